@@ -1,0 +1,55 @@
+# Every target sets itself up: a private .venv from the locked dependencies, nothing by hand.
+# Needs Python 3.11+ with pip; uv is used when present and otherwise fetched into .tools/.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+UV     := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
+
+export UV_PYTHON_DOWNLOADS := never
+export UV_LINK_MODE := copy
+
+.PHONY: help demo test check format docs bench lock clean
+.DEFAULT_GOAL := help
+
+help: ## Show this list
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY) ## Declare, check and draw the machines; follow one job through a crash to success
+	$(BIN)/interlock demo
+
+test: $(READY) ## Run the tests
+	$(BIN)/pytest -q -n auto
+
+check: $(READY) ## Lint, types, layers, and whether the generated pages are up to date
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
+
+format: $(READY) ## Rewrite the code in the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(READY) ## Regenerate docs/lifecycles and docs/reference from the tables
+	$(BIN)/python docs/generate.py
+
+bench: $(READY) ## Compare the kernel with other state machine libraries, in one run
+	$(BIN)/python -m bench
+
+lock: $(UV) ## Resolve the dependencies anew into requirements.lock
+	$(UV) pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 \
+	  --group dev --group bench --upgrade -o requirements.lock pyproject.toml
+
+clean: ## Remove everything the other targets made
+	rm -rf $(VENV) .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+.tools/bin/uv:
+	$(PYTHON) -m pip install --quiet --target .tools uv
+
+$(READY): requirements.lock pyproject.toml | $(UV)
+	$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
+	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@

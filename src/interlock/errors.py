@@ -1,0 +1,184 @@
+"""The error tree, drawn once.
+
+Every error that a user can meet is one of these. Each carries a stable `code`, a sentence, the
+facts it is about, what would have been allowed and what to do next; the API, the command line and
+the dashboard all show the same words, and the API answers with `status`.
+
+    InterlockError
+    ├── MalformedTable            malformed_table          422  a declaration with faults, all of them listed
+    ├── MalformedCouplings        malformed_couplings      422  the same for a list of couplings
+    ├── MalformedBlueprint        malformed_blueprint      422  a file that is not an exported table
+    ├── CannotLoad                cannot_load              422  `module:object` that cannot be imported
+    ├── InvalidSettings           invalid_settings         422  durations that contradict each other
+    ├── UnknownName
+    │   ├── UnknownMachine        unknown_machine          404
+    │   ├── UnknownState          unknown_state            422
+    │   └── UnknownEvent          unknown_event            422
+    └── TransitionRefused
+        ├── AlreadyThere          already_there            409
+        ├── TerminalState         terminal_state           409
+        ├── TransitionNotAllowed  transition_not_allowed   409
+        ├── EventIgnored          event_ignored            409
+        └── GuardRefused          guard_refused            409
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+class InterlockError(Exception):
+    """Something that a user asked for cannot be done, and this is why."""
+
+    code: ClassVar[str] = "error"
+    status: ClassVar[int] = 500
+
+    def __init__(
+        self,
+        sentence: str,
+        *,
+        allowed: Iterable[str] = (),
+        todo: str = "",
+        facts: dict[str, object] | None = None,
+    ) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.allowed: tuple[str, ...] = tuple(allowed)
+        self.todo = todo
+        self.facts: dict[str, object] = dict(facts or {})
+
+    def as_dict(self) -> dict[str, object]:
+        """The error as the API and `--json` show it."""
+        return {
+            "code": self.code,
+            "status": self.status,
+            "error": self.sentence,
+            "facts": self.facts,
+            "allowed": list(self.allowed),
+            "todo": self.todo,
+        }
+
+
+class MalformedTable(InterlockError):
+    """A machine was declared with faults; nothing was made of it."""
+
+    code = "malformed_table"
+    status = 422
+
+
+class MalformedCouplings(InterlockError):
+    """Couplings were declared with faults; nothing was made of them."""
+
+    code = "malformed_couplings"
+    status = 422
+
+
+class MalformedBlueprint(InterlockError):
+    """A file that should hold an exported table does not."""
+
+    code = "malformed_blueprint"
+    status = 422
+
+
+class CannotLoad(InterlockError):
+    """A `module:object` that cannot be imported or is not a machine."""
+
+    code = "cannot_load"
+    status = 422
+
+
+class InvalidSettings(InterlockError):
+    """Settings that are out of range or contradict each other."""
+
+    code = "invalid_settings"
+    status = 422
+
+
+class UnknownName(InterlockError):
+    """A name that is not known here; the known ones are in `allowed`."""
+
+    code = "unknown_name"
+    status = 404
+    noun: ClassVar[str] = "name"
+
+    def __init__(self, name: object, known: Sequence[str], *, where: str = "") -> None:
+        near = nearest(str(name), known)
+        place = f" of {where}" if where else ""
+        guess = f" Did you mean {near}?" if near else ""
+        super().__init__(
+            f"There is no {self.noun} {str(name)!r}{place}.{guess}",
+            allowed=known,
+            todo=f"Use one of: {', '.join(known)}.",
+            facts={self.noun: str(name), "known": list(known)},
+        )
+
+
+class UnknownMachine(UnknownName):
+    """No machine goes by that name."""
+
+    code = "unknown_machine"
+    noun = "machine"
+
+
+class UnknownState(UnknownName):
+    """The machine has no such state."""
+
+    code = "unknown_state"
+    status = 422
+    noun = "state"
+
+
+class UnknownEvent(UnknownName):
+    """The machine has no such event."""
+
+    code = "unknown_event"
+    status = 422
+    noun = "event"
+
+
+class TransitionRefused(InterlockError):
+    """The table does not allow it; nothing was changed."""
+
+    code = "transition_refused"
+    status = 409
+
+
+class AlreadyThere(TransitionRefused):
+    """It is in the wanted state already."""
+
+    code = "already_there"
+
+
+class TerminalState(TransitionRefused):
+    """It has ended; terminal states absorb."""
+
+    code = "terminal_state"
+
+
+class TransitionNotAllowed(TransitionRefused):
+    """The table has no such row in this state."""
+
+    code = "transition_not_allowed"
+
+
+class EventIgnored(TransitionRefused):
+    """The table says that this event deliberately does nothing in this state."""
+
+    code = "event_ignored"
+
+
+class GuardRefused(TransitionRefused):
+    """The table has a row, and its guard does not hold."""
+
+    code = "guard_refused"
+
+
+def nearest(name: str, known: Sequence[str]) -> str | None:
+    """The known name that somebody who typed `name` most likely meant."""
+    folded = {candidate.casefold(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.casefold(), folded, n=1)
+    return folded[close[0]] if close else None

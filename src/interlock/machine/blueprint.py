@@ -1,0 +1,193 @@
+"""A machine as plain data: what is exported, drawn, compared and fingerprinted.
+
+A blueprint holds names and sentences, no functions, so it can be written to a file, read back
+years later, and compared with the table of today. Everything that shows a machine to somebody
+(diagrams, pages, the API, `interlock machine`) reads the blueprint and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from interlock.errors import MalformedBlueprint
+
+FORMAT = 1
+"""The version of the JSON; raised when an older reader would misread a newer file."""
+
+
+class _Sheet(msgspec.Struct, frozen=True, rename={"source": "from", "target": "to"}):
+    """Base of the parts; `from` is a Python keyword, so the fields are called source and target."""
+
+
+class DeadlineSheet(_Sheet, frozen=True):
+    """How long something may last, and the event that ends it."""
+
+    event: str
+    setting: str
+    seconds: float
+    since: str
+
+
+class StateSheet(_Sheet, frozen=True):
+    """One state. `turn` is who must move it on; `within` is how long it may last."""
+
+    name: str
+    terminal: bool
+    resting: bool = False
+    doc: str = ""
+    turn: str | None = None
+    within: DeadlineSheet | None = None
+
+
+class EventSheet(_Sheet, frozen=True):
+    """One event, and who brings it."""
+
+    name: str
+    kind: str
+    by: str
+    doc: str = ""
+    payload: tuple[str, ...] = ()
+
+
+class TransitionSheet(_Sheet, frozen=True):
+    """One transition from one state. Guards are tried in the order of the entries."""
+
+    event: str
+    source: str
+    target: str
+    owner: str
+    why: str = ""
+    guards: tuple[str, ...] = ()
+    then: str | None = None
+    emits: tuple[str, ...] = ()
+    arms: tuple[str, ...] = ()
+    leaves_terminal: bool = False
+
+
+class KeptSheet(_Sheet, frozen=True):
+    """An event that is accepted and may change data, but is no transition."""
+
+    event: str
+    state: str
+    owner: str
+    why: str = ""
+    guards: tuple[str, ...] = ()
+    then: str | None = None
+    emits: tuple[str, ...] = ()
+    arms: tuple[str, ...] = ()
+
+
+class WalkSheet(_Sheet, frozen=True):
+    """An event that takes the machine through another event first, in the same decision."""
+
+    event: str
+    state: str
+    first: str
+    why: str = ""
+
+
+class SilenceSheet(_Sheet, frozen=True):
+    """A pair of state and event that is deliberately nothing."""
+
+    event: str
+    state: str
+    why: str
+
+
+class Blueprint(msgspec.Struct, frozen=True):
+    """A whole machine."""
+
+    machine: str
+    initial: str
+    states: tuple[StateSheet, ...]
+    transitions: tuple[TransitionSheet, ...]
+    doc: str = ""
+    spine: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()
+    events: tuple[EventSheet, ...] = ()
+    kept: tuple[KeptSheet, ...] = ()
+    walks: tuple[WalkSheet, ...] = ()
+    ignored: tuple[SilenceSheet, ...] = ()
+    refused: tuple[SilenceSheet, ...] = ()
+    invariants: tuple[str, ...] = ()
+    format: int = FORMAT
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that change when the behaviour of the table does.
+
+        Sentences are left out: a better explanation is not another machine.
+        """
+        canonical = msgspec.json.encode(_without_prose(msgspec.to_builtins(self)), order="sorted")
+        return hashlib.sha256(canonical).hexdigest()[:16]
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Who moves this machine, in the order in which the table names them."""
+        return tuple(dict.fromkeys(t.owner for t in (*self.transitions, *self.kept)))
+
+    @property
+    def deadlines(self) -> tuple[tuple[str, DeadlineSheet], ...]:
+        """Every state that must not last, with its deadline."""
+        return tuple((s.name, s.within) for s in self.states if s.within is not None)
+
+    def state(self, name: str) -> StateSheet:
+        """The sheet of the state called `name`, which must exist."""
+        return next(s for s in self.states if s.name == name)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The blueprint as JSON shows it, with its fingerprint."""
+        return {**msgspec.to_builtins(self), "fingerprint": self.fingerprint}
+
+    def to_json(self) -> str:
+        """The blueprint as an indented JSON document."""
+        return msgspec.json.format(msgspec.json.encode(self.as_dict()), indent=2).decode() + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes, *, where: str = "the text") -> Blueprint:
+        """Read what `to_json` wrote; anything else is one clear error."""
+        try:
+            blueprint = msgspec.json.decode(text, type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _malformed(where, str(error)) from None
+        if blueprint.format != FORMAT:
+            raise _malformed(where, f"it has format {blueprint.format}, this program reads {FORMAT}")
+        if strangers := blueprint.unknown_names():
+            raise _malformed(where, "; ".join(strangers))
+        return blueprint
+
+    def unknown_names(self) -> list[str]:
+        """One sentence for each place that names a state the blueprint does not have."""
+        known = {s.name for s in self.states}
+        used = [("initial", self.initial), *(("spine", name) for name in self.spine)]
+        used += [(f"transition {t.event!r}", n) for t in self.transitions for n in (t.source, t.target)]
+        pairs = (*self.kept, *self.walks, *self.ignored, *self.refused)
+        used += [(f"entry {pair.event!r}", pair.state) for pair in pairs]
+        listed = ", ".join(sorted(known))
+        return [
+            f"{place} names the unknown state {name!r} (known: {listed})"
+            for place, name in dict.fromkeys(used)
+            if name not in known
+        ]
+
+
+_PROSE = frozenset({"doc", "why", "format", "invariants", "since"})
+
+
+def _without_prose(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_prose(item) for key, item in value.items() if key not in _PROSE}
+    if isinstance(value, (list, tuple)):
+        return [_without_prose(item) for item in value]
+    return value
+
+
+def _malformed(where: str, what: str) -> MalformedBlueprint:
+    return MalformedBlueprint(
+        f"{where} is not the blueprint of a machine: {what}.",
+        todo="Export one with: interlock machine draw NAME --format json -o FILE.",
+        facts={"where": where, "what": what},
+    )
