@@ -25,10 +25,8 @@ the dashboard all show the same words, and the API answers with `status`.
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 
 class InterlockError(Exception):

@@ -1,0 +1,93 @@
+"""The kernel: declare a lifecycle, check it, step it, draw it. It knows no lifecycle, clock or I/O.
+
+Reading order:
+
+    events       what can happen
+    table        the words in which a table is written
+    check        what must be true of a table before it may exist
+    decision     the answers: moved, or refused and why
+    cells        each pair of state and event, made into one function
+    machine      a checked table that decides
+    couplings    how the moves of one machine become events of another
+    journal      the audit trail of a decision
+    blueprint    a machine as plain data; `export` makes it, `compare` and `draw` read it
+"""
+
+from interlock.machine.blueprint import Blueprint
+from interlock.machine.check import Fault, find_faults
+from interlock.machine.compare import Difference, compare
+from interlock.machine.couplings import Coupling, Couplings, couple
+from interlock.machine.decision import Decision, Moved, Refusal, Refused, Step
+from interlock.machine.events import (
+    Event,
+    EventRef,
+    Kind,
+    command,
+    consequence,
+    event,
+    message,
+    signal,
+    timer,
+)
+from interlock.machine.export import blueprint_of
+from interlock.machine.journal import Entry, entries_of
+from interlock.machine.machine import Machine
+from interlock.machine.table import (
+    STAY,
+    Across,
+    Always,
+    Deadline,
+    Row,
+    State,
+    Table,
+    end,
+    ignore,
+    on,
+    refuse,
+    rest,
+    state,
+    walk,
+)
+
+__all__ = [
+    "STAY",
+    "Across",
+    "Always",
+    "Blueprint",
+    "Coupling",
+    "Couplings",
+    "Deadline",
+    "Decision",
+    "Difference",
+    "Entry",
+    "Event",
+    "EventRef",
+    "Fault",
+    "Kind",
+    "Machine",
+    "Moved",
+    "Refusal",
+    "Refused",
+    "Row",
+    "State",
+    "Step",
+    "Table",
+    "blueprint_of",
+    "command",
+    "compare",
+    "consequence",
+    "couple",
+    "end",
+    "entries_of",
+    "event",
+    "find_faults",
+    "ignore",
+    "message",
+    "on",
+    "refuse",
+    "rest",
+    "signal",
+    "state",
+    "timer",
+    "walk",
+]

@@ -127,7 +127,8 @@ class Blueprint(msgspec.Struct, frozen=True):
     @property
     def owners(self) -> tuple[str, ...]:
         """Who moves this machine, in the order in which the table names them."""
-        return tuple(dict.fromkeys(t.owner for t in (*self.transitions, *self.kept)))
+        moving = [transition.owner for transition in self.transitions]
+        return tuple(dict.fromkeys((*moving, *(kept.owner for kept in self.kept))))
 
     @property
     def deadlines(self) -> tuple[tuple[str, DeadlineSheet], ...]:
@@ -164,8 +165,10 @@ class Blueprint(msgspec.Struct, frozen=True):
         known = {s.name for s in self.states}
         used = [("initial", self.initial), *(("spine", name) for name in self.spine)]
         used += [(f"transition {t.event!r}", n) for t in self.transitions for n in (t.source, t.target)]
-        pairs = (*self.kept, *self.walks, *self.ignored, *self.refused)
-        used += [(f"entry {pair.event!r}", pair.state) for pair in pairs]
+        pairs = [(kept.event, kept.state) for kept in self.kept]
+        pairs += [(walk.event, walk.state) for walk in self.walks]
+        pairs += [(silence.event, silence.state) for silence in (*self.ignored, *self.refused)]
+        used += [(f"the entry of {event!r}", name) for event, name in pairs]
         listed = ", ".join(sorted(known))
         return [
             f"{place} names the unknown state {name!r} (known: {listed})"

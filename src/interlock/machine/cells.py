@@ -1,0 +1,130 @@
+"""Each pair of state and event, made into one function.
+
+What a table says about a pair never changes after declaration, so it is worked out once: a cell is
+a function of data and event that answers with the decision. Deciding is then a look-up and a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from interlock.machine.decision import Decision, Moved, Refusal, Refused, Step
+from interlock.machine.events import Event
+from interlock.machine.table import Act, Deadline, Row, State, Table
+
+Cell: TypeAlias = Callable[[Any, Any], Decision[Any, Any]]
+Decide: TypeAlias = Callable[[Any, Any, Event], Decision[Any, Any]]
+
+
+def compile_cell(table: Table[Any, Any], source: State[Any], event: type[Event], decide: Decide) -> Cell:
+    """The function that decides `event` in `source`. `decide` is the machine's own, for walks."""
+    rows = table.rows_at(source.name, event)
+    if not rows or rows[0].act.silent:
+        return _always(refusal(table, source, event))
+    takes = [_take(table, source, row, decide) for row in rows]
+    if len(rows) == 1 and not rows[0].when:
+        return takes[0]
+    return _first_that_may(table, source, event, [(r.when, t) for r, t in zip(rows, takes, strict=True)])
+
+
+def refusal(table: Table[Any, Any], source: State[Any], event: type[Event]) -> Refused[Any]:
+    """Why `event` does nothing in `source`: because the table says so, or because it says nothing."""
+    allowed = accepted(table, source)
+    spoken = next((row for row in table.rows_at(source.name, event)), None)
+    if spoken is not None and spoken.act is Act.IGNORE:
+        return Refused(Refusal.IGNORED, table.name, source.name, event.name, spoken.why, allowed)
+    targets = {row.target for row in table.rows if row.event is event and row.target is not None}
+    already_there = spoken is None and targets == {source.name}
+    kind = refusal_kind(already_there=already_there, terminal=source.terminal)
+    why = "" if spoken is None else spoken.why
+    return Refused(kind, table.name, source.name, event.name, why, allowed)
+
+
+def refusal_kind(*, already_there: bool, terminal: bool) -> Refusal:
+    """The order in which refusals are told apart."""
+    if already_there:
+        return Refusal.ALREADY_THERE
+    return Refusal.TERMINAL if terminal else Refusal.NOT_ALLOWED
+
+
+def accepted(table: Table[Any, Any], source: State[Any]) -> tuple[str, ...]:
+    """The names of the events that have a row in `source`."""
+    rows = (row for row in table.rows if source.name in row.sources and not row.act.silent)
+    return tuple(dict.fromkeys(row.event.name for row in rows))
+
+
+def step_of(table: Table[Any, Any], source: State[Any], row: Row[Any, Any]) -> Step[Any]:
+    """What the journal will say when `row` is taken from `source`."""
+    moves = row.act is Act.MOVE
+    target = row.target if moves else source.name
+    arms = (*row.arms, *(_armed_by_entering(source, table.entry(target)) if moves else ()))
+    return Step(table.name, row.event.name, source.name, target, row.owner, row.why, arms, moves)
+
+
+def _armed_by_entering(source: State[Any], target: State[Any]) -> tuple[Deadline, ...]:
+    """A deadline that two neighbouring states share keeps running; any other starts anew."""
+    if target.within is None or (source is not target and source.within == target.within):
+        return ()
+    return (target.within,)
+
+
+def _take(table: Table[Any, Any], source: State[Any], row: Row[Any, Any], decide: Decide) -> Cell:
+    """The function that takes `row`, once its guards are known to hold."""
+    if row.first is not None:
+        return _walk(source.name, row.first, decide)
+    step = step_of(table, source, row)
+    state, steps, then, emits = step.target, (step,), row.then, row.emits
+
+    def move(data: Any, _: Event) -> Decision[Any, Any]:
+        return Moved(state, data, steps)
+
+    def update(data: Any, event: Event) -> Decision[Any, Any]:
+        changed = then(data, event) if then is not None else data
+        return Moved(state, changed, steps, tuple([emit(changed, event) for emit in emits]))
+
+    return update if then is not None or emits else move
+
+
+def _always(refused: Refused[Any]) -> Cell:
+    def refuse(_data: Any, _event: Event) -> Decision[Any, Any]:
+        return refused
+
+    return refuse
+
+
+def _walk(source: Any, first: Event, decide: Decide) -> Cell:
+    def walk(data: Any, event: Event) -> Decision[Any, Any]:
+        before = decide(source, data, first)
+        if isinstance(before, Refused):
+            return before
+        after = decide(before.state, before.data, event)
+        if isinstance(after, Refused):
+            return after
+        return Moved(after.state, after.data, before.steps + after.steps, before.effects + after.effects)
+
+    return walk
+
+
+def _first_that_may(
+    table: Table[Any, Any],
+    source: State[Any],
+    event: type[Event],
+    options: list[tuple[tuple[Callable[[Any, Any], bool], ...], Cell]],
+) -> Cell:
+    allowed = accepted(table, source)
+
+    def choose(data: Any, occurrence: Event) -> Decision[Any, Any]:
+        held: dict[Callable[[Any, Any], bool], None] = {}
+        for guards, take in options:
+            for guard in guards:
+                if not guard(data, occurrence):
+                    held[guard] = None
+                    break
+            else:
+                return take(data, occurrence)
+        why = "; ".join(" ".join((guard.__doc__ or "").split()) for guard in held)
+        names = tuple(guard.__name__ for guard in held)
+        return Refused(Refusal.GUARD, table.name, source.name, event.name, why, allowed, names)
+
+    return choose

@@ -1,0 +1,288 @@
+"""What must be true of a table before it may exist.
+
+`find_faults` looks at everything and returns all faults at once, so that a table is mended in one
+go. Each fault has a stable code; what the codes mean is told once, in `MEANINGS`, and the page
+docs/reference/machine-checks.md is made from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+import msgspec
+
+from interlock.machine.events import Event, Kind, type_of
+from interlock.machine.table import Act, Deadline, Rank, Row, State, Table
+
+MEANINGS: dict[str, str] = {
+    "unknown-state": "A row, the initial state or the spine names something that is not a state here.",
+    "undescribed-state": "A member of the state enum has no entry among the states.",
+    "described-twice": "A state has two entries.",
+    "unexplained": "A machine, state, event, guard or row has no sentence that says what or why.",
+    "same-name": "Two different events go by one name, so a journal or a caller could not tell them apart.",
+    "unowned-row": "A row that moves the machine does not say who may take it.",
+    "contradiction": "A pair of state and event has a row and is also declared to be nothing.",
+    "shadowed-row": "A row can never be taken, because an earlier one always is.",
+    "undecided-event": "An event that can arrive at any moment is not decided in some state.",
+    "unreachable-state": "No path leads from the initial state to this one.",
+    "no-way-out": "From this state no terminal or resting state can be reached.",
+    "undeclared-exit": "A row leaves (or changes) a terminal state without `leaves_terminal=True`.",
+    "unattended-state": "A state that has to be left has neither somebody whose turn it is nor a deadline.",
+    "idle-turn": "It is somebody's turn in a state which that somebody has no row or event to leave.",
+    "bad-deadline": "A deadline is not a positive number of seconds, or its setting does not end in `_s`.",
+    "idle-deadline": "A deadline runs in a state where its event is not a timer, or does nothing.",
+    "unstoppable-state": "In this state no stop event of the machine leads anywhere, and nobody said why.",
+    "no-stop-event": "The machine declares no event by which it can be stopped.",
+    "broken-spine": "Two neighbours of the happy path are not joined by a row.",
+    "lost-walk": "A walk's first step is no plain row there, or leads to where its event is not accepted.",
+}
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One thing that is wrong with a table."""
+
+    code: str
+    sentence: str
+
+
+AnyTable: TypeAlias = Table[Any, Any]
+
+
+def find_faults(table: AnyTable) -> tuple[Fault, ...]:
+    """Every fault of the table, in the order of the checks."""
+    if not isinstance(table.initial, StrEnum):
+        return (Fault("unknown-state", f"the initial state {table.initial!r} is no StrEnum member"),)
+    return tuple(dict.fromkeys(fault for check in _CHECKS for fault in check(table)))
+
+
+def _unknown_states(table: AnyTable) -> Iterator[Fault]:
+    known = _members(table)
+    listed = ", ".join(known)
+    used = [("the initial state", table.initial)]
+    used += [("the spine", name) for name in table.spine]
+    used += [("the list of states", entry.name) for entry in table.states]
+    for row in table.rows:
+        named = (*row.sources, *(() if row.target is None else (row.target,)))
+        used += [(f"the row of {row.event.name}", name) for name in named]
+    for place, name in dict.fromkeys((p, n if isinstance(n, str) else repr(n)) for p, n in used):
+        if name not in known:
+            yield Fault("unknown-state", f"{place} names {str(name)!r}; the states are: {listed}")
+
+
+def _undescribed_states(table: AnyTable) -> Iterator[Fault]:
+    described = [entry.name for entry in table.states]
+    for name in _members(table):
+        if name not in described:
+            yield Fault("undescribed-state", f"{name} is in the enum but not among the states")
+    for name in dict.fromkeys(described):
+        if described.count(name) > 1:
+            yield Fault("described-twice", f"{name} has {described.count(name)} entries")
+
+
+def _same_names(table: AnyTable) -> Iterator[Fault]:
+    names = [event.name for event in table.events]
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1:
+            yield Fault("same-name", f"{names.count(name)} different events are called {name!r}")
+
+
+def _unexplained(table: AnyTable) -> Iterator[Fault]:
+    things = [(f"the machine {table.name}", table.doc)]
+    things += [(f"the state {entry.name}", entry.doc) for entry in table.states]
+    things += [(f"the event {event.name}", event.doc) for event in table.events]
+    things += [(f"the row {_title(row)}", row.why) for row in table.rows]
+    guards = dict.fromkeys(guard for row in table.rows for guard in row.when)
+    things += [(f"the guard {guard.__name__}", guard.__doc__ or "") for guard in guards]
+    for thing, sentence in things:
+        if not sentence.strip():
+            yield Fault("unexplained", f"{thing} says nothing about itself")
+
+
+def _unowned_rows(table: AnyTable) -> Iterator[Fault]:
+    for row in table.rows:
+        if row.act in (Act.MOVE, Act.KEEP) and not row.owner:
+            yield Fault("unowned-row", f"nobody owns {_title(row)}")
+
+
+def _overlaps(table: AnyTable) -> Iterator[Fault]:
+    """Rows of one state and event are tried in order: which of them can never be reached?"""
+    for entry in table.states:
+        for event in table.events:
+            yield from _overlaps_at(entry, event, table.rows_at(entry.name, event))
+
+
+def _overlaps_at(entry: State[Any], event: type[Event], rows: tuple[Row[Any, Any], ...]) -> Iterator[Fault]:
+    pair = f"{event.name} in {entry.name}"
+    if len(rows) > 1 and any(row.act.silent for row in rows):
+        yield Fault("contradiction", f"{pair} is declared to be nothing and also has another row")
+        return
+    for later, row in enumerate(rows):
+        for earlier in rows[:later]:
+            if set(earlier.when) <= set(row.when):
+                yield Fault("shadowed-row", f"{pair}: {_title(row)} comes after {_title(earlier)}")
+                break
+
+
+def _undecided_events(table: AnyTable) -> Iterator[Fault]:
+    for event in table.events:
+        silent = [s.name for s in table.states if not table.rows_at(s.name, event)]
+        if event.kind.arrives and silent:
+            yield Fault(
+                "undecided-event",
+                f"the {event.kind} {event.name} can arrive at any moment, but nothing is said of it in: "
+                + ", ".join(silent),
+            )
+
+
+def _unreachable_states(table: AnyTable) -> Iterator[Fault]:
+    reached = _reach({table.initial}, _edges(table))
+    for entry in table.states:
+        if entry.name not in reached:
+            yield Fault("unreachable-state", f"no path leads from {table.initial} to {entry.name}")
+
+
+def _no_way_out(table: AnyTable) -> Iterator[Fault]:
+    goals = {entry.name for entry in table.states if entry.rank is not Rank.ACTIVE}
+    backwards = [(target, source) for source, target in _edges(table)]
+    home = _reach(goals, backwards)
+    for entry in table.states:
+        if entry.name not in home:
+            yield Fault("no-way-out", f"no terminal or resting state can be reached from {entry.name}")
+
+
+def _undeclared_exits(table: AnyTable) -> Iterator[Fault]:
+    terminal = {entry.name for entry in table.states if entry.rank is Rank.TERMINAL}
+    for row in table.rows:
+        leaving = [name for name in row.sources if name in terminal]
+        if leaving and not row.act.silent and not row.leaves_terminal:
+            yield Fault("undeclared-exit", f"{_title(row)} leaves the terminal {', '.join(leaving)}")
+
+
+def _unattended_states(table: AnyTable) -> Iterator[Fault]:
+    for entry in _active(table):
+        if entry.turn is None and entry.within is None:
+            yield Fault("unattended-state", f"{entry.name} has neither a turn nor a deadline")
+        if entry.turn is not None and entry.turn not in _movers(table, entry):
+            yield Fault("idle-turn", f"in {entry.name} it is the turn of {entry.turn}, who cannot move it")
+
+
+def _bad_deadlines(table: AnyTable) -> Iterator[Fault]:
+    for _, deadline in _running_deadlines(table):
+        if not deadline.seconds > 0 or not deadline.setting.endswith("_s"):
+            yield Fault("bad-deadline", f"{deadline.setting} = {deadline.seconds}")
+
+
+def _idle_deadlines(table: AnyTable) -> Iterator[Fault]:
+    for place, deadline in _running_deadlines(table):
+        event = type_of(deadline.event)
+        if event.kind is not Kind.TIMER:
+            yield Fault("idle-deadline", f"{place}: {event.name} is a {event.kind}, not a timer")
+        elif not any(not row.act.silent for row in table.rows_at(place, event)):
+            yield Fault("idle-deadline", f"{place}: {event.name} runs there but nothing comes of it")
+
+
+def _unstoppable_states(table: AnyTable) -> Iterator[Fault]:
+    if not table.stop:
+        yield Fault("no-stop-event", f"{table.name} cannot be stopped")
+        return
+    stops = [type_of(event) for event in table.stop]
+    for entry in _active(table):
+        if not any(table.rows_at(entry.name, event) for event in stops):
+            names = " or ".join(event.name for event in stops)
+            yield Fault("unstoppable-state", f"in {entry.name} {names} leads nowhere")
+
+
+def _broken_spine(table: AnyTable) -> Iterator[Fault]:
+    edges = set(_edges(table))
+    for source, target in zip(table.spine, table.spine[1:], strict=False):
+        if (source, target) not in edges:
+            yield Fault("broken-spine", f"no row leads from {source} to {target}")
+
+
+def _lost_walks(table: AnyTable) -> Iterator[Fault]:
+    for row in table.rows:
+        for source in row.sources if row.first is not None else ():
+            yield from _lost_walk(table, row, source)
+
+
+def _lost_walk(table: AnyTable, row: Row[Any, Any], source: Any) -> Iterator[Fault]:
+    """Follow the walk until its event is taken by a plain row; every step must exist."""
+    place, seen = source, set()
+    walking: Row[Any, Any] | None = row
+    while walking is not None and walking.first is not None:
+        seen.add(place)
+        firsts = table.rows_at(place, type_of(walking.first))
+        if len(firsts) != 1 or firsts[0].act is not Act.MOVE or firsts[0].when:
+            what = f"{walking.first.name} is not one plain row in {place}"
+            yield Fault("lost-walk", f"{row.event.name} in {source}: {what}")
+            return
+        place = firsts[0].target
+        walking = next(iter(table.rows_at(place, row.event)), None)
+        if walking is None or walking.act.silent or place in seen:
+            what = f"it leads to {place}, where {row.event.name} is not accepted"
+            yield Fault("lost-walk", f"{row.event.name} in {source}: {what}")
+            return
+
+
+def _members(table: AnyTable) -> tuple[str, ...]:
+    kind: type[StrEnum] = type(table.initial)
+    return tuple(kind)
+
+
+def _running_deadlines(table: AnyTable) -> list[tuple[Any, Deadline]]:
+    """Every deadline with a state in which it runs: the state's own, and what rows arm."""
+    running = [(entry.name, entry.within) for entry in table.states if entry.within is not None]
+    for row in table.rows:
+        places = row.sources if row.target is None else (row.target,)
+        running += [(place, deadline) for deadline in row.arms for place in places]
+    return list(dict.fromkeys(running))
+
+
+def _active(table: AnyTable) -> Iterator[State[Any]]:
+    return (entry for entry in table.states if entry.rank is Rank.ACTIVE)
+
+
+def _movers(table: AnyTable, entry: State[Any]) -> set[str]:
+    """Who can move this state on: the owners of the rows that leave it, and who brings their events."""
+    leaving = [r for r in table.rows if entry.name in r.sources and r.act in (Act.MOVE, Act.WALK)]
+    return {row.owner for row in leaving} | {row.event.by for row in leaving}
+
+
+def _edges(table: AnyTable) -> list[tuple[Any, Any]]:
+    return [(s, row.target) for row in table.rows if row.target is not None for s in row.sources]
+
+
+def _reach(start: set[Any], edges: list[tuple[Any, Any]]) -> set[Any]:
+    reached = set(start)
+    while more := {target for source, target in edges if source in reached} - reached:
+        reached |= more
+    return reached
+
+
+def _title(row: Row[Any, Any]) -> str:
+    target = f" → {row.target}" if row.target is not None else ""
+    return f"{row.event.name}: {', '.join(map(str, row.sources))}{target}"
+
+
+_Check: TypeAlias = Callable[[AnyTable], Iterator[Fault]]
+
+_CHECKS: tuple[_Check, ...] = (
+    _unknown_states,
+    _undescribed_states,
+    _same_names,
+    _unexplained,
+    _unowned_rows,
+    _overlaps,
+    _undecided_events,
+    _unreachable_states,
+    _no_way_out,
+    _undeclared_exits,
+    _unattended_states,
+    _bad_deadlines,
+    _idle_deadlines,
+    _unstoppable_states,
+    _broken_spine,
+    _lost_walks,
+)

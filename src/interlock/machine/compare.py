@@ -1,0 +1,135 @@
+"""What changed between two tables, and whom it would strand.
+
+A record outlives the program that wrote it. Before a new table is deployed, `compare` says which
+records in flight the new table could not carry on to an end.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from interlock.machine.blueprint import Blueprint
+
+
+class Stranded(msgspec.Struct, frozen=True):
+    """A state in which records may be waiting, and why the new table cannot help them."""
+
+    state: str
+    why: str
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """Everything that differs; all empty when the tables behave the same."""
+
+    old: str
+    new: str
+    changes: tuple[str, ...] = ()
+    stranded: tuple[Stranded, ...] = ()
+
+
+def compare(old: Blueprint, new: Blueprint) -> Difference:
+    """What somebody must know who replaces `old` by `new`."""
+    changes = (
+        *_changed_values("initial", {"state": old.initial}, {"state": new.initial}),
+        *_changed_values("state", _states(old), _states(new)),
+        *_changed_values("event", _events(old), _events(new)),
+        *_changed_values("transition", _transitions(old), _transitions(new)),
+        *_changed_values("accepted", _kept(old), _kept(new)),
+        *_changed_values("silence", _silences(old), _silences(new)),
+        *_changed_values("walk", _walks(old), _walks(new)),
+        *_changed_values("stop", dict.fromkeys(old.stop, ""), dict.fromkeys(new.stop, "")),
+    )
+    return Difference(
+        f"{old.machine}@{old.fingerprint}",
+        f"{new.machine}@{new.fingerprint}",
+        changes,
+        _stranded(old, new),
+    )
+
+
+def _changed_values(noun: str, old: dict[str, str], new: dict[str, str]) -> list[str]:
+    removed = [f"- {noun} {_said(name, old[name])}" for name in old if name not in new]
+    added = [f"+ {noun} {_said(name, new[name])}" for name in new if name not in old]
+    changed = [
+        f"~ {noun} {name}: {old[name] or 'nothing'} → {new[name] or 'nothing'}"
+        for name in old
+        if name in new and old[name] != new[name]
+    ]
+    return [*removed, *added, *changed]
+
+
+def _said(name: str, value: str) -> str:
+    return f"{name}: {value}" if value else name
+
+
+def _states(blueprint: Blueprint) -> dict[str, str]:
+    def rank(terminal: bool, resting: bool) -> str:
+        return "terminal" if terminal else "resting" if resting else "active"
+
+    return {
+        state.name: ", ".join(
+            [
+                rank(state.terminal, state.resting),
+                *([f"turn {state.turn}"] if state.turn else []),
+                *([f"within {state.within.setting}={state.within.seconds:g}"] if state.within else []),
+            ]
+        )
+        for state in blueprint.states
+    }
+
+
+def _events(blueprint: Blueprint) -> dict[str, str]:
+    return {event.name: f"{event.kind} by {event.by}" for event in blueprint.events}
+
+
+def _transitions(blueprint: Blueprint) -> dict[str, str]:
+    """Rows of one state and event are tried in order, so that order is part of what they say."""
+    said: dict[str, list[str]] = {}
+    for row in blueprint.transitions:
+        guards = f" if {' and '.join(row.guards)}" if row.guards else ""
+        what = [row.owner, *([row.then] if row.then else []), *row.emits, *(f"arms {a}" for a in row.arms)]
+        said.setdefault(f"{row.source} {row.event}", []).append(f"→ {row.target}{guards} ({', '.join(what)})")
+    return {pair: ", else ".join(rows) for pair, rows in said.items()}
+
+
+def _kept(blueprint: Blueprint) -> dict[str, str]:
+    return {
+        f"{kept.state} {kept.event}": ", ".join(
+            [kept.owner, *kept.guards, *([kept.then] if kept.then else []), *kept.emits, *kept.arms]
+        )
+        for kept in blueprint.kept
+    }
+
+
+def _silences(blueprint: Blueprint) -> dict[str, str]:
+    ignored = {f"{silence.state} {silence.event}": "ignored" for silence in blueprint.ignored}
+    return ignored | {f"{silence.state} {silence.event}": "refused" for silence in blueprint.refused}
+
+
+def _walks(blueprint: Blueprint) -> dict[str, str]:
+    return {f"{walk.state} {walk.event}": f"first {walk.first}" for walk in blueprint.walks}
+
+
+def _stranded(old: Blueprint, new: Blueprint) -> tuple[Stranded, ...]:
+    """Records may wait in any state of the old table that was not an end."""
+    known = {state.name: state for state in new.states}
+    home = _can_come_home(new)
+    stranded = []
+    for state in old.states:
+        if state.terminal:
+            continue
+        if state.name not in known:
+            stranded.append(Stranded(state.name, "the new table has no such state"))
+        elif state.name not in home:
+            stranded.append(Stranded(state.name, "in the new table nothing leads from it to an end"))
+        elif known[state.name].terminal:
+            stranded.append(Stranded(state.name, "it was on its way and is now an end"))
+    return tuple(stranded)
+
+
+def _can_come_home(blueprint: Blueprint) -> set[str]:
+    """The states from which a terminal or resting one can be reached."""
+    home = {state.name for state in blueprint.states if state.terminal or state.resting}
+    while more := {t.source for t in blueprint.transitions if t.target in home} - home:
+        home |= more
+    return home

@@ -1,0 +1,145 @@
+"""How the moves of one machine become events of another.
+
+A coupling says: when *this* machine enters one of these states (or does so by these events), and
+these facts hold, then send *that* event to *that* machine's record, or create one. They are data,
+so they can be listed, drawn and explored, and no consequence is hidden in code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from interlock.errors import MalformedCouplings
+from interlock.machine.decision import Step
+from interlock.machine.events import Event, EventRef, type_of
+from interlock.machine.machine import Machine
+
+C = TypeVar("C")
+"""The circumstances a coupling may ask about, beyond the step itself."""
+
+Condition: TypeAlias = Callable[[C], bool]
+AnyMachine: TypeAlias = Machine[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Coupling(Generic[C]):
+    """One consequence. `to` says which record of the other machine is meant."""
+
+    cause: AnyMachine
+    into: tuple[Any, ...]
+    effect: AnyMachine
+    event: type[Event] | None
+    """What is sent; None creates a new record in its initial state."""
+    to: str
+    why: str
+    by: tuple[type[Event], ...] = ()
+    out_of: tuple[Any, ...] = ()
+    when: tuple[Condition[C], ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The coupling in words."""
+        by = f" by {_listed(event.name for event in self.by)}" if self.by else ""
+        out_of = f" out of {_listed(self.out_of)}" if self.out_of else ""
+        when = f", if {' and '.join(_said(condition) for condition in self.when)}" if self.when else ""
+        what = f"create {self.to}" if self.event is None else f"send {self.event.name} to {self.to}"
+        return f"{self.cause.name} enters {_listed(self.into)}{out_of}{by}{when}: {what}"
+
+    def follows(self, step: Step[Any], circumstances: C) -> bool:
+        """Whether this step, in these circumstances, has this consequence."""
+        return (
+            step.machine == self.cause.name
+            and step.moves
+            and step.target in self.into
+            and (not self.by or step.event in {event.name for event in self.by})
+            and (not self.out_of or step.source in self.out_of)
+            and all(condition(circumstances) for condition in self.when)
+        )
+
+
+def couple(
+    cause: AnyMachine,
+    into: Any,
+    effect: AnyMachine,
+    event: EventRef | None,
+    *,
+    to: str,
+    why: str,
+    by: EventRef | tuple[EventRef, ...] = (),
+    out_of: Any = (),
+    when: Condition[C] | tuple[Condition[C], ...] = (),
+) -> Coupling[C]:
+    """When `cause` enters `into`, `event` is sent to `effect`; without an event one is created."""
+    return Coupling(
+        cause,
+        into if isinstance(into, tuple) else (into,),
+        effect,
+        None if event is None else type_of(event),
+        to,
+        why,
+        tuple(type_of(ref) for ref in (by if isinstance(by, tuple) else (by,))),
+        out_of if isinstance(out_of, tuple) else (out_of,),
+        when if isinstance(when, tuple) else (when,),
+    )
+
+
+class Couplings(Generic[C]):
+    """A checked list of couplings."""
+
+    def __init__(self, couplings: Sequence[Coupling[C]]) -> None:
+        self.all = tuple(couplings)
+        if faults := [fault for coupling in self.all for fault in _faults(coupling)]:
+            raise MalformedCouplings(
+                f"The couplings have {len(faults)} fault(s).\n" + "\n".join(f"  {fault}" for fault in faults),
+                todo="Mend every fault above.",
+                facts={"faults": faults},
+            )
+
+    def __iter__(self) -> Iterator[Coupling[C]]:
+        return iter(self.all)
+
+    def after(self, step: Step[Any], circumstances: C) -> tuple[Coupling[C], ...]:
+        """The consequences of one step, in the order of the list."""
+        return tuple(coupling for coupling in self.all if coupling.follows(step, circumstances))
+
+
+def _faults(coupling: Coupling[Any]) -> Iterator[str]:
+    """A coupling must name what exists, be able to happen, and never surprise its receiver."""
+    yield from (
+        f"“{coupling.sentence}”: {fault}" for fault in (*_bad_cause(coupling), *_bad_effect(coupling))
+    )
+    if not coupling.why.strip():
+        yield f"“{coupling.sentence}” says nothing about why"
+
+
+def _bad_cause(coupling: Coupling[Any]) -> Iterator[str]:
+    cause = coupling.cause
+    strangers = [name for name in (*coupling.into, *coupling.out_of) if name not in cause.states]
+    strangers += [event.name for event in coupling.by if event not in cause.events]
+    yield from (f"{cause.name} has no state or event {name!r}" for name in strangers)
+    bare = replace(coupling, when=())
+    steps = (step for name in cause.states for step in cause.steps_from(name))
+    if not strangers and not any(bare.follows(step, None) for step in steps):
+        yield f"no row of {cause.name} can ever cause it"
+
+
+def _bad_effect(coupling: Coupling[Any]) -> Iterator[str]:
+    effect, event = coupling.effect, coupling.event
+    if event is None:
+        return
+    if event not in effect.events:
+        yield f"{effect.name} has no event {event.name!r}"
+        return
+    undecided = [str(name) for name in effect.states if not effect.table.rows_at(name, event)]
+    if undecided:
+        yield f"{effect.name} does not say what {event.name} does in {', '.join(undecided)}"
+
+
+def _listed(names: Any) -> str:
+    return " or ".join(str(name) for name in names)
+
+
+def _said(condition: Condition[Any]) -> str:
+    return " ".join((condition.__doc__ or condition.__name__).split()).rstrip(".")

@@ -1,0 +1,108 @@
+"""The answers of a machine: moved, or refused and why.
+
+A decision is a value, so that it can be compared, stored, replayed and explored. Only at the edge,
+where somebody has to be told, does a refusal become an error (`Refused.error`).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from interlock import errors
+from interlock.machine.table import Deadline, S
+
+D_co = TypeVar("D_co", covariant=True)
+
+
+class Step(msgspec.Struct, Generic[S], frozen=True):
+    """One step, as the journal tells it. Made once per row and source, shared by all who take it."""
+
+    machine: str
+    event: str
+    source: S
+    target: S
+    owner: str
+    why: str
+    arms: tuple[Deadline, ...] = ()
+    moves: bool = True
+    """False when the event was accepted without a transition."""
+
+
+class Moved(msgspec.Struct, Generic[S, D_co], frozen=True, gc=False):
+    """The event was accepted: this is what the record becomes, and what has to be done about it."""
+
+    state: S
+    data: D_co
+    steps: tuple[Step[S], ...]
+    effects: tuple[object, ...] = ()
+
+
+class Refusal(StrEnum):
+    """The kinds of refusal, in the order in which they are told apart."""
+
+    ALREADY_THERE = "already_there"
+    TERMINAL = "terminal"
+    NOT_ALLOWED = "not_allowed"
+    IGNORED = "ignored"
+    GUARD = "guard"
+
+
+class Refused(msgspec.Struct, Generic[S], frozen=True):
+    """Nothing happens, and this is why. `asked` is the event, or the state that was asked for."""
+
+    kind: Refusal
+    machine: str
+    state: S
+    asked: str
+    why: str = ""
+    allowed: tuple[str, ...] = ()
+    guards: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The refusal in words; the same on every surface."""
+        opening = _SENTENCES[self.kind].format(
+            machine=self.machine, state=self.state, asked=self.asked, guards=", ".join(self.guards)
+        )
+        return f"{opening}: {self.why}" if self.why else f"{opening}."
+
+    def error(self) -> errors.TransitionRefused:
+        """The refusal as an error with the same facts, to be raised at the edge."""
+        if self.allowed:
+            todo = f"In {self.state} the {self.machine} accepts: {', '.join(self.allowed)}."
+        else:
+            todo = f"In {self.state} the {self.machine} accepts nothing more; create a new one."
+        return _ERRORS[self.kind](
+            self.sentence,
+            allowed=self.allowed,
+            todo=todo,
+            facts={
+                "machine": self.machine,
+                "state": str(self.state),
+                "asked": self.asked,
+                "refusal": str(self.kind),
+                "guards": list(self.guards),
+            },
+        )
+
+
+Decision: TypeAlias = Moved[S, D_co] | Refused[S]
+
+_SENTENCES = {
+    Refusal.ALREADY_THERE: "The {machine} is already {state}",
+    Refusal.TERMINAL: "The {machine} is {state}, which is final, so {asked} is refused",
+    Refusal.NOT_ALLOWED: "The {machine} is {state} and {asked} is not allowed there",
+    Refusal.IGNORED: "The {machine} is {state} and {asked} does nothing there",
+    Refusal.GUARD: "The {machine} is {state} and {asked} is held back by {guards}",
+}
+
+_ERRORS: dict[Refusal, type[errors.TransitionRefused]] = {
+    Refusal.ALREADY_THERE: errors.AlreadyThere,
+    Refusal.TERMINAL: errors.TerminalState,
+    Refusal.NOT_ALLOWED: errors.TransitionNotAllowed,
+    Refusal.IGNORED: errors.EventIgnored,
+    Refusal.GUARD: errors.GuardRefused,
+}

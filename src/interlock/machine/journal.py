@@ -1,0 +1,37 @@
+"""The audit trail of a decision: one entry per step taken, in the order in which it was taken."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from interlock.machine.decision import Moved
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Who moved what, from where to where, by which event, when and why."""
+
+    at: datetime
+    machine: str
+    entity: str
+    event: str
+    source: str
+    target: str
+    owner: str
+    reason: str = ""
+    cause: str = ""
+    """The entity whose move brought this one about, where a coupling did."""
+
+
+def entries_of(
+    moved: Moved[Any, Any], *, entity: str, at: datetime, reason: str = "", cause: str = ""
+) -> tuple[Entry, ...]:
+    """The entries that have to be written together with the move, or not at all."""
+    return tuple(
+        [
+            Entry(at, step.machine, entity, step.event, step.source, step.target, step.owner, reason, cause)
+            for step in moved.steps
+        ]
+    )

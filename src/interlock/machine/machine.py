@@ -1,0 +1,126 @@
+"""A checked table that decides.
+
+`Machine(...)` checks the table and raises `MalformedTable` with every fault, so a machine that
+exists is sound. `decide` is a pure function of state, data and event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic
+
+from interlock.errors import MalformedTable, UnknownEvent, UnknownState
+from interlock.machine.cells import Cell, accepted, compile_cell, refusal_kind, step_of
+from interlock.machine.check import find_faults
+from interlock.machine.decision import Decision, Refused, Step
+from interlock.machine.events import Event, EventRef
+from interlock.machine.table import Across, Act, Always, D, Rank, Row, S, State, Table
+
+
+class Machine(Generic[S, D]):
+    """A state machine that has passed its checks."""
+
+    def __init__(
+        self,
+        name: str,
+        doc: str,
+        *,
+        initial: S,
+        states: Sequence[State[S]],
+        rows: Sequence[Row[S, D]],
+        stop: Sequence[EventRef] = (),
+        spine: Sequence[S] = (),
+        invariants: Sequence[Always[S, D] | Across[S, D]] = (),
+    ) -> None:
+        self.table = table = Table(name, doc, initial, states, rows, stop, spine, invariants)
+        if faults := find_faults(table):
+            raise MalformedTable(
+                f"The table of {name!r} has {len(faults)} fault(s).\n"
+                + "\n".join(f"  {fault.code}: {fault.sentence}" for fault in faults),
+                todo="Mend every fault above; docs/reference/machine-checks.md explains each code.",
+                facts={"machine": name, "faults": [[f.code, f.sentence] for f in faults]},
+            )
+        self.name = name
+        self.initial = initial
+        self.states: tuple[S, ...] = tuple(entry.name for entry in states)
+        self.events: tuple[type[Event], ...] = table.events
+        self.terminal = frozenset(entry.name for entry in states if entry.rank is Rank.TERMINAL)
+        self.resting = frozenset(entry.name for entry in states if entry.rank is Rank.RESTING)
+        self._cells: dict[S, dict[type[Event], Cell]] = {
+            entry.name: {event: compile_cell(table, entry, event, self.decide) for event in self.events}
+            for entry in states
+        }
+        self._states_by_name = {_fold(member): member for member in self.states}
+        self._events_by_name = {_fold(event.name): event for event in self.events}
+
+    def __repr__(self) -> str:
+        return f"<machine {self.name}: {len(self.states)} states, {len(self.table.rows)} rows>"
+
+    def decide(self, state: S, data: D, event: Event) -> Decision[S, D]:
+        """What `event` does to a record that is in `state` with `data`. Pure."""
+        try:
+            cell = self._cells[state][type(event)]
+        except KeyError:
+            raise self._unknown(state, event) from None
+        return cell(data, event)
+
+    def toward(self, state: S, target: S) -> tuple[Step[S], ...] | Refused[S]:
+        """The steps that lead from `state` straight to `target`, or why there are none.
+
+        For callers that name the state they want rather than an event. Guards are not asked:
+        they need data, and `decide` asks them.
+        """
+        steps = self.steps_from(self.state(state))
+        found = tuple(step for step in steps if step.target == self.state(target))
+        if found:
+            return found
+        allowed = tuple(dict.fromkeys(str(step.target) for step in steps if step.target != state))
+        kind = refusal_kind(already_there=state == target, terminal=state in self.terminal)
+        return Refused(kind, self.name, state, str(target), allowed=allowed)
+
+    def state(self, name: str) -> S:
+        """The state that somebody calls `name`; either spelling of cancel(l)ed, in any case."""
+        try:
+            return self._states_by_name[_fold(name)]
+        except KeyError:
+            raise UnknownState(name, self.states, where=self.name) from None
+
+    def event(self, name: str) -> type[Event]:
+        """The event that somebody calls `name`."""
+        try:
+            return self._events_by_name[_fold(name)]
+        except KeyError:
+            raise UnknownEvent(name, self._event_names(), where=self.name) from None
+
+    def accepts(self, state: S) -> tuple[str, ...]:
+        """The names of the events that have a row in `state`."""
+        return accepted(self.table, self.table.entry(state))
+
+    def steps_from(self, state: S) -> tuple[Step[S], ...]:
+        """Every transition that leaves `state`, in the order of the table."""
+        entry = self.table.entry(state)
+        moves = (row for row in self.table.rows if row.act is Act.MOVE and state in row.sources)
+        return tuple(step_of(self.table, entry, row) for row in moves)
+
+    def broken(self, state: S, data: D) -> tuple[str, ...]:
+        """The claims about every moment that do not hold at this one."""
+        claims = (claim for claim in self.table.invariants if isinstance(claim, Always))
+        return tuple(claim.claim for claim in claims if not claim.holds(state, data))
+
+    def broken_across(self, state: S, data: D, new_state: S, new_data: D) -> tuple[str, ...]:
+        """The claims about every step that do not hold for this one."""
+        claims = (claim for claim in self.table.invariants if isinstance(claim, Across))
+        return tuple(claim.claim for claim in claims if not claim.holds(state, data, new_state, new_data))
+
+    def _unknown(self, state: S, event: Event) -> UnknownState | UnknownEvent:
+        if state not in self._cells:
+            return UnknownState(state, self.states, where=self.name)
+        return UnknownEvent(getattr(event, "name", event), self._event_names(), where=self.name)
+
+    def _event_names(self) -> tuple[str, ...]:
+        return tuple(event.name for event in self.events)
+
+
+def _fold(name: str) -> str:
+    """Names as people type them: any case, dashes or underscores, one l or two in cancel(l)ed."""
+    return name.casefold().replace("-", "_").replace("cancelled", "canceled")
