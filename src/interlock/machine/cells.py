@@ -35,8 +35,7 @@ def refusal(table: Table[Any, Any], source: State[Any], event: type[Event]) -> R
     if spoken is not None and spoken.act is Act.IGNORE:
         return Refused(Refusal.IGNORED, table.name, source.name, event.name, spoken.why, allowed)
     targets = {row.target for row in table.rows if row.event is event and row.target is not None}
-    already_there = spoken is None and targets == {source.name}
-    kind = refusal_kind(already_there=already_there, terminal=source.terminal)
+    kind = refusal_kind(already_there=targets == {source.name}, terminal=source.terminal)
     why = "" if spoken is None else spoken.why
     return Refused(kind, table.name, source.name, event.name, why, allowed)
 

@@ -1,8 +1,9 @@
 """How the moves of one machine become events of another.
 
-A coupling says: when *this* machine enters one of these states (or does so by these events), and
-these facts hold, then send *that* event to *that* machine's record, or create one. They are data,
-so they can be listed, drawn and explored, and no consequence is hidden in code.
+A coupling says: when *this* machine enters one of these states (or, `holding`, accepts one of these
+events and stays there), and these conditions hold, then send *that* event to *that* machine's record,
+or create one. They are data, so they can be listed, drawn and explored, and no consequence is hidden
+in code.
 """
 
 from __future__ import annotations
@@ -37,21 +38,23 @@ class Coupling(Generic[C]):
     by: tuple[type[Event], ...] = ()
     out_of: tuple[Any, ...] = ()
     when: tuple[Condition[C], ...] = ()
+    holding: bool = False
 
     @property
     def sentence(self) -> str:
         """The coupling in words."""
         by = f" by {_listed(event.name for event in self.by)}" if self.by else ""
         out_of = f" out of {_listed(self.out_of)}" if self.out_of else ""
+        verb = "stays" if self.holding else "enters"
         when = f", if {' and '.join(_said(condition) for condition in self.when)}" if self.when else ""
         what = f"create {self.to}" if self.event is None else f"send {self.event.name} to {self.to}"
-        return f"{self.cause.name} enters {_listed(self.into)}{out_of}{by}{when}: {what}"
+        return f"{self.cause.name} {verb} {_listed(self.into)}{out_of}{by}{when}: {what}"
 
     def follows(self, step: Step[Any], circumstances: C) -> bool:
         """Whether this step, in these circumstances, has this consequence."""
         return (
             step.machine == self.cause.name
-            and step.moves
+            and step.moves is not self.holding
             and step.target in self.into
             and (not self.by or step.event in {event.name for event in self.by})
             and (not self.out_of or step.source in self.out_of)
@@ -70,6 +73,7 @@ def couple(
     by: EventRef | tuple[EventRef, ...] = (),
     out_of: Any = (),
     when: Condition[C] | tuple[Condition[C], ...] = (),
+    holding: bool = False,
 ) -> Coupling[C]:
     """When `cause` enters `into`, `event` is sent to `effect`; without an event one is created."""
     return Coupling(
@@ -82,6 +86,7 @@ def couple(
         tuple(type_of(ref) for ref in (by if isinstance(by, tuple) else (by,))),
         out_of if isinstance(out_of, tuple) else (out_of,),
         when if isinstance(when, tuple) else (when,),
+        holding,
     )
 
 
@@ -120,7 +125,7 @@ def _bad_cause(coupling: Coupling[Any]) -> Iterator[str]:
     strangers += [event.name for event in coupling.by if event not in cause.events]
     yield from (f"{cause.name} has no state or event {name!r}" for name in strangers)
     bare = replace(coupling, when=())
-    steps = (step for name in cause.states for step in cause.steps_from(name))
+    steps = (step for name in cause.states for step in cause.steps_at(name))
     if not strangers and not any(bare.follows(step, None) for step in steps):
         yield f"no row of {cause.name} can ever cause it"
 

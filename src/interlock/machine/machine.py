@@ -96,11 +96,15 @@ class Machine(Generic[S, D]):
         """The names of the events that have a row in `state`."""
         return accepted(self.table, self.table.entry(state))
 
-    def steps_from(self, state: S) -> tuple[Step[S], ...]:
-        """Every transition that leaves `state`, in the order of the table."""
+    def steps_at(self, state: S) -> tuple[Step[S], ...]:
+        """Every step that can be taken in `state`, transitions or not, in the order of the table."""
         entry = self.table.entry(state)
-        moves = (row for row in self.table.rows if row.act is Act.MOVE and state in row.sources)
-        return tuple(step_of(self.table, entry, row) for row in moves)
+        rows = (row for row in self.table.rows if state in row.sources and row.act in (Act.MOVE, Act.KEEP))
+        return tuple(step_of(self.table, entry, row) for row in rows)
+
+    def steps_from(self, state: S) -> tuple[Step[S], ...]:
+        """Every transition that can be taken in `state`."""
+        return tuple(step for step in self.steps_at(state) if step.moves)
 
     def broken(self, state: S, data: D) -> tuple[str, ...]:
         """The claims about every moment that do not hold at this one."""

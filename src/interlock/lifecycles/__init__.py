@@ -1,0 +1,61 @@
+"""The nine lifecycles, one file each, and how they depend on one another.
+
+Each file opens with what its machine promises, then says what it knows (its data), what can happen
+to it (its events), and ends with the table, which alone decides. `couplings` says which move of one
+machine is an event of another; `durations` holds every deadline; `owners` names who may do what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from interlock.errors import UnknownMachine
+from interlock.lifecycles.attempt import ATTEMPT
+from interlock.lifecycles.couplings import COUPLINGS, Circumstances
+from interlock.lifecycles.durations import Durations
+from interlock.lifecycles.job import JOB
+from interlock.lifecycles.lease import LEASE
+from interlock.lifecycles.owners import Owner
+from interlock.lifecycles.process import PROCESS
+from interlock.lifecycles.run import RUN
+from interlock.lifecycles.simulation import SIMULATION
+from interlock.lifecycles.task import TASK
+from interlock.lifecycles.worker import WORKER
+from interlock.lifecycles.workload import WORKLOAD
+from interlock.machine import Machine
+
+MACHINES: Mapping[str, Machine[Any, Any]] = MappingProxyType(
+    {
+        machine.name: machine
+        for machine in (RUN, JOB, ATTEMPT, LEASE, WORKER, PROCESS, TASK, WORKLOAD, SIMULATION)
+    }
+)
+
+
+def machine_named(name: str) -> Machine[Any, Any]:
+    """The lifecycle that goes by `name`; a wrong name lists the right ones."""
+    try:
+        return MACHINES[name.casefold()]
+    except KeyError:
+        raise UnknownMachine(name, tuple(MACHINES)) from None
+
+
+__all__ = [
+    "ATTEMPT",
+    "COUPLINGS",
+    "JOB",
+    "LEASE",
+    "MACHINES",
+    "PROCESS",
+    "RUN",
+    "SIMULATION",
+    "TASK",
+    "WORKER",
+    "WORKLOAD",
+    "Circumstances",
+    "Durations",
+    "Owner",
+    "machine_named",
+]

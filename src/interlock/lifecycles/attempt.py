@@ -1,0 +1,213 @@
+"""An attempt is one try at one shard of a job.
+
+What it promises:
+
+* It ends once. A retry is a new attempt with the next index; this one stays as it ended.
+* A success comes only from a completion that was accepted under its live lease.
+* Lost is not failed: when the lease expires or is given back the attempt is STALE, its result will
+  never be believed, and the user's retries are not touched.
+* Once a cancel was asked for it can only end CANCELED: a result that arrives after that is kept on
+  the record and changes nothing.
+* It cannot hang: from LEASED on its lease, its timeout or its cancel deadline ends it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from interlock.lifecycles.durations import deadline
+from interlock.lifecycles.owners import Owner
+from interlock.machine import (
+    STAY,
+    Across,
+    Always,
+    Event,
+    Kind,
+    Machine,
+    command,
+    consequence,
+    end,
+    event,
+    ignore,
+    message,
+    on,
+    refuse,
+    state,
+    timer,
+    walk,
+)
+
+
+class AttemptState(StrEnum):
+    """Where an attempt stands."""
+
+    CREATED = "CREATED"
+    QUEUED = "QUEUED"
+    LEASED = "LEASED"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    UPLOADING = "UPLOADING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCEL_REQUESTED = "CANCEL_REQUESTED"
+    CANCELED = "CANCELED"
+    TIMED_OUT = "TIMED_OUT"
+    STALE = "STALE"
+
+
+CREATED, QUEUED, LEASED = AttemptState.CREATED, AttemptState.QUEUED, AttemptState.LEASED
+STARTING, RUNNING, UPLOADING = AttemptState.STARTING, AttemptState.RUNNING, AttemptState.UPLOADING
+SUCCEEDED, FAILED, STALE = AttemptState.SUCCEEDED, AttemptState.FAILED, AttemptState.STALE
+CANCEL_REQUESTED, CANCELED = AttemptState.CANCEL_REQUESTED, AttemptState.CANCELED
+TIMED_OUT = AttemptState.TIMED_OUT
+
+UNLEASED = (CREATED, QUEUED)
+EXECUTING = (STARTING, RUNNING, UPLOADING)
+HELD = (LEASED, *EXECUTING)
+"""Somebody has a live lease on it."""
+ENDED = (SUCCEEDED, FAILED, CANCELED, TIMED_OUT, STALE)
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """What an attempt knows about its own end."""
+
+    accepted: bool | None = None
+    """How the accepted completion ended: True for success; None when there was none."""
+    cancel_requested: bool = False
+
+
+@event(Kind.CONSEQUENCE, by=Owner.RUNNER)
+class Completed(Event):
+    """A completion was accepted under the lease."""
+
+    succeeded: bool
+
+
+publish = command("publish", "The attempt may be dispatched.", by=Owner.ORCHESTRATOR)
+grant = command("grant", "A runner is given the lease.", by=Owner.ORCHESTRATOR)
+acknowledged = consequence("acknowledged", "The runner has acknowledged the lease.", by=Owner.RUNNER)
+heartbeat = message("heartbeat", "The runner reports that it is at work.", by=Owner.RUNNER)
+upload = message("upload", "The steps are done; logs and artifacts are on their way.", by=Owner.RUNNER)
+lease_expired = consequence("lease_expired", "The lease has expired.", by=Owner.CLOCK)
+lease_revoked = consequence("lease_revoked", "The lease was taken away or given back.", by=Owner.ORCHESTRATOR)
+time_out = timer("time_out", "The attempt has run for longer than it may.", by=Owner.CLOCK)
+cancel = consequence("cancel", "The job or the run is to be cancelled.", by=Owner.ORCHESTRATOR)
+withdraw = consequence("withdraw", "No runner holds it, so nobody has to stop.", by=Owner.ORCHESTRATOR)
+cancel_acknowledged = consequence("cancel_acknowledged", "The runner has stopped, as asked.", by=Owner.RUNNER)
+force_cancel = timer("force_cancel", "The runner had long enough to stop.", by=Owner.CLOCK)
+
+
+def succeeded(attempt: Attempt, completed: Completed) -> bool:
+    """the runner reported a failure"""
+    return completed.succeeded
+
+
+def accept(attempt: Attempt, completed: Completed) -> Attempt:
+    """Remember what was reported, also when a cancel makes it moot."""
+    return msgspec.structs.replace(attempt, accepted=completed.succeeded)
+
+
+def ask_to_stop(attempt: Attempt, asked: object) -> Attempt:
+    """Remember that a cancel was asked for."""
+    return msgspec.structs.replace(attempt, cancel_requested=True)
+
+
+ATTEMPT_TIMEOUT = deadline(time_out, "attempt_timeout_s", since="the acknowledgement of the lease")
+CANCEL_DEADLINE = deadline(force_cancel, "cancel_deadline_s", since="the request")
+
+_ENDED = "the attempt has ended; a retry would be another attempt"
+_NO_LEASE = "nobody holds a lease on it"
+
+# fmt: off
+ATTEMPT = Machine[AttemptState, Attempt](
+    "attempt",
+    "One try at one shard of a job.",
+    initial=CREATED,
+    spine=(CREATED, QUEUED, LEASED, STARTING, RUNNING, UPLOADING, SUCCEEDED),
+    stop=(cancel,),
+    states=(
+        state(CREATED, "Planned; waits for its turn, its needs or its backoff.", turn=Owner.ORCHESTRATOR),
+        state(QUEUED, "Ready; waits for a runner that fits.", turn=Owner.ORCHESTRATOR),
+        state(LEASED, "Given to a runner that has not said yes yet.", turn=Owner.RUNNER),
+        state(STARTING, "The runner prepares.", turn=Owner.RUNNER, within=ATTEMPT_TIMEOUT),
+        state(RUNNING, "The steps are executed.", turn=Owner.RUNNER, within=ATTEMPT_TIMEOUT),
+        state(UPLOADING, "Logs and artifacts are uploaded.", turn=Owner.RUNNER, within=ATTEMPT_TIMEOUT),
+        state(CANCEL_REQUESTED, "Told to stop.", turn=Owner.RUNNER, within=CANCEL_DEADLINE),
+        end(SUCCEEDED, "Done, and the completion was accepted."),
+        end(FAILED, "The runner reported a failure."),
+        end(CANCELED, "Stopped on request: acknowledged, or forced."),
+        end(TIMED_OUT, "Ran for longer than it may."),
+        end(STALE, "Lost its lease; whatever its runner still reports is not believed."),
+    ),
+    rows=(
+        on(publish, CREATED, QUEUED, owner=Owner.ORCHESTRATOR, why="Nothing holds it back any more."),
+        on(grant, QUEUED, LEASED, owner=Owner.ORCHESTRATOR, why="A runner that fits asked for work."),
+        on(acknowledged, LEASED, STARTING, owner=Owner.ORCHESTRATOR, why="The runner took the work."),
+        on(heartbeat, STARTING, RUNNING, owner=Owner.ORCHESTRATOR, why="The first sign of life."),
+        on(upload, RUNNING, UPLOADING, owner=Owner.RUNNER, why="Only the runner knows it has finished."),
+        on(Completed, UPLOADING, SUCCEEDED, owner=Owner.ORCHESTRATOR, when=succeeded, then=accept,
+           why="The result was accepted under the live lease."),
+        on(Completed, UPLOADING, FAILED, owner=Owner.ORCHESTRATOR, then=accept,
+           why="The failure was accepted under the live lease; its class decides about a retry."),
+        walk(Completed, STARTING, first=heartbeat, why="Whoever reports a result has been running."),
+        walk(Completed, RUNNING, first=upload, why="There was nothing to upload, or it is already there."),
+
+        on(lease_expired, HELD, STALE, owner=Owner.ORCHESTRATOR, why="Nobody can tell what became of it."),
+        on(lease_revoked, HELD, STALE, owner=Owner.ORCHESTRATOR, why="It was given back; it costs no try."),
+        on(time_out, EXECUTING, TIMED_OUT, owner=Owner.ORCHESTRATOR, why="It has had its time."),
+
+        on(cancel, (*UNLEASED, *HELD), CANCEL_REQUESTED, owner=Owner.ORCHESTRATOR, then=ask_to_stop,
+           why="Cancelling has two phases: ask, then finalize."),
+        on(withdraw, CANCEL_REQUESTED, CANCELED, owner=Owner.ORCHESTRATOR, why="There is nobody to ask."),
+        on(cancel_acknowledged, CANCEL_REQUESTED, CANCELED, owner=Owner.ORCHESTRATOR,
+           why="The runner has stopped."),
+        on(force_cancel, CANCEL_REQUESTED, CANCELED, owner=Owner.ORCHESTRATOR,
+           why="A runner that does not answer must not keep a cancel from ending."),
+        on(Completed, CANCEL_REQUESTED, CANCELED, owner=Owner.ORCHESTRATOR, then=accept,
+           why="It ended by itself after the request; the result is kept, the cancel stands."),
+        on(lease_expired, CANCEL_REQUESTED, CANCELED, owner=Owner.ORCHESTRATOR,
+           why="Lost while being cancelled: there is no retry under cancel."),
+        on(lease_revoked, CANCEL_REQUESTED, CANCELED, owner=Owner.ORCHESTRATOR,
+           why="The right to execute is gone, so nothing has to stop."),
+
+        on(heartbeat, (RUNNING, UPLOADING, CANCEL_REQUESTED), STAY, owner=Owner.ORCHESTRATOR,
+           why="Still at it; the answer carries the cancel, if there is one."),
+        walk(upload, STARTING, first=heartbeat, why="Whoever uploads has been running."),
+        ignore(upload, (UPLOADING, CANCEL_REQUESTED), why="known already, or moot"),
+
+        refuse(heartbeat, (*UNLEASED, LEASED), why="nobody has acknowledged a lease on it"),
+        refuse(upload, (*UNLEASED, LEASED), why="nobody has acknowledged a lease on it"),
+        refuse(Completed, (*UNLEASED, LEASED), why="nobody has acknowledged a lease on it"),
+        refuse(acknowledged, UNLEASED, why=_NO_LEASE),
+        ignore(acknowledged, (*EXECUTING, CANCEL_REQUESTED), why="the acknowledgement is known"),
+        ignore(lease_expired, UNLEASED, why=_NO_LEASE),
+        ignore(lease_revoked, UNLEASED, why=_NO_LEASE),
+        ignore(time_out, (*UNLEASED, LEASED), why="its time has not begun"),
+        ignore(time_out, CANCEL_REQUESTED, why="it is being stopped; the cancel deadline decides"),
+        ignore(cancel, CANCEL_REQUESTED, why="it was asked before; the deadline is not moved"),
+        refuse(withdraw, (*UNLEASED, *HELD), why="nobody has asked for a cancel"),
+        refuse(cancel_acknowledged, (*UNLEASED, *HELD), why="nobody has asked for a cancel"),
+        ignore(force_cancel, (*UNLEASED, *HELD), why="no cancel is under way"),
+
+        *(refuse(said, ENDED, why=_ENDED) for said in (acknowledged, heartbeat, upload, Completed)),
+        *(ignore(late, ENDED, why=_ENDED) for late in
+          (lease_expired, lease_revoked, time_out, cancel, withdraw, cancel_acknowledged, force_cancel)),
+    ),
+    invariants=(
+        Always(
+            "a success comes only from an accepted completion",
+            lambda state, attempt: state is not SUCCEEDED or attempt.accepted is True,
+        ),
+        Always(
+            "it is cancelled only if that was asked for",
+            lambda state, attempt: state not in (CANCEL_REQUESTED, CANCELED) or attempt.cancel_requested,
+        ),
+        Across(
+            "once a cancel was asked for it ends CANCELED or not at all",
+            lambda _, before, after, __: not before.cancel_requested or after in (CANCEL_REQUESTED, CANCELED),
+        ),
+    ),
+)
+# fmt: on

@@ -1,0 +1,182 @@
+"""How the nine machines depend on one another: the interlocking itself.
+
+Intent flows down (run → job → attempt → lease → process → task), facts flow up. Every consequence
+that one machine has for another is a line here, and nowhere else. A condition is a fact that
+whoever decides works out from the records of the same commit.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from interlock.lifecycles import attempt, job, lease, process, run, simulation, task, worker, workload
+from interlock.lifecycles.attempt import ATTEMPT
+from interlock.lifecycles.job import JOB
+from interlock.lifecycles.lease import LEASE
+from interlock.lifecycles.process import PROCESS
+from interlock.lifecycles.run import RUN
+from interlock.lifecycles.simulation import SIMULATION
+from interlock.lifecycles.task import TASK
+from interlock.lifecycles.worker import WORKER
+from interlock.lifecycles.workload import WORKLOAD
+from interlock.machine import Couplings, couple
+
+
+class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts beside a step that decide whether it has a consequence."""
+
+    tries_left: bool = False
+    losses_left: bool = False
+    stopping: bool = False
+    every_shard_succeeded: bool = False
+    anything_active: bool = False
+    required: bool = True
+    every_required_job_succeeded: bool = False
+    fail_fast: bool = True
+
+
+def a_try_is_left(now: Circumstances) -> bool:
+    """its failure may be retried and a try is left"""
+    return now.tries_left
+
+
+def no_try_is_left(now: Circumstances) -> bool:
+    """its failure may not be retried or no try is left"""
+    return not now.tries_left
+
+
+def a_loss_is_left(now: Circumstances) -> bool:
+    """its losses are within their own budget"""
+    return now.losses_left
+
+
+def no_loss_is_left(now: Circumstances) -> bool:
+    """it was lost too often"""
+    return not now.losses_left
+
+
+def going_on(now: Circumstances) -> bool:
+    """nobody has asked it to stop"""
+    return not now.stopping
+
+
+def stopping(now: Circumstances) -> bool:
+    """it was asked to stop"""
+    return now.stopping
+
+
+def nothing_active(now: Circumstances) -> bool:
+    """nothing of it is active any more"""
+    return not now.anything_active
+
+
+def every_shard_succeeded(now: Circumstances) -> bool:
+    """it was the last shard"""
+    return now.every_shard_succeeded
+
+
+def required(now: Circumstances) -> bool:
+    """the job is required"""
+    return now.required
+
+
+def every_required_job_succeeded(now: Circumstances) -> bool:
+    """every required job has succeeded"""
+    return now.every_required_job_succeeded
+
+
+def fail_fast(now: Circumstances) -> bool:
+    """fail-fast is on"""
+    return now.fail_fast
+
+
+# fmt: off
+COUPLINGS = Couplings[Circumstances]((
+    # Down: what a run wants of its jobs.
+    couple(RUN, run.QUEUED, JOB, None, to="each job of the plan", why="The plan says what there is to do."),
+    couple(RUN, run.CANCEL_REQUESTED, JOB, job.Cancel, to="each of its jobs", why="A run is its jobs."),
+    couple(RUN, run.CANCEL_REQUESTED, RUN, run.all_stopped, to="itself", when=nothing_active,
+           why="Where nothing is active nobody has to be waited for."),
+    couple(RUN, (run.FAILED, run.TIMEOUT), JOB, job.Cancel, to="each of its unfinished jobs", when=fail_fast,
+           why="What can no longer change the run should not use up runners."),
+    couple(RUN, run.CANCEL_REQUESTED, WORKLOAD, workload.AbortReceived, to="each of its agents",
+           why="A cancelled run leaves no load behind."),
+
+    # Down: what a job wants of its attempts.
+    couple(JOB, job.PENDING, ATTEMPT, None, to="the first attempt of each shard", why="It is possible."),
+    couple(JOB, job.RUNNING, ATTEMPT, attempt.cancel, to="each of its attempts", holding=True,
+           by=(job.Cancel, job.Timeout), why="What is active is asked to stop first."),
+    couple(JOB, (job.CANCELED, job.FAILED), ATTEMPT, attempt.cancel, to="each of its attempts",
+           why="A job that has ended has nothing waiting or active."),
+    couple(JOB, job.CANCELED, JOB, job.Cancel, to="each of its children", why="A tree ends as a tree."),
+
+    # Down: what an attempt wants of its lease.
+    couple(ATTEMPT, attempt.LEASED, LEASE, None, to="its lease", why="Only a lease gives the right."),
+    couple(ATTEMPT, attempt.CANCEL_REQUESTED, ATTEMPT, attempt.withdraw, to="itself",
+           out_of=attempt.UNLEASED, why="Without a lease nobody has to be asked."),
+    couple(ATTEMPT, attempt.CANCEL_REQUESTED, LEASE, lease.revoke, to="its lease", out_of=attempt.LEASED,
+           why="Nobody has begun; a late acknowledgement will be stale."),
+    couple(ATTEMPT, attempt.CANCEL_REQUESTED, LEASE, lease.request_cancel, to="its lease",
+           out_of=attempt.EXECUTING, why="The runner learns of it with its next heartbeat."),
+    couple(ATTEMPT, attempt.TIMED_OUT, LEASE, lease.revoke, to="its lease",
+           why="Its runner must not be believed any more."),
+    couple(ATTEMPT, attempt.CANCELED, LEASE, lease.revoke, to="its lease", by=attempt.force_cancel,
+           why="A forced cancel takes no late completion."),
+
+    # Up: what a lease tells its attempt.
+    couple(LEASE, lease.ACTIVE, ATTEMPT, attempt.acknowledged, to="its attempt", why="A runner took it."),
+    couple(LEASE, lease.ACTIVE, ATTEMPT, attempt.heartbeat, to="its attempt", holding=True,
+           by=lease.Heartbeat, why="The first sign of life makes it RUNNING."),
+    couple(LEASE, lease.COMPLETED, ATTEMPT, attempt.Completed, to="its attempt", why="There is a result."),
+    couple(LEASE, lease.CANCELED, ATTEMPT, attempt.cancel_acknowledged, to="its attempt", why="It stopped."),
+    couple(LEASE, lease.EXPIRED, ATTEMPT, attempt.lease_expired, to="its attempt", why="Its runner is lost."),
+    couple(LEASE, lease.REVOKED, ATTEMPT, attempt.lease_revoked, to="its attempt", why="Its runner is off."),
+
+    # Up: what an attempt tells its job.
+    couple(ATTEMPT, attempt.LEASED, JOB, job.AllocateResources, to="its job", why="A worker is allocated."),
+    couple(ATTEMPT, attempt.SUCCEEDED, JOB, job.Success, to="its job", when=(going_on, every_shard_succeeded),
+           why="A job has succeeded when each shard has."),
+    couple(ATTEMPT, (attempt.FAILED, attempt.TIMED_OUT), ATTEMPT, None, to="the next attempt of the shard",
+           when=(going_on, a_try_is_left), why="A retry is a new attempt; the old one stays as it ended."),
+    couple(ATTEMPT, (attempt.FAILED, attempt.TIMED_OUT), JOB, job.Error, to="its job",
+           when=(going_on, no_try_is_left), why="It cannot succeed any more."),
+    couple(ATTEMPT, attempt.STALE, ATTEMPT, None, to="the next attempt of the shard",
+           by=attempt.lease_expired, when=(going_on, a_loss_is_left),
+           why="A loss has a budget of its own and costs the user no try."),
+    couple(ATTEMPT, attempt.STALE, JOB, job.Error, to="its job", by=attempt.lease_expired,
+           when=(going_on, no_loss_is_left), why="A job that kills its workers must not do so for ever."),
+    couple(ATTEMPT, attempt.STALE, ATTEMPT, None, to="the next attempt of the shard",
+           by=attempt.lease_revoked, when=going_on, why="It was given back; that costs nothing."),
+    couple(ATTEMPT, attempt.ENDED, JOB, job.Cancel, to="its job", when=(stopping, nothing_active),
+           why="The last one to end makes the cancel final."),
+    couple(ATTEMPT, attempt.STALE, SIMULATION, simulation.Interrupt, to="the simulation it executed",
+           why="Its worker is gone; it can be resumed elsewhere."),
+
+    # Up: what a job tells its run.
+    couple(JOB, job.RUNNING, RUN, run.begin, to="its run", why="Its first attempt is active."),
+    couple(JOB, job.COMPLETED, RUN, run.required_jobs_succeeded, to="its run",
+           when=every_required_job_succeeded, why="The last required job decides."),
+    couple(JOB, (job.FAILED, job.CANCELED), RUN, run.required_job_failed, to="its run", when=required,
+           why="Without a required job the run cannot succeed."),
+    couple(JOB, job.ENDED, RUN, run.all_stopped, to="its run", when=(stopping, nothing_active),
+           why="The last one to end makes the cancel final."),
+
+    # The supervisor and what runs inside a worker.
+    couple(WORKER, (worker.FAILED, worker.TERMINATED), LEASE, lease.revoke, to="each lease it holds",
+           why="Its attempts return to the queue and cost no try."),
+    couple(WORKER, worker.TERMINATED, PROCESS, process.shutdown_requested, to="its process",
+           why="Terminated means gone, on whatever host."),
+    couple(PROCESS, process.CONNECTING, TASK, task.LeaseExpired, to="each of its tasks", by=process.error,
+           why="Without a connection no lease can be kept."),
+    couple(PROCESS, process.SHUTTING_DOWN, TASK, task.ShutdownRequested, to="each of its tasks", holding=True,
+           by=process.soft_deadline, why="They were let finish; now they are told to save what they have."),
+    couple(TASK, task.PROCESSING, LEASE, lease.Ack, to="its lease", why="The runner takes the work."),
+    couple(TASK, task.REPORTING, LEASE, lease.Complete, to="its lease",
+           by=(task.ProcessingSucceeded, task.ProcessingFailed), why="A failure is a result, too."),
+    couple(TASK, task.REPORTING, LEASE, lease.Release, to="its lease", by=task.ShutdownRequested,
+           why="Interrupted work is given back, with what there is."),
+    couple(TASK, task.ENDED, PROCESS, process.TaskEnded, to="its process", why="A slot is free again."),
+    couple(LEASE, (lease.EXPIRED, lease.REVOKED), TASK, task.LeaseExpired, to="the task under it",
+           why="It learns so with its next renewal, and stops."),
+))
+# fmt: on

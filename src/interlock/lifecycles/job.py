@@ -1,0 +1,194 @@
+"""A job is a unit of work: on its own, in a run, or in a tree of jobs.
+
+What it promises:
+
+* It completes only when each of its 1 to 10 shards has succeeded; each shard has its own attempts.
+* A crash of a worker is not its end: it stays RUNNING while another attempt is made.
+* Cancel and timeout stop what is active first; it is CANCELED when nothing of it is.
+* It starts once (started_at is its first RUNNING) and ends once; to do it again, create a new one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from interlock.lifecycles.durations import deadline
+from interlock.lifecycles.moments import Timed
+from interlock.lifecycles.owners import Owner
+from interlock.machine import STAY, Across, Always, Kind, Machine, end, event, ignore, on, refuse, state
+
+MAX_DEPTH = 5
+MAX_WORKERS = 10
+
+
+class JobState(StrEnum):
+    """Where a job stands."""
+
+    SUBMITTED = "SUBMITTED"
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELED = "CANCELED"
+
+
+SUBMITTED, PENDING, RUNNING = JobState.SUBMITTED, JobState.PENDING, JobState.RUNNING
+COMPLETED, FAILED, CANCELED = JobState.COMPLETED, JobState.FAILED, JobState.CANCELED
+WAITING = (SUBMITTED, PENDING)
+ENDED = (COMPLETED, FAILED, CANCELED)
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job knows about its own life."""
+
+    created_at: datetime
+    depth: int = 0
+    worker_count: int = 1
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    stop_reason: str | None = None
+    """Why it is being stopped, from the moment somebody asked: `cancel`, `timeout`, …"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop(Timed):
+    """Base of what stops a job. Whoever sends it counts, in the same commit, what is still active."""
+
+    still_active: int = 0
+    reason: str = "cancel"
+
+
+@event(Kind.COMMAND, by=Owner.ORCHESTRATOR)
+class Validate(Timed):
+    """The job is possible."""
+
+
+@event(Kind.COMMAND, by=Owner.ORCHESTRATOR)
+class Reject(Timed):
+    """The job was accepted and is found to be impossible."""
+
+
+@event(Kind.CONSEQUENCE, by=Owner.ORCHESTRATOR)
+class AllocateResources(Timed):
+    """A worker has its first attempt."""
+
+
+@event(Kind.CONSEQUENCE, by=Owner.ORCHESTRATOR)
+class Success(Timed):
+    """The last of its shards has succeeded."""
+
+
+@event(Kind.CONSEQUENCE, by=Owner.ORCHESTRATOR)
+class Error(Timed):
+    """A shard has failed and no try is left, or too many were lost."""
+
+
+@event(Kind.CONSEQUENCE, by=Owner.USER)
+class Cancel(Stop):
+    """A user, its parent or its run wants it stopped; or the last of its active attempts has ended."""
+
+
+@event(Kind.TIMER, by=Owner.CLOCK)
+class Timeout(Stop):
+    """The job has lasted for longer than it may."""
+
+
+def nothing_active(job: Job, stop: Stop) -> bool:
+    """attempts of it are still active; they are asked to stop first"""
+    return stop.still_active == 0
+
+
+def starts(job: Job, allocated: AllocateResources) -> Job:
+    """Note when it first ran."""
+    return job if job.started_at else msgspec.structs.replace(job, started_at=allocated.at)
+
+
+def ends(job: Job, last: Timed) -> Job:
+    """Note when it ended."""
+    return msgspec.structs.replace(job, completed_at=last.at)
+
+
+def ask_to_stop(job: Job, stop: Stop) -> Job:
+    """Remember the first reason for which it is being stopped."""
+    return msgspec.structs.replace(job, stop_reason=job.stop_reason or stop.reason)
+
+
+def stops(job: Job, stop: Stop) -> Job:
+    """Note when it was stopped, and the first reason."""
+    return ends(ask_to_stop(job, stop), stop)
+
+
+JOB_TIMEOUT = deadline(Timeout, "job_timeout_s", since="the first attempt")
+
+# fmt: off
+JOB = Machine[JobState, Job](
+    "job",
+    "A unit of work: on its own, in a run, or in a tree of jobs.",
+    initial=SUBMITTED,
+    spine=(SUBMITTED, PENDING, RUNNING, COMPLETED),
+    stop=(Cancel,),
+    states=(
+        state(SUBMITTED, "Received; not yet looked at.", turn=Owner.ORCHESTRATOR),
+        state(PENDING, "Possible; waits for a worker.", turn=Owner.ORCHESTRATOR),
+        state(RUNNING, "Attempts are made at its shards.", turn=Owner.ORCHESTRATOR, within=JOB_TIMEOUT),
+        end(COMPLETED, "Every shard has succeeded; the result is stored."),
+        end(FAILED, "It cannot succeed any more."),
+        end(CANCELED, "Stopped by a user, its parent, its run, or its timeout."),
+    ),
+    rows=(
+        on(Validate, SUBMITTED, PENDING, owner=Owner.ORCHESTRATOR, why="Its task, queue and parent exist."),
+        on(Reject, SUBMITTED, FAILED, owner=Owner.ORCHESTRATOR, then=ends,
+           why="It was accepted, and yet can never run: waiting would be silence."),
+        on(AllocateResources, PENDING, RUNNING, owner=Owner.ORCHESTRATOR, then=starts,
+           why="A worker took its first attempt."),
+        on(Success, RUNNING, COMPLETED, owner=Owner.ORCHESTRATOR, then=ends, why="All shards are done."),
+        on(Error, RUNNING, FAILED, owner=Owner.ORCHESTRATOR, then=ends, why="No try is left."),
+        on(Cancel, WAITING, CANCELED, owner=Owner.ORCHESTRATOR, then=stops, why="Nothing has begun."),
+        on(Cancel, RUNNING, CANCELED, owner=Owner.ORCHESTRATOR, when=nothing_active, then=stops,
+           why="Everything of it has ended."),
+        on(Timeout, RUNNING, CANCELED, owner=Owner.ORCHESTRATOR, when=nothing_active, then=stops,
+           why="It has had its time, and nothing is active."),
+
+        on(Cancel, RUNNING, STAY, owner=Owner.ORCHESTRATOR, then=ask_to_stop,
+           why="Its attempts are asked to stop; it is CANCELED when the last one has ended."),
+        on(Timeout, RUNNING, STAY, owner=Owner.ORCHESTRATOR, then=ask_to_stop,
+           why="It has had its time; its attempts are asked to stop."),
+
+        ignore(AllocateResources, RUNNING, why="another attempt of a job that runs already"),
+        refuse(AllocateResources, SUBMITTED, why="it has not been validated"),
+        *(refuse(fact, WAITING, why="no attempt was made yet") for fact in (Success, Error)),
+        ignore(Timeout, WAITING, why="its time has not begun"),
+        *(ignore(fact, ENDED, why="the job has ended; create a new one to do it again")
+          for fact in (AllocateResources, Success, Error, Timeout)),
+        *(refuse(Cancel, ended, why="the job has ended; there is nothing to cancel") for ended in ENDED),
+    ),
+    invariants=(
+        Always("it is at most 5 deep in its tree", lambda _, job: 0 <= job.depth <= MAX_DEPTH),
+        Always("it has 1 to 10 shards", lambda _, job: 1 <= job.worker_count <= MAX_WORKERS),
+        Always(
+            "completed_at is known exactly when it has ended",
+            lambda state, job: (job.completed_at is not None) == (state in ENDED),
+        ),
+        Always(
+            "what runs or has completed was started",
+            lambda state, job: state not in (RUNNING, COMPLETED) or job.started_at is not None,
+        ),
+        Always(
+            "it is CANCELED only for a reason",
+            lambda state, job: state is not CANCELED or job.stop_reason is not None,
+        ),
+        Across(
+            "started_at is set once, by the first RUNNING",
+            lambda _, before, __, after: before.started_at in (None, after.started_at),
+        ),
+        Across(
+            "completed_at is set once",
+            lambda _, before, __, after: before.completed_at in (None, after.completed_at),
+        ),
+    ),
+)
+# fmt: on

@@ -1,0 +1,188 @@
+"""A lease is the only right to execute an attempt.
+
+What it promises:
+
+* At most one lease of an attempt is live (GRANTED or ACTIVE); the store holds this as a constraint.
+* Only its own runner is heard under it, and only while it is live by the store's clock. Expired but
+  not yet swept is expired.
+* Once it has ended it never lives again, and whatever is said under it changes nothing.
+* It cannot be held for ever: unacknowledged it ends with the ack window, acknowledged it ends one
+  time to live after its last heartbeat.
+
+Its id is the fencing token and a secret; the store keeps only a hash of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from interlock.lifecycles.durations import deadline
+from interlock.lifecycles.moments import Timed
+from interlock.lifecycles.owners import Owner
+from interlock.machine import STAY, Always, Kind, Machine, consequence, end, event, ignore, on, refuse, state
+
+
+class LeaseState(StrEnum):
+    """Where a lease stands."""
+
+    GRANTED = "GRANTED"
+    ACTIVE = "ACTIVE"
+    EXPIRED = "EXPIRED"
+    REVOKED = "REVOKED"
+    COMPLETED = "COMPLETED"
+    CANCELED = "CANCELED"
+
+
+GRANTED, ACTIVE = LeaseState.GRANTED, LeaseState.ACTIVE
+EXPIRED, REVOKED = LeaseState.EXPIRED, LeaseState.REVOKED
+COMPLETED, CANCELED = LeaseState.COMPLETED, LeaseState.CANCELED
+LIVE = (GRANTED, ACTIVE)
+DEAD = (EXPIRED, REVOKED, COMPLETED, CANCELED)
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """What a lease knows."""
+
+    runner_id: str
+    expires_at: datetime
+    cancel_requested: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerMessage(Timed):
+    """Base of what is said under a lease."""
+
+    runner_id: str
+
+
+@event(Kind.MESSAGE, by=Owner.RUNNER)
+class Ack(RunnerMessage):
+    """The runner takes the work."""
+
+    ttl_s: float
+
+
+@event(Kind.MESSAGE, by=Owner.RUNNER)
+class Heartbeat(RunnerMessage):
+    """The runner is alive and still at it."""
+
+    ttl_s: float
+
+
+@event(Kind.MESSAGE, by=Owner.RUNNER)
+class Complete(RunnerMessage):
+    """The runner says how the attempt ended."""
+
+
+@event(Kind.MESSAGE, by=Owner.RUNNER)
+class CancelAck(RunnerMessage):
+    """The runner has stopped because it was asked to."""
+
+
+@event(Kind.MESSAGE, by=Owner.RUNNER)
+class Release(RunnerMessage):
+    """The runner gives the work back unfinished, because it has to go."""
+
+
+@event(Kind.TIMER, by=Owner.CLOCK)
+class Expire(Timed):
+    """The ack window or the time to live has passed."""
+
+
+request_cancel = consequence("request_cancel", "The attempt is to be cancelled.", by=Owner.ORCHESTRATOR)
+revoke = consequence("revoke", "The orchestrator takes the right away.", by=Owner.ORCHESTRATOR)
+
+
+def from_its_runner(lease: Lease, said: RunnerMessage) -> bool:
+    """only the runner that the lease was granted to is heard under it"""
+    return said.runner_id == lease.runner_id
+
+
+def in_time(lease: Lease, said: RunnerMessage) -> bool:
+    """by the store's clock the lease has expired, swept or not"""
+    return said.at < lease.expires_at
+
+
+def run_out(lease: Lease, fired: Expire) -> bool:
+    """the lease was renewed after this timer was set"""
+    return fired.at >= lease.expires_at
+
+
+def cancel_was_requested(lease: Lease, said: CancelAck) -> bool:
+    """nobody has asked for a cancel"""
+    return lease.cancel_requested
+
+
+def renew(lease: Lease, said: Ack | Heartbeat) -> Lease:
+    """Live for one more time to live, from now."""
+    return msgspec.structs.replace(lease, expires_at=said.at + timedelta(seconds=said.ttl_s))
+
+
+def note_cancel(lease: Lease, asked: object) -> Lease:
+    """Remember that a cancel was asked for, so that its acknowledgement is believed."""
+    return msgspec.structs.replace(lease, cancel_requested=True)
+
+
+ACK_WINDOW = deadline(Expire, "ack_window_s", since="the grant")
+TIME_TO_LIVE = deadline(Expire, "lease_ttl_s", since="the last heartbeat")
+
+_STALE = "the lease has ended, and what is said under it is stale"
+_ACK_FIRST = "the lease was granted but not acknowledged; acknowledge it first"
+
+# fmt: off
+LEASE = Machine[LeaseState, Lease](
+    "lease",
+    "The only right to execute an attempt. Its id is the fencing token and a secret.",
+    initial=GRANTED,
+    spine=(GRANTED, ACTIVE, COMPLETED),
+    stop=(Expire, revoke),
+    states=(
+        state(GRANTED, "Issued to a runner that has not said yes.", turn=Owner.RUNNER, within=ACK_WINDOW),
+        state(ACTIVE, "Acknowledged; heartbeats keep it alive.", turn=Owner.RUNNER, within=TIME_TO_LIVE),
+        end(COMPLETED, "Ended by a completion that was accepted."),
+        end(CANCELED, "Ended by the runner's word that it has stopped, as asked."),
+        end(EXPIRED, "Nobody was heard in time; the work is lost to this runner."),
+        end(REVOKED, "Taken away, or given back unfinished."),
+    ),
+    rows=(
+        on(Ack, GRANTED, ACTIVE, owner=Owner.ORCHESTRATOR, when=(from_its_runner, in_time), then=renew,
+           why="The runner has the work and will send heartbeats."),
+        on(Complete, ACTIVE, COMPLETED, owner=Owner.ORCHESTRATOR, when=(from_its_runner, in_time),
+           why="The attempt has a result; nothing more may be said under this lease."),
+        on(CancelAck, ACTIVE, CANCELED, owner=Owner.ORCHESTRATOR,
+           when=(from_its_runner, in_time, cancel_was_requested),
+           why="The runner has stopped, as it was asked to."),
+        on(Expire, LIVE, EXPIRED, owner=Owner.ORCHESTRATOR, when=run_out,
+           why="The runner is silent; somebody else may have the work."),
+        on(Release, LIVE, REVOKED, owner=Owner.ORCHESTRATOR, when=(from_its_runner, in_time),
+           why="The runner is shutting down and gives the work back."),
+        on(revoke, LIVE, REVOKED, owner=Owner.ORCHESTRATOR,
+           why="The attempt timed out or was cancelled by force, or its worker was terminated."),
+
+        on(Heartbeat, ACTIVE, STAY, owner=Owner.ORCHESTRATOR, when=(from_its_runner, in_time), then=renew,
+           arms=TIME_TO_LIVE, why="It lives for another time to live."),
+        on(request_cancel, ACTIVE, STAY, owner=Owner.ORCHESTRATOR, then=note_cancel,
+           why="The answer to the next heartbeat says so, and the runner may then acknowledge the cancel."),
+
+        ignore(Ack, ACTIVE, why="it was acknowledged before; the message came twice"),
+        refuse(Heartbeat, GRANTED, why=_ACK_FIRST),
+        refuse(Complete, GRANTED, why=_ACK_FIRST),
+        refuse(CancelAck, GRANTED, why=_ACK_FIRST),
+        refuse(request_cancel, GRANTED, why="nobody has begun, so nobody has to be asked; it is revoked"),
+        *(refuse(said, DEAD, why=_STALE) for said in (Ack, Heartbeat, Complete, CancelAck, Release)),
+        ignore(request_cancel, DEAD, why="there is no runner left to ask"),
+        ignore(revoke, DEAD, why="the right has already ended"),
+        ignore(Expire, DEAD, why="the lease ended before its timer fired"),
+    ),
+    invariants=(
+        Always(
+            "a cancel is acknowledged only after it was asked for",
+            lambda state, lease: state is not CANCELED or lease.cancel_requested,
+        ),
+    ),
+)
+# fmt: on

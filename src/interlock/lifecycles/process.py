@@ -1,0 +1,284 @@
+"""A process is the worker from the inside: it connects, polls for work, backs off, and leaves in order.
+
+What it promises:
+
+* It takes tasks only while it is running, and only with a connection; never more than it has slots.
+* A signal is never lost: asked to shut down it does so from wherever it is, at once or as soon as
+  what it is doing lets go; asked twice, it is no faster.
+* It is gone 30 seconds after it was asked to be, with its connection released, whatever its tasks do.
+* A broken connection costs the tasks that were under way, never the process.
+* The backoff grows while there is no work and is reset only when some was found.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from interlock.lifecycles.durations import deadline
+from interlock.lifecycles.moments import Timed
+from interlock.lifecycles.owners import Owner
+from interlock.machine import (
+    STAY,
+    Across,
+    Always,
+    Event,
+    Kind,
+    Machine,
+    command,
+    end,
+    event,
+    ignore,
+    on,
+    signal,
+    state,
+    timer,
+)
+
+
+class ProcessState(StrEnum):
+    """Where a worker process stands."""
+
+    STARTING = "starting"
+    CONNECTING = "connecting"
+    RECOVERING = "recovering"
+    RUNNING = "running"
+    BACKING_OFF = "backing_off"
+    SHUTTING_DOWN = "shutting_down"
+    STOPPED = "stopped"
+
+
+STARTING, CONNECTING, RECOVERING = ProcessState.STARTING, ProcessState.CONNECTING, ProcessState.RECOVERING
+RUNNING, BACKING_OFF = ProcessState.RUNNING, ProcessState.BACKING_OFF
+SHUTTING_DOWN, STOPPED = ProcessState.SHUTTING_DOWN, ProcessState.STOPPED
+UP = (STARTING, CONNECTING, RECOVERING, RUNNING, BACKING_OFF)
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker process knows about itself."""
+
+    connected: bool = False
+    slots: int = 1
+    active_tasks: int = 0
+    backoff_count: int = 0
+    last_recovery_at: datetime | None = None
+    shutdown_requested: bool = False
+    processed: int = 0
+    failed: int = 0
+
+    @property
+    def free_slots(self) -> int:
+        """How many tasks it may still take."""
+        return self.slots - self.active_tasks
+
+
+def accepts_tasks(state: ProcessState, process: Process) -> bool:
+    """Whether a task may be started now."""
+    return state is RUNNING and not process.shutdown_requested and process.free_slots > 0
+
+
+def is_running(state: ProcessState) -> bool:
+    """Whether the process is there at all."""
+    return state is not STOPPED
+
+
+@event(Kind.COMMAND, by=Owner.PROCESS)
+class RecoveryComplete(Timed):
+    """Expired leases of others were looked for."""
+
+
+@event(Kind.COMMAND, by=Owner.PROCESS)
+class PollCycleComplete(Event):
+    """A poll found work, and that many tasks were started."""
+
+    started: int = 0
+
+
+@event(Kind.CONSEQUENCE, by=Owner.TASK)
+class TaskEnded(Event):
+    """A task of this process has ended; when it neither succeeded nor failed, it was abandoned."""
+
+    succeeded: bool = False
+    failed: bool = False
+
+
+@event(Kind.COMMAND, by=Owner.PROCESS)
+class ShutdownComplete(Event):
+    """Every task has ended or was given back."""
+
+
+initialized = command("initialized", "Logging, metrics and tracing are set up.", by=Owner.PROCESS)
+connected = command("connected", "The store answers.", by=Owner.PROCESS)
+connection_failed = command("connection_failed", "The store does not answer.", by=Owner.PROCESS)
+no_tasks_available = command("no_tasks_available", "A poll found nothing to do.", by=Owner.PROCESS)
+backoff_complete = timer("backoff_complete", "It has waited, or was woken by new work.", by=Owner.CLOCK)
+shutdown_requested = signal("shutdown_requested", "SIGTERM, SIGINT, or the supervisor.", by=Owner.SYSTEM)
+soft_deadline = timer("soft_deadline", "The tasks were let finish for long enough.", by=Owner.CLOCK)
+shutdown_deadline = timer("shutdown_deadline", "The tasks had long enough to end.", by=Owner.CLOCK)
+error = signal("error", "The connection broke.", by=Owner.SYSTEM)
+
+
+class ReportShutdown(msgspec.Struct, frozen=True):
+    """Publish the last metrics; after this nobody will."""
+
+    processed: int
+    failed: int
+    forced: bool
+
+
+def no_task_active(process: Process, asked: Event) -> bool:
+    """tasks are still active"""
+    return process.active_tasks == 0
+
+
+def within_slots(process: Process, polled: PollCycleComplete) -> bool:
+    """more tasks were started than there are free slots"""
+    return polled.started <= process.free_slots
+
+
+def some_task_active(process: Process, ended: TaskEnded) -> bool:
+    """no task is active that could have ended"""
+    return process.active_tasks > 0
+
+
+def connects(process: Process, happened: Event) -> Process:
+    """The store can be spoken to."""
+    return msgspec.structs.replace(process, connected=True)
+
+
+def disconnects(process: Process, happened: Event) -> Process:
+    """The connection is gone; the couplings abandon every task that relied on it."""
+    return msgspec.structs.replace(process, connected=False)
+
+
+def leaves(process: Process, happened: Event) -> Process:
+    """Let go of the connection and of whatever was still active."""
+    return msgspec.structs.replace(process, connected=False, active_tasks=0)
+
+
+def recovered(process: Process, happened: RecoveryComplete) -> Process:
+    """Note when others' expired leases were last looked for."""
+    return msgspec.structs.replace(process, last_recovery_at=happened.at)
+
+
+def backs_off(process: Process, happened: Event) -> Process:
+    """Wait longer the next time."""
+    return msgspec.structs.replace(process, backoff_count=process.backoff_count + 1)
+
+
+def starts_tasks(process: Process, polled: PollCycleComplete) -> Process:
+    """Count what is active; only finding work resets the backoff."""
+    active = process.active_tasks + polled.started
+    count = 0 if polled.started else process.backoff_count
+    return msgspec.structs.replace(process, active_tasks=active, backoff_count=count)
+
+
+def counts_task(process: Process, ended: TaskEnded) -> Process:
+    """One slot is free again."""
+    return msgspec.structs.replace(
+        process,
+        active_tasks=process.active_tasks - 1,
+        processed=process.processed + ended.succeeded,
+        failed=process.failed + ended.failed,
+    )
+
+
+def asked_to_go(process: Process, happened: Event) -> Process:
+    """From here on no task is started."""
+    return msgspec.structs.replace(process, shutdown_requested=True)
+
+
+def report_shutdown(process: Process, happened: Event) -> ReportShutdown:
+    """The last metrics, before it is gone."""
+    return ReportShutdown(process.processed, process.failed, isinstance(happened, type(shutdown_deadline)))
+
+
+SHUTDOWN_DEADLINE = deadline(shutdown_deadline, "shutdown_deadline_s", since="the request")
+SOFT_DEADLINE = deadline(soft_deadline, "shutdown_soft_s", since="the request")
+BACKOFF = deadline(backoff_complete, "backoff_cap_s")
+
+# fmt: off
+PROCESS = Machine[ProcessState, Process](
+    "process",
+    "A worker from the inside: it connects, polls for work, backs off, and leaves in order.",
+    initial=STARTING,
+    spine=(STARTING, CONNECTING, RECOVERING, RUNNING, SHUTTING_DOWN, STOPPED),
+    stop=(shutdown_requested,),
+    states=(
+        state(STARTING, "Sets up logging, metrics and tracing.", turn=Owner.PROCESS),
+        state(CONNECTING, "Opens its connection, again and again with backoff.", turn=Owner.PROCESS),
+        state(RECOVERING, "Looks for expired leases of others.", turn=Owner.PROCESS),
+        state(RUNNING, "Polls for tasks and executes them.", turn=Owner.PROCESS),
+        state(BACKING_OFF, "Found nothing and waits a little.", turn=Owner.PROCESS, within=BACKOFF),
+        state(SHUTTING_DOWN, "Starts nothing; waits for its tasks to end.",
+              turn=Owner.PROCESS, within=SHUTDOWN_DEADLINE),
+        end(STOPPED, "Gone, with its connection released."),
+    ),
+    rows=(
+        on(initialized, STARTING, CONNECTING, owner=Owner.PROCESS, why="It can now say what it does."),
+        on(connected, CONNECTING, RECOVERING, owner=Owner.PROCESS, then=connects,
+           why="Work that others lost comes before new work."),
+        on(connection_failed, CONNECTING, CONNECTING, owner=Owner.PROCESS, then=backs_off,
+           why="It tries again, each time a little later."),
+        on(RecoveryComplete, RECOVERING, RUNNING, owner=Owner.PROCESS, then=recovered,
+           why="What was lost is back in the queue."),
+        on(PollCycleComplete, RUNNING, RUNNING, owner=Owner.PROCESS, when=within_slots, then=starts_tasks,
+           why="There was work, so it polls again at once."),
+        on(no_tasks_available, RUNNING, BACKING_OFF, owner=Owner.PROCESS, then=backs_off,
+           why="Polling an empty queue at full speed helps nobody."),
+        on(backoff_complete, BACKING_OFF, RECOVERING, owner=Owner.PROCESS,
+           why="Nobody else may be left to find what was lost."),
+        on(error, (RECOVERING, RUNNING), CONNECTING, owner=Owner.PROCESS, then=disconnects,
+           why="Without a connection no lease can be kept: abandon, release, connect anew."),
+        on(shutdown_requested, UP, SHUTTING_DOWN, owner=Owner.PROCESS, then=asked_to_go,
+           arms=SOFT_DEADLINE, why="Nothing new is started from here on."),
+        on(ShutdownComplete, SHUTTING_DOWN, STOPPED, owner=Owner.PROCESS, when=no_task_active,
+           then=leaves, emits=report_shutdown, why="Every task has ended or was given back."),
+        on(shutdown_deadline, SHUTTING_DOWN, STOPPED, owner=Owner.PROCESS, then=leaves,
+           emits=report_shutdown, why="Whoever asked it to go will not wait any longer."),
+
+        on(TaskEnded, (*UP[1:], SHUTTING_DOWN), STAY, owner=Owner.PROCESS,
+           when=some_task_active, then=counts_task, why="A slot is free again."),
+        on(soft_deadline, SHUTTING_DOWN, STAY, owner=Owner.PROCESS,
+           why="What is not done by now is told to save what it has and to give its lease back."),
+
+        ignore(TaskEnded, STARTING, why="no task was started yet"),
+        ignore(error, (STARTING, CONNECTING), why="there is no connection that could break"),
+        ignore(error, BACKING_OFF, why="nothing is under way; recovering meets the broken connection itself"),
+        ignore(error, SHUTTING_DOWN, why="it is leaving; what cannot be given back expires with its lease"),
+        ignore(backoff_complete, (STARTING, CONNECTING, RECOVERING, RUNNING, SHUTTING_DOWN),
+               why="it is not backing off; the timer is left over"),
+        ignore(shutdown_requested, SHUTTING_DOWN, why="it was asked before; a second signal is harmless"),
+        ignore(soft_deadline, UP, why="nobody has asked it to go"),
+        ignore(shutdown_deadline, UP, why="nobody has asked it to go"),
+        *(ignore(late, STOPPED, why="the process is gone") for late in
+          (TaskEnded, error, backoff_complete, shutdown_requested, soft_deadline, shutdown_deadline)),
+    ),
+    invariants=(
+        Always(
+            "what is running or recovering has a connection",
+            lambda state, process: state not in (RUNNING, RECOVERING) or process.connected,
+        ),
+        Always(
+            "what has stopped has released its connection and its tasks",
+            lambda state, process: state is not STOPPED
+            or (not process.connected and process.active_tasks == 0),
+        ),
+        Always(
+            "there is at most one active task per slot",
+            lambda _, process: 0 <= process.active_tasks <= process.slots,
+        ),
+        Always(
+            "whoever is shutting down was asked to",
+            lambda state, process: state not in (SHUTTING_DOWN, STOPPED) or process.shutdown_requested,
+        ),
+        Across(
+            "no task is started while shutting down",
+            lambda state, before, _, after: state is not SHUTTING_DOWN
+            or after.active_tasks <= before.active_tasks,
+        ),
+    ),
+)
+# fmt: on

@@ -1,0 +1,215 @@
+"""A run is one evaluation of a change: a plan of jobs, until its outcome is reported.
+
+What it promises:
+
+* It succeeds only when every required job has succeeded.
+* Its outcome is decided once. Reporting hides the state, so the outcome is kept beside it and never
+  changes; it is reported once.
+* It is CANCELED only if somebody asked for that, and only when what was active has ended or its
+  deadline has passed.
+* It cannot hang: planning, waiting and running, and cancelling each have a deadline.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from interlock.lifecycles.durations import deadline
+from interlock.lifecycles.owners import Owner
+from interlock.machine import (
+    Across,
+    Always,
+    Machine,
+    command,
+    consequence,
+    end,
+    ignore,
+    message,
+    on,
+    refuse,
+    state,
+    timer,
+    walk,
+)
+
+
+class RunState(StrEnum):
+    """Where a run stands."""
+
+    CREATED = "CREATED"
+    PLANNING = "PLANNING"
+    PLAN_FAILED = "PLAN_FAILED"
+    QUEUED = "QUEUED"
+    RUNNING = "RUNNING"
+    CANCEL_REQUESTED = "CANCEL_REQUESTED"
+    SUCCESS = "SUCCESS"
+    FAILED = "FAILED"
+    CANCELED = "CANCELED"
+    TIMEOUT = "TIMEOUT"
+    REPORTED = "REPORTED"
+
+
+CREATED, PLANNING, PLAN_FAILED = RunState.CREATED, RunState.PLANNING, RunState.PLAN_FAILED
+QUEUED, RUNNING, CANCEL_REQUESTED = RunState.QUEUED, RunState.RUNNING, RunState.CANCEL_REQUESTED
+SUCCESS, FAILED, CANCELED, TIMEOUT = RunState.SUCCESS, RunState.FAILED, RunState.CANCELED, RunState.TIMEOUT
+REPORTED = RunState.REPORTED
+
+OUTCOMES = (SUCCESS, FAILED, CANCELED, TIMEOUT)
+SETTLED = (*OUTCOMES, REPORTED)
+UNPLANNED = (CREATED, PLANNING)
+PLANNED = (QUEUED, RUNNING)
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run knows about its own end."""
+
+    outcome: RunState | None = None
+    cancel_requested: bool = False
+
+
+start_planning = command("start_planning", "The planner is asked for a plan.", by=Owner.ORCHESTRATOR)
+planned = message("planned", "The planner has returned a plan.", by=Owner.PLANNER)
+planning_failed = message("planning_failed", "The planner has reported an error.", by=Owner.PLANNER)
+planner_timeout = timer("planner_timeout", "The planner took too long.", by=Owner.CLOCK)
+finalize = command("finalize", "The failed plan becomes the outcome.", by=Owner.ORCHESTRATOR)
+begin = consequence("begin", "Its first attempt is active, or there is nothing to do.", by=Owner.ORCHESTRATOR)
+required_jobs_succeeded = consequence(
+    "required_jobs_succeeded", "The last required job has succeeded.", by=Owner.ORCHESTRATOR
+)
+required_job_failed = consequence(
+    "required_job_failed", "A required job has failed, or was cancelled alone.", by=Owner.ORCHESTRATOR
+)
+cancel = command("cancel", "A user wants it stopped, or a newer run supersedes it.", by=Owner.USER)
+all_stopped = consequence("all_stopped", "Nothing of it is active any more.", by=Owner.ORCHESTRATOR)
+force_cancel = timer("force_cancel", "What was active had long enough to stop.", by=Owner.CLOCK)
+time_out = timer("time_out", "The run has lasted for longer than it may.", by=Owner.CLOCK)
+reported = message("reported", "The final statuses are published.", by=Owner.REPORTER)
+
+
+def ask_to_stop(run: Run, asked: object) -> Run:
+    """Remember that a cancel was asked for."""
+    return msgspec.structs.replace(run, cancel_requested=True)
+
+
+def succeeds(run: Run, cause: object) -> Run:
+    """Fix the outcome: SUCCESS."""
+    return msgspec.structs.replace(run, outcome=SUCCESS)
+
+
+def fails(run: Run, cause: object) -> Run:
+    """Fix the outcome: FAILED."""
+    return msgspec.structs.replace(run, outcome=FAILED)
+
+
+def is_canceled(run: Run, cause: object) -> Run:
+    """Fix the outcome: CANCELED."""
+    return msgspec.structs.replace(run, outcome=CANCELED)
+
+
+def times_out(run: Run, cause: object) -> Run:
+    """Fix the outcome: TIMEOUT."""
+    return msgspec.structs.replace(run, outcome=TIMEOUT)
+
+
+PLANNER_TIMEOUT = deadline(planner_timeout, "planner_timeout_s")
+RUN_TIMEOUT = deadline(time_out, "run_timeout_s", since="the plan")
+CANCEL_DEADLINE = deadline(force_cancel, "cancel_deadline_s", since="the request")
+
+_SETTLED = "the outcome is decided and does not change"
+_NO_PLAN = "there is no plan yet"
+
+# fmt: off
+RUN = Machine[RunState, Run](
+    "run",
+    "One evaluation of a change: a plan of jobs, until its outcome is reported.",
+    initial=CREATED,
+    spine=(CREATED, PLANNING, QUEUED, RUNNING, SUCCESS, REPORTED),
+    stop=(cancel,),
+    states=(
+        state(CREATED, "Recorded; planning has not begun.", turn=Owner.ORCHESTRATOR),
+        state(PLANNING, "The planner works out the jobs.", turn=Owner.PLANNER, within=PLANNER_TIMEOUT),
+        state(PLAN_FAILED, "There is no plan; the run is about to fail.", turn=Owner.ORCHESTRATOR),
+        state(QUEUED, "Its jobs wait for runners.", turn=Owner.ORCHESTRATOR, within=RUN_TIMEOUT),
+        state(RUNNING, "At least one attempt is or was active.", turn=Owner.ORCHESTRATOR, within=RUN_TIMEOUT),
+        state(CANCEL_REQUESTED, "Told to stop; some of it may still be active.",
+              turn=Owner.ORCHESTRATOR, within=CANCEL_DEADLINE),
+        state(SUCCESS, "Every required job has succeeded.", turn=Owner.REPORTER),
+        state(FAILED, "The plan or a required job has failed.", turn=Owner.REPORTER),
+        state(CANCELED, "Stopped on request.", turn=Owner.REPORTER),
+        state(TIMEOUT, "It lasted for longer than it may; reported as a failure.", turn=Owner.REPORTER),
+        end(REPORTED, "The outcome was published, once."),
+    ),
+    rows=(
+        on(start_planning, CREATED, PLANNING, owner=Owner.ORCHESTRATOR, why="A trigger created the run."),
+        on(planned, PLANNING, QUEUED, owner=Owner.ORCHESTRATOR, why="The jobs are created with the move."),
+        on(planning_failed, PLANNING, PLAN_FAILED, owner=Owner.ORCHESTRATOR, why="No plan, no work."),
+        on(planner_timeout, PLANNING, PLAN_FAILED, owner=Owner.ORCHESTRATOR, why="Silence is failure."),
+        on(finalize, PLAN_FAILED, FAILED, owner=Owner.ORCHESTRATOR, then=fails, why="No plan, no success."),
+        on(begin, QUEUED, RUNNING, owner=Owner.ORCHESTRATOR, why="The first attempt of the run is active."),
+        on(required_jobs_succeeded, RUNNING, SUCCESS, owner=Owner.ORCHESTRATOR, then=succeeds,
+           why="Optional jobs do not count."),
+        on(required_job_failed, RUNNING, FAILED, owner=Owner.ORCHESTRATOR, then=fails,
+           why="No retry is left that could save it."),
+        walk(required_jobs_succeeded, QUEUED, first=begin, why="An empty plan succeeds at once."),
+        walk(required_job_failed, QUEUED, first=begin, why="A job can end before its first attempt."),
+        on(time_out, PLANNED, TIMEOUT, owner=Owner.ORCHESTRATOR, then=times_out, why="It has had its time."),
+
+        on(cancel, (*UNPLANNED, *PLANNED), CANCEL_REQUESTED, owner=Owner.ORCHESTRATOR, then=ask_to_stop,
+           why="Cancelling has two phases: ask, then finalize."),
+        on(all_stopped, CANCEL_REQUESTED, CANCELED, owner=Owner.ORCHESTRATOR, then=is_canceled,
+           why="Nothing is left that would have to stop."),
+        on(force_cancel, CANCEL_REQUESTED, CANCELED, owner=Owner.ORCHESTRATOR, then=is_canceled,
+           why="A runner that does not answer must not keep a cancel from ending."),
+
+        on(reported, OUTCOMES, REPORTED, owner=Owner.REPORTER, why="Whoever waits for the result has it."),
+
+        refuse(cancel, PLAN_FAILED, why="planning has failed; the run is about to end as FAILED"),
+        ignore(cancel, CANCEL_REQUESTED, why="it was asked before; the deadline is not moved"),
+        *(refuse(cancel, outcome, why=_SETTLED) for outcome in OUTCOMES),
+
+        *(refuse(said, CREATED, why="nobody has asked for a plan") for said in (planned, planning_failed)),
+        *(ignore(said, (PLAN_FAILED, *PLANNED), why="the plan is decided; the message is late or came twice")
+          for said in (planned, planning_failed)),
+        *(ignore(said, (CANCEL_REQUESTED, *SETTLED), why="a plan that arrives after the end creates nothing")
+          for said in (planned, planning_failed)),
+        ignore(planner_timeout, (CREATED, PLAN_FAILED, *PLANNED, CANCEL_REQUESTED, *SETTLED),
+               why="the planner is not at work"),
+
+        *(refuse(fact, (*UNPLANNED, PLAN_FAILED), why=_NO_PLAN)
+          for fact in (begin, required_jobs_succeeded, required_job_failed)),
+        ignore(begin, RUNNING, why="it has begun"),
+        *(ignore(fact, CANCEL_REQUESTED, why="it is being cancelled; how its jobs end changes nothing")
+          for fact in (begin, required_jobs_succeeded, required_job_failed)),
+        *(ignore(late, SETTLED, why=_SETTLED) for late in
+          (begin, required_jobs_succeeded, required_job_failed, all_stopped, force_cancel, time_out)),
+        ignore(all_stopped, (*UNPLANNED, PLAN_FAILED, *PLANNED), why="no cancel is under way"),
+        ignore(force_cancel, (*UNPLANNED, PLAN_FAILED, *PLANNED), why="no cancel is under way"),
+        ignore(time_out, (*UNPLANNED, PLAN_FAILED), why=_NO_PLAN),
+        ignore(time_out, CANCEL_REQUESTED, why="it is being stopped; the cancel deadline decides"),
+
+        refuse(reported, (*UNPLANNED, PLAN_FAILED, *PLANNED, CANCEL_REQUESTED),
+               why="there is no outcome to report yet"),
+        ignore(reported, REPORTED, why="it was reported; the message came twice"),
+    ),
+    invariants=(
+        Always(
+            "the outcome is known exactly when the run is settled",
+            lambda state, run: (run.outcome is not None) == (state in SETTLED),
+        ),
+        Always(
+            "an unreported outcome is the state",
+            lambda state, run: state not in OUTCOMES or run.outcome is state,
+        ),
+        Always(
+            "it is CANCELED only if that was asked for",
+            lambda _, run: run.outcome is not CANCELED or run.cancel_requested,
+        ),
+        Across(
+            "the outcome is decided once",
+            lambda _, before, __, after: before.outcome in (None, after.outcome),
+        ),
+    ),
+)
+# fmt: on

@@ -1,0 +1,280 @@
+"""A simulation is a stepped execution that can be paused and resumed and survives its worker.
+
+What it promises:
+
+* Whoever asks for its state gets one answer: this record. Events follow the state, never lead it.
+* It stops only between steps: pausing and cancelling while it runs are requests, which its worker
+  honours at the next step. A request is forgotten with the next transition.
+* A worker that falls silent does not end it: it becomes interrupted, and can be resumed elsewhere.
+* Only its own worker is heard, and only while it runs; two resumes make one execution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from interlock.lifecycles.durations import deadline
+from interlock.lifecycles.moments import Timed
+from interlock.lifecycles.owners import Owner
+from interlock.machine import STAY, Across, Always, Kind, Machine, end, event, ignore, on, refuse, state
+
+
+class SimulationState(StrEnum):
+    """Where a simulation stands."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"
+
+
+PENDING, RUNNING, PAUSED = SimulationState.PENDING, SimulationState.RUNNING, SimulationState.PAUSED
+COMPLETED, FAILED = SimulationState.COMPLETED, SimulationState.FAILED
+INTERRUPTED, CANCELLED = SimulationState.INTERRUPTED, SimulationState.CANCELLED
+ENDED = (COMPLETED, FAILED, CANCELLED)
+STANDING = (PENDING, PAUSED, INTERRUPTED)
+"""No worker executes it."""
+
+
+class Simulation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a simulation knows about itself."""
+
+    created_at: datetime
+    current_step: int = 0
+    started_at: datetime | None = None
+    paused_at: datetime | None = None
+    completed_at: datetime | None = None
+    worker_id: str | None = None
+    last_heartbeat: datetime | None = None
+    error: str | None = None
+    pause_requested: bool = False
+    cancel_requested: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromWorker(Timed):
+    """Base of what a worker says about a simulation."""
+
+    worker_id: str
+
+
+@event(Kind.COMMAND, by=Owner.WORKER)
+class Start(FromWorker):
+    """A worker begins it."""
+
+
+@event(Kind.COMMAND, by=Owner.WORKER)
+class Resume(FromWorker):
+    """A worker goes on after the last completed step."""
+
+
+@event(Kind.MESSAGE, by=Owner.WORKER)
+class Heartbeat(FromWorker):
+    """Its worker is alive and has got this far."""
+
+    step: int
+
+
+@event(Kind.MESSAGE, by=Owner.WORKER)
+class Pause(FromWorker):
+    """Its worker has stopped between two steps, as asked."""
+
+    step: int
+
+
+@event(Kind.MESSAGE, by=Owner.WORKER)
+class Complete(FromWorker):
+    """Its worker has done the last step."""
+
+    step: int
+
+
+@event(Kind.MESSAGE, by=Owner.WORKER)
+class Fail(FromWorker):
+    """A step has failed."""
+
+    error: str
+
+
+@event(Kind.COMMAND, by=Owner.USER)
+class RequestPause(Timed):
+    """Stop after the present step."""
+
+
+@event(Kind.COMMAND, by=Owner.USER)
+class Cancel(Timed):
+    """Stop for good."""
+
+
+@event(Kind.CONSEQUENCE, by=Owner.ORCHESTRATOR)
+class Interrupt(Timed):
+    """Its worker is known to be gone."""
+
+
+@event(Kind.TIMER, by=Owner.CLOCK)
+class HeartbeatLost(Timed):
+    """Nothing was heard from its worker for too long."""
+
+
+def from_its_worker(simulation: Simulation, said: FromWorker) -> bool:
+    """another worker executes it"""
+    return said.worker_id == simulation.worker_id
+
+
+def asked_for(simulation: Simulation, said: Pause) -> bool:
+    """nobody has asked for a pause or a cancel"""
+    return simulation.pause_requested or simulation.cancel_requested
+
+
+def begins(simulation: Simulation, said: FromWorker) -> Simulation:
+    """It belongs to this worker now."""
+    return msgspec.structs.replace(
+        _answered(simulation),
+        worker_id=said.worker_id,
+        started_at=simulation.started_at or said.at,
+        last_heartbeat=said.at,
+        paused_at=None,
+        cancel_requested=False,
+    )
+
+
+def beats(simulation: Simulation, said: Heartbeat) -> Simulation:
+    """It got this far; a late heartbeat does not take it back."""
+    return msgspec.structs.replace(
+        simulation, current_step=_reached(simulation, said), last_heartbeat=said.at
+    )
+
+
+def pauses(simulation: Simulation, said: Pause) -> Simulation:
+    """It stands still after this step."""
+    step = _reached(simulation, said)
+    return msgspec.structs.replace(
+        _answered(simulation), paused_at=said.at, current_step=step, worker_id=None
+    )
+
+
+def completes(simulation: Simulation, said: Complete) -> Simulation:
+    """It is done."""
+    step = _reached(simulation, said)
+    return msgspec.structs.replace(_answered(simulation), completed_at=said.at, current_step=step)
+
+
+def fails(simulation: Simulation, said: Fail) -> Simulation:
+    """It has ended with an error."""
+    return msgspec.structs.replace(_answered(simulation), completed_at=said.at, error=said.error)
+
+
+def is_cancelled(simulation: Simulation, asked: Cancel) -> Simulation:
+    """It has ended because somebody wanted that."""
+    return msgspec.structs.replace(_answered(simulation), completed_at=asked.at, worker_id=None)
+
+
+def is_interrupted(simulation: Simulation, happened: Timed) -> Simulation:
+    """It has no worker; it is not over, so completed_at stays empty."""
+    return msgspec.structs.replace(_answered(simulation), worker_id=None)
+
+
+def note_pause(simulation: Simulation, asked: RequestPause) -> Simulation:
+    """Its worker sees this at the next step."""
+    return msgspec.structs.replace(simulation, pause_requested=True)
+
+
+def note_cancel(simulation: Simulation, asked: Cancel) -> Simulation:
+    """Its worker sees this at the next step."""
+    return msgspec.structs.replace(simulation, cancel_requested=True)
+
+
+def _answered(simulation: Simulation) -> Simulation:
+    """Any transition answers a request for a pause."""
+    return msgspec.structs.replace(simulation, pause_requested=False)
+
+
+def _reached(simulation: Simulation, said: Heartbeat | Pause | Complete) -> int:
+    """Messages overtake each other; steps are never taken back."""
+    return max(simulation.current_step, said.step)
+
+
+SILENCE = deadline(HeartbeatLost, "simulation_silence_s", since="the last heartbeat, or the start")
+
+_NO_WORKER = "no worker executes it"
+_OVER = "it has ended"
+
+# fmt: off
+SIMULATION = Machine[SimulationState, Simulation](
+    "simulation",
+    "A stepped execution that can be paused and resumed and survives its worker.",
+    initial=PENDING,
+    spine=(PENDING, RUNNING, COMPLETED),
+    stop=(Cancel,),
+    states=(
+        state(PENDING, "Created; waits for a worker.", turn=Owner.WORKER),
+        state(RUNNING, "A worker executes it step by step.", turn=Owner.WORKER, within=SILENCE),
+        state(PAUSED, "Stands between two steps until somebody resumes it.", turn=Owner.USER),
+        state(INTERRUPTED, "Its worker is gone; it can be resumed.", turn=Owner.USER),
+        end(COMPLETED, "The last step is done."),
+        end(FAILED, "A step has failed."),
+        end(CANCELLED, "Stopped for good, as somebody wanted."),
+    ),
+    rows=(
+        on(Start, PENDING, RUNNING, owner=Owner.SIMULATOR, then=begins, why="A worker took it."),
+        on(Complete, RUNNING, COMPLETED, owner=Owner.SIMULATOR, when=from_its_worker, then=completes,
+           why="There is no further step."),
+        on(Fail, RUNNING, FAILED, owner=Owner.SIMULATOR, when=from_its_worker, then=fails,
+           why="It cannot take the step."),
+        on(Pause, RUNNING, PAUSED, owner=Owner.SIMULATOR, when=(from_its_worker, asked_for), then=pauses,
+           why="Its worker has come to the end of a step."),
+        on(Resume, (PAUSED, INTERRUPTED), RUNNING, owner=Owner.SIMULATOR, then=begins,
+           why="A worker goes on where it stood; the second to ask finds it running."),
+        on(HeartbeatLost, RUNNING, INTERRUPTED, owner=Owner.SIMULATOR, then=is_interrupted,
+           why="Its worker is silent and counts as dead."),
+        on(Interrupt, (RUNNING, PAUSED), INTERRUPTED, owner=Owner.SIMULATOR, then=is_interrupted,
+           why="What its worker held in memory is gone."),
+        on(Cancel, STANDING, CANCELLED, owner=Owner.SIMULATOR, then=is_cancelled,
+           why="Nothing executes it, so it ends at once."),
+
+        on(Cancel, RUNNING, STAY, owner=Owner.SIMULATOR, then=note_cancel,
+           why="Its worker stops at the next step: paused, then cancelled."),
+        on(RequestPause, RUNNING, STAY, owner=Owner.SIMULATOR, then=note_pause,
+           why="Its worker makes the transition, at the next step."),
+        on(Heartbeat, RUNNING, STAY, owner=Owner.SIMULATOR, when=from_its_worker, then=beats, arms=SILENCE,
+           why="It is being worked on."),
+
+        *(refuse(said, STANDING, why=_NO_WORKER) for said in (Heartbeat, Pause, Complete, Fail)),
+        *(refuse(said, ENDED, why=_OVER) for said in (Heartbeat, Pause, Complete, Fail)),
+        ignore(Interrupt, (PENDING, INTERRUPTED), why="it has no worker to lose"),
+        ignore(HeartbeatLost, STANDING, why="nobody has to send heartbeats"),
+        *(ignore(late, ENDED, why=_OVER) for late in (Interrupt, HeartbeatLost)),
+    ),
+    invariants=(
+        Always(
+            "what runs has a worker and was started",
+            lambda state, sim: state is not RUNNING
+            or (sim.worker_id is not None and sim.started_at is not None),
+        ),
+        Always(
+            "completed_at is known exactly when it has ended",
+            lambda state, sim: (sim.completed_at is not None) == (state in ENDED),
+        ),
+        Always(
+            "a pause is only requested while it runs",
+            lambda state, sim: not sim.pause_requested or state is RUNNING,
+        ),
+        Always("what has failed says why", lambda state, sim: state is not FAILED or sim.error is not None),
+        Across(
+            "steps are never taken back",
+            lambda _, before, __, after: after.current_step >= before.current_step,
+        ),
+        Across(
+            "started_at is set once",
+            lambda _, before, __, after: before.started_at in (None, after.started_at),
+        ),
+    ),
+)
+# fmt: on

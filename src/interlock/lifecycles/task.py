@@ -1,0 +1,243 @@
+"""A task is one leased attempt as a worker process executes it.
+
+What it promises:
+
+* It executes only under a lease that it holds, and stops being believed the moment it loses it.
+* A lost claim is not a failed job: nothing was held, so nothing is written, counted or notified.
+* What it reports is what happened: it ends completed when it reported a success, failed when it
+  reported a failure or could not report, abandoned when it was interrupted.
+* It ends once, and each step is atomic: a refused event leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from interlock.lifecycles.durations import deadline
+from interlock.lifecycles.moments import Timed
+from interlock.lifecycles.owners import Owner
+from interlock.machine import (
+    STAY,
+    Across,
+    Always,
+    Event,
+    Kind,
+    Machine,
+    command,
+    end,
+    event,
+    ignore,
+    on,
+    state,
+)
+
+
+class TaskState(StrEnum):
+    """Where a task stands."""
+
+    PENDING = "pending"
+    CLAIMING = "claiming"
+    PROCESSING = "processing"
+    REPORTING = "reporting"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    ABANDONED = "abandoned"
+
+
+PENDING, CLAIMING = TaskState.PENDING, TaskState.CLAIMING
+PROCESSING, REPORTING = TaskState.PROCESSING, TaskState.REPORTING
+COMPLETED, FAILED, ABANDONED = TaskState.COMPLETED, TaskState.FAILED, TaskState.ABANDONED
+ENDED = (COMPLETED, FAILED, ABANDONED)
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task knows about itself."""
+
+    lease_acquired_at: datetime | None = None
+    lease_timeout: datetime | None = None
+    output: object = msgspec.UNSET
+    """What the handler returned, None included; UNSET while there is nothing."""
+    error: str | None = None
+    interrupted: bool = False
+    cost: float | None = None
+    processing_started_at: datetime | None = None
+    processing_ended_at: datetime | None = None
+
+
+@event(Kind.COMMAND, by=Owner.TASK)
+class ClaimSucceeded(Timed):
+    """The lease is held."""
+
+    ttl_s: float
+
+
+@event(Kind.COMMAND, by=Owner.TASK)
+class ProcessingSucceeded(Timed):
+    """The handler returned."""
+
+    output: object
+    cost: float | None = None
+
+
+@event(Kind.COMMAND, by=Owner.TASK)
+class ProcessingFailed(Timed):
+    """The handler raised."""
+
+    error: str
+    cost: float | None = None
+
+
+@event(Kind.CONSEQUENCE, by=Owner.PROCESS)
+class ShutdownRequested(Timed):
+    """The process has to go, and this task with it."""
+
+    partial: object = msgspec.UNSET
+
+
+@event(Kind.MESSAGE, by=Owner.ORCHESTRATOR)
+class LeaseRenewed(Timed):
+    """The lease was renewed."""
+
+    ttl_s: float
+
+
+@event(Kind.TIMER, by=Owner.CLOCK)
+class LeaseExpired(Event):
+    """The lease could not be renewed in time, or belongs to somebody else."""
+
+
+claim_requested = command("claim_requested", "The process wants to execute it.", by=Owner.PROCESS)
+claim_failed = command("claim_failed", "Somebody else has it, or nobody may.", by=Owner.TASK)
+report_succeeded = command("report_succeeded", "The report was accepted.", by=Owner.TASK)
+report_failed = command("report_failed", "The report was refused or could not be delivered.", by=Owner.TASK)
+
+
+def was_interrupted(task: Task, reported: Event) -> bool:
+    """it was not interrupted"""
+    return task.interrupted
+
+
+def has_failed(task: Task, reported: Event) -> bool:
+    """it has not failed"""
+    return task.error is not None
+
+
+def acquires(task: Task, claimed: ClaimSucceeded) -> Task:
+    """Note the lease and the start of the work."""
+    return msgspec.structs.replace(
+        task,
+        lease_acquired_at=claimed.at,
+        lease_timeout=claimed.at + timedelta(seconds=claimed.ttl_s),
+        processing_started_at=claimed.at,
+    )
+
+
+def renews(task: Task, renewed: LeaseRenewed) -> Task:
+    """The lease lasts longer."""
+    return msgspec.structs.replace(task, lease_timeout=renewed.at + timedelta(seconds=renewed.ttl_s))
+
+
+def succeeds(task: Task, ended: ProcessingSucceeded) -> Task:
+    """Keep the output for the report."""
+    return msgspec.structs.replace(task, output=ended.output, cost=ended.cost, processing_ended_at=ended.at)
+
+
+def fails(task: Task, ended: ProcessingFailed) -> Task:
+    """Keep the error for the report."""
+    return msgspec.structs.replace(task, error=ended.error, cost=ended.cost, processing_ended_at=ended.at)
+
+
+def is_interrupted(task: Task, asked: ShutdownRequested) -> Task:
+    """Keep what there is; the report gives the work back."""
+    return msgspec.structs.replace(
+        task,
+        interrupted=True,
+        output=asked.partial,
+        error="interrupted by shutdown",
+        processing_ended_at=asked.at,
+    )
+
+
+LEASE_TTL = deadline(LeaseExpired, "lease_ttl_s", since="the last renewal")
+
+_OVER = "the task has ended"
+
+# fmt: off
+TASK = Machine[TaskState, Task](
+    "task",
+    "One leased attempt as a worker process executes it.",
+    initial=PENDING,
+    spine=(PENDING, CLAIMING, PROCESSING, REPORTING, COMPLETED),
+    stop=(ShutdownRequested,),
+    states=(
+        state(PENDING, "Identified; nobody has claimed it.", turn=Owner.PROCESS),
+        state(CLAIMING, "Its lease is being asked for.", turn=Owner.TASK),
+        state(PROCESSING, "The handler runs under the lease.", turn=Owner.TASK, within=LEASE_TTL),
+        state(REPORTING, "The result, the error or what there is, is being written.", turn=Owner.TASK),
+        end(COMPLETED, "A success was reported."),
+        end(FAILED, "A failure was reported, the report failed, or it was never claimed."),
+        end(ABANDONED, "Interrupted, or its lease was lost; somebody else will do it."),
+    ),
+    rows=(
+        on(claim_requested, PENDING, CLAIMING, owner=Owner.TASK, why="There is a free slot."),
+        on(ClaimSucceeded, CLAIMING, PROCESSING, owner=Owner.TASK, then=acquires, why="The lease is ours."),
+        on(claim_failed, CLAIMING, FAILED, owner=Owner.TASK,
+           why="A lost claim is local to the task: nothing is written, counted or notified."),
+        on(ProcessingSucceeded, PROCESSING, REPORTING, owner=Owner.TASK, then=succeeds, why="It is done."),
+        on(ProcessingFailed, PROCESSING, REPORTING, owner=Owner.TASK, then=fails, why="It is reported."),
+        on(report_succeeded, REPORTING, ABANDONED, owner=Owner.TASK, when=was_interrupted,
+           why="What was reported is that the work goes back."),
+        on(report_succeeded, REPORTING, FAILED, owner=Owner.TASK, when=has_failed,
+           why="What was reported is a failure."),
+        on(report_succeeded, REPORTING, COMPLETED, owner=Owner.TASK, why="What was reported is a success."),
+        on(report_failed, REPORTING, FAILED, owner=Owner.TASK,
+           why="The result is lost to us; the lease expires and the orchestrator decides."),
+        on(LeaseExpired, PROCESSING, ABANDONED, owner=Owner.TASK,
+           why="Somebody else may be at it; whatever this one does is not believed any more."),
+        on(ShutdownRequested, PROCESSING, REPORTING, owner=Owner.TASK, then=is_interrupted,
+           why="What there is, is saved, and the lease is given back."),
+        on(ShutdownRequested, (PENDING, CLAIMING), ABANDONED, owner=Owner.TASK,
+           why="Nothing was begun; a lease that is granted meanwhile expires unacknowledged."),
+
+        on(LeaseRenewed, PROCESSING, STAY, owner=Owner.TASK, then=renews, arms=LEASE_TTL,
+           why="The work may go on."),
+
+        ignore(LeaseRenewed, (PENDING, CLAIMING), why="there is no lease yet"),
+        ignore(LeaseRenewed, REPORTING, why="the work is done; the report needs no more time"),
+        ignore(LeaseExpired, (PENDING, CLAIMING), why="there is no lease yet"),
+        ignore(LeaseExpired, REPORTING, why="the report itself will be refused, and that says so"),
+        ignore(ShutdownRequested, REPORTING, why="the report is on its way and is let finish"),
+        *(ignore(late, ENDED, why=_OVER) for late in (LeaseRenewed, LeaseExpired, ShutdownRequested)),
+    ),
+    invariants=(
+        Always(
+            "what is processing holds a lease with a known start and end",
+            lambda state, task: state is not PROCESSING
+            or (task.lease_acquired_at is not None and task.lease_timeout is not None
+                and task.lease_timeout > task.lease_acquired_at),
+        ),
+        Always(
+            "what is reporting has an output or an error",
+            lambda state, task: state is not REPORTING
+            or task.output is not msgspec.UNSET or task.error is not None,
+        ),
+        Always(
+            "what is completed has no error",
+            lambda state, task: state is not COMPLETED or (task.error is None and not task.interrupted),
+        ),
+        Across(
+            "what has ended never moves",
+            lambda state, before, new_state, after: state not in ENDED
+            or (new_state is state and after == before),
+        ),
+    ),
+)
+# fmt: on
+
+
+def lease_holds(task: Task, at: datetime, grace_s: float = 0.0) -> bool:
+    """Whether the lease reaches into the future, or ran out less than the grace ago."""
+    return task.lease_timeout is not None and at < task.lease_timeout + timedelta(seconds=grace_s)

@@ -1,0 +1,220 @@
+"""A worker is the supervisor's record of one worker's life.
+
+What it promises:
+
+* Whoever supervises it can pause, resume and terminate it, and is told plainly when that cannot be.
+* PAUSED takes nothing new. It was RUNNING before, so resuming makes it RUNNING again.
+* It can be terminated from every state, also after it has ended: the earlier outcome and the time
+  of it stay readable. TERMINATED is left by nothing.
+* A worker that falls silent does not stay in the books: the supervisor's timeout terminates it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from interlock.lifecycles.durations import deadline
+from interlock.lifecycles.moments import Timed
+from interlock.lifecycles.owners import Owner
+from interlock.machine import STAY, Across, Always, Kind, Machine, end, event, ignore, on, refuse, state
+
+MAX_TRANSIENT_ERRORS = 3
+
+
+class WorkerState(StrEnum):
+    """Where a worker stands."""
+
+    IDLE = "IDLE"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    TERMINATED = "TERMINATED"
+
+
+IDLE, RUNNING, PAUSED = WorkerState.IDLE, WorkerState.RUNNING, WorkerState.PAUSED
+COMPLETED, FAILED, TERMINATED = WorkerState.COMPLETED, WorkerState.FAILED, WorkerState.TERMINATED
+LIVING = (IDLE, RUNNING, PAUSED)
+ENDED = (COMPLETED, FAILED, TERMINATED)
+
+
+class Worker(msgspec.Struct, frozen=True, kw_only=True):
+    """What the supervisor knows about a worker."""
+
+    capacity: int = 1
+    active: int = 0
+    pending: int = 0
+    transient_errors: int = 0
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    outcome: WorkerState | None = None
+    """How it ended by itself or was made to; kept when it is terminated afterwards."""
+
+
+@event(Kind.COMMAND, by=Owner.ORCHESTRATOR)
+class StartTask(Timed):
+    """The worker is given its first task, or told to begin without one."""
+
+
+@event(Kind.COMMAND, by=Owner.SUPERVISOR)
+class Pause(Timed):
+    """Take nothing new."""
+
+
+@event(Kind.COMMAND, by=Owner.SUPERVISOR)
+class Resume(Timed):
+    """Take work again."""
+
+
+@event(Kind.COMMAND, by=Owner.WORKER)
+class CompleteTasks(Timed):
+    """The worker has done all it had and is going."""
+
+
+@event(Kind.MESSAGE, by=Owner.WORKER)
+class Heartbeat(Timed):
+    """The worker is alive."""
+
+
+@event(Kind.MESSAGE, by=Owner.WORKER)
+class ErrorTransient(Timed):
+    """Something failed that may work when tried again, such as the network."""
+
+
+@event(Kind.MESSAGE, by=Owner.WORKER)
+class ErrorUnrecoverable(Timed):
+    """The worker cannot go on, and trying again would not help."""
+
+
+@event(Kind.MESSAGE, by=Owner.WORKER)
+class ResourcesExhausted(Timed):
+    """The worker has run out of memory, disk or file handles."""
+
+
+@event(Kind.TIMER, by=Owner.CLOCK)
+class SupervisorTimeout(Timed):
+    """Nothing was heard of the worker for too long."""
+
+
+@event(Kind.COMMAND, by=Owner.SUPERVISOR)
+class Terminate(Timed):
+    """Stop it for certain, whatever it is doing."""
+
+
+def has_capacity(worker: Worker, asked: StartTask) -> bool:
+    """the worker has no free slot"""
+    return worker.active < worker.capacity
+
+
+def nothing_pending(worker: Worker, asked: CompleteTasks) -> bool:
+    """the worker still has tasks to do"""
+    return worker.pending == 0 and worker.active == 0
+
+
+def may_try_again(worker: Worker, error: ErrorTransient) -> bool:
+    """it was tried three times"""
+    return worker.transient_errors < MAX_TRANSIENT_ERRORS
+
+
+def starts(worker: Worker, asked: StartTask) -> Worker:
+    """Note when it began."""
+    return msgspec.structs.replace(worker, started_at=asked.at)
+
+
+def counts_error(worker: Worker, error: ErrorTransient) -> Worker:
+    """One of the three tries is used up."""
+    return msgspec.structs.replace(worker, transient_errors=worker.transient_errors + 1)
+
+
+def completes(worker: Worker, last: Timed) -> Worker:
+    """Note the outcome and its time."""
+    return msgspec.structs.replace(worker, outcome=COMPLETED, completed_at=last.at)
+
+
+def fails(worker: Worker, last: Timed) -> Worker:
+    """Note the outcome and its time; nothing is active on it any more."""
+    return msgspec.structs.replace(worker, outcome=FAILED, completed_at=last.at, active=0)
+
+
+def is_terminated(worker: Worker, last: Timed) -> Worker:
+    """Note the end, unless it had ended before: then that stays readable."""
+    outcome, completed_at = worker.outcome or TERMINATED, worker.completed_at or last.at
+    return msgspec.structs.replace(worker, outcome=outcome, completed_at=completed_at, active=0)
+
+
+SILENCE = deadline(SupervisorTimeout, "worker_silence_s", since="the last heartbeat")
+
+_OVER = "this life is over; a process that starts again registers anew"
+_NOT_AT_WORK = "it is not at work, so this is left over from before"
+
+# fmt: off
+WORKER = Machine[WorkerState, Worker](
+    "worker",
+    "The supervisor's record of one worker's life.",
+    initial=IDLE,
+    spine=(IDLE, RUNNING, COMPLETED),
+    stop=(Terminate,),
+    states=(
+        state(IDLE, "Registered; has not had a task yet.", turn=Owner.ORCHESTRATOR, within=SILENCE),
+        state(RUNNING, "Takes and executes tasks.", turn=Owner.WORKER, within=SILENCE),
+        state(PAUSED, "Takes nothing new until it is resumed.", turn=Owner.SUPERVISOR, within=SILENCE),
+        end(COMPLETED, "Has done all it had and went."),
+        end(FAILED, "Could not go on."),
+        end(TERMINATED, "Was stopped for certain."),
+    ),
+    rows=(
+        on(StartTask, IDLE, RUNNING, owner=Owner.SUPERVISOR, when=has_capacity, then=starts,
+           why="Its first task makes it a running worker."),
+        on(Pause, RUNNING, PAUSED, owner=Owner.SUPERVISOR, why="The supervisor wants it to hold."),
+        on(ResourcesExhausted, RUNNING, PAUSED, owner=Owner.SUPERVISOR,
+           why="It gives back what it holds and waits for somebody to look."),
+        on(Resume, PAUSED, RUNNING, owner=Owner.SUPERVISOR, why="Whatever held it is over."),
+        on(CompleteTasks, RUNNING, COMPLETED, owner=Owner.SUPERVISOR, when=nothing_pending, then=completes,
+           why="Nothing is pending."),
+        on(ErrorUnrecoverable, RUNNING, FAILED, owner=Owner.SUPERVISOR, then=fails,
+           why="Trying again would not help."),
+        on(ErrorTransient, RUNNING, STAY, owner=Owner.SUPERVISOR, when=may_try_again, then=counts_error,
+           why="It is tried again, three times at most."),
+        on(ErrorTransient, RUNNING, FAILED, owner=Owner.SUPERVISOR, then=fails,
+           why="What fails four times in a row is not transient."),
+        on(Terminate, LIVING, TERMINATED, owner=Owner.SUPERVISOR, then=is_terminated,
+           why="The supervisor's word is final; its attempts return to the queue and cost no try."),
+        on(Terminate, (COMPLETED, FAILED), TERMINATED, owner=Owner.SUPERVISOR, then=is_terminated,
+           leaves_terminal=True, why="Nothing of it may live on; what it achieved stays readable."),
+        on(SupervisorTimeout, LIVING, TERMINATED, owner=Owner.SUPERVISOR, then=is_terminated,
+           why="It is silent, and its work has to go on elsewhere."),
+
+        on(Heartbeat, LIVING, STAY, owner=Owner.SUPERVISOR, arms=SILENCE, why="It is alive."),
+
+        ignore(ErrorTransient, (IDLE, PAUSED), why=_NOT_AT_WORK),
+        ignore(ErrorUnrecoverable, (IDLE, PAUSED), why="no work is lost; silence or terminate ends it"),
+        ignore(ResourcesExhausted, (IDLE, PAUSED), why=_NOT_AT_WORK),
+        refuse(Heartbeat, ENDED, why=_OVER),
+        *(ignore(late, ENDED, why=_OVER) for late in
+          (ErrorTransient, ErrorUnrecoverable, ResourcesExhausted, SupervisorTimeout)),
+    ),
+    invariants=(
+        Always(
+            "what is paused was running before",
+            lambda state, worker: state is not PAUSED or worker.started_at is not None,
+        ),
+        Always(
+            "the outcome and its time are known exactly when it has ended",
+            lambda state, worker: (worker.outcome is not None) == (worker.completed_at is not None)
+            == (state in ENDED),
+        ),
+        Always(
+            "a transient error is tried again three times at most",
+            lambda _, worker: worker.transient_errors <= MAX_TRANSIENT_ERRORS,
+        ),
+        Across(
+            "terminating keeps the earlier outcome",
+            lambda _, before, __, after: before.outcome in (None, after.outcome)
+            and before.completed_at in (None, after.completed_at),
+        ),
+    ),
+)
+# fmt: on

@@ -1,0 +1,300 @@
+"""A workload is one coordinated piece of load on one agent, from the RPC to idle again.
+
+What it promises:
+
+* An agent has one workload at a time. Busy is checked before anything else, so a bad request never
+  touches a running workload.
+* All agents of a run start at one instant; until then an abort leaves at once, with nothing to clean up.
+* The agent is never IDLE while something of its workload lives: an abort warns after 5 seconds and
+  kills after 15, and only then is it over.
+* Each workload ends with exactly one final status: COMPLETED, ERROR or ABORTED.
+* Timers and aborts carry the workload's id: what is left of an old one cannot touch a new one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+import msgspec
+
+from interlock.lifecycles.durations import deadline
+from interlock.lifecycles.owners import Owner
+from interlock.machine import STAY, Always, Event, Kind, Machine, event, ignore, on, refuse, rest, state
+
+
+class WorkloadState(StrEnum):
+    """Where an agent stands with its workload."""
+
+    IDLE = "IDLE"
+    READY = "READY"
+    RUNNING = "RUNNING"
+    FAILED = "FAILED"
+    ABORTING = "ABORTING"
+
+
+IDLE, READY, RUNNING = WorkloadState.IDLE, WorkloadState.READY, WorkloadState.RUNNING
+FAILED, ABORTING = WorkloadState.FAILED, WorkloadState.ABORTING
+BUSY = (READY, RUNNING, FAILED, ABORTING)
+
+
+class Status(IntEnum):
+    """What goes over the wire. ABORTING still sends RUNNING; the last message says that it is the last."""
+
+    READY = 1
+    RUNNING = 2
+    ERROR = 3
+    COMPLETED = 4
+    ABORTED = 5
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent knows about its workload; the last one stays readable until the next."""
+
+    workload_id: str | None = None
+    alive: bool = False
+    """Whether a process of it may exist."""
+    error: str | None = None
+    final: Status | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfWorkload(Event):
+    """Base of what is meant for one workload and no other."""
+
+    workload_id: str
+
+
+@event(Kind.MESSAGE, by=Owner.CONTROLLER, name="RPC_RECEIVED")
+class RpcReceived(OfWorkload):
+    """The controller asks for a workload; the agent has looked at the request."""
+
+    fault: str | None = None
+
+
+@event(Kind.TIMER, by=Owner.CLOCK, name="START_TIME_REACHED")
+class StartTimeReached(OfWorkload):
+    """The common start has come."""
+
+
+@event(Kind.TIMER, by=Owner.CLOCK, name="DURATION_ELAPSED")
+class DurationElapsed(OfWorkload):
+    """The workload has run for as long as it should, or ended by itself before."""
+
+
+@event(Kind.MESSAGE, by=Owner.AGENT, name="WORKLOAD_ERROR")
+class WorkloadError(OfWorkload):
+    """The workload has failed and nothing of it is left."""
+
+    error: str
+
+
+@event(Kind.MESSAGE, by=Owner.CONTROLLER, name="ABORT_RECEIVED")
+class AbortReceived(OfWorkload):
+    """The controller wants it stopped."""
+
+
+@event(Kind.SIGNAL, by=Owner.SYSTEM, name="CONTROLLER_DISCONNECT")
+class ControllerDisconnect(OfWorkload):
+    """The controller is gone, so nobody is left to want the result."""
+
+
+@event(Kind.MESSAGE, by=Owner.AGENT, name="TASK_CANCELLED")
+class TaskCancelled(OfWorkload):
+    """The workload has stopped and cleaned up; nothing of it is left."""
+
+
+@event(Kind.TIMER, by=Owner.CLOCK, name="TIMEOUT_5S")
+class Timeout5s(OfWorkload):
+    """Five seconds since the abort."""
+
+
+@event(Kind.TIMER, by=Owner.CLOCK, name="TIMEOUT_15S")
+class Timeout15s(OfWorkload):
+    """Fifteen seconds since the abort: its process group was killed and counted."""
+
+    survivors: int = 0
+
+
+@event(Kind.MESSAGE, by=Owner.AGENT, name="ERROR_SENT")
+class ErrorSent(OfWorkload):
+    """The controller has been told, or cannot be."""
+
+
+class SendStatus(msgspec.Struct, frozen=True):
+    """Tell the controller; `completed` marks the last message of a workload."""
+
+    status: Status
+    completed: bool = False
+    error: str | None = None
+
+
+class SpawnWorkload(msgspec.Struct, frozen=True):
+    """Start the workload in its own process group."""
+
+    workload_id: str
+
+
+class CancelWorkload(msgspec.Struct, frozen=True):
+    """Ask the workload to stop, or, `forced`, make it."""
+
+    workload_id: str
+    forced: bool = False
+
+
+def is_valid(workload: Workload, request: RpcReceived) -> bool:
+    """the request is invalid"""
+    return request.fault is None
+
+
+def same_workload(workload: Workload, said: OfWorkload) -> bool:
+    """it is meant for another workload than the present one"""
+    return said.workload_id == workload.workload_id
+
+
+def something_lives(workload: Workload, said: OfWorkload) -> bool:
+    """nothing of the workload has been started"""
+    return workload.alive
+
+
+def all_killed(workload: Workload, fired: Timeout15s) -> bool:
+    """something of the workload has survived the kill"""
+    return fired.survivors == 0
+
+
+def accepts(workload: Workload, request: RpcReceived) -> Workload:
+    """A new record, free of whatever the last workload left."""
+    return Workload(workload_id=request.workload_id)
+
+
+def rejects(workload: Workload, request: RpcReceived) -> Workload:
+    """A new record that says what is wrong with the request."""
+    return Workload(workload_id=request.workload_id, error=request.fault, final=Status.ERROR)
+
+
+def spawns(workload: Workload, reached: StartTimeReached) -> Workload:
+    """From now on something of it may live."""
+    return msgspec.structs.replace(workload, alive=True)
+
+
+def completes(workload: Workload, ended: OfWorkload) -> Workload:
+    """It ran to its end; nothing of it lives."""
+    return msgspec.structs.replace(workload, alive=False, final=Status.COMPLETED)
+
+
+def fails(workload: Workload, failed: WorkloadError) -> Workload:
+    """Keep the error; it stays on the record after the reset."""
+    return msgspec.structs.replace(workload, alive=False, error=failed.error, final=Status.ERROR)
+
+
+def is_aborted(workload: Workload, ended: OfWorkload) -> Workload:
+    """It was stopped; nothing of it lives."""
+    return msgspec.structs.replace(workload, alive=False, final=Status.ABORTED)
+
+
+def say_ready(workload: Workload, cause: Event) -> SendStatus:
+    """READY(1)."""
+    return SendStatus(Status.READY)
+
+
+def say_final(workload: Workload, cause: Event) -> SendStatus:
+    """The one final status of this workload."""
+    return SendStatus(workload.final or Status.ERROR, completed=True, error=workload.error)
+
+
+def spawn(workload: Workload, cause: OfWorkload) -> SpawnWorkload:
+    """Start it."""
+    return SpawnWorkload(cause.workload_id)
+
+
+def ask_to_stop(workload: Workload, cause: OfWorkload) -> CancelWorkload:
+    """Ask it to stop and clean up."""
+    return CancelWorkload(cause.workload_id)
+
+
+def make_it_stop(workload: Workload, cause: OfWorkload) -> CancelWorkload:
+    """Do not ask any more."""
+    return CancelWorkload(cause.workload_id, forced=True)
+
+
+START_WAIT = deadline(StartTimeReached, "start_wait_s", since="READY")
+DURATION = deadline(DurationElapsed, "workload_duration_s", since="the common start")
+ABORT_WARNING = deadline(Timeout5s, "abort_warning_s", since="the abort")
+ABORT_KILL = deadline(Timeout15s, "abort_kill_s", since="the abort")
+
+_NOTHING_TO_ABORT = "there is nothing to abort, or it is being aborted already; no timer is restarted"
+_LEFT_OVER = "left over from a workload, or from a state, that is past"
+
+# fmt: off
+WORKLOAD = Machine[WorkloadState, Workload](
+    "workload",
+    "A coordinated workload on one agent, from the RPC to idle again.",
+    initial=IDLE,
+    spine=(IDLE, READY, RUNNING),
+    stop=(AbortReceived, ControllerDisconnect),
+    states=(
+        rest(IDLE, "Takes a workload; the request is looked at here, in well under 100 ms."),
+        state(READY, "Valid and announced; waits for the common start.", turn=Owner.AGENT, within=START_WAIT),
+        state(RUNNING, "The workload executes; its numbers go out every second.",
+              turn=Owner.AGENT, within=DURATION),
+        state(FAILED, "Something went wrong; the controller is being told.", turn=Owner.AGENT),
+        state(ABORTING, "The workload is being stopped and cleaned up.", turn=Owner.AGENT, within=ABORT_KILL),
+    ),
+    rows=(
+        on(RpcReceived, IDLE, READY, owner=Owner.AGENT, when=is_valid, then=accepts, emits=say_ready,
+           why="The controller waits for every agent's READY."),
+        on(RpcReceived, IDLE, FAILED, owner=Owner.AGENT, then=rejects, emits=say_final,
+           why="A request that cannot be carried out is an error, told at once."),
+        on(StartTimeReached, READY, RUNNING, owner=Owner.AGENT, when=same_workload, then=spawns, emits=spawn,
+           why="All agents start now."),
+        on(DurationElapsed, RUNNING, IDLE, owner=Owner.AGENT, when=same_workload, then=completes,
+           emits=say_final, why="It has run for as long as it should."),
+        on(WorkloadError, RUNNING, FAILED, owner=Owner.AGENT, when=same_workload, then=fails, emits=say_final,
+           why="It could not go on."),
+        on(ErrorSent, FAILED, IDLE, owner=Owner.AGENT, when=same_workload,
+           why="An error does not linger; the agent resets itself."),
+
+        on(AbortReceived, READY, ABORTING, owner=Owner.AGENT, when=(same_workload, something_lives),
+           emits=ask_to_stop, arms=ABORT_WARNING,
+           why="Were something alive already it would have to be cleaned up; in READY nothing is."),
+        on(AbortReceived, READY, IDLE, owner=Owner.AGENT, when=same_workload, then=is_aborted,
+           emits=say_final, why="Nothing was started, so there is nothing to clean up."),
+        on(ControllerDisconnect, READY, IDLE, owner=Owner.AGENT, when=same_workload, then=is_aborted,
+           emits=say_final, why="Nothing was started, and nobody is left to start it for."),
+        on(AbortReceived, RUNNING, ABORTING, owner=Owner.AGENT, when=same_workload, emits=ask_to_stop,
+           arms=ABORT_WARNING, why="It is asked to stop and to clean up."),
+        on(ControllerDisconnect, RUNNING, ABORTING, owner=Owner.AGENT, when=same_workload, emits=ask_to_stop,
+           arms=ABORT_WARNING, why="Nobody is left to stop it later."),
+        on(TaskCancelled, ABORTING, IDLE, owner=Owner.AGENT, when=same_workload, then=is_aborted,
+           emits=say_final, why="It has stopped by itself."),
+        on(Timeout15s, ABORTING, IDLE, owner=Owner.AGENT, when=(same_workload, all_killed), then=is_aborted,
+           emits=say_final, why="It was killed, and nothing of it is left."),
+
+        on(Timeout5s, ABORTING, STAY, owner=Owner.AGENT, when=same_workload, emits=make_it_stop,
+           why="It was warned; from here it is made to stop."),
+        on(Timeout15s, ABORTING, STAY, owner=Owner.AGENT, when=same_workload, emits=make_it_stop,
+           arms=ABORT_KILL, why="Something survived; the agent is not IDLE before it is gone."),
+
+        refuse(RpcReceived, BUSY, why="the agent is busy; its workload is not touched"),
+        *(ignore(abort, (IDLE, FAILED, ABORTING), why=_NOTHING_TO_ABORT)
+          for abort in (AbortReceived, ControllerDisconnect)),
+        ignore(StartTimeReached, (IDLE, RUNNING, FAILED, ABORTING), why=_LEFT_OVER),
+        ignore(DurationElapsed, (IDLE, READY, FAILED, ABORTING), why=_LEFT_OVER),
+        ignore(WorkloadError, (IDLE, READY, FAILED), why=_LEFT_OVER),
+        ignore(WorkloadError, ABORTING, why="it is being stopped; that it fails meanwhile changes nothing"),
+        ignore(TaskCancelled, (IDLE, READY, RUNNING, FAILED), why=_LEFT_OVER),
+        *(ignore(late, (IDLE, READY, RUNNING, FAILED), why=_LEFT_OVER) for late in (Timeout5s, Timeout15s)),
+        ignore(ErrorSent, (IDLE, READY, RUNNING, ABORTING), why=_LEFT_OVER),
+    ),
+    invariants=(
+        Always(
+            "an idle, ready or failed agent has nothing of a workload alive",
+            lambda state, workload: state in (RUNNING, ABORTING) or not workload.alive,
+        ),
+        Always(
+            "a workload has a final status exactly when it is over",
+            lambda state, workload: state is IDLE or (workload.final is not None) == (state is FAILED),
+        ),
+    ),
+)
+# fmt: on
