@@ -74,15 +74,26 @@ def _take(table: Table[Any, Any], source: State[Any], row: Row[Any, Any], decide
         return _walk(source.name, row.first, decide)
     step = step_of(table, source, row)
     state, steps, then, emits = step.target, (step,), row.then, row.emits
+    change = then if then is not None else _unchanged
 
     def move(data: Any, _: Event) -> Decision[Any, Any]:
         return Moved(state, data, steps)
 
     def update(data: Any, event: Event) -> Decision[Any, Any]:
-        changed = then(data, event) if then is not None else data
+        return Moved(state, change(data, event), steps)
+
+    def update_and_emit(data: Any, event: Event) -> Decision[Any, Any]:
+        changed = change(data, event)
         return Moved(state, changed, steps, tuple([emit(changed, event) for emit in emits]))
 
-    return update if then is not None or emits else move
+    # Most rows emit nothing, and building an empty tuple of effects would double their cost.
+    if emits:
+        return update_and_emit
+    return move if then is None else update
+
+
+def _unchanged(data: Any, _: Event) -> Any:
+    return data
 
 
 def _always(refused: Refused[Any]) -> Cell:
@@ -95,10 +106,10 @@ def _always(refused: Refused[Any]) -> Cell:
 def _walk(source: Any, first: Event, decide: Decide) -> Cell:
     def walk(data: Any, event: Event) -> Decision[Any, Any]:
         before = decide(source, data, first)
-        if isinstance(before, Refused):
+        if not isinstance(before, Moved):
             return before
         after = decide(before.state, before.data, event)
-        if isinstance(after, Refused):
+        if not isinstance(after, Moved):
             return after
         return Moved(after.state, after.data, before.steps + after.steps, before.effects + after.effects)
 

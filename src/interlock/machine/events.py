@@ -15,11 +15,14 @@ the consequence of another machine's move), so that a sound table decides it in 
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, TypeAlias, TypeVar, dataclass_transform
+
+from interlock.errors import MalformedTable
 
 
 class Kind(StrEnum):
@@ -56,6 +59,8 @@ EventRef: TypeAlias = Event | type[Event]
 
 E = TypeVar("E", bound=Event)
 
+_RESERVED = frozenset({"name", "kind", "by", "doc"})
+
 
 def command(name: str, doc: str, *, by: str) -> Event:
     """Somebody chooses to do this, at a moment of their choice."""
@@ -90,6 +95,12 @@ def event(kind: Kind, *, by: str, name: str | None = None) -> Callable[[type[E]]
     """
 
     def declare(cls: type[E]) -> type[E]:
+        if reserved := sorted(_RESERVED & inspect.get_annotations(cls).keys()):
+            raise MalformedTable(
+                f"The event {cls.__name__} carries {', '.join(reserved)}, which every event has already.",
+                todo="Give the field another name.",
+                facts={"event": cls.__name__, "reserved": reserved},
+            )
         doc = _first_paragraph(cls.__doc__)  # read first: dataclass() invents one where it is missing
         declared = dataclass(frozen=True, slots=True, kw_only=True)(cls)
         declared.name = name or _snake_case(cls.__name__)

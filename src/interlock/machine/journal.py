@@ -10,7 +10,7 @@ import msgspec
 from interlock.machine.decision import Moved
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """Who moved what, from where to where, by which event, when and why."""
 
     at: datetime
@@ -29,9 +29,9 @@ def entries_of(
     moved: Moved[Any, Any], *, entity: str, at: datetime, reason: str = "", cause: str = ""
 ) -> tuple[Entry, ...]:
     """The entries that have to be written together with the move, or not at all."""
-    return tuple(
-        [
-            Entry(at, step.machine, entity, step.event, step.source, step.target, step.owner, reason, cause)
-            for step in moved.steps
-        ]
-    )
+    entries: tuple[Entry, ...] = ()
+    for step in moved.steps:  # mostly one; a comprehension would cost a call of its own before Python 3.12
+        entries += (
+            Entry(at, step.machine, entity, step.event, step.source, step.target, step.owner, reason, cause),
+        )
+    return entries

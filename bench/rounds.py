@@ -1,0 +1,101 @@
+"""How anything here is timed.
+
+The contenders take turns (A B C, A B C, …) in one process, so that a machine that is busy for a
+while is busy for all of them. The figure is the median of the rounds, with the least and the most
+beside it; two contenders are compared round by round, so that only turns of the same moment meet.
+The garbage collector is off while the clock runs, and runs before each turn.
+"""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable, Mapping
+from statistics import median
+from time import perf_counter
+from typing import TypeAlias
+
+import msgspec
+
+Work: TypeAlias = Callable[[], object]
+"""What is done while the clock runs; everything it needs was made before."""
+
+Prepare: TypeAlias = Callable[[int], Work]
+"""Makes the work of so many repetitions; not timed."""
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """How long a run may take: the number of rounds, and how long one turn lasts at least."""
+
+    rounds: int
+    turn_s: float
+    instances: int
+
+
+FULL = Pace(rounds=21, turn_s=0.03, instances=2_000)
+QUICK = Pace(rounds=5, turn_s=0.01, instances=1_000)
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """What one contender needed for one operation in each round; microseconds, or bytes."""
+
+    rounds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The figure that is reported."""
+        return median(self.rounds)
+
+    def ratio(self, base: Figure) -> float:
+        """How many times as much as `base`: the median of what the rounds say."""
+        return median(ours / theirs for ours, theirs in zip(self.rounds, base.rounds, strict=True))
+
+
+def race(contenders: Mapping[str, Prepare], pace: Pace, *, operations: int = 1) -> dict[str, Figure]:
+    """Time the contenders in turns; each repetition of the work counts as so many operations."""
+    repetitions = {name: _repetitions(prepare, pace.turn_s) for name, prepare in contenders.items()}
+    turns: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(pace.rounds):
+        for name, prepare in contenders.items():
+            seconds = _clock(prepare(repetitions[name]))
+            turns[name].append(seconds * 1e6 / repetitions[name] / operations)
+    return {name: Figure(tuple(taken)) for name, taken in turns.items()}
+
+
+def weigh(contenders: Mapping[str, Prepare], pace: Pace) -> dict[str, Figure]:
+    """The bytes that stay allocated for one instance; the work has to return what it made."""
+    return {name: Figure((_weight(prepare, pace.instances),)) for name, prepare in contenders.items()}
+
+
+def _repetitions(prepare: Prepare, turn_s: float) -> int:
+    """Enough of them that the clock's own grain is no part of the figure; also warms the caches."""
+    repetitions = 1
+    while (seconds := _clock(prepare(repetitions))) < turn_s / 2:
+        repetitions *= 2
+    return max(1, round(repetitions * turn_s / seconds))
+
+
+def _clock(work: Work) -> float:
+    gc.collect()
+    gc.disable()
+    try:
+        start = perf_counter()
+        work()
+        return perf_counter() - start
+    finally:
+        gc.enable()
+
+
+def _weight(prepare: Prepare, instances: int) -> float:
+    prepare(1)()  # what is made once and shared by all is no part of an instance
+    work = prepare(instances)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        kept = work()
+        gc.collect()
+        size, _peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    del kept
+    return size / instances
