@@ -9,6 +9,7 @@ the dashboard all show the same words, and the API answers with `status`.
     ├── MalformedCouplings        malformed_couplings      422  the same for a list of couplings
     ├── MalformedBlueprint        malformed_blueprint      422  a file that is not an exported table
     ├── CannotLoad                cannot_load              422  `module:object` that cannot be imported
+    ├── CannotWrite               cannot_write             500  a file that cannot be written
     ├── InvalidSettings           invalid_settings         422  durations that contradict each other
     ├── UnknownName
     │   ├── UnknownMachine        unknown_machine          404
@@ -87,6 +88,13 @@ class CannotLoad(InterlockError):
 
     code = "cannot_load"
     status = 422
+
+
+class CannotWrite(InterlockError):
+    """A file that cannot be written; nothing was changed."""
+
+    code = "cannot_write"
+    status = 500
 
 
 class InvalidSettings(InterlockError):

@@ -13,7 +13,7 @@ from typing import Any
 
 from interlock.errors import UnknownMachine
 from interlock.lifecycles.attempt import ATTEMPT
-from interlock.lifecycles.couplings import COUPLINGS, Circumstances
+from interlock.lifecycles.couplings import COUPLINGS, Circumstances, interlocking
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.lease import LEASE
@@ -57,5 +57,6 @@ __all__ = [
     "Circumstances",
     "Durations",
     "Owner",
+    "interlocking",
     "machine_named",
 ]

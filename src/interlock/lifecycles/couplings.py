@@ -19,7 +19,7 @@ from interlock.lifecycles.simulation import SIMULATION
 from interlock.lifecycles.task import TASK
 from interlock.lifecycles.worker import WORKER
 from interlock.lifecycles.workload import WORKLOAD
-from interlock.machine import Couplings, couple
+from interlock.machine import Blueprint, Couplings, couple, map_of
 
 
 class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,3 +180,13 @@ COUPLINGS = Couplings[Circumstances]((
            why="It learns so with its next renewal, and stops."),
 ))
 # fmt: on
+
+
+def interlocking() -> Blueprint:
+    """The couplings as a map that can be drawn."""
+    return map_of(
+        COUPLINGS,
+        name="interlocking",
+        doc="How the nine machines depend on one another: intent flows down, facts flow up.",
+        spine=(RUN, JOB, ATTEMPT, LEASE),
+    )

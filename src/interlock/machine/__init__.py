@@ -16,7 +16,7 @@ Reading order:
 from interlock.machine.blueprint import Blueprint
 from interlock.machine.check import Fault, find_faults
 from interlock.machine.compare import Difference, compare
-from interlock.machine.couplings import Coupling, Couplings, couple
+from interlock.machine.couplings import Coupling, Couplings, couple, map_of
 from interlock.machine.decision import Decision, Moved, Refusal, Refused, Step
 from interlock.machine.events import (
     Event,
@@ -82,6 +82,7 @@ __all__ = [
     "event",
     "find_faults",
     "ignore",
+    "map_of",
     "message",
     "on",
     "refuse",

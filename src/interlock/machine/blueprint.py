@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from interlock.errors import MalformedBlueprint
+from interlock.errors import MalformedBlueprint, UnknownState
+from interlock.machine.names import fold_name
 
 FORMAT = 1
 """The version of the JSON; raised when an older reader would misread a newer file."""
@@ -138,6 +139,13 @@ class Blueprint(msgspec.Struct, frozen=True):
     def state(self, name: str) -> StateSheet:
         """The sheet of the state called `name`, which must exist."""
         return next(s for s in self.states if s.name == name)
+
+    def state_named(self, name: str) -> str:
+        """The state that somebody calls `name`; a wrong name lists the right ones."""
+        known = {fold_name(state.name): state.name for state in self.states}
+        if fold_name(name) not in known:
+            raise UnknownState(name, tuple(known.values()), where=self.machine)
+        return known[fold_name(name)]
 
     def as_dict(self) -> dict[str, Any]:
         """The blueprint as JSON shows it, with its fingerprint."""

@@ -51,7 +51,7 @@ def _changed_values(noun: str, old: dict[str, str], new: dict[str, str]) -> list
     removed = [f"- {noun} {_said(name, old[name])}" for name in old if name not in new]
     added = [f"+ {noun} {_said(name, new[name])}" for name in new if name not in old]
     changed = [
-        f"~ {noun} {name}: {old[name] or 'nothing'} → {new[name] or 'nothing'}"
+        f"~ {noun} {name}: was {old[name] or 'nothing'}, is {new[name] or 'nothing'}"
         for name in old
         if name in new and old[name] != new[name]
     ]

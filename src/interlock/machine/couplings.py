@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from interlock.errors import MalformedCouplings
+from interlock.machine.blueprint import Blueprint, StateSheet, TransitionSheet
 from interlock.machine.decision import Step
 from interlock.machine.events import Event, EventRef, type_of
 from interlock.machine.machine import Machine
@@ -108,6 +109,31 @@ class Couplings(Generic[C]):
     def after(self, step: Step[Any], circumstances: C) -> tuple[Coupling[C], ...]:
         """The consequences of one step, in the order of the list."""
         return tuple(coupling for coupling in self.all if coupling.follows(step, circumstances))
+
+
+def map_of(couplings: Couplings[Any], *, name: str, doc: str, spine: Sequence[AnyMachine]) -> Blueprint:
+    """The couplings as something that can be drawn: each machine a place, each consequence a way.
+
+    The spine says which way is down; what goes along it is intent, what comes back is fact.
+    """
+    machines = list(dict.fromkeys((*spine, *(m for c in couplings for m in (c.cause, c.effect)))))
+    place = {machine.name: number for number, machine in enumerate(machines)}
+
+    def way(coupling: Coupling[Any]) -> TransitionSheet:
+        event = "create" if coupling.event is None else coupling.event.name
+        source, target = coupling.cause.name, coupling.effect.name
+        if source == target:
+            return TransitionSheet(event, source, target, "itself")
+        return TransitionSheet(event, source, target, "intent" if place[target] > place[source] else "fact")
+
+    return Blueprint(
+        machine=name,
+        initial=machines[0].name,
+        states=tuple(StateSheet(machine.name, terminal=False, doc=machine.table.doc) for machine in machines),
+        transitions=tuple(dict.fromkeys(way(coupling) for coupling in couplings)),
+        doc=doc,
+        spine=tuple(machine.name for machine in spine),
+    )
 
 
 def _faults(coupling: Coupling[Any]) -> Iterator[str]:

@@ -39,6 +39,20 @@ class Moved(msgspec.Struct, Generic[S, D_co], frozen=True, gc=False):
     steps: tuple[Step[S], ...]
     effects: tuple[object, ...] = ()
 
+    @property
+    def sentence(self) -> str:
+        """The move in words, one clause per step."""
+        return (
+            f"The {self.steps[0].machine} "
+            + ", ".join(
+                f"goes from {step.source} to {step.target} by {step.event}"
+                if step.moves
+                else f"stays {step.target} and accepts {step.event}"
+                for step in self.steps
+            )
+            + "."
+        )
+
 
 class Refusal(StrEnum):
     """The kinds of refusal, in the order in which they are told apart."""

@@ -14,6 +14,7 @@ from interlock.machine.cells import Cell, accepted, compile_cell, refusal_kind, 
 from interlock.machine.check import find_faults
 from interlock.machine.decision import Decision, Refused, Step
 from interlock.machine.events import Event, EventRef
+from interlock.machine.names import fold_name
 from interlock.machine.table import Across, Act, Always, D, Rank, Row, S, State, Table
 
 
@@ -50,8 +51,8 @@ class Machine(Generic[S, D]):
             entry.name: {event: compile_cell(table, entry, event, self.decide) for event in self.events}
             for entry in states
         }
-        self._states_by_name = {_fold(member): member for member in self.states}
-        self._events_by_name = {_fold(event.name): event for event in self.events}
+        self._states_by_name = {fold_name(member): member for member in self.states}
+        self._events_by_name = {fold_name(event.name): event for event in self.events}
 
     def __repr__(self) -> str:
         return f"<machine {self.name}: {len(self.states)} states, {len(self.table.rows)} rows>"
@@ -81,14 +82,14 @@ class Machine(Generic[S, D]):
     def state(self, name: str) -> S:
         """The state that somebody calls `name`; either spelling of cancel(l)ed, in any case."""
         try:
-            return self._states_by_name[_fold(name)]
+            return self._states_by_name[fold_name(name)]
         except KeyError:
             raise UnknownState(name, self.states, where=self.name) from None
 
     def event(self, name: str) -> type[Event]:
         """The event that somebody calls `name`."""
         try:
-            return self._events_by_name[_fold(name)]
+            return self._events_by_name[fold_name(name)]
         except KeyError:
             raise UnknownEvent(name, self._event_names(), where=self.name) from None
 
@@ -123,8 +124,3 @@ class Machine(Generic[S, D]):
 
     def _event_names(self) -> tuple[str, ...]:
         return tuple(event.name for event in self.events)
-
-
-def _fold(name: str) -> str:
-    """Names as people type them: any case, dashes or underscores, one l or two in cancel(l)ed."""
-    return name.casefold().replace("-", "_").replace("cancelled", "canceled")

@@ -1,0 +1,168 @@
+"""Make the generated pages: docs/lifecycles/ and parts of docs/reference/.
+
+    python docs/generate.py           write them
+    python docs/generate.py --check   write nothing; exit 1 when a page is stale, missing or surplus
+
+docs/lifecycles/ is generated as a whole, so a file there that no machine asks for is surplus. Pages
+written by hand may stand beside the generated ones in docs/reference/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from interlock.cli.loading import consequences_of
+from interlock.cli.writing import write_whole
+from interlock.errors import InterlockError
+from interlock.lifecycles import COUPLINGS, MACHINES, interlocking
+from interlock.machine import Blueprint, Coupling, blueprint_of
+from interlock.machine.check import MEANINGS
+from interlock.machine.draw import draw_svg
+from interlock.machine.draw.markdown import GENERATED, code, draw_markdown, markdown_table, prose
+from interlock.machine.draw.text import first_sentence
+
+HERE = Path(__file__).parent
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write or check the pages; the answer is the exit code."""
+    parser = argparse.ArgumentParser(description="Make docs/lifecycles and docs/reference from the tables.")
+    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 when pages are stale")
+    parser.add_argument("--into", type=Path, default=HERE, metavar="DIR", help="otherwise docs/")
+    chosen = parser.parse_args(arguments)
+    if chosen.check:
+        return _report(find_problems(chosen.into))
+    changed = write_pages(chosen.into)
+    print("\n".join(f"docs: {change}" for change in changed) or "docs: nothing to change")
+    return 0
+
+
+def find_problems(root: Path) -> list[str]:
+    """Each page under `root` that is not as it would be written now."""
+    made = pages()
+    return [
+        *(f"missing {name}" for name in made if not (root / name).is_file()),
+        *(f"stale {name}" for name, text in made.items() if _differs(root / name, text)),
+        *(f"surplus {name}" for name in _surplus(root, made)),
+    ]
+
+
+def write_pages(root: Path) -> list[str]:
+    """Write every page whose text has changed and remove the surplus ones; says which."""
+    made = pages()
+    changed = {n: text for n, text in made.items() if not (root / n).is_file() or _differs(root / n, text)}
+    for name, text in changed.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(root / name, text)
+    surplus = _surplus(root, made)
+    for name in surplus:
+        (root / name).unlink()
+    return [*(f"wrote {name}" for name in changed), *(f"removed {name}" for name in surplus)]
+
+
+def pages() -> dict[str, str]:
+    """The text of every generated file, by its path below docs/."""
+    blueprints = [blueprint_of(machine) for machine in MACHINES.values()]
+    made = {
+        "lifecycles/README.md": _index(blueprints),
+        "lifecycles/interlocking.svg": draw_svg(interlocking()),
+        "reference/machine-checks.md": _checks_page(),
+        "reference/errors.md": _errors_page(),
+    }
+    for blueprint in blueprints:
+        name = blueprint.machine
+        page = draw_markdown(blueprint, picture=f"{name}.svg", consequences=consequences_of(blueprint))
+        made[f"lifecycles/{name}.md"] = page
+        made[f"lifecycles/{name}.svg"] = draw_svg(blueprint)
+    return made
+
+
+def _differs(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_bytes() != text.encode()
+
+
+def _surplus(root: Path, made: Mapping[str, str]) -> list[str]:
+    found = (path for path in sorted((root / "lifecycles").glob("*")) if path.is_file())
+    return [name for path in found if (name := path.relative_to(root).as_posix()) not in made]
+
+
+def _report(problems: Sequence[str]) -> int:
+    for problem in problems:
+        print(f"docs: {problem}", file=sys.stderr)
+    if problems:
+        print("→ Run: make docs", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _index(blueprints: Sequence[Blueprint]) -> str:
+    def row(blueprint: Blueprint) -> tuple[str, ...]:
+        ends = [state.name for state in blueprint.states if state.terminal]
+        name = prose(blueprint.machine)
+        return (
+            f"[{name}]({name}.md)",
+            prose(first_sentence(blueprint.doc)),
+            str(len(blueprint.states)),
+            code(*ends),
+        )
+
+    lines = [GENERATED, "", "# The lifecycles", ""]
+    lines += ["Each is one table in `src/interlock/lifecycles/`; these pages are made from it.", ""]
+    lines += markdown_table(("machine", "what it is", "states", "ends"), map(row, blueprints))
+    lines += ["", "## How they are coupled", ""]
+    lines += ["![What the moves of one machine send to another](interlocking.svg)", ""]
+    lines += ["When one machine moves, this is what follows for another.", *_couplings()]
+    return _page(lines)
+
+
+def _couplings() -> Iterator[str]:
+    def cause(coupling: Coupling[Any]) -> str:
+        return coupling.cause.name
+
+    order = {name: place for place, name in enumerate(MACHINES)}
+    in_order = sorted(COUPLINGS, key=lambda coupling: order.get(cause(coupling), len(order)))
+    for name, group in groupby(in_order, cause):
+        rows = ((prose(c.sentence), f"[{c.effect.name}]({c.effect.name}.md)", prose(c.why)) for c in group)
+        yield from ("", f"### {name}", "")
+        yield from markdown_table(("when, and what follows", "moves", "why"), rows)
+
+
+def _checks_page() -> str:
+    lines = [GENERATED, "", "# What is checked when a table is declared", ""]
+    lines += [
+        "A declaration with faults raises `MalformedTable` and lists all of them, each with its code.",
+        "",
+    ]
+    lines += ["`interlock machine check module:object` shows them too.", ""]
+    lines += markdown_table(("code", "what is wrong"), ((code(c), prose(m)) for c, m in MEANINGS.items()))
+    return _page(lines)
+
+
+def _errors_page() -> str:
+    def row(kind: type[InterlockError]) -> tuple[str, ...]:
+        return (code(kind.__name__), code(kind.code), str(kind.status), prose(kind.__doc__ or ""))
+
+    lines = [GENERATED, "", "# Errors", ""]
+    lines += ["Every error that a user can meet, and the HTTP status it is answered with.", ""]
+    lines += markdown_table(("error", "code", "status", "meaning"), map(row, _family(InterlockError)))
+    return _page(lines)
+
+
+def _family(kind: type[InterlockError]) -> Iterator[type[InterlockError]]:
+    """A class and all below it, each branch in the order of the source."""
+    yield kind
+    for child in kind.__subclasses__():
+        if child.__module__ == InterlockError.__module__:
+            yield from _family(child)
+
+
+def _page(lines: Sequence[str]) -> str:
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""How errors are told: in the words of the error tree, to a person or to a program.
+
+Nothing is said twice: a fact or an allowed name that the sentence or the advice already holds is
+left out. With INTERLOCK_DEBUG=1 the traceback is shown as well; without it never.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+
+import typer
+
+from interlock.errors import InterlockError
+
+WRONG_QUESTION = 2
+BUG = 70
+"""What sysexits.h calls EX_SOFTWARE."""
+
+
+def tell(error: InterlockError, *, as_json: bool) -> int:
+    """Say what cannot be done and why; the answer is the exit code."""
+    _trace(error)
+    if as_json:
+        _print_json(error.as_dict())
+    else:
+        _print_lines(error.sentence, (*_details(error), *_advice(error.todo)))
+    return WRONG_QUESTION
+
+
+def tell_surprise(error: Exception, arguments: Sequence[str], *, as_json: bool) -> int:
+    """Say in one line what nobody foresaw; the answer is the exit code."""
+    _trace(error)
+    sentence = f"Unexpected {one_line(error)}."
+    todo = f"To see where it happened: INTERLOCK_DEBUG=1 interlock {' '.join(arguments)}"
+    if as_json:
+        blank: dict[str, object] = {"facts": {}, "allowed": []}
+        _print_json({"code": "unexpected", "status": 500, "error": sentence, **blank, "todo": todo})
+    else:
+        _print_lines(sentence, () if _debugging() else _advice(todo))
+    return BUG
+
+
+def one_line(error: BaseException) -> str:
+    """An exception as its type and its message, on one line."""
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def colour_wanted() -> bool | None:
+    """False when NO_COLOR asks for none; None leaves it to whether the stream is a terminal."""
+    return False if os.environ.get("NO_COLOR") else None
+
+
+def _details(error: InterlockError) -> Iterator[str]:
+    said = f"{error.sentence}\n{error.todo}"
+    facts: dict[str, object] = {**error.facts, "allowed": error.allowed}
+    for name, value in facts.items():
+        leaves = [leaf for leaf in _leaves(value) if leaf not in said]
+        if leaves:
+            yield f"  {name}: {', '.join(leaves)}"
+            said = "\n".join((said, *leaves))
+
+
+def _leaves(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _leaves(item)
+    elif value is not None:
+        yield str(value)
+
+
+def _advice(todo: str) -> tuple[str, ...]:
+    return (f"→ {todo}",) if todo else ()
+
+
+def _print_lines(sentence: str, more: Sequence[str]) -> None:
+    sys.stdout.flush()  # what was answered comes before what went wrong, also when both are one pipe
+    typer.secho("Error: ", fg="red", bold=True, nl=False, err=True, color=colour_wanted())
+    typer.echo("\n".join((sentence, *more)), err=True, color=colour_wanted())
+
+
+def _print_json(error: dict[str, object]) -> None:
+    typer.echo(json.dumps({"error": error}, ensure_ascii=False, indent=2, default=str))
+
+
+def _debugging() -> bool:
+    return os.environ.get("INTERLOCK_DEBUG", "0") not in ("", "0")
+
+
+def _trace(error: Exception) -> None:
+    if _debugging():
+        traceback.print_exception(error)

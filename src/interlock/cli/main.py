@@ -1,0 +1,126 @@
+"""The program `interlock`: what is asked, and every error that can come of it.
+
+`main` is the one place where errors end. Whatever happens, a user meets a sentence and an exit
+code that means something; a traceback only when INTERLOCK_DEBUG=1 asks for it.
+
+    0    fine
+    1    the answer is no: a check found something
+    2    the question was wrong
+    70   a bug in Interlock
+    130  interrupted with Ctrl-C
+    141  whoever read the output went away
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from interlock.cli import machine
+from interlock.cli.errors import tell, tell_surprise
+from interlock.errors import InterlockError
+
+INTERRUPTED = 130
+HUNG_UP = 141
+
+app = typer.Typer(
+    name="interlock",
+    help="A work orchestrator in which every lifecycle is a declared, checked state machine.",
+    epilog="\b\nExamples:\n  interlock demo\n  interlock machine list\n  interlock machine show job",
+    no_args_is_help=True,
+    add_completion=False,
+    # Plain help and plain errors: rich alone would take longer to import than all the rest.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(machine.app, name="machine")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; the answer is the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    _print_in_any_encoding()
+    try:
+        code = _answer(given)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_output()
+        return HUNG_UP
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return code
+
+
+def _answer(given: list[str]) -> int:
+    try:
+        return _run(given)
+    except InterlockError as error:
+        return tell(error, as_json="--json" in given)
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - no traceback reaches a user
+        return tell_surprise(error, given, as_json="--json" in given)
+
+
+def _run(given: list[str]) -> int:
+    """Let typer read the words; it answers wrong usage itself and always ends with SystemExit."""
+    try:
+        app(given, prog_name="interlock")
+    except SystemExit as done:
+        if isinstance(done.__context__, BrokenPipeError):
+            raise done.__context__ from None  # typer would call it 1, which here is a finding
+        return done.code if isinstance(done.code, int) else 0
+    return 0
+
+
+def _print_in_any_encoding() -> None:
+    """A terminal that knows no arrows gets `\\u2192`, not an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _discard_output() -> None:
+    """Nobody reads any more, so Python's own last flush must not complain either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # only this answer needs it
+
+        typer.echo(f"interlock {version('interlock')}")
+        raise typer.Exit
+
+
+@app.callback()
+def interlock(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """A work orchestrator in which every lifecycle is a declared, checked state machine."""
+
+
+@app.command(
+    epilog="\b\nExamples:\n  interlock demo\n  NO_COLOR=1 interlock demo\n  interlock demo > demo.txt"
+)
+def demo() -> None:
+    """See the machines at work.
+
+    Checks and draws them, then follows one job through a crash and a retry to success.
+    """
+    from interlock.cli.demo import run_demo  # so that --help answers at once
+
+    raise typer.Exit(run_demo())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""How answers are shown: tables on a terminal, and in a pipe lines of cells between tabs.
+
+A pipe gets no header, no colour and nothing cut short, so that `cut`, `grep` and `awk` can read it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+import msgspec
+import typer
+
+from interlock.cli.errors import colour_wanted
+from interlock.cli.judging import Verdict
+from interlock.cli.sheets import Sheet, machine_sheets, silence_sheet
+from interlock.machine import Blueprint, Difference
+
+_COLOUR_OF_CHANGE = {"+": "green", "-": "red", "~": "yellow"}
+
+
+def on_terminal() -> bool:
+    """Whether somebody is looking."""
+    return sys.stdout.isatty()
+
+
+def print_json(answer: object) -> None:
+    """An answer for a program."""
+    print(json.dumps(answer, ensure_ascii=False, indent=2))
+
+
+def print_sheets(sheets: Sequence[Sheet]) -> None:
+    """All the tables that have rows; in a pipe several are told apart by their first cell."""
+    filled = [sheet for sheet in sheets if sheet.rows]
+    if on_terminal():
+        from interlock.cli.tables import print_table  # a pipe need not wait for rich
+
+        for sheet in filled:
+            print_table(sheet)
+        return
+    for sheet in filled:
+        nouns = (sheet.noun,) if len(sheets) > 1 else ()
+        for row in sheet.rows:
+            print("\t".join(" ".join(cell.split()) for cell in (*nouns, *row)))
+
+
+def print_machine(blueprint: Blueprint) -> None:
+    """One machine: what it promises, then its tables."""
+    silences = silence_sheet(blueprint)
+    if not on_terminal():
+        about = Sheet("machine", "", (), [(blueprint.machine, blueprint.initial, blueprint.fingerprint)])
+        print_sheets([about, *machine_sheets(blueprint, joined=False), silences])
+        return
+    _line(_styled(blueprint.machine, bold=True), "  ", _styled(blueprint.fingerprint, dim=True))
+    _line(blueprint.doc.strip())
+    _line(f"It begins in {blueprint.initial}.\n")
+    print_sheets(machine_sheets(blueprint, joined=True))
+    if silences.rows:
+        what = f"{len(silences.rows)} pairs of state and event are deliberately nothing"
+        _line(_styled(f"{what}: see draw --format md, or show --json.", dim=True))
+
+
+def print_verdicts(verdicts: Sequence[Verdict]) -> None:
+    """What was checked, and every fault with its code."""
+    if not on_terminal():
+        for verdict in verdicts:
+            print("\n".join(_plain(verdict)))
+        return
+    for verdict in verdicts:
+        mark = _styled("✓", fg="green") if verdict.ok else _styled("✗", fg="red")
+        _line(mark, " ", verdict.machine)
+        for fault in verdict.faults:
+            _line("  ", _styled(fault.code, fg="red"), ": ", fault.sentence)
+    _line(_styled(_summary(verdicts), dim=True))
+
+
+def print_difference(difference: Difference) -> None:
+    """What changed, and whom the new table would strand."""
+    if not difference.changes:
+        _line(f"Nothing differs between {difference.old} and {difference.new}.")
+    else:
+        _line(_styled(f"{difference.old} → {difference.new}", bold=True))
+    for change in difference.changes:
+        _line(_styled(change, fg=_COLOUR_OF_CHANGE.get(change[:1])))
+    for stranded in difference.stranded:
+        _line(_styled("! stranded", fg="red", bold=True), f" {stranded.state}: {stranded.why}")
+    if difference.changes and not difference.stranded:
+        _line(_styled("Nothing in flight would be stranded.", fg="green"))
+
+
+def difference_entry(difference: Difference) -> dict[str, object]:
+    """The same for a program."""
+    return {"ok": not difference.stranded, **msgspec.to_builtins(difference)}
+
+
+def _line(*parts: str) -> None:
+    """One line; the colours are taken out unless a terminal is there and NO_COLOR is not."""
+    typer.echo("".join(parts), color=colour_wanted())
+
+
+def _styled(text: str, *, fg: str | None = None, bold: bool | None = None, dim: bool | None = None) -> str:
+    return typer.style(text, fg=fg, bold=bold, dim=dim)
+
+
+def _plain(verdict: Verdict) -> list[str]:
+    faults = [f"fault\t{verdict.machine}\t{fault.code}\t{fault.sentence}" for fault in verdict.faults]
+    return faults or [f"ok\t{verdict.machine}"]
+
+
+def _summary(verdicts: Sequence[Verdict]) -> str:
+    faults = sum(len(verdict.faults) for verdict in verdicts)
+    found = "all sound" if not faults else "1 fault" if faults == 1 else f"{faults} faults"
+    return f"{len(verdicts)} checked, {found}."

@@ -1,0 +1,106 @@
+"""A folder with somebody's own machines, and two ways to ask: in this process, and as a program."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from interlock.cli.main import main
+
+Ask = Callable[..., CompletedProcess[str]]
+
+DOOR = """
+from enum import StrEnum
+from interlock.machine import Machine, command, end, on, rest, state
+
+class Door(StrEnum):
+    OPEN = "open"
+    CLOSED = "closed"
+    GONE = "gone"
+
+close = command("close", "Somebody closes it.", by="visitor")
+open_ = command("open", "Somebody opens it.", by="visitor")
+remove = command("remove", "The house is torn down.", by="builder")
+
+DOOR = Machine[Door, None](
+    "door",
+    "A door. It opens and closes.",
+    initial=Door.CLOSED,
+    states=(
+        rest(Door.CLOSED, "Shut."),
+        state(Door.OPEN, "Open.", turn="visitor"),
+        end(Door.GONE, "Not there any more."),
+    ),
+    rows=(
+        on(open_, Door.CLOSED, Door.OPEN, owner="visitor", why="People come in."),
+        on(close, Door.OPEN, Door.CLOSED, owner="visitor", why="It is cold."),
+        on(remove, (Door.OPEN, Door.CLOSED), Door.GONE, owner="builder", why="Nothing lasts."),
+    ),
+    stop=(remove,),
+)
+"""
+
+MODULES = {
+    "doors": f'print("a module that talks")\n{DOOR}',
+    "faulty": DOOR.replace('"Open.", turn="visitor"', '"", turn="nobody"').replace("stop=(remove,),", ""),
+    # Where doors are never left ajar: OPEN is not a state any more.
+    "strict": DOOR.replace('    OPEN = "open"\n', "")
+    .replace('        state(Door.OPEN, "Open.", turn="visitor"),\n', "")
+    .replace('        on(open_, Door.CLOSED, Door.OPEN, owner="visitor", why="People come in."),\n', "")
+    .replace('        on(close, Door.OPEN, Door.CLOSED, owner="visitor", why="It is cold."),\n', "")
+    .replace("(Door.OPEN, Door.CLOSED)", "Door.CLOSED"),
+    "broken": "1 / 0\n",
+    "quitting": "raise SystemExit('enough')\n",
+    "interrupted": "raise KeyboardInterrupt\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current directory, with modules in it: doors, faulty, strict, broken, quitting, interrupted."""
+    for name, text in MODULES.items():
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("INTERLOCK_DEBUG", raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    yield tmp_path
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def ask(folder: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """Run a command line in this process, with everything that `main` does about errors."""
+
+    def run(*arguments: str) -> CompletedProcess[str]:
+        code = main(arguments)
+        said = capsys.readouterr()
+        return CompletedProcess(arguments, code, said.out, said.err)
+
+    return run
+
+
+@pytest.fixture
+def program(folder: Path) -> Ask:
+    """Run the installed console script as a process of its own."""
+    script = Path(sys.executable).with_name("interlock")
+
+    def run(*arguments: str, **environment: str) -> CompletedProcess[str]:
+        return subprocess.run(
+            [script, *arguments],
+            cwd=folder,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            encoding="utf-8",
+            timeout=60,
+        )
+
+    return run

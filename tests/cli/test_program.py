@@ -1,0 +1,171 @@
+"""The installed program as a user meets it: exit codes, streams, colours, and never a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+Ask = Callable[..., CompletedProcess[str]]
+
+SCRIPT = Path(sys.executable).with_name("interlock")
+
+
+def on_a_terminal(*arguments: str, **environment: str) -> str:
+    """What the program writes when its output is a terminal."""
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", **environment}
+    with subprocess.Popen([SCRIPT, *arguments], stdout=theirs, stderr=theirs, env=env) as process:
+        os.close(theirs)
+        written = b""
+        while more := _read(ours):
+            written += more
+        process.wait(timeout=60)
+    os.close(ours)
+    return written.decode()
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:  # how Linux says that the other side is closed
+        return b""
+
+
+def test_a_good_question_is_answered_on_stdout_with_code_0(program: Ask) -> None:
+    answer = program("machine", "list")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert [line.split("\t")[0] for line in answer.stdout.splitlines()] == [
+        "run", "job", "attempt", "lease", "worker", "process", "task", "workload", "simulation",
+    ]  # fmt: skip
+
+
+def test_a_wrong_question_is_code_2_and_says_what_would_be_right(program: Ask) -> None:
+    answer = program("machine", "show", "jbo")
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "There is no machine 'jbo'. Did you mean job?" in answer.stderr
+    assert "→ Use one of: run, job, attempt" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_wrong_question_with_json_is_answered_in_json(program: Ask) -> None:
+    answer = program("machine", "show", "jbo", "--json")
+    assert (answer.returncode, answer.stderr) == (2, "")
+    error = json.loads(answer.stdout)["error"]
+    assert error["code"] == "unknown_machine"
+    assert "job" in error["allowed"]
+
+
+def test_a_check_that_finds_something_is_code_1(program: Ask) -> None:
+    answer = program("machine", "check", "faulty:DOOR")
+    assert answer.returncode == 1
+    assert "fault\tdoor\tno-stop-event\t" in answer.stdout
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_module_that_fails_becomes_one_line_and_no_traceback(program: Ask) -> None:
+    answer = program("machine", "show", "broken:DOOR")
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("Error: Cannot load broken:DOOR: ZeroDivisionError: division by zero.\n")
+    assert "Traceback" not in answer.stderr
+
+
+def test_the_traceback_is_shown_to_whoever_asks_for_it(program: Ask) -> None:
+    answer = program("machine", "show", "broken:DOOR", INTERLOCK_DEBUG="1")
+    assert answer.returncode == 2
+    assert "Traceback" in answer.stderr
+    assert "broken.py" in answer.stderr
+
+
+def test_ctrl_c_ends_quietly_with_code_130(program: Ask) -> None:
+    answer = program("machine", "check", "interrupted:DOOR")
+    assert (answer.returncode, answer.stdout, answer.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("command", [("machine", "list"), ("machine", "draw", "run"), ("--help",)])
+def test_a_reader_that_goes_away_is_no_error(command: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)  # gone before the first word
+    with os.fdopen(writing, "w") as gone:
+        answer = subprocess.run(
+            [SCRIPT, *command], stdout=gone, stderr=subprocess.PIPE, check=False, encoding="utf-8", timeout=60
+        )
+    assert (answer.returncode, answer.stderr) == (141, "")
+
+
+def test_a_pipe_gets_no_escape_sequences_even_when_colour_is_forced(program: Ask) -> None:
+    for command in ("list", "check", "diff job run"):
+        answer = program("machine", *command.split(), FORCE_COLOR="1")
+        assert answer.stdout, command
+        assert "\x1b" not in answer.stdout, command
+
+
+def test_a_terminal_gets_tables_with_headings_and_colours() -> None:
+    shown = on_a_terminal("machine", "show", "job")
+    assert "\x1b[" in shown
+    assert "Transitions" in shown
+    assert "24 h since" in shown
+
+
+@pytest.mark.parametrize("command", ["show job", "diff job run", "show nothing"])
+def test_no_color_keeps_every_escape_sequence_off_a_terminal(command: str) -> None:
+    shown = on_a_terminal("machine", *command.split(), NO_COLOR="1")
+    assert shown
+    assert "\x1b" not in shown
+
+
+def test_a_terminal_that_knows_no_arrows_still_gets_an_answer(program: Ask) -> None:
+    answer = program("machine", "show", "job", "--json", PYTHONIOENCODING="ascii")
+    assert answer.returncode == 0
+    assert json.loads(answer.stdout)["machine"] == "job"
+
+
+def test_the_version_is_the_installed_one(program: Ask) -> None:
+    answer = program("--version")
+    assert answer.returncode == 0
+    assert answer.stdout.startswith("interlock 0.")
+
+
+def test_help_needs_neither_rich_nor_the_lifecycles() -> None:
+    asked = """
+import sys
+from interlock.cli.main import main
+main(["machine", "--help"])
+print(sorted({"rich", "msgspec", "interlock.lifecycles", "interlock.machine"} & set(sys.modules)))
+"""
+    answer = subprocess.run(
+        [sys.executable, "-c", asked], capture_output=True, check=True, encoding="utf-8", timeout=60
+    )
+    assert answer.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_fault_in_a_built_in_machine_is_a_finding_and_not_an_accident(folder: Path) -> None:
+    asked = """
+import importlib.util, sys
+from interlock.cli.main import main
+
+class FaultyLifecycles:
+    def find_spec(self, name, path=None, target=None):
+        if name == "interlock.lifecycles":
+            return importlib.util.spec_from_file_location(name, "faulty.py")
+
+sys.meta_path.insert(0, FaultyLifecycles())
+sys.exit(main(["machine", "check"]))
+"""
+    answer = subprocess.run(
+        [sys.executable, "-c", asked],
+        cwd=folder,
+        capture_output=True,
+        check=False,
+        encoding="utf-8",
+        timeout=60,
+    )
+    assert (answer.returncode, answer.stderr) == (1, "")
+    assert answer.stdout.startswith("fault\tdoor\tunexplained\t")

@@ -1,0 +1,95 @@
+"""What the pages say is run: every Python block, every command, every link."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+ALL_PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "bench" / "README.md",
+    *ROOT.glob("docs/**/*.md"),
+]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.S | re.M)
+
+
+def commands(page: Path) -> list[str]:
+    lines = [line for block in blocks(page, "console") for line in block.splitlines()]
+    return [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+
+
+def broken_links(page: Path) -> list[str]:
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", prose)
+    return [t for t in targets if "://" not in t and not (page.parent / t).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = "\n".join(blocks(page, "python"))
+    assert source
+    exec(compile(source, str(page), "exec", dont_inherit=True), {"__name__": "a_page"})
+    promised = re.findall(r"print\(.*\)  # (.*)", source)
+    assert capsys.readouterr().out.splitlines() == promised
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_interlock_command_of_a_page_succeeds(page: Path, tmp_path: Path) -> None:
+    first = blocks(page, "python")[0]
+    (tmp_path / "ticket.py").write_text(first, encoding="utf-8")
+    asked = [shlex.split(command) for command in commands(page) if "interlock" in command]
+    assert asked
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for words in asked:
+        words[0] = "interlock"
+        done = subprocess.run(
+            words,
+            cwd=tmp_path,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+
+
+def test_every_make_target_that_the_readme_names_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = set(re.findall(r"make ([a-z]+)", (ROOT / "README.md").read_text(encoding="utf-8")))
+    assert {"demo", "test", "check", "docs", "bench"} <= named
+    assert not {target for target in named if not re.search(rf"^{target}:", makefile, re.M)}
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_link_of_a_page_leads_nowhere(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+def test_a_link_that_leads_nowhere_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("[here](page.md) and [there](nowhere.md#top)", encoding="utf-8")
+    assert broken_links(page) == ["nowhere.md"]
+
+
+def test_every_decision_is_in_the_index() -> None:
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    pages = sorted(page.name for page in folder.glob("0*.md"))
+    assert pages == re.findall(r"\]\((0[^)]+\.md)\)", index)
+
+
+def test_the_readme_can_be_read_in_one_sitting() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200
