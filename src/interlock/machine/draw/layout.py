@@ -35,13 +35,14 @@ if TYPE_CHECKING:
     from interlock.machine.draw.ports import Line
 
 _ENTRY_PX = 26
-_WORK = 12_000
+# A trial costs about the square of the number of transitions; this keeps a picture below 100 ms.
+_WORK = 8_000
 _WORTH_IT = 2.0
 _PER_PX_TALL = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class Trial:
     """One way to arrange the machine, worked out, and how good it is."""
 
     draft: Draft
@@ -53,17 +54,17 @@ class Attempt:
 def lay_out(blueprint: Blueprint) -> Picture:
     """The best picture of a machine among those that were tried."""
     wishes: dict[object, int] = {}
-    best = _attempt(blueprint, wishes)
+    best = _trial(blueprint, wishes)
     tries = _WORK // (1 + len(blueprint.transitions)) ** 2
     for key in list(best.draft.plan.sides)[:tries]:
         turned = {**wishes, key: -best.draft.plan.sides.get(key, LEFT)}
-        other = _attempt(blueprint, turned)
+        other = _trial(blueprint, turned)
         if other.price < best.price - _WORTH_IT:
             best, wishes = other, turned
     return _picture(blueprint, best.draft, best.lines, best.tracks)
 
 
-def _attempt(blueprint: Blueprint, wishes: Mapping[object, int]) -> Attempt:
+def _trial(blueprint: Blueprint, wishes: Mapping[object, int]) -> Trial:
     draft = first_draft(blueprint, arrange(blueprint, wishes))
     for _ in range(2):
         draft = untangled(with_side_boxes_placed(draft))
@@ -73,7 +74,7 @@ def _attempt(blueprint: Blueprint, wishes: Mapping[object, int]) -> Attempt:
     price = sum(cost_of(trunks[channel], tracks[channel]) for channel in CHANNELS)
     tall = [draft.tops[state] + draft.heights[state] for state in draft.tops]
     price += _PER_PX_TALL * (max(tall) - min(draft.tops.values()))
-    return Attempt(draft, lines, tracks, price)
+    return Trial(draft, lines, tracks, price)
 
 
 def _picture(

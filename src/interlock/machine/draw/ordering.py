@@ -80,13 +80,15 @@ def _ordered(states: list[str], pulls: dict[str, list[int]], links: list[tuple[s
             if a in height:
                 height.setdefault(b, height[a] + 0.01)
     start = sorted(states, key=lambda s: height.get(s, float("inf")))
-    tangle = {(a, b): _tangle(pulls[a], pulls[b]) for a in states for b in states}
+    pairs = [(a, b, _tangle(pulls[a], pulls[b])) for a in states for b in states if a != b]
+    tangled = [pair for pair in pairs if pair[2]]
 
     def cost(order: Sequence[str]) -> float:
         place = {state: index for index, state in enumerate(order)}
         total = 0.0
-        for index, upper in enumerate(order):
-            total += sum(tangle[upper, lower] for lower in order[index + 1 :])
+        for upper, lower, price in tangled:
+            if place[upper] < place[lower]:
+                total += price
         for a, b in chained:
             steps = place[b] - place[a]
             total += 0.0 if steps == 1 else _FAR + _PER_STEP * abs(steps)

@@ -7,6 +7,7 @@ the words come out narrower than the room reserved for them, never wider.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 _EM_BY_GLYPHS = {
@@ -19,6 +20,8 @@ _EM_BY_GLYPHS = {
     "mM@%W": 0.99,
 }
 _EM = {glyph: em for glyphs, em in _EM_BY_GLYPHS.items() for glyph in glyphs}
+# Control characters, and the ones that turn the direction of the text around them.
+_UNSHOWN = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
 _EM_OTHER, _EM_WIDE, _BOLD = 0.72, 1.1, 1.11
 
 
@@ -79,5 +82,5 @@ def wrap(text: str, size_px: float, room_px: float, *, rows: int) -> tuple[str, 
 
 
 def one_line(text: str) -> str:
-    """Line breaks and tabs would tear a label apart; they become spaces."""
-    return " ".join(text.split()) or "·"
+    """A name as it can be shown in one row: no line breaks, and nothing that hides or turns text."""
+    return _UNSHOWN.sub("\ufffd", " ".join(text.split())) or "·"

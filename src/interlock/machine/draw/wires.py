@@ -39,10 +39,12 @@ def _wire(wire: Wire, owners: Mapping[str, str], light: Light, *, lit: bool) -> 
     ways = " ".join(dict.fromkeys(_way(route, joints) for route in routes))
     tips = dict.fromkeys(head("head", *route.points[-2:]) for route in routes)
     dots = (p for p in joints if any(p in route.points for route in routes))
+    # Wide and in the colour of the paper: a net that is crossed shows a gap. A lit line is bold
+    # enough without, and would cut off the dark rest of its own net.
+    halo = [] if lit else [f'<path class="halo" d="{ways}"/>']
     return [
         f'<g class="{" ".join(filter(None, classes))}">',
-        # Wide and in the colour of the paper: a net that is crossed shows a gap.
-        f'<path class="halo" d="{ways}"/>',
+        *halo,
         f'<path class="line" d="{ways}"/>',
         *tips,
         *(f'<circle class="dot" cx="{number(x)}" cy="{number(y)}" r="2.6"/>' for x, y in dots),
