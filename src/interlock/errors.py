@@ -11,7 +11,18 @@ the dashboard all show the same words, and the API answers with `status`.
     ├── CannotLoad                cannot_load              422  `module:object` that cannot be imported
     ├── CannotWrite               cannot_write             500  a file that cannot be written
     ├── InvalidSettings           invalid_settings         422  durations that contradict each other
+    ├── StoreError
+    │   ├── BadStoreUrl           bad_store_url            422
+    │   ├── StoreUnavailable      store_unavailable        503  the outcome may be unknown
+    │   ├── StoreMisconfigured    store_misconfigured      503
+    │   ├── StoreTooOld           store_too_old            503  the server's version
+    │   ├── SchemaTooNew          schema_too_new           503  written by a newer program
+    │   ├── ForeignSchema         foreign_schema           503  somebody else's tables
+    │   ├── InvalidRecord         invalid_record           422
+    │   ├── TooLarge              too_large                413
+    │   └── PruneRefused          prune_refused            409
     ├── UnknownName
+    │   ├── UnknownKind           unknown_kind             422
     │   ├── UnknownMachine        unknown_machine          404
     │   ├── UnknownState          unknown_state            422
     │   └── UnknownEvent          unknown_event            422
@@ -104,6 +115,76 @@ class InvalidSettings(InterlockError):
     status = 422
 
 
+class StoreError(InterlockError):
+    """The store cannot do, or will not do, what it was asked for."""
+
+    code = "store_error"
+    status = 500
+
+
+class BadStoreUrl(StoreError):
+    """The URL names no store."""
+
+    code = "bad_store_url"
+    status = 422
+
+
+class StoreUnavailable(StoreError):
+    """The database did not answer in time; whether a commit happened may be unknown."""
+
+    code = "store_unavailable"
+    status = 503
+
+
+class StoreMisconfigured(StoreError):
+    """The database is set up in a way in which promises could not be kept."""
+
+    code = "store_misconfigured"
+    status = 503
+
+
+class StoreTooOld(StoreError):
+    """The database server is older than what is needed."""
+
+    code = "store_too_old"
+    status = 503
+
+
+class SchemaTooNew(StoreError):
+    """The schema was written by a newer program than this one."""
+
+    code = "schema_too_new"
+    status = 503
+
+
+class ForeignSchema(StoreError):
+    """The database holds somebody else's tables under our names."""
+
+    code = "foreign_schema"
+    status = 503
+
+
+class InvalidRecord(StoreError):
+    """A record or commit that breaks the rules of the store; nothing was written."""
+
+    code = "invalid_record"
+    status = 422
+
+
+class TooLarge(StoreError):
+    """A body is larger than the store takes; nothing was written."""
+
+    code = "too_large"
+    status = 413
+
+
+class PruneRefused(StoreError):
+    """Only what has ended may be pruned."""
+
+    code = "prune_refused"
+    status = 409
+
+
 class UnknownName(InterlockError):
     """A name that is not known here; the known ones are in `allowed`."""
 
@@ -128,6 +209,14 @@ class UnknownMachine(UnknownName):
 
     code = "unknown_machine"
     noun = "machine"
+
+
+class UnknownKind(UnknownName):
+    """The store has no such kind of record."""
+
+    code = "unknown_kind"
+    status = 422
+    noun = "kind"
 
 
 class UnknownState(UnknownName):

@@ -1,0 +1,68 @@
+"""What a store knows about kinds: which states there are, which are ends, and what may become what.
+
+It is made from the tables and handed to the store, which never sees a machine. SQL stores load it
+into the database, so that an illegal state is refused even when somebody types it into a shell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from interlock.machine import Machine, blueprint_of
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """One kind of record."""
+
+    name: str
+    initial: str
+    states: tuple[str, ...]
+    terminal: frozenset[str]
+    paths: frozenset[tuple[str, str]]
+    """Each pair of states of which the second can be reached from the first, in one commit or more."""
+    fingerprint: str
+
+    def allows(self, source: str, target: str) -> bool:
+        """Whether a commit may take a record from one state to the other; from "" it creates one."""
+        if not source:
+            return target == self.initial or (self.initial, target) in self.paths
+        return source == target or (source, target) in self.paths
+
+
+Catalogue = Mapping[str, Kind]
+
+
+def catalogue_of(machines: Iterable[Machine[Any, Any]]) -> dict[str, Kind]:
+    """The kinds of record whose lifecycles these are."""
+    return {machine.name: kind_of(machine) for machine in machines}
+
+
+def kind_of(machine: Machine[Any, Any]) -> Kind:
+    """What a store has to know about the records of one machine."""
+    edges = {(str(s), str(step.target)) for s in machine.states for step in machine.steps_from(s)}
+    return Kind(
+        machine.name,
+        str(machine.initial),
+        tuple(str(state) for state in machine.states),
+        frozenset(str(state) for state in machine.terminal),
+        frozenset(_closure(edges)),
+        blueprint_of(machine).fingerprint,
+    )
+
+
+def fingerprint_of(catalogue: Catalogue) -> str:
+    """One digest for all kinds: whether a database has to be loaded anew."""
+    parts = "".join(f"{name}:{kind.fingerprint};" for name, kind in sorted(catalogue.items()))
+    return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+
+def _closure(edges: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """A commit may take several steps, so what a path joins may follow at once."""
+    paths = set(edges)
+    while more := {(a, d) for a, b in paths for c, d in edges if b == c} - paths:
+        paths |= more
+    return paths

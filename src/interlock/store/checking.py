@@ -1,0 +1,131 @@
+"""What every store asks of a commit before it goes near the database, so that all refuse alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+from interlock.errors import InvalidRecord, PruneRefused, TooLarge, UnknownKind, UnknownState
+from interlock.store.catalogue import Catalogue, Kind
+from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
+from interlock.store.records import Change, Commit, Key, Query
+
+MAX_ID = 64
+MAX_LABEL = 64
+MAX_LABELS = 16
+MAX_PAGE = 1_000
+
+
+def known_kind(catalogue: Catalogue, name: str) -> Kind:
+    """The kind called `name`; a wrong name lists the right ones."""
+    try:
+        return catalogue[name]
+    except KeyError:
+        raise UnknownKind(name, tuple(catalogue)) from None
+
+
+def check_commits(catalogue: Catalogue, commits: Sequence[Commit], max_body_bytes: int) -> None:
+    """Raise for the first commit that no store may take; nothing has been written then."""
+    for commit in commits:
+        for change in commit.changes:
+            _check_change(catalogue, change, max_body_bytes)
+        for refusal in commit.refusals:
+            known_kind(catalogue, refusal.kind)
+        if commit.request is not None and not 1 <= len(commit.request.id) <= MAX_ID:
+            raise _invalid(f"A request id has 1 to {MAX_ID} characters, not {len(commit.request.id)}.")
+        if len({change.key for change in commit.changes}) < len(commit.changes):
+            raise _invalid("A commit changes each record once.")
+
+
+def check_query(catalogue: Catalogue, query: Query) -> None:
+    """Raise where a query could only mislead: an unknown kind or state finds nothing, silently."""
+    kind = known_kind(catalogue, query.kind)
+    for state in query.states:
+        if state not in kind.states:
+            raise UnknownState(state, kind.states, where=kind.name)
+    if not 1 <= query.limit <= MAX_PAGE:
+        raise _invalid(f"A page has 1 to {MAX_PAGE} records, not {query.limit}.")
+
+
+def check_prune(catalogue: Catalogue, kind: str, states: Sequence[str], older_than: timedelta) -> None:
+    """Raise unless every state is an end and the age is one."""
+    known = known_kind(catalogue, kind)
+    for state in states:
+        if state not in known.states:
+            raise UnknownState(state, known.states, where=kind)
+    if living := [state for state in states if state not in known.terminal]:
+        raise PruneRefused(
+            f"A {kind} that is {' or '.join(living)} is still alive and is not pruned.",
+            allowed=sorted(known.terminal),
+            todo="Name only states in which it has ended.",
+            facts={"kind": kind, "states": living},
+        )
+    if older_than < timedelta(0):
+        raise _invalid(f"An age of {older_than.total_seconds():g} s lies in the future.")
+
+
+def waves(commits: Sequence[Commit]) -> Iterator[list[tuple[int, Commit]]]:
+    """Cut a batch where a record or a request comes twice, so that each part can be judged at once.
+
+    Each commit comes with its place in the batch. Done one after the other, the parts have the same
+    outcome as the commits done one after the other.
+    """
+    wave: list[tuple[int, Commit]] = []
+    seen: set[Key | str] = set()
+    for place, commit in enumerate(commits):
+        touched: set[Key | str] = {change.key for change in commit.changes}
+        if commit.request is not None:
+            touched.add(commit.request.id)
+        if not seen.isdisjoint(touched):
+            yield wave
+            wave, seen = [], set()
+        wave.append((place, commit))
+        seen |= touched
+    if wave:
+        yield wave
+
+
+def _check_change(catalogue: Catalogue, change: Change, max_body_bytes: int) -> None:
+    kind = known_kind(catalogue, change.kind)
+    if change.state not in kind.states:
+        raise UnknownState(change.state, kind.states, where=kind.name)
+    if not 1 <= len(change.id) <= MAX_ID:
+        raise _invalid(f"An id has 1 to {MAX_ID} characters, not {len(change.id)}.")
+    if len(change.body) > max_body_bytes:
+        raise TooLarge(
+            f"The body of {change.kind} {change.id} has {len(change.body)} bytes; at most {max_body_bytes}.",
+            todo="Keep large data elsewhere, and a reference to it in the body.",
+            facts={"kind": change.kind, "id": change.id, "bytes": len(change.body), "limit": max_body_bytes},
+        )
+    if change.expected < 0:
+        raise _invalid(f"{change.kind} {change.id} cannot have been in version {change.expected}.")
+    _check_placing(change)
+
+
+def _check_placing(change: Change) -> None:
+    if change.labels:
+        _check_labels(change.labels)
+    if not MIN_PRIORITY <= change.priority <= MAX_PRIORITY:
+        raise _invalid(f"A priority lies in {MIN_PRIORITY} to {MAX_PRIORITY}, {change.priority} does not.")
+    if change.ready_at is not None and not change.queue:
+        raise _invalid(f"{change.kind} {change.id} is to be claimed but is in no queue.")
+    for at in (change.ready_at, change.deadline_at):
+        _check_moment(at)
+
+
+def _check_labels(labels: tuple[str, ...]) -> None:
+    if list(labels) != sorted(set(labels)):
+        raise _invalid(f"Labels are sorted and come once: {', '.join(sorted(set(labels)))}.")
+    if len(labels) > MAX_LABELS:
+        raise _invalid(f"A record has at most {MAX_LABELS} labels, not {len(labels)}.")
+    if any(not label or len(label) > MAX_LABEL or not label.isprintable() for label in labels):
+        raise _invalid(f"A label has 1 to {MAX_LABEL} printable characters.")
+
+
+def _check_moment(at: datetime | None) -> None:
+    if at is not None and at.tzinfo is None:
+        raise _invalid(f"The time {at.isoformat()} has no time zone.")
+
+
+def _invalid(sentence: str) -> InvalidRecord:
+    return InvalidRecord(sentence, todo="Correct it and send it again; nothing was written.")

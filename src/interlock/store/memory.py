@@ -1,0 +1,329 @@
+"""A store in memory: a real one, under the same contract, and deterministic.
+
+It is what simulated worlds and users' tests run on, and the plainest statement of what the other
+stores do. Nothing survives the process.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+from interlock.store.catalogue import Catalogue
+from interlock.store.checking import check_commits, check_prune, check_query, known_kind
+from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
+from interlock.store.cursors import bad_cursor, read_cursor, write_cursor
+from interlock.store.ranking import lane_of, lanes_for, microseconds, rank_of
+from interlock.store.records import (
+    Change,
+    Claim,
+    Commit,
+    Committed,
+    Conflict,
+    Count,
+    Entry,
+    Feed,
+    Illegal,
+    Key,
+    Note,
+    Outcome,
+    Page,
+    Pruned,
+    Query,
+    Record,
+    Recorded,
+    Repeated,
+    Request,
+    RequestReused,
+    TooLate,
+)
+
+Clock = Callable[[], datetime]
+
+
+class MemoryStore:
+    """The contract on dictionaries. `clock` is the store's clock; a test may hand in one that jumps."""
+
+    def __init__(self, catalogue: Catalogue, *, clock: Clock = lambda: datetime.now(UTC)) -> None:
+        self.capabilities = Capabilities(
+            durable=False, durability="in memory: gone with the process", shared=False, enforces_tables=True
+        )
+        self._catalogue = catalogue
+        self._clock = clock
+        self._latest_now = datetime.min.replace(tzinfo=UTC)
+        self._records: dict[Key, Record] = {}
+        self._journal: list[Entry] = []
+        self._pruned_up_to = 0
+        self._sequence = 0
+        self._requests: dict[str, Recorded] = {}
+        self._wakes: dict[object, Wake] = {}
+
+    async def open(self) -> None:
+        """Nothing to connect to."""
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+        self._wakes.clear()
+
+    async def now(self) -> datetime:
+        """The clock, held back from ever going back."""
+        return self._now()
+
+    async def epoch(self) -> int:
+        """Memory loses everything or nothing."""
+        return 1
+
+    async def load(self, keys: Sequence[Key]) -> list[Record | None]:
+        """Look each of them up."""
+        for key in keys:
+            known_kind(self._catalogue, key.kind)
+        return [self._records.get(key) for key in keys]
+
+    async def find(self, query: Query) -> Page:
+        """Filter, sort, and cut out the page."""
+        found = self._matching(query)
+        if query.cursor:
+            after = read_cursor(query.cursor)
+            found = [r for r in found if (_place(r) < after if query.newest_first else _place(r) > after)]
+        page = found[: query.limit]
+        return Page(tuple(page), write_cursor(*_place(page[-1])) if len(found) > query.limit else "")
+
+    async def count(self, query: Query, *, cap: int = 10_000) -> Count:
+        """Count what matches, up to the cap."""
+        number = len(self._matching(query))
+        return Count(min(number, cap), capped=number > cap)
+
+    async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+        """Judge them one after the other."""
+        check_commits(self._catalogue, commits, self.capabilities.max_body_bytes)
+        outcomes = [self._commit_one(commit) for commit in commits]
+        self._wake(outcomes)
+        return outcomes
+
+    async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
+        """Nobody else can come between taking and committing: there is only one thread."""
+        known_kind(self._catalogue, claim.kind)
+        now = self._now()
+        ready = [
+            record
+            for record in self._records.values()
+            if record.kind == claim.kind and record.ready_at is not None and record.ready_at <= now
+        ]
+        lanes = {lane_of(record.queue or "", record.labels) for record in ready}
+        mine = set(lanes_for(lanes, claim.queues, claim.labels))
+        taken = [record for record in ready if lane_of(record.queue or "", record.labels) in mine]
+        taken.sort(key=_rank)
+        return await self._decided(taken[: claim.limit], now, decide)
+
+    async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
+        """Likewise, by deadline."""
+        for kind in kinds:
+            known_kind(self._catalogue, kind)
+        now = self._now()
+        overdue = [
+            (record.deadline_at, record.id, record)
+            for record in self._records.values()
+            if record.kind in kinds and record.deadline_at is not None and record.deadline_at <= now
+        ]
+        overdue.sort(key=lambda found: found[:2])
+        return await self._decided([record for _, _, record in overdue[:limit]], now, decide)
+
+    async def recall(self, request_id: str) -> Recorded | None:
+        """What is remembered, unless it has expired."""
+        recorded = self._requests.get(request_id)
+        return recorded if recorded is not None and recorded.expires_at > self._now() else None
+
+    async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
+        """The journal is a list, so its order is the order of the commits."""
+        sequence = _sequence_of(after)
+        start = bisect_right(self._journal, sequence, key=lambda entry: int(entry.cursor))
+        entries = tuple(self._journal[start : start + limit])
+        cursor = entries[-1].cursor if entries else after or str(self._pruned_up_to)
+        return Feed(entries, cursor, gap=sequence < self._pruned_up_to)
+
+    async def latest(self) -> str:
+        """The end of the journal."""
+        return str(self._sequence)
+
+    async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
+        """The entries of one record."""
+        found = [
+            e for e in self._journal if (e.kind, e.id) == (key.kind, key.id) and e.version > after_version
+        ]
+        entries = tuple(found[:limit])
+        return Feed(entries, entries[-1].cursor if entries else "")
+
+    def subscribe(self, wake: Wake) -> Callable[[], None]:
+        """Wakes are called right after a commit."""
+        token = object()
+        self._wakes[token] = wake
+
+        def stop() -> None:
+            self._wakes.pop(token, None)
+
+        return stop
+
+    async def prune(
+        self, *, kind: str, states: Sequence[str], older_than: timedelta, limit: int = 1_000
+    ) -> Pruned:
+        """Remove what has ended long ago, and the requests that have expired."""
+        check_prune(self._catalogue, kind, states, older_than)
+        now = self._now()
+        old = [
+            record.key
+            for record in self._records.values()
+            if record.kind == kind and record.state in states and record.updated_at <= now - older_than
+        ]
+        gone = set(old[:limit])
+        for key in gone:
+            del self._records[key]
+        removed = [entry for entry in self._journal if Key(entry.kind, entry.id) in gone]
+        self._journal = [entry for entry in self._journal if Key(entry.kind, entry.id) not in gone]
+        self._pruned_up_to = max([self._pruned_up_to, *(int(entry.cursor) for entry in removed)])
+        expired = [name for name, recorded in self._requests.items() if recorded.expires_at <= now]
+        for name in expired:
+            del self._requests[name]
+        return Pruned(len(gone), len(removed), len(expired), more=len(old) > limit)
+
+    async def status(self) -> StoreStatus:
+        """What is there."""
+        records: dict[str, dict[str, int]] = {}
+        for record in self._records.values():
+            states = records.setdefault(record.kind, {})
+            states[record.state] = states.get(record.state, 0) + 1
+        return StoreStatus(
+            url="memory:",
+            server="this process",
+            schema_version=1,
+            wanted_version=1,
+            records=records,
+            entries=len(self._journal),
+            oldest_entry_at=self._journal[0].at if self._journal else None,
+            requests=len(self._requests),
+        )
+
+    def _now(self) -> datetime:
+        self._latest_now = max(self._latest_now, self._clock())
+        return self._latest_now
+
+    def _matching(self, query: Query) -> list[Record]:
+        check_query(self._catalogue, query)
+        found = [record for record in self._records.values() if _matches(record, query)]
+        return sorted(found, key=_place, reverse=query.newest_first)
+
+    async def _decided(self, taken: Sequence[Record], now: datetime, decide: Decide) -> list[Outcome]:
+        return await self.commit(decide(taken, now)) if taken else []
+
+    def _commit_one(self, commit: Commit) -> Outcome:
+        now = self._now()
+        refusal = self._why_not(commit, now)
+        if refusal is not None:
+            return refusal
+        for change in commit.changes:
+            self._write(change, now)
+        for refused in commit.refusals:
+            record = self._records.get(Key(refused.kind, refused.id))
+            self._note(refused.kind, refused.id, record.version if record else 0, refused.note, "", now)
+        if commit.request is not None:
+            self._requests[commit.request.id] = _recorded(commit.request, now)
+        return Committed(now)
+
+    def _why_not(self, commit: Commit, now: datetime) -> Outcome | None:
+        if commit.request is not None and (found := self._requests.get(commit.request.id)):
+            if found.expires_at > now and found.fingerprint == commit.request.fingerprint:
+                return Repeated(found)
+            if found.expires_at > now:
+                return RequestReused(found, commit.request.fingerprint)
+        if commit.not_after is not None and now > commit.not_after:
+            return TooLate(commit.not_after, now)
+        for change in commit.changes:
+            record = self._records.get(change.key)
+            version = record.version if record else 0
+            if version != change.expected:
+                return Conflict(change.key, change.expected, version)
+            source = record.state if record else ""
+            if not self._catalogue[change.kind].allows(source, change.state):
+                return Illegal(change.key, source, change.state)
+        return None
+
+    def _write(self, change: Change, now: datetime) -> None:
+        before = self._records.get(change.key)
+        self._records[change.key] = Record(
+            kind=change.kind,
+            id=change.id,
+            state=change.state,
+            version=change.expected + 1,
+            body=change.body,
+            parent=change.parent,
+            queue=change.queue,
+            labels=change.labels,
+            priority=change.priority,
+            ready_at=change.ready_at,
+            deadline_at=change.deadline_at,
+            chain=change.chain,
+            created_at=before.created_at if before else now,
+            updated_at=now,
+        )
+        if change.note is not None:
+            self._note(change.kind, change.id, change.expected + 1, change.note, change.chain, now)
+
+    def _note(self, kind: str, name: str, version: int, note: Note, chain: str, now: datetime) -> None:
+        self._sequence += 1
+        self._journal.append(
+            Entry(
+                cursor=str(self._sequence),
+                at=now,
+                kind=kind,
+                id=name,
+                version=version,
+                note=note,
+                chain=chain,
+            )
+        )
+
+    def _wake(self, outcomes: Iterable[Outcome]) -> None:
+        if any(isinstance(outcome, Committed) for outcome in outcomes):
+            for wake in list(self._wakes.values()):
+                wake()
+
+
+def _matches(record: Record, query: Query) -> bool:
+    return (
+        record.kind == query.kind
+        and (not query.states or record.state in query.states)
+        and (query.parent is None or record.parent == query.parent)
+        and (query.queue is None or record.queue == query.queue)
+        and set(query.labels) <= set(record.labels)
+        and (query.since is None or record.created_at >= query.since)
+        and (query.until is None or record.created_at < query.until)
+    )
+
+
+def _place(record: Record) -> tuple[int, str]:
+    """Where a record stands in a list: by creation, and by id where that ties."""
+    return microseconds(record.created_at), record.id
+
+
+def _rank(record: Record) -> tuple[int, str]:
+    assert record.ready_at is not None
+    return rank_of(record.ready_at, record.priority), record.id
+
+
+def _recorded(request: Request, now: datetime) -> Recorded:
+    return Recorded(
+        id=request.id,
+        endpoint=request.endpoint,
+        fingerprint=request.fingerprint,
+        answer=request.answer,
+        created_at=now,
+        expires_at=now + timedelta(seconds=request.ttl_s),
+    )
+
+
+def _sequence_of(cursor: str) -> int:
+    if not cursor:
+        return 0
+    if not cursor.isdecimal():
+        raise bad_cursor(cursor)
+    return int(cursor)

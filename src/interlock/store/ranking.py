@@ -1,0 +1,53 @@
+"""In which order ready records are given out.
+
+Queue and labels make a *lane*: whoever may take one record of a lane may take all of them, so a
+claim looks at the heads of a few lanes and never at records that it cannot have.
+
+Within and across lanes the *rank* decides: the time at which a record became ready, less a head
+start for its priority. An old record outranks every newer one in the end, so nothing starves, and
+the order never changes while a record waits, so an index can hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+PRIORITY_STEP = timedelta(seconds=60)
+"""What one step of priority is worth."""
+
+MIN_PRIORITY, MAX_PRIORITY = -100, 100
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_STEP_US = PRIORITY_STEP // _MICROSECOND
+_SEPARATOR = "\x1f"
+
+
+def microseconds(at: datetime) -> int:
+    """A moment as whole microseconds since 1970: what databases without such a type keep."""
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def moment(us: int) -> datetime:
+    """The moment that `microseconds` was made from."""
+    return _EPOCH + timedelta(microseconds=us)
+
+
+def rank_of(ready_at: datetime, priority: int) -> int:
+    """The smaller, the earlier it is given out."""
+    return microseconds(ready_at) - priority * _STEP_US
+
+
+def lane_of(queue: str, labels: Sequence[str]) -> str:
+    """The lane of a record. Labels are sorted and cannot hold the separator."""
+    return _SEPARATOR.join((queue, *labels))
+
+
+def lanes_for(lanes: Iterable[str], queues: Sequence[str], labels: Sequence[str]) -> list[str]:
+    """Of the lanes that exist, those that a claimer of these queues with these labels may take from."""
+    has = set(labels)
+    asked = set(queues)
+    return [
+        lane for lane in lanes if (parts := lane.split(_SEPARATOR))[0] in asked and has.issuperset(parts[1:])
+    ]

@@ -1,0 +1,259 @@
+"""What a store keeps, and what it is asked to change.
+
+A record is an aggregate: what must change together lives in one record, under one version. The
+store knows nothing of what is inside its body. All times are aware, in UTC, and the store's own.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One aggregate as it stands."""
+
+    kind: str
+    id: str
+    state: str
+    version: int
+    body: bytes
+    """JSON."""
+    parent: str | None = None
+    queue: str | None = None
+    labels: tuple[str, ...] = ()
+    """What a claimer must have to be given it; also what it can be found by. Sorted, no repeats."""
+    priority: int = 0
+    ready_at: datetime | None = None
+    """From when on it may be claimed; None when it waits for nobody."""
+    deadline_at: datetime | None = None
+    """When the earliest of its timers runs out; None when none is running."""
+    chain: str = ""
+    """The hash of its newest journal entry, where the journal is chained."""
+    created_at: datetime
+    updated_at: datetime
+
+    @property
+    def key(self) -> Key:
+        """What the record is addressed by."""
+        return Key(self.kind, self.id)
+
+
+class Key(msgspec.Struct, frozen=True, order=True):
+    """The address of a record."""
+
+    kind: str
+    id: str
+
+
+class StepLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One step of one machine inside an entry."""
+
+    machine: str
+    entity: str
+    event: str
+    source: str
+    target: str
+    owner: str
+    moves: bool = True
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What the journal shall say about a change: the steps taken and who, why, because of what."""
+
+    steps: tuple[StepLine, ...] = ()
+    actor: str = ""
+    reason: str = ""
+    cause: str = ""
+    request_id: str = ""
+    refusal: str = ""
+    """Why something was refused; such a note has no steps and leaves the record as it is."""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A note as the journal keeps it."""
+
+    cursor: str
+    at: datetime
+    kind: str
+    id: str
+    version: int
+    note: Note
+    chain: str = ""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What one record shall become. `expected` is the version it was decided on; 0 creates it."""
+
+    kind: str
+    id: str
+    expected: int
+    state: str
+    body: bytes
+    parent: str | None = None
+    queue: str | None = None
+    labels: tuple[str, ...] = ()
+    priority: int = 0
+    ready_at: datetime | None = None
+    deadline_at: datetime | None = None
+    chain: str = ""
+    note: Note | None = None
+    """None for a change that is no step and no news, such as a renewed lease."""
+
+    @property
+    def key(self) -> Key:
+        """The record that is meant."""
+        return Key(self.kind, self.id)
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A refusal that matters: late, stale or conflicting. It is journalled; the record is not touched."""
+
+    kind: str
+    id: str
+    note: Note
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What was answered to a request; a repeat of the request gets it again."""
+
+    status: int = 200
+    body: bytes = b"null"
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """The id under which a commit is done at most once, and what a repeat is answered."""
+
+    id: str
+    endpoint: str
+    fingerprint: str
+    """Of method, path and body: the same id with another one is a mistake, not a repeat."""
+    answer: Answer
+    ttl_s: float = 3_600.0
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that was done, as the store remembers it."""
+
+    id: str
+    endpoint: str
+    fingerprint: str
+    answer: Answer
+    created_at: datetime
+    expires_at: datetime
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What becomes true together or not at all."""
+
+    changes: tuple[Change, ...] = ()
+    refusals: tuple[Refused, ...] = ()
+    request: Request | None = None
+    not_after: datetime | None = None
+    """Judged by the store's clock in the commit itself: a lease that has run out by then is void."""
+
+
+class Committed(msgspec.Struct, frozen=True, gc=False):
+    """All of it is true, since `at`."""
+
+    at: datetime
+
+
+class Conflict(msgspec.Struct, frozen=True):
+    """Nothing was done: a record is not in the version that was decided on. 0 means: not there."""
+
+    key: Key
+    expected: int
+    found: int
+
+
+class TooLate(msgspec.Struct, frozen=True):
+    """Nothing was done: the store's clock had passed `not_after`."""
+
+    not_after: datetime
+    now: datetime
+
+
+class Repeated(msgspec.Struct, frozen=True):
+    """Nothing was done again: the request was done before, and this was the answer."""
+
+    recorded: Recorded
+
+
+class RequestReused(msgspec.Struct, frozen=True):
+    """Nothing was done: the id belongs to another request."""
+
+    recorded: Recorded
+    fingerprint: str
+
+
+class Illegal(msgspec.Struct, frozen=True):
+    """Nothing was done: no path of the table leads from the one state to the other."""
+
+    key: Key
+    source: str
+    """Empty when the record was to be created."""
+    target: str
+
+
+Outcome: TypeAlias = Committed | Conflict | TooLate | Repeated | RequestReused | Illegal
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody can take: records of one kind, of these queues, that need no other labels."""
+
+    kind: str
+    queues: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+    limit: int = 1
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """A filter; empty parts do not filter. It is applied before paging."""
+
+    kind: str
+    states: tuple[str, ...] = ()
+    parent: str | None = None
+    queue: str | None = None
+    labels: tuple[str, ...] = ()
+    """All of these must be among the record's."""
+    since: datetime | None = None
+    """Created at or after."""
+    until: datetime | None = None
+    """Created before."""
+    newest_first: bool = True
+    cursor: str = ""
+    limit: int = 100
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page of records; `cursor` goes on after it and is empty at the end."""
+
+    records: tuple[Record, ...]
+    cursor: str = ""
+
+
+class Count(msgspec.Struct, frozen=True):
+    """How many there are; when `capped`, at least that many."""
+
+    number: int
+    capped: bool
+
+
+class Feed(msgspec.Struct, frozen=True):
+    """A stretch of the journal. `gap`: what came before it was pruned, so some were missed."""
+
+    entries: tuple[Entry, ...]
+    cursor: str
+    gap: bool = False
+
+
+class Pruned(msgspec.Struct, frozen=True):
+    """What was removed, in one bounded batch; `more` when another batch would find something."""
+
+    records: int = 0
+    entries: int = 0
+    requests: int = 0
+    more: bool = False
