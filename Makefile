@@ -40,7 +40,7 @@ bench: $(READY) ## Compare the kernel with other state machine libraries, in one
 
 lock: $(UV) ## Resolve the dependencies anew into requirements.lock
 	$(UV) pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 \
-	  --all-extras 	  --group dev --group bench --upgrade -o requirements.lock pyproject.toml
+	  --all-extras --group dev --group bench --upgrade -o requirements.lock pyproject.toml
 
 clean: ## Remove everything the other targets made
 	rm -rf $(VENV) .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

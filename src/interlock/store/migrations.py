@@ -27,10 +27,12 @@ class Migration(msgspec.Struct, frozen=True):
 
 def migrations_of(package: str) -> tuple[Migration, ...]:
     """The migrations in the `sql` folder of a package, in order, without a gap."""
-    found = []
-    for file in resources.files(package).joinpath("sql").iterdir():
-        if match := _NAME.fullmatch(file.name):
-            found.append(Migration(int(match[1]), match[2], file.read_text(encoding="utf-8")))
+    files = resources.files(package).joinpath("sql").iterdir()
+    found = [
+        Migration(int(match[1]), match[2], file.read_text(encoding="utf-8"))
+        for file in files
+        if (match := _NAME.fullmatch(file.name))
+    ]
     found.sort(key=lambda migration: migration.number)
     numbers = [migration.number for migration in found]
     if numbers != list(range(1, len(found) + 1)):
