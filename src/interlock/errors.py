@@ -193,15 +193,24 @@ class UnknownName(InterlockError):
     noun: ClassVar[str] = "name"
 
     def __init__(self, name: object, known: Sequence[str], *, where: str = "") -> None:
-        near = nearest(str(name), known)
+        self.name, self.known, self.where = str(name), tuple(known), where
+        near = nearest(self.name, known) if self.name not in known else None
         place = f" of {where}" if where else ""
         guess = f" Did you mean {near}?" if near else ""
         super().__init__(
-            f"There is no {self.noun} {str(name)!r}{place}.{guess}",
+            f"There is no {self.noun} {self.name!r}{place}.{guess}",
             allowed=known,
             todo=f"Use one of: {', '.join(known)}.",
-            facts={self.noun: str(name), "known": list(known)},
+            facts={self.noun: self.name, "known": list(known)},
         )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _unknown_name, (type(self), self.name, self.known, self.where)
+
+
+def _unknown_name(kind: type[UnknownName], name: str, known: tuple[str, ...], where: str) -> UnknownName:
+    """Made anew from its facts when it comes from another process."""
+    return kind(name, known, where=where)
 
 
 class UnknownMachine(UnknownName):

@@ -14,6 +14,10 @@ from interlock.machine.blueprint import (
 )
 from interlock.machine.draw.markdown import draw_markdown
 
+LAST_VISITOR = DeadlineSheet("slam", "open_max_s", 120, "the last visitor")
+AJAR_FOR = DeadlineSheet("slam", "ajar_max_s", 0.5, "entering it")
+DUST = DeadlineSheet("settle", "dust_s", 90, "the removal")
+
 DOOR = Blueprint(
     machine="door",
     initial="CLOSED",
@@ -25,9 +29,9 @@ DOOR = Blueprint(
             terminal=False,
             doc="Wide <open>.",
             turn="visitor",
-            within=DeadlineSheet("slam", "open_max_s", 120, "the last visitor"),
+            within=LAST_VISITOR,
         ),
-        StateSheet("AJAR", terminal=False, within=DeadlineSheet("slam", "ajar_max_s", 0.5, "entering it")),
+        StateSheet("AJAR", terminal=False, within=AJAR_FOR),
         StateSheet("GONE", terminal=True, doc="Not there\nany more."),
     ),
     transitions=(
@@ -50,6 +54,7 @@ DOOR = Blueprint(
         SilenceSheet("slam", "GONE", "stale"),
     ),
     refused=(SilenceSheet("slam", "AJAR", "too <light>"),),
+    deadlines=(LAST_VISITOR, AJAR_FOR, DUST),
     invariants=("a door is open | or not",),
 )
 
@@ -130,8 +135,9 @@ def test_each_owner_has_a_line_with_everything_that_is_theirs() -> None:
 
 def test_deadlines_name_their_setting_and_what_happens_then() -> None:
     assert rows("Deadlines") == [
-        "| `OPEN` | 2 min | `open_max_s` | the last visitor | `slam` |",
-        "| `AJAR` | 500 ms | `ajar_max_s` | entering it | `slam` |",
+        "| `open_max_s` | 2 min | the last visitor | `slam` | `OPEN` |",
+        "| `ajar_max_s` | 500 ms | entering it | `slam` | `AJAR` |",
+        "| `dust_s` | 90 s | the removal | `settle` |  |",
     ]
     assert "- `dust_s` is armed by `remove`." in section("Deadlines")
     assert "- `wait_s` is armed by `knock`." in section("Deadlines")

@@ -94,6 +94,8 @@ def fail_fast(now: Circumstances) -> bool:
 COUPLINGS = Couplings[Circumstances]((
     # Down: what a run wants of its jobs.
     couple(RUN, run.QUEUED, JOB, None, to="each job of the plan", why="The plan says what there is to do."),
+    couple(RUN, run.QUEUED, RUN, run.required_jobs_succeeded, to="itself", when=every_required_job_succeeded,
+           why="Of no required job all have succeeded, and nobody else would ever say so."),
     couple(RUN, run.CANCEL_REQUESTED, JOB, job.Cancel, to="each of its jobs", why="A run is its jobs."),
     couple(RUN, run.CANCEL_REQUESTED, RUN, run.all_stopped, to="itself", when=nothing_active,
            why="Where nothing is active nobody has to be waited for."),
@@ -101,6 +103,8 @@ COUPLINGS = Couplings[Circumstances]((
            why="What can no longer change the run should not use up runners."),
     couple(RUN, run.CANCEL_REQUESTED, WORKLOAD, workload.AbortReceived, to="each of its agents",
            why="A cancelled run leaves no load behind."),
+    couple(RUN, (run.FAILED, run.TIMEOUT), WORKLOAD, workload.AbortReceived, to="each of its agents",
+           when=fail_fast, why="Nor does one that has failed."),
 
     # Down: what a job wants of its attempts.
     couple(JOB, job.PENDING, ATTEMPT, None, to="the first attempt of each shard", why="It is possible."),
@@ -109,6 +113,9 @@ COUPLINGS = Couplings[Circumstances]((
     couple(JOB, (job.CANCELED, job.FAILED), ATTEMPT, attempt.cancel, to="each of its attempts",
            why="A job that has ended has nothing waiting or active."),
     couple(JOB, job.CANCELED, JOB, job.Cancel, to="each of its children", why="A tree ends as a tree."),
+
+    couple(JOB, (job.FAILED, job.CANCELED), JOB, job.Cancel, to="each job that needs it", when=required,
+           why="What was to follow a required job cannot; an optional one holds nobody up."),
 
     # Down: what an attempt wants of its lease.
     couple(ATTEMPT, attempt.LEASED, LEASE, None, to="its lease", why="Only a lease gives the right."),
@@ -151,6 +158,8 @@ COUPLINGS = Couplings[Circumstances]((
            why="The last one to end makes the cancel final."),
     couple(ATTEMPT, attempt.STALE, SIMULATION, simulation.Interrupt, to="the simulation it executed",
            why="Its worker is gone; it can be resumed elsewhere."),
+    couple(SIMULATION, simulation.PAUSED, SIMULATION, simulation.Cancel, to="itself", when=stopping,
+           why="A cancel that was accepted must not end at paused."),
 
     # Up: what a job tells its run.
     couple(JOB, job.RUNNING, RUN, run.begin, to="its run", why="Its first attempt is active."),
@@ -162,8 +171,13 @@ COUPLINGS = Couplings[Circumstances]((
            why="The last one to end makes the cancel final."),
 
     # The supervisor and what runs inside a worker.
-    couple(WORKER, (worker.FAILED, worker.TERMINATED), LEASE, lease.revoke, to="each lease it holds",
-           why="Its attempts return to the queue and cost no try."),
+    couple(WORKER, worker.TERMINATED, LEASE, lease.revoke, to="each lease it holds", by=worker.Terminate,
+           why="Somebody wanted that; its attempts return to the queue and cost no try."),
+    couple(WORKER, (worker.FAILED, worker.TERMINATED), LEASE, lease.holder_lost, to="each lease it holds",
+           by=(worker.ErrorUnrecoverable, worker.ErrorTransient, worker.SupervisorTimeout),
+           why="A job that kills its workers must use up its losses."),
+    couple(WORKER, worker.PAUSED, LEASE, lease.revoke, to="each lease it holds", by=worker.ResourcesExhausted,
+           why="It releases what it holds; a pause by the supervisor lets it finish."),
     couple(WORKER, worker.TERMINATED, PROCESS, process.shutdown_requested, to="its process",
            why="Terminated means gone, on whatever host."),
     couple(PROCESS, process.CONNECTING, TASK, task.LeaseExpired, to="each of its tasks", by=process.error,

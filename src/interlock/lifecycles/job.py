@@ -96,6 +96,8 @@ class Cancel(Stop):
 class Timeout(Stop):
     """The job has lasted for longer than it may."""
 
+    reason: str = "timeout"
+
 
 def nothing_active(job: Job, stop: Stop) -> bool:
     """attempts of it are still active; they are asked to stop first"""

@@ -94,6 +94,7 @@ class Expire(Timed):
 
 
 request_cancel = consequence("request_cancel", "The attempt is to be cancelled.", by=Owner.ORCHESTRATOR)
+holder_lost = consequence("holder_lost", "Its runner is known to be dead.", by=Owner.SUPERVISOR)
 revoke = consequence("revoke", "The orchestrator takes the right away.", by=Owner.ORCHESTRATOR)
 
 
@@ -145,7 +146,7 @@ LEASE = Machine[LeaseState, Lease](
         state(ACTIVE, "Acknowledged; heartbeats keep it alive.", turn=Owner.RUNNER, within=TIME_TO_LIVE),
         end(COMPLETED, "Ended by a completion that was accepted."),
         end(CANCELED, "Ended by the runner's word that it has stopped, as asked."),
-        end(EXPIRED, "Nobody was heard in time; the work is lost to this runner."),
+        end(EXPIRED, "Nobody was heard in time, or ever will be; the work is lost to this runner."),
         end(REVOKED, "Taken away, or given back unfinished."),
     ),
     rows=(
@@ -158,6 +159,8 @@ LEASE = Machine[LeaseState, Lease](
            why="The runner has stopped, as it was asked to."),
         on(Expire, LIVE, EXPIRED, owner=Owner.ORCHESTRATOR, when=run_out,
            why="The runner is silent; somebody else may have the work."),
+        on(holder_lost, LIVE, EXPIRED, owner=Owner.ORCHESTRATOR,
+           why="Nobody will be heard any more; waiting for the clock would only waste time."),
         on(Release, LIVE, REVOKED, owner=Owner.ORCHESTRATOR, when=(from_its_runner, in_time),
            why="The runner is shutting down and gives the work back."),
         on(revoke, LIVE, REVOKED, owner=Owner.ORCHESTRATOR,
@@ -176,6 +179,7 @@ LEASE = Machine[LeaseState, Lease](
         *(refuse(said, DEAD, why=_STALE) for said in (Ack, Heartbeat, Complete, CancelAck, Release)),
         ignore(request_cancel, DEAD, why="there is no runner left to ask"),
         ignore(revoke, DEAD, why="the right has already ended"),
+        ignore(holder_lost, DEAD, why="the right has already ended"),
         ignore(Expire, DEAD, why="the lease ended before its timer fired"),
     ),
     invariants=(

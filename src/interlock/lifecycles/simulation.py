@@ -12,12 +12,12 @@ What it promises:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
 
-from interlock.lifecycles.durations import deadline
+from interlock.lifecycles.durations import DEFAULTS, deadline
 from interlock.lifecycles.moments import Timed
 from interlock.lifecycles.owners import Owner
 from interlock.machine import STAY, Across, Always, Kind, Machine, end, event, ignore, on, refuse, state
@@ -122,6 +122,8 @@ class Interrupt(Timed):
 class HeartbeatLost(Timed):
     """Nothing was heard from its worker for too long."""
 
+    silence_s: float = DEFAULTS.simulation_silence_s
+
 
 def from_its_worker(simulation: Simulation, said: FromWorker) -> bool:
     """another worker executes it"""
@@ -131,6 +133,12 @@ def from_its_worker(simulation: Simulation, said: FromWorker) -> bool:
 def asked_for(simulation: Simulation, said: Pause) -> bool:
     """nobody has asked for a pause or a cancel"""
     return simulation.pause_requested or simulation.cancel_requested
+
+
+def silent_for_long(simulation: Simulation, fired: HeartbeatLost) -> bool:
+    """its worker was heard after this timer was set"""
+    heard = simulation.last_heartbeat or simulation.started_at
+    return heard is None or fired.at >= heard + timedelta(seconds=fired.silence_s)
 
 
 def begins(simulation: Simulation, said: FromWorker) -> Simulation:
@@ -232,8 +240,8 @@ SIMULATION = Machine[SimulationState, Simulation](
            why="Its worker has come to the end of a step."),
         on(Resume, (PAUSED, INTERRUPTED), RUNNING, owner=Owner.SIMULATOR, then=begins,
            why="A worker goes on where it stood; the second to ask finds it running."),
-        on(HeartbeatLost, RUNNING, INTERRUPTED, owner=Owner.SIMULATOR, then=is_interrupted,
-           why="Its worker is silent and counts as dead."),
+        on(HeartbeatLost, RUNNING, INTERRUPTED, owner=Owner.SIMULATOR, when=silent_for_long,
+           then=is_interrupted, why="Its worker is silent and counts as dead."),
         on(Interrupt, (RUNNING, PAUSED), INTERRUPTED, owner=Owner.SIMULATOR, then=is_interrupted,
            why="What its worker held in memory is gone."),
         on(Cancel, STANDING, CANCELLED, owner=Owner.SIMULATOR, then=is_cancelled,
@@ -248,6 +256,7 @@ SIMULATION = Machine[SimulationState, Simulation](
 
         *(refuse(said, STANDING, why=_NO_WORKER) for said in (Heartbeat, Pause, Complete, Fail)),
         *(refuse(said, ENDED, why=_OVER) for said in (Heartbeat, Pause, Complete, Fail)),
+        refuse(Cancel, ENDED, why=_OVER),
         ignore(Interrupt, (PENDING, INTERRUPTED), why="it has no worker to lose"),
         ignore(HeartbeatLost, STANDING, why="nobody has to send heartbeats"),
         *(ignore(late, ENDED, why=_OVER) for late in (Interrupt, HeartbeatLost)),

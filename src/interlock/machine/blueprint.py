@@ -54,7 +54,7 @@ class EventSheet(_Sheet, frozen=True):
 
 
 class TransitionSheet(_Sheet, frozen=True):
-    """One transition from one state. Guards are tried in the order of the entries."""
+    """One transition from one state."""
 
     event: str
     source: str
@@ -66,6 +66,8 @@ class TransitionSheet(_Sheet, frozen=True):
     emits: tuple[str, ...] = ()
     arms: tuple[str, ...] = ()
     leaves_terminal: bool = False
+    choice: int = 0
+    """Which of the rows of its state and event it is: they are tried in this order."""
 
 
 class KeptSheet(_Sheet, frozen=True):
@@ -79,6 +81,7 @@ class KeptSheet(_Sheet, frozen=True):
     then: str | None = None
     emits: tuple[str, ...] = ()
     arms: tuple[str, ...] = ()
+    choice: int = 0
 
 
 class WalkSheet(_Sheet, frozen=True):
@@ -88,6 +91,7 @@ class WalkSheet(_Sheet, frozen=True):
     state: str
     first: str
     why: str = ""
+    choice: int = 0
 
 
 class SilenceSheet(_Sheet, frozen=True):
@@ -113,6 +117,8 @@ class Blueprint(msgspec.Struct, frozen=True):
     walks: tuple[WalkSheet, ...] = ()
     ignored: tuple[SilenceSheet, ...] = ()
     refused: tuple[SilenceSheet, ...] = ()
+    deadlines: tuple[DeadlineSheet, ...] = ()
+    """Every deadline that a state has or a row arms."""
     invariants: tuple[str, ...] = ()
     format: int = FORMAT
 
@@ -120,7 +126,7 @@ class Blueprint(msgspec.Struct, frozen=True):
     def fingerprint(self) -> str:
         """Sixteen hex digits that change when the behaviour of the table does.
 
-        Sentences are left out: a better explanation is not another machine.
+        Sentences and the spine are left out: a better explanation or picture is not another machine.
         """
         canonical = msgspec.json.encode(_without_prose(msgspec.to_builtins(self)), order="sorted")
         return hashlib.sha256(canonical).hexdigest()[:16]
@@ -130,11 +136,6 @@ class Blueprint(msgspec.Struct, frozen=True):
         """Who moves this machine, in the order in which the table names them."""
         moving = [transition.owner for transition in self.transitions]
         return tuple(dict.fromkeys((*moving, *(kept.owner for kept in self.kept))))
-
-    @property
-    def deadlines(self) -> tuple[tuple[str, DeadlineSheet], ...]:
-        """Every state that must not last, with its deadline."""
-        return tuple((s.name, s.within) for s in self.states if s.within is not None)
 
     def state(self, name: str) -> StateSheet:
         """The sheet of the state called `name`, which must exist."""
@@ -160,32 +161,53 @@ class Blueprint(msgspec.Struct, frozen=True):
         """Read what `to_json` wrote; anything else is one clear error."""
         try:
             blueprint = msgspec.json.decode(text, type=cls)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise _malformed(where, str(error)) from None
         if blueprint.format != FORMAT:
             raise _malformed(where, f"it has format {blueprint.format}, this program reads {FORMAT}")
-        if strangers := blueprint.unknown_names():
+        if strangers := [*blueprint.unknown_states(), *blueprint.unknown_events()]:
             raise _malformed(where, "; ".join(strangers))
         return blueprint
 
-    def unknown_names(self) -> list[str]:
-        """One sentence for each place that names a state the blueprint does not have."""
-        known = {s.name for s in self.states}
+    def unknown_states(self) -> list[str]:
+        """One sentence for each place that names a state the blueprint does not have, or has twice."""
+        names = [state.name for state in self.states]
         used = [("initial", self.initial), *(("spine", name) for name in self.spine)]
         used += [(f"transition {t.event!r}", n) for t in self.transitions for n in (t.source, t.target)]
-        pairs = [(kept.event, kept.state) for kept in self.kept]
-        pairs += [(walk.event, walk.state) for walk in self.walks]
-        pairs += [(silence.event, silence.state) for silence in (*self.ignored, *self.refused)]
-        used += [(f"the entry of {event!r}", name) for event, name in pairs]
-        listed = ", ".join(sorted(known))
-        return [
-            f"{place} names the unknown state {name!r} (known: {listed})"
-            for place, name in dict.fromkeys(used)
-            if name not in known
-        ]
+        used += [(f"the entry of {event!r}", name) for event, name in self._entries()]
+        twice = [f"the state {name!r} comes twice" for name in dict.fromkeys(names) if names.count(name) > 1]
+        return [*twice, *_strangers("state", used, names)]
+
+    def unknown_events(self) -> list[str]:
+        """The same for events, where the document lists them."""
+        if not self.events:
+            return []
+        names = [event.name for event in self.events]
+        used = [("stop", name) for name in self.stop]
+        used += [("a transition", transition.event) for transition in self.transitions]
+        used += [("an entry", event) for event, _ in self._entries()]
+        used += [("a walk", walk.first) for walk in self.walks]
+        limits = [*self.deadlines, *(state.within for state in self.states if state.within)]
+        used += [("a deadline", limit.event) for limit in limits]
+        return _strangers("event", used, names)
+
+    def _entries(self) -> list[tuple[str, str]]:
+        """The pairs of event and state that are no transition."""
+        entries = [(kept.event, kept.state) for kept in self.kept]
+        entries += [(walk.event, walk.state) for walk in self.walks]
+        return entries + [(silence.event, silence.state) for silence in (*self.ignored, *self.refused)]
 
 
-_PROSE = frozenset({"doc", "why", "format", "invariants", "since"})
+def _strangers(noun: str, used: list[tuple[str, str]], names: list[str]) -> list[str]:
+    known, listed = set(names), ", ".join(sorted(names))
+    return [
+        f"{place} names the unknown {noun} {name!r} (known: {listed})"
+        for place, name in dict.fromkeys(used)
+        if name not in known
+    ]
+
+
+_PROSE = frozenset({"doc", "why", "format", "invariants", "since", "spine"})
 
 
 def _without_prose(value: Any) -> Any:

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import msgspec
+
 from interlock.machine.decision import Decision, Moved, Refusal, Refused, Step
 from interlock.machine.events import Event
+from interlock.machine.names import name_of
 from interlock.machine.table import Act, Deadline, Row, State, Table
 
 Cell: TypeAlias = Callable[[Any, Any], Decision[Any, Any]]
@@ -57,7 +60,8 @@ def step_of(table: Table[Any, Any], source: State[Any], row: Row[Any, Any]) -> S
     """What the journal will say when `row` is taken from `source`."""
     moves = row.act is Act.MOVE
     target = row.target if moves else source.name
-    arms = (*row.arms, *(_armed_by_entering(source, table.entry(target)) if moves else ()))
+    entered = _armed_by_entering(source, table.entry(target)) if moves else ()
+    arms = tuple(dict.fromkeys((*row.arms, *entered)))
     return Step(table.name, row.event.name, source.name, target, row.owner, row.why, arms, moves)
 
 
@@ -71,7 +75,7 @@ def _armed_by_entering(source: State[Any], target: State[Any]) -> tuple[Deadline
 def _take(table: Table[Any, Any], source: State[Any], row: Row[Any, Any], decide: Decide) -> Cell:
     """The function that takes `row`, once its guards are known to hold."""
     if row.first is not None:
-        return _walk(source.name, row.first, decide)
+        return _walk(source.name, row.first, decide, accepted(table, source))
     step = step_of(table, source, row)
     state, steps, then, emits = step.target, (step,), row.then, row.emits
     change = then if then is not None else _unchanged
@@ -103,14 +107,18 @@ def _always(refused: Refused[Any]) -> Cell:
     return refuse
 
 
-def _walk(source: Any, first: Event, decide: Decide) -> Cell:
+def _walk(source: Any, first: Event, decide: Decide, allowed: tuple[str, ...]) -> Cell:
+    def refuse(refused: Refused[Any]) -> Refused[Any]:
+        """Nothing has moved, so nobody is told of a state that was never reached."""
+        return msgspec.structs.replace(refused, state=source, allowed=allowed)
+
     def walk(data: Any, event: Event) -> Decision[Any, Any]:
         before = decide(source, data, first)
         if not isinstance(before, Moved):
-            return before
+            return refuse(before)
         after = decide(before.state, before.data, event)
         if not isinstance(after, Moved):
-            return after
+            return refuse(after)
         return Moved(after.state, after.data, before.steps + after.steps, before.effects + after.effects)
 
     return walk
@@ -133,8 +141,8 @@ def _first_that_may(
                     break
             else:
                 return take(data, occurrence)
-        why = "; ".join(" ".join((guard.__doc__ or "").split()) for guard in held)
-        names = tuple(guard.__name__ for guard in held)
+        why = "; ".join(" ".join((guard.__doc__ or "").split()).rstrip(".") for guard in held)
+        names = tuple(name_of(guard) for guard in held)
         return Refused(Refusal.GUARD, table.name, source.name, event.name, why, allowed, names)
 
     return choose

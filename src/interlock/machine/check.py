@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from interlock.machine.events import Event, Kind, type_of
+from interlock.machine.names import fold_name, name_of
 from interlock.machine.table import Act, Deadline, Rank, Row, State, Table
 
 MEANINGS: dict[str, str] = {
@@ -21,10 +22,10 @@ MEANINGS: dict[str, str] = {
     "undescribed-state": "A member of the state enum has no entry among the states.",
     "described-twice": "A state has two entries.",
     "unexplained": "A machine, state, event, guard or row has no sentence that says what or why.",
-    "same-name": "Two different events go by one name, so a journal or a caller could not tell them apart.",
+    "same-name": "Two events, or two states, go by names that a caller or a journal cannot tell apart.",
     "unowned-row": "A row that moves the machine does not say who may take it.",
     "contradiction": "A pair of state and event has a row and is also declared to be nothing.",
-    "shadowed-row": "A row can never be taken, because an earlier one always is.",
+    "shadowed-row": "A row can never be taken: an earlier one always is, or it applies in no state.",
     "undecided-event": "An event that can arrive at any moment is not decided in some state.",
     "unreachable-state": "No path leads from the initial state to this one.",
     "no-way-out": "From this state no terminal or resting state can be reached.",
@@ -82,10 +83,13 @@ def _undescribed_states(table: AnyTable) -> Iterator[Fault]:
 
 
 def _same_names(table: AnyTable) -> Iterator[Fault]:
-    names = [event.name for event in table.events]
-    for name in dict.fromkeys(names):
-        if names.count(name) > 1:
-            yield Fault("same-name", f"{names.count(name)} different events are called {name!r}")
+    for noun, names in (("events", [e.name for e in table.events]), ("states", list(_members(table)))):
+        alike: dict[str, list[str]] = {}
+        for name in names:
+            alike.setdefault(fold_name(name), []).append(repr(str(name)))
+        for twins in alike.values():
+            if len(twins) > 1:
+                yield Fault("same-name", f"nobody can tell these {noun} apart: {', '.join(twins)}")
 
 
 def _unexplained(table: AnyTable) -> Iterator[Fault]:
@@ -94,7 +98,7 @@ def _unexplained(table: AnyTable) -> Iterator[Fault]:
     things += [(f"the event {event.name}", event.doc) for event in table.events]
     things += [(f"the row {_title(row)}", row.why) for row in table.rows]
     guards = dict.fromkeys(guard for row in table.rows for guard in row.when)
-    things += [(f"the guard {guard.__name__}", guard.__doc__ or "") for guard in guards]
+    things += [(f"the guard {name_of(guard)}", _sentence_of(guard)) for guard in guards]
     for thing, sentence in things:
         if not sentence.strip():
             yield Fault("unexplained", f"{thing} says nothing about itself")
@@ -108,6 +112,9 @@ def _unowned_rows(table: AnyTable) -> Iterator[Fault]:
 
 def _overlaps(table: AnyTable) -> Iterator[Fault]:
     """Rows of one state and event are tried in order: which of them can never be reached?"""
+    for row in table.rows:
+        if not row.sources:
+            yield Fault("shadowed-row", f"{_title(row)} applies in no state")
     for entry in table.states:
         for event in table.events:
             yield from _overlaps_at(entry, event, table.rows_at(entry.name, event))
@@ -170,7 +177,7 @@ def _unattended_states(table: AnyTable) -> Iterator[Fault]:
 
 def _bad_deadlines(table: AnyTable) -> Iterator[Fault]:
     for _, deadline in _running_deadlines(table):
-        if not deadline.seconds > 0 or not deadline.setting.endswith("_s"):
+        if not 0 < deadline.seconds < float("inf") or not deadline.setting.endswith("_s"):
             yield Fault("bad-deadline", f"{deadline.setting} = {deadline.seconds}")
 
 
@@ -188,8 +195,8 @@ def _unstoppable_states(table: AnyTable) -> Iterator[Fault]:
         yield Fault("no-stop-event", f"{table.name} cannot be stopped")
         return
     stops = [type_of(event) for event in table.stop]
-    for entry in _active(table):
-        if not any(table.rows_at(entry.name, event) for event in stops):
+    for entry in table.states:
+        if not entry.terminal and not any(table.rows_at(entry.name, event) for event in stops):
             names = " or ".join(event.name for event in stops)
             yield Fault("unstoppable-state", f"in {entry.name} {names} leads nowhere")
 
@@ -204,26 +211,31 @@ def _broken_spine(table: AnyTable) -> Iterator[Fault]:
 def _lost_walks(table: AnyTable) -> Iterator[Fault]:
     for row in table.rows:
         for source in row.sources if row.first is not None else ():
-            yield from _lost_walk(table, row, source)
+            lost = _why_lost(table, row, source)
+            if lost:
+                yield Fault("lost-walk", f"{row.event.name} in {source}: {lost}")
 
 
-def _lost_walk(table: AnyTable, row: Row[Any, Any], source: Any) -> Iterator[Fault]:
-    """Follow the walk until its event is taken by a plain row; every step must exist."""
-    place, seen = source, set()
+def _why_lost(table: AnyTable, row: Row[Any, Any], source: Any) -> str:
+    """Follow the walk, whatever guards stand beside it, until it ends or comes back to where it was."""
+    place, passed = source, {source}
     walking: Row[Any, Any] | None = row
     while walking is not None and walking.first is not None:
-        seen.add(place)
         firsts = table.rows_at(place, type_of(walking.first))
         if len(firsts) != 1 or firsts[0].act is not Act.MOVE or firsts[0].when:
-            what = f"{walking.first.name} is not one plain row in {place}"
-            yield Fault("lost-walk", f"{row.event.name} in {source}: {what}")
-            return
+            return f"{walking.first.name} is not one plain row in {place}"
         place = firsts[0].target
-        walking = next(iter(table.rows_at(place, row.event)), None)
-        if walking is None or walking.act.silent or place in seen:
-            what = f"it leads to {place}, where {row.event.name} is not accepted"
-            yield Fault("lost-walk", f"{row.event.name} in {source}: {what}")
-            return
+        rows = table.rows_at(place, row.event)
+        if place in passed or not any(not found.act.silent for found in rows):
+            return f"it leads to {place}, where {row.event.name} is not accepted"
+        passed.add(place)
+        walking = next((found for found in rows if found.act is Act.WALK), None)
+    return ""
+
+
+def _sentence_of(guard: Callable[..., bool]) -> str:
+    """What a guard says of itself; an object that only inherits a docstring says nothing."""
+    return (guard.__doc__ or "") if hasattr(guard, "__name__") else ""
 
 
 def _members(table: AnyTable) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from interlock.machine.blueprint import Blueprint
+from interlock.machine.blueprint import Blueprint, KeptSheet, TransitionSheet
 
 
 class Stranded(msgspec.Struct, frozen=True):
@@ -33,10 +33,9 @@ def compare(old: Blueprint, new: Blueprint) -> Difference:
         *_changed_values("initial", {"state": old.initial}, {"state": new.initial}),
         *_changed_values("state", _states(old), _states(new)),
         *_changed_values("event", _events(old), _events(new)),
-        *_changed_values("transition", _transitions(old), _transitions(new)),
-        *_changed_values("accepted", _kept(old), _kept(new)),
+        *_changed_values("row", _rows(old), _rows(new)),
         *_changed_values("silence", _silences(old), _silences(new)),
-        *_changed_values("walk", _walks(old), _walks(new)),
+        *_changed_values("deadline", _deadlines(old), _deadlines(new)),
         *_changed_values("stop", dict.fromkeys(old.stop, ""), dict.fromkeys(new.stop, "")),
     )
     return Difference(
@@ -71,7 +70,7 @@ def _states(blueprint: Blueprint) -> dict[str, str]:
             [
                 rank(state.terminal, state.resting),
                 *([f"turn {state.turn}"] if state.turn else []),
-                *([f"within {state.within.setting}={state.within.seconds:g}"] if state.within else []),
+                *([f"within {state.within.setting}"] if state.within else []),
             ]
         )
         for state in blueprint.states
@@ -79,26 +78,29 @@ def _states(blueprint: Blueprint) -> dict[str, str]:
 
 
 def _events(blueprint: Blueprint) -> dict[str, str]:
-    return {event.name: f"{event.kind} by {event.by}" for event in blueprint.events}
-
-
-def _transitions(blueprint: Blueprint) -> dict[str, str]:
-    """Rows of one state and event are tried in order, so that order is part of what they say."""
-    said: dict[str, list[str]] = {}
-    for row in blueprint.transitions:
-        guards = f" if {' and '.join(row.guards)}" if row.guards else ""
-        what = [row.owner, *([row.then] if row.then else []), *row.emits, *(f"arms {a}" for a in row.arms)]
-        said.setdefault(f"{row.source} {row.event}", []).append(f"→ {row.target}{guards} ({', '.join(what)})")
-    return {pair: ", else ".join(rows) for pair, rows in said.items()}
-
-
-def _kept(blueprint: Blueprint) -> dict[str, str]:
     return {
-        f"{kept.state} {kept.event}": ", ".join(
-            [kept.owner, *kept.guards, *([kept.then] if kept.then else []), *kept.emits, *kept.arms]
-        )
-        for kept in blueprint.kept
+        event.name: f"{event.kind} by {event.by}{' with ' if event.payload else ''}{', '.join(event.payload)}"
+        for event in blueprint.events
     }
+
+
+def _rows(blueprint: Blueprint) -> dict[str, str]:
+    """What is done with each state and event. Rows are tried in order, so the order is part of it."""
+    said: dict[str, list[tuple[int, str]]] = {}
+    for row in blueprint.transitions:
+        way = f"→ {row.target}{_terms(row)}"
+        said.setdefault(f"{row.source} {row.event}", []).append((row.choice, way))
+    for kept in blueprint.kept:
+        said.setdefault(f"{kept.state} {kept.event}", []).append((kept.choice, f"stays{_terms(kept)}"))
+    for walk in blueprint.walks:
+        said.setdefault(f"{walk.state} {walk.event}", []).append((walk.choice, f"first {walk.first}"))
+    return {pair: ", else ".join(way for _, way in sorted(ways)) for pair, ways in said.items()}
+
+
+def _terms(row: TransitionSheet | KeptSheet) -> str:
+    guards = f" if {' and '.join(row.guards)}" if row.guards else ""
+    done = [row.owner, *([row.then] if row.then else []), *row.emits, *(f"arms {arm}" for arm in row.arms)]
+    return f"{guards} ({', '.join(done)})"
 
 
 def _silences(blueprint: Blueprint) -> dict[str, str]:
@@ -106,8 +108,8 @@ def _silences(blueprint: Blueprint) -> dict[str, str]:
     return ignored | {f"{silence.state} {silence.event}": "refused" for silence in blueprint.refused}
 
 
-def _walks(blueprint: Blueprint) -> dict[str, str]:
-    return {f"{walk.state} {walk.event}": f"first {walk.first}" for walk in blueprint.walks}
+def _deadlines(blueprint: Blueprint) -> dict[str, str]:
+    return {d.setting: f"{d.seconds:g} s, then {d.event}" for d in blueprint.deadlines}
 
 
 def _stranded(old: Blueprint, new: Blueprint) -> tuple[Stranded, ...]:

@@ -147,9 +147,12 @@ def _faults(coupling: Coupling[Any]) -> Iterator[str]:
 
 def _bad_cause(coupling: Coupling[Any]) -> Iterator[str]:
     cause = coupling.cause
-    strangers = [name for name in (*coupling.into, *coupling.out_of) if name not in cause.states]
-    strangers += [event.name for event in coupling.by if event not in cause.events]
-    yield from (f"{cause.name} has no state or event {name!r}" for name in strangers)
+    states, events = ", ".join(cause.states), ", ".join(event.name for event in cause.events)
+    strange = [name for name in (*coupling.into, *coupling.out_of) if name not in cause.states]
+    strangers = [f"{cause.name} has no state {str(name)!r}, but {states}" for name in strange]
+    unheard = [event.name for event in coupling.by if event not in cause.events]
+    strangers += [f"{cause.name} has no event {name!r}, but {events}" for name in unheard]
+    yield from strangers
     bare = replace(coupling, when=())
     steps = (step for name in cause.states for step in cause.steps_at(name))
     if not strangers and not any(bare.follows(step, None) for step in steps):
@@ -161,7 +164,8 @@ def _bad_effect(coupling: Coupling[Any]) -> Iterator[str]:
     if event is None:
         return
     if event not in effect.events:
-        yield f"{effect.name} has no event {event.name!r}"
+        known = ", ".join(known.name for known in effect.events)
+        yield f"{effect.name} has no event {event.name!r}, but {known}"
         return
     undecided = [str(name) for name in effect.states if not effect.table.rows_at(name, event)]
     if undecided:

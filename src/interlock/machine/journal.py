@@ -23,6 +23,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     cause: str = ""
     """The entity whose move brought this one about, where a coupling did."""
+    moves: bool = True
+    """False when the event was accepted without a transition."""
 
 
 def entries_of(
@@ -32,6 +34,17 @@ def entries_of(
     entries: tuple[Entry, ...] = ()
     for step in moved.steps:  # mostly one; a comprehension would cost a call of its own before Python 3.12
         entries += (
-            Entry(at, step.machine, entity, step.event, step.source, step.target, step.owner, reason, cause),
+            Entry(
+                at,
+                step.machine,
+                entity,
+                step.event,
+                step.source,
+                step.target,
+                step.owner,
+                reason,
+                cause,
+                step.moves,
+            ),
         )
     return entries

@@ -71,13 +71,14 @@ class Machine(Generic[S, D]):
         For callers that name the state they want rather than an event. Guards are not asked:
         they need data, and `decide` asks them.
         """
-        steps = self.steps_from(self.state(state))
-        found = tuple(step for step in steps if step.target == self.state(target))
+        source, wanted = self.state(state), self.state(target)
+        steps = self.steps_from(source)
+        found = tuple(step for step in steps if step.target == wanted)
         if found:
             return found
-        allowed = tuple(dict.fromkeys(str(step.target) for step in steps if step.target != state))
-        kind = refusal_kind(already_there=state == target, terminal=state in self.terminal)
-        return Refused(kind, self.name, state, str(target), allowed=allowed)
+        allowed = tuple(dict.fromkeys(str(step.target) for step in steps if step.target != source))
+        kind = refusal_kind(already_there=source is wanted, terminal=source in self.terminal)
+        return Refused(kind, self.name, source, str(wanted), allowed=allowed)
 
     def state(self, name: str) -> S:
         """The state that somebody calls `name`; either spelling of cancel(l)ed, in any case."""
@@ -95,11 +96,11 @@ class Machine(Generic[S, D]):
 
     def accepts(self, state: S) -> tuple[str, ...]:
         """The names of the events that have a row in `state`."""
-        return accepted(self.table, self.table.entry(state))
+        return accepted(self.table, self._entry(state))
 
     def steps_at(self, state: S) -> tuple[Step[S], ...]:
         """Every step that can be taken in `state`, transitions or not, in the order of the table."""
-        entry = self.table.entry(state)
+        entry = self._entry(state)
         rows = (row for row in self.table.rows if state in row.sources and row.act in (Act.MOVE, Act.KEEP))
         return tuple(step_of(self.table, entry, row) for row in rows)
 
@@ -116,6 +117,11 @@ class Machine(Generic[S, D]):
         """The claims about every step that do not hold for this one."""
         claims = (claim for claim in self.table.invariants if isinstance(claim, Across))
         return tuple(claim.claim for claim in claims if not claim.holds(state, data, new_state, new_data))
+
+    def _entry(self, state: S) -> State[S]:
+        if state not in self._cells:
+            raise UnknownState(state, self.states, where=self.name)
+        return self.table.entry(state)
 
     def _unknown(self, state: S, event: Event) -> UnknownState | UnknownEvent:
         if state not in self._cells:

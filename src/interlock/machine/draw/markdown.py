@@ -189,11 +189,14 @@ def _owners(blueprint: Blueprint) -> Lines:
 
 
 def _deadlines(blueprint: Blueprint) -> Lines:
+    def places(limit: DeadlineSheet) -> str:
+        return code(*(state.name for state in blueprint.states if state.within == limit))
+
     rows = [
-        (code(name), humane(limit.seconds), code(limit.setting), prose(limit.since), code(limit.event))
-        for name, limit in blueprint.deadlines
+        (code(limit.setting), humane(limit.seconds), prose(limit.since), code(limit.event), places(limit))
+        for limit in blueprint.deadlines
     ]
-    yield from _section("Deadlines", ("state", "at most", "setting", "since", "then"), rows)
+    yield from _section("Deadlines", ("setting", "at most", "since", "then", "limits"), rows)
     armed: dict[str, list[str]] = {}
     rows_that_arm: list[TransitionSheet | KeptSheet] = [*blueprint.transitions, *blueprint.kept]
     for row in rows_that_arm:

@@ -1,0 +1,229 @@
+"""The error tree: what the docstring draws is what there is, and every error shows itself alike."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+import pytest
+
+from interlock import errors
+from interlock.errors import InterlockError, TransitionRefused, UnknownName
+from interlock.machine import Refusal, Refused
+
+
+class Drawn(NamedTuple):
+    """One line of the tree: a class, the one above it, and what it answers with."""
+
+    name: str
+    parent: str
+    code: str
+    status: int
+
+
+_LINE = re.compile(
+    r"^(?P<branch>[ │├└─]*)(?P<name>[A-Z]\w+)(?:\s+(?P<code>[a-z_]+)\s+(?P<status>\d{3})\b.*)?$"
+)
+
+
+def drawn_in(doc: str) -> list[Drawn]:
+    """Read the tree out of a docstring. A class without a code stands for those below it."""
+    tree: list[Drawn] = []
+    above: list[tuple[int, str]] = []
+    for line in doc.splitlines():
+        found = _LINE.match(line)
+        if found is None:
+            continue
+        depth = len(found["branch"])
+        above = [(width, name) for width, name in above if width < depth]
+        parent = above[-1][1] if above else "Exception"
+        above.append((depth, found["name"]))
+        tree.append(Drawn(found["name"], parent, found["code"] or "", int(found["status"] or 0)))
+    return tree
+
+
+def classes_of_the_module() -> list[type[InterlockError]]:
+    found = (thing for _, thing in inspect.getmembers(errors, inspect.isclass))
+    return [thing for thing in found if issubclass(thing, InterlockError)]
+
+
+def differences(tree: Iterable[Drawn], classes: Iterable[type[InterlockError]]) -> list[str]:
+    """Where the drawing and the classes do not agree, one sentence each."""
+    drawn = {entry.name: entry for entry in tree}
+    real = {cls.__name__: cls for cls in classes}
+    found = [f"{name} is drawn and does not exist" for name in drawn if name not in real]
+    found += [f"{name} exists and is not drawn" for name in real if name not in drawn]
+    for name in drawn.keys() & real.keys():
+        entry, cls = drawn[name], real[name]
+        if [base.__name__ for base in cls.__bases__] != [entry.parent]:
+            found.append(f"{name} is drawn below {entry.parent}")
+        if entry.code and (entry.code, entry.status) != (cls.code, cls.status):
+            found.append(f"{name} answers {cls.code} {cls.status}, not {entry.code} {entry.status}")
+        if not entry.code and not cls.__subclasses__():
+            found.append(f"{name} is drawn without a code and nothing is below it")
+    return found
+
+
+TREE = drawn_in(errors.__doc__ or "")
+CLASSES = classes_of_the_module()
+
+
+def test_the_tree_in_the_docstring_is_exactly_the_classes_of_the_module() -> None:
+    assert differences(TREE, CLASSES) == []
+    assert len(TREE) == len(CLASSES) > 10
+
+
+def test_every_kind_of_staleness_in_the_tree_would_be_noticed() -> None:
+    class Forgotten(InterlockError):
+        """Nobody drew it."""
+
+    lines = [entry for entry in TREE if entry.name not in ("CannotLoad", "AlreadyThere", "GuardRefused")]
+    stale = [
+        *lines,
+        Drawn("Imagined", "InterlockError", "imagined", 418),
+        Drawn("CannotLoad", "InterlockError", "cannot_load", 500),
+        Drawn("AlreadyThere", "UnknownName", "already_there", 409),
+        Drawn("GuardRefused", "TransitionRefused", "", 0),
+    ]
+    assert sorted(differences(stale, [*CLASSES, Forgotten])) == [
+        "AlreadyThere is drawn below UnknownName",
+        "CannotLoad answers cannot_load 422, not cannot_load 500",
+        "Forgotten exists and is not drawn",
+        "GuardRefused is drawn without a code and nothing is below it",
+        "Imagined is drawn and does not exist",
+    ]
+
+
+def test_the_drawing_is_read_with_its_branches() -> None:
+    tree = drawn_in(
+        """Words before it.
+
+    Top
+    ├── Group
+    │   └── Leaf              a_leaf       404  words
+    └── Other                 other        422
+    """
+    )
+    assert tree == [
+        Drawn("Top", "Exception", "", 0),
+        Drawn("Group", "Top", "", 0),
+        Drawn("Leaf", "Group", "a_leaf", 404),
+        Drawn("Other", "Top", "other", 422),
+    ]
+
+
+def test_every_error_has_a_code_of_its_own() -> None:
+    codes = [cls.code for cls in CLASSES]
+    assert len(codes) == len(set(codes))
+
+
+def test_every_error_says_what_it_means() -> None:
+    assert [cls.__name__ for cls in CLASSES if not (cls.__doc__ or "").strip()] == []
+
+
+def make(cls: type[InterlockError]) -> InterlockError:
+    """One error of each class, as the code raises it."""
+    if issubclass(cls, UnknownName):
+        return cls("opne", ("open", "closed"), where="door")
+    return cls("It went wrong.", allowed=("a", "b"), todo="Do it right.", facts={"n": 1})
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_every_error_shows_itself_in_the_same_shape(cls: type[InterlockError]) -> None:
+    error = make(cls)
+    shown = error.as_dict()
+    assert list(shown) == ["code", "status", "error", "facts", "allowed", "todo"]
+    assert (shown["code"], shown["status"]) == (cls.code, cls.status)
+    assert shown["error"] == error.sentence == str(error)
+    assert shown["facts"] == error.facts
+    assert shown["allowed"] == list(error.allowed)
+    assert shown["todo"] == error.todo
+
+
+def test_an_error_keeps_its_own_copy_of_the_facts() -> None:
+    facts: dict[str, object] = {"n": 1}
+    error = InterlockError("It went wrong.", facts=facts)
+    facts["n"] = 2
+    assert error.facts == {"n": 1}
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_an_error_survives_the_way_to_another_process(cls: type[InterlockError]) -> None:
+    """A worker process hands its errors back pickled; one that cannot be unpickled breaks the pool."""
+    error = make(cls)
+    for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(twin) is cls
+        assert twin.as_dict() == error.as_dict()
+
+
+@pytest.mark.parametrize(
+    ("cls", "noun"),
+    [
+        (errors.UnknownMachine, "machine"),
+        (errors.UnknownState, "state"),
+        (errors.UnknownEvent, "event"),
+    ],
+)
+def test_an_unknown_name_lists_the_known_ones_and_guesses(cls: type[UnknownName], noun: str) -> None:
+    error = cls("OPNE", ("open", "closed"), where="door")
+    assert error.sentence == f"There is no {noun} 'OPNE' of door. Did you mean open?"
+    assert error.allowed == ("open", "closed")
+    assert error.todo == "Use one of: open, closed."
+    assert error.facts == {noun: "OPNE", "known": ["open", "closed"]}
+
+
+def test_a_name_that_resembles_nothing_gets_no_guess() -> None:
+    assert errors.UnknownState("zzz", ("open",)).sentence == "There is no state 'zzz'."
+
+
+class Door(StrEnum):
+    OPEN = "open"
+
+
+@pytest.mark.parametrize(
+    ("kind", "cls"),
+    [
+        (Refusal.ALREADY_THERE, errors.AlreadyThere),
+        (Refusal.TERMINAL, errors.TerminalState),
+        (Refusal.NOT_ALLOWED, errors.TransitionNotAllowed),
+        (Refusal.IGNORED, errors.EventIgnored),
+        (Refusal.GUARD, errors.GuardRefused),
+    ],
+)
+def test_each_kind_of_refusal_becomes_its_error_and_keeps_the_facts(
+    kind: Refusal, cls: type[TransitionRefused]
+) -> None:
+    refused = Refused(kind, "door", Door.OPEN, "slam", "Not so loud.", ("close", "leave"), ("is_calm",))
+    error = refused.error()
+    assert type(error) is cls
+    assert error.status == 409
+    assert error.sentence == refused.sentence
+    assert "door" in error.sentence
+    assert "open" in error.sentence
+    assert "Not so loud." in error.sentence
+    assert error.allowed == ("close", "leave")
+    assert error.todo == "In open the door accepts: close, leave."
+    assert error.facts == {
+        "machine": "door",
+        "state": "open",
+        "asked": "slam",
+        "refusal": str(kind),
+        "guards": ["is_calm"],
+    }
+
+
+def test_every_kind_of_refusal_has_an_error_and_every_refusing_error_a_kind() -> None:
+    made = {type(Refused(kind, "door", Door.OPEN, "slam").error()) for kind in Refusal}
+    assert made == set(TransitionRefused.__subclasses__())
+
+
+def test_a_refusal_where_nothing_is_allowed_says_so() -> None:
+    error = Refused(Refusal.TERMINAL, "door", Door.OPEN, "slam").error()
+    assert error.allowed == ()
+    assert error.todo == "In open the door accepts nothing more; create a new one."
+    assert error.sentence.endswith(".")

@@ -1,0 +1,67 @@
+"""A file is something a person reads in one go, and it opens with what it is for."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE_LINES = 400
+TEST_LINES = 600
+TEXT = frozenset({".py", ".sql", ".lua", ".js", ".css", ".html", ".proto", ".toml", ".md"})
+
+
+def too_long(files: Iterable[Path], limit: int) -> list[str]:
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
+    return [
+        f"{path.name}: {length} lines, at most {limit}" for path, length in lengths.items() if length > limit
+    ]
+
+
+def without_docstring(files: Iterable[Path]) -> list[str]:
+    return [str(path) for path in files if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
+
+
+def files_in(folder: Path) -> list[Path]:
+    found = (path for path in folder.rglob("*") if path.suffix in TEXT and path.is_file())
+    return sorted(path for path in found if "__pycache__" not in path.parts)
+
+
+def modules_in(folder: Path) -> list[Path]:
+    return [path for path in files_in(folder) if path.suffix == ".py"]
+
+
+def test_no_source_file_is_too_long_to_be_read() -> None:
+    assert too_long(files_in(ROOT / "src"), SOURCE_LINES) == []
+
+
+def test_no_test_file_is_too_long_to_be_read() -> None:
+    assert too_long(files_in(ROOT / "tests"), TEST_LINES) == []
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    assert without_docstring(modules_in(ROOT / "src")) == []
+
+
+@pytest.mark.parametrize("folder", ["src", "tests"])
+def test_there_are_files_to_look_at(folder: str) -> None:
+    assert len(modules_in(ROOT / folder)) > 10
+
+
+def test_a_file_that_is_one_line_too_long_would_be_noticed(tmp_path: Path) -> None:
+    long, just_right = tmp_path / "long.py", tmp_path / "just_right.py"
+    long.write_text("x = 1\n" * 401)
+    just_right.write_text("x = 1\n" * 400)
+    assert too_long(files_in(tmp_path), 400) == ["long.py: 401 lines, at most 400"]
+
+
+def test_a_module_without_a_docstring_would_be_noticed(tmp_path: Path) -> None:
+    silent, empty, fine = tmp_path / "silent.py", tmp_path / "__init__.py", tmp_path / "sub" / "fine.py"
+    fine.parent.mkdir()
+    silent.write_text("x = 1  # no docstring\n")
+    empty.write_text("")
+    fine.write_text('"""What it is for."""\n')
+    assert without_docstring(modules_in(tmp_path)) == [str(empty), str(silent)]
