@@ -21,6 +21,10 @@ the dashboard all show the same words, and the API answers with `status`.
     │   ├── InvalidRecord         invalid_record           422
     │   ├── TooLarge              too_large                413
     │   └── PruneRefused          prune_refused            409
+    ├── CommitFailed
+    │   ├── Contended             contended                409  others were faster, again and again
+    │   ├── RequestIdReused       request_id_reused        409  the id belongs to another request
+    │   └── IllegalChange         illegal_change           500  the store has refused a state
     ├── UnknownName
     │   ├── UnknownKind           unknown_kind             422
     │   ├── UnknownMachine        unknown_machine          404
@@ -183,6 +187,32 @@ class PruneRefused(StoreError):
 
     code = "prune_refused"
     status = 409
+
+
+class CommitFailed(InterlockError):
+    """What was decided did not become true; nothing was changed."""
+
+    code = "commit_failed"
+    status = 409
+
+
+class Contended(CommitFailed):
+    """Others changed the record first, each time it was tried."""
+
+    code = "contended"
+
+
+class RequestIdReused(CommitFailed):
+    """The request id was used before, for something else."""
+
+    code = "request_id_reused"
+
+
+class IllegalChange(CommitFailed):
+    """The store refused a change of state that no path of the table allows: a fault of the program."""
+
+    code = "illegal_change"
+    status = 500
 
 
 class UnknownName(InterlockError):

@@ -1,0 +1,12 @@
+"""The engine joins the tables and the store.
+
+Reading order:
+
+    applying      load, decide, commit, effects; decide again when somebody was faster
+    committing    how a commit reaches the store: alone, or together with others
+    surely        what to do when nobody knows whether a commit happened
+    clock         the store's time, known without asking each time
+    loops         work that repeats, supervised
+    sweeps        one file for each thing that has to be looked after
+    audit         whether the journal and the records agree
+"""

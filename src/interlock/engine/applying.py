@@ -1,0 +1,117 @@
+"""Load, decide, commit, effects; and decide again when somebody was faster.
+
+Deciding is pure, so it can be done as often as it takes: on a conflict the records are loaded anew
+and the decider is asked again, and it may now decide something else, or nothing. What it decides is
+committed whole or not at all, and effects are handed over only after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from interlock.engine.clock import Clock
+from interlock.engine.committing import Committer
+from interlock.engine.surely import commit_surely
+from interlock.errors import Contended, IllegalChange, RequestIdReused
+from interlock.store.contract import Store
+from interlock.store.records import (
+    Commit,
+    Committed,
+    Conflict,
+    Illegal,
+    Key,
+    Record,
+    Repeated,
+    RequestReused,
+    TooLate,
+)
+
+A = TypeVar("A")
+
+
+class Decision(msgspec.Struct, Generic[A], frozen=True):
+    """What a decider wants: what shall become true, what is then to be done, and what to answer."""
+
+    answer: A
+    commit: Commit | None = None
+    """None when nothing has to change."""
+    effects: tuple[object, ...] = ()
+
+
+class Applied(msgspec.Struct, Generic[A], frozen=True):
+    """What has become of it."""
+
+    answer: A
+    at: datetime
+    effects: tuple[object, ...] = ()
+
+
+Decider: TypeAlias = Callable[[Sequence[Record | None], datetime], Decision[A]]
+"""Pure: from the records (None where there is none) and the time to a decision. May raise a refusal."""
+
+
+class Engine:
+    """What a system needs to make its decisions true."""
+
+    def __init__(self, store: Store, committer: Committer, clock: Clock, *, max_tries: int = 50) -> None:
+        self.store = store
+        self.committer = committer
+        self.clock = clock
+        self._max_tries = max_tries
+
+    async def apply(self, keys: Sequence[Key], decide: Decider[A]) -> Applied[A] | Repeated:
+        """Make what `decide` says of these records true.
+
+        `Repeated` when the commit carried a request that was done before: its recorded answer stands.
+        """
+        conflict: Conflict | None = None
+        for _ in range(self._max_tries):
+            records = await self.store.load(keys)
+            decision = decide(records, await self.clock.now())
+            if decision.commit is None:
+                return Applied(decision.answer, await self.clock.now(), decision.effects)
+            outcome = await commit_surely(self.store, self.committer, decision.commit)
+            match outcome:
+                case Committed(at):
+                    return Applied(decision.answer, at, decision.effects)
+                case Repeated():
+                    return outcome
+                case Conflict():
+                    conflict = outcome
+                case TooLate():
+                    pass  # by now the decider sees for itself that it is too late
+                case RequestReused() | Illegal():
+                    raise _failed(outcome)
+        raise _contended(keys, conflict, self._max_tries)
+
+
+def _failed(outcome: RequestReused | Illegal) -> RequestIdReused | IllegalChange:
+    match outcome:
+        case RequestReused(recorded=recorded):
+            return RequestIdReused(
+                f"The request id {recorded.id} was used before, for {recorded.endpoint}.",
+                todo="Give every request an id of its own; send the same id only to repeat the same request.",
+                facts={"request_id": recorded.id, "endpoint": recorded.endpoint},
+            )
+        case Illegal(key=key, source=source, target=target):
+            return IllegalChange(
+                f"The store refused to take {key.kind} {key.id} from {source or 'nothing'} to {target}.",
+                todo="This is a fault of the program; please report it with the facts.",
+                facts={"kind": key.kind, "id": key.id, "from": source, "to": target},
+            )
+
+
+def _contended(keys: Sequence[Key], conflict: Conflict | None, tries: int) -> Contended:
+    what = (
+        f"{conflict.key.kind} {conflict.key.id}" if conflict else ", ".join(f"{k.kind} {k.id}" for k in keys)
+    )
+    facts: dict[str, object] = {"tries": tries}
+    if conflict is not None:
+        facts |= {"expected": conflict.expected, "found": conflict.found}
+    return Contended(
+        f"Others changed {what} first, {tries} times in a row.", todo="Try again in a moment.", facts=facts
+    )

@@ -1,0 +1,152 @@
+"""Whether the journal and the records agree.
+
+The journal is replayed, record by record: every step has to start where the one before it ended, be
+allowed by the table, and the last one has to end in the state that the record is in. Machines that
+live inside a record (the attempts and leases of a job) are replayed beside it. Where the journal is
+chained, each link is computed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from interlock.engine.chaining import link_of
+from interlock.machine import Machine
+from interlock.store.contract import Store
+from interlock.store.records import Entry, Query, Record, StepLine
+
+PAGE = 500
+
+
+class AuditFault(msgspec.Struct, frozen=True):
+    """One place where journal and records disagree."""
+
+    kind: str
+    id: str
+    version: int
+    sentence: str
+
+
+class Audit(msgspec.Struct):
+    """What was looked at, and what was wrong."""
+
+    records: int = 0
+    entries: int = 0
+    steps: int = 0
+    refusals: int = 0
+    faults: list[AuditFault] = msgspec.field(default_factory=list)
+
+
+async def audit(store: Store, machines: Mapping[str, Machine[Any, Any]], kinds: Sequence[str]) -> Audit:
+    """Replay the journal of every record of these kinds."""
+    found = Audit()
+    for kind in kinds:
+        async for record in _records(store, kind):
+            entries = [entry async for entry in _entries(store, record)]
+            found.records += 1
+            found.entries += len(entries)
+            found.steps += sum(len(entry.note.steps) for entry in entries)
+            found.refusals += sum(bool(entry.note.refusal) for entry in entries)
+            found.faults += faults_of(record, entries, machines)
+    return found
+
+
+def faults_of(
+    record: Record, entries: Sequence[Entry], machines: Mapping[str, Machine[Any, Any]]
+) -> list[AuditFault]:
+    """Everything that is wrong with the journal of one record."""
+    sentences = [
+        *_misnumbered(record, entries),
+        *_misplaced(record, entries, machines),
+        *_unchained(record, entries),
+    ]
+    return [AuditFault(record.kind, record.id, version, sentence) for version, sentence in sentences]
+
+
+def _misnumbered(record: Record, entries: Sequence[Entry]) -> Iterator[tuple[int, str]]:
+    before = 0
+    for entry in entries:
+        if not entry.note.refusal and entry.version <= before:
+            yield entry.version, f"its version does not follow {before}"
+        before = max(before, entry.version)
+    if before > record.version:
+        yield before, f"the journal is ahead of the record, which is in version {record.version}"
+    if not entries:
+        yield record.version, "the journal says nothing of it"
+
+
+def _misplaced(
+    record: Record, entries: Sequence[Entry], machines: Mapping[str, Machine[Any, Any]]
+) -> Iterator[tuple[int, str]]:
+    """Replay every machine that the journal speaks of, each from its initial state."""
+    states: dict[tuple[str, str], str] = {}
+    if record.kind in machines:
+        states[record.kind, record.id] = str(machines[record.kind].initial)
+    for entry in entries:
+        for step in entry.note.steps:
+            who = (step.machine, step.entity)
+            if step.machine not in machines:
+                yield entry.version, f"it speaks of the unknown machine {step.machine!r}"
+                continue
+            here = states.setdefault(who, str(machines[step.machine].initial))
+            if step.source != here:
+                yield entry.version, f"{_said(step)} starts in {step.source}, but it was {here}"
+            if not _legal(machines[step.machine], step):
+                yield entry.version, f"{_said(step)} is not in the table"
+            states[who] = step.target
+    last = states.get((record.kind, record.id), record.state)
+    if last != record.state:
+        yield record.version, f"replaying ends in {last}, but the record is {record.state}"
+
+
+def _unchained(record: Record, entries: Sequence[Entry]) -> Iterator[tuple[int, str]]:
+    if not record.chain:
+        return
+    link = ""
+    for entry in entries:
+        if entry.note.refusal:
+            continue
+        link = link_of(link, entry.kind, entry.id, entry.version, entry.note)
+        if link != entry.chain:
+            yield entry.version, "its hash does not follow from what it says and from the entry before"
+            link = entry.chain
+    if link != record.chain:
+        yield record.version, "the record's hash is not that of its newest entry"
+
+
+def _legal(machine: Machine[Any, Any], step: StepLine) -> bool:
+    if step.source not in machine.states:
+        return False
+    return any(
+        (known.event, known.target, known.moves) == (step.event, step.target, step.moves)
+        for known in machine.steps_at(machine.state(step.source))
+    )
+
+
+def _said(step: StepLine) -> str:
+    return f"{step.machine} {step.entity}: {step.event} from {step.source} to {step.target}"
+
+
+async def _records(store: Store, kind: str) -> AsyncIterator[Record]:
+    cursor = ""
+    while True:
+        page = await store.find(Query(kind=kind, newest_first=False, cursor=cursor, limit=PAGE))
+        for record in page.records:
+            yield record
+        cursor = page.cursor
+        if not cursor:
+            return
+
+
+async def _entries(store: Store, record: Record) -> AsyncIterator[Entry]:
+    version = 0
+    while True:
+        entries = (await store.history(record.key, after_version=version, limit=PAGE)).entries
+        for entry in entries:
+            yield entry
+        if len(entries) < PAGE:
+            return
+        version = entries[-1].version

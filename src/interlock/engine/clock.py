@@ -1,0 +1,53 @@
+"""The store's time, known without asking each time.
+
+Deciders need the store's time, and a round trip for each decision would double its price. This
+clock asks now and then, and in between adds what the local monotonic clock has counted. It can be
+off by half a round trip and by the drift since it last asked; that is no danger, because what must
+not be late is judged again by the store itself, in the commit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from interlock.store.contract import Store
+
+
+class Clock(Protocol):
+    """Where deciders get the time from."""
+
+    async def now(self) -> datetime:
+        """The store's time, or close to it."""
+        ...
+
+
+class StoreClock:
+    """An estimate of the store's clock that is renewed every `resync_s` seconds."""
+
+    def __init__(
+        self, store: Store, *, resync_s: float = 5.0, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store = store
+        self._resync_s = resync_s
+        self._monotonic = monotonic
+        self._asked_at = float("-inf")
+        self._told = datetime.min.replace(tzinfo=UTC)
+        self._latest = self._told
+
+    async def now(self) -> datetime:
+        """Never goes back, and asks the store when the last answer is old."""
+        if self._monotonic() - self._asked_at > self._resync_s:
+            await self._ask()
+        passed = timedelta(seconds=self._monotonic() - self._asked_at)
+        self._latest = max(self._latest, self._told + passed)
+        return self._latest
+
+    async def _ask(self) -> None:
+        before = self._monotonic()
+        told = await self._store.now()
+        # The answer was true somewhere between asking and hearing it; the middle errs least.
+        self._asked_at = (before + self._monotonic()) / 2
+        self._told = told

@@ -1,0 +1,78 @@
+"""What to do when nobody knows whether a commit happened.
+
+A COMMIT whose answer is lost may have succeeded. It can be sent again, because every commit names
+the versions it was decided on, so it is never done twice; but then it may be told of a conflict
+with itself, and somebody would decide anew what has been done already. So in doubt the store is
+read: the entry that the commit would have written is either in the journal or it is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from interlock.engine.committing import Committer
+from interlock.errors import StoreUnavailable
+from interlock.store.contract import Store
+from interlock.store.records import Change, Commit, Committed, Conflict, Outcome, TooLate
+
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.0
+
+
+async def commit_surely(
+    store: Store, committer: Committer, commit: Commit, *, tries: int = 6, sleep: Sleep = asyncio.sleep
+) -> Outcome:
+    """The outcome of a commit, also when a connection broke in the middle of it.
+
+    Raises `StoreUnavailable` only when the store stays away for all the tries.
+    """
+    pause_s = FIRST_PAUSE_S
+    in_doubt = False
+    for remaining in reversed(range(tries)):
+        try:
+            outcome = await committer.commit(commit)
+            if in_doubt and isinstance(outcome, Conflict | TooLate):
+                return await what_became_of(store, commit) or outcome
+        except StoreUnavailable:
+            if not remaining:
+                raise
+            in_doubt = True
+            await sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        else:
+            return outcome
+    raise ValueError(f"a commit cannot be tried {tries} times")
+
+
+async def what_became_of(store: Store, commit: Commit) -> Committed | None:
+    """The outcome of a commit that is already true; None when it is not.
+
+    A commit is true as a whole or not at all, so its first change speaks for all of them.
+    """
+    if not commit.changes:
+        return None
+    change = commit.changes[0]
+    if change.note is None:
+        return await _unnoted(store, change)
+    (*found,) = (await store.history(change.key, after_version=change.expected, limit=1)).entries
+    if found and found[0].version == change.expected + 1 and found[0].note == change.note:
+        return Committed(found[0].at)
+    return None
+
+
+async def _unnoted(store: Store, change: Change) -> Committed | None:
+    """A change without a note leaves no entry; it is recognised while nobody has changed more."""
+    (record,) = await store.load([change.key])
+    if record is None or record.version != change.expected + 1:
+        return None
+    same = (record.state, record.body, record.ready_at, record.deadline_at) == (
+        change.state,
+        change.body,
+        change.ready_at,
+        change.deadline_at,
+    )
+    return Committed(record.updated_at) if same else None

@@ -1,0 +1,78 @@
+"""One URL chooses the store.
+
+memory:                                 nothing survives; for tests
+sqlite:///interlock.db                  a file, relative to here; sqlite:////var/lib/… from the root
+postgresql://user:password@host/name    PostgreSQL 13 or newer
+redis://host:6379/0                     Redis 6.2 or newer, or Valkey; also rediss:// and unix://
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from interlock.errors import BadStoreUrl
+from interlock.store.catalogue import Catalogue
+from interlock.store.contract import Store
+from interlock.store.memory import MemoryStore
+
+EXAMPLES = (
+    "memory:",
+    "sqlite:///interlock.db",
+    "postgresql://user@host/name",
+    "redis://host:6379/0",
+)
+
+
+def store_for(url: str, catalogue: Catalogue, *, timeout_s: float = 10.0) -> Store:
+    """The store that a URL names, not yet open."""
+    scheme, colon, _ = url.partition(":")
+    if not colon or scheme not in _STORES:
+        raise BadStoreUrl(
+            f"{_without_password(url)!r} names no store.",
+            allowed=EXAMPLES,
+            todo=f"Use a URL such as {EXAMPLES[1]} or {EXAMPLES[2]}.",
+            facts={"url": _without_password(url)},
+        )
+    return _STORES[scheme](url, catalogue, timeout_s)
+
+
+def _memory(_: str, catalogue: Catalogue, __: float) -> Store:
+    return MemoryStore(catalogue)
+
+
+def _driver(module: str, name: str, extra: str | None) -> Callable[[str, Catalogue, float], Store]:
+    """Databases are imported when they are asked for: nobody needs a driver for what they do not use."""
+
+    def make(url: str, catalogue: Catalogue, timeout_s: float) -> Store:
+        try:
+            kind = getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.startswith("interlock"):
+                raise
+            raise BadStoreUrl(
+                f"The driver for {url.partition(':')[0]} is not installed: {error.name} is missing.",
+                todo=f"Install it with: pip install 'interlock[{extra}]'.",
+                facts={"missing": error.name},
+            ) from None
+        store: Store = kind(url, catalogue, timeout_s=timeout_s)
+        return store
+
+    return make
+
+
+def _without_password(url: str) -> str:
+    head, at, tail = url.rpartition("@")
+    scheme, slashes, user = head.partition("://")
+    return f"{scheme}{slashes}{user.partition(':')[0]}@{tail}" if at and slashes else url
+
+
+_STORES: dict[str, Callable[[str, Catalogue, float], Store]] = {
+    "memory": _memory,
+    "sqlite": _driver("interlock.store.sqlite", "SqliteStore", None),
+    "postgresql": _driver("interlock.store.postgres", "PostgresStore", "postgres"),
+    "postgres": _driver("interlock.store.postgres", "PostgresStore", "postgres"),
+    "redis": _driver("interlock.store.redis", "RedisStore", "redis"),
+    "rediss": _driver("interlock.store.redis", "RedisStore", "redis"),
+    "unix": _driver("interlock.store.redis", "RedisStore", "redis"),
+}

@@ -1,0 +1,145 @@
+"""Group commit: callers share a batch, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from interlock.engine.committing import DirectCommitter, GroupCommit
+from interlock.errors import StoreUnavailable, UnknownState
+from interlock.store.memory import MemoryStore
+from interlock.store.records import Commit, Committed, Conflict, Key, Outcome
+
+MakeCommit = Callable[..., Commit]
+
+
+class SlowStore(MemoryStore):
+    """Answers when it is let go, so that callers can gather."""
+
+    def __init__(self, like: MemoryStore) -> None:
+        super().__init__(like._catalogue)
+        self.go = asyncio.Event()
+        self.batches: list[int] = []
+
+    async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+        self.batches.append(len(commits))
+        await self.go.wait()
+        return await super().commit(commits)
+
+
+async def test_what_arrives_while_a_batch_is_on_its_way_goes_together(
+    store: MemoryStore, make_commit: MakeCommit
+) -> None:
+    slow = SlowStore(store)
+    group = GroupCommit(slow)
+    callers = [asyncio.create_task(group.commit(make_commit(f"p{n}", 0, "packed"))) for n in range(64)]
+    await asyncio.sleep(0)
+    slow.go.set()
+    outcomes = await asyncio.gather(*callers)
+    assert all(isinstance(outcome, Committed) for outcome in outcomes)
+    assert sum(slow.batches) == 64
+    assert len(slow.batches) <= 3
+    assert group.tally.commits == 64
+
+
+async def test_a_lone_commit_is_not_kept_waiting_for_company(
+    store: MemoryStore, make_commit: MakeCommit
+) -> None:
+    group = GroupCommit(store)
+    assert isinstance(await group.commit(make_commit("p", 0, "packed")), Committed)
+    assert group.tally.batches == 1
+
+
+async def test_a_batch_is_never_larger_than_it_may_be(store: MemoryStore, make_commit: MakeCommit) -> None:
+    slow = SlowStore(store)
+    slow.go.set()
+    group = GroupCommit(slow, max_batch=10)
+    await asyncio.gather(*(group.commit(make_commit(f"p{n}", 0, "packed")) for n in range(35)))
+    assert max(slow.batches) == 10
+    assert sum(slow.batches) == 35
+
+
+async def test_a_conflict_is_told_to_its_caller_and_to_nobody_else(
+    store: MemoryStore, make_commit: MakeCommit
+) -> None:
+    group = GroupCommit(store)
+    bad = make_commit("p3", 7, "sent")
+    commits = [make_commit(f"p{n}", 0, "packed") if n != 3 else bad for n in range(8)]
+    outcomes = await asyncio.gather(*(group.commit(commit) for commit in commits))
+    assert outcomes[3] == Conflict(Key("parcel", "p3"), 7, 0)
+    assert sum(isinstance(outcome, Committed) for outcome in outcomes) == 7
+
+
+async def test_a_commit_that_no_store_would_take_does_not_fail_its_neighbours(
+    store: MemoryStore, make_commit: MakeCommit
+) -> None:
+    slow = SlowStore(store)
+    group = GroupCommit(slow)
+    commits = [make_commit(f"p{n}", 0, "packed" if n != 5 else "lost at sea") for n in range(9)]
+    callers = [asyncio.create_task(group.commit(commit)) for commit in commits]
+    await asyncio.sleep(0)
+    slow.go.set()
+    outcomes = await asyncio.gather(*callers, return_exceptions=True)
+    assert isinstance(outcomes[5], UnknownState)
+    assert sum(isinstance(outcome, Committed) for outcome in outcomes) == 8
+    found = await slow.load([Key("parcel", f"p{n}") for n in range(9)])
+    assert [record is None for record in found] == [n == 5 for n in range(9)]
+
+
+async def test_a_caller_that_gave_up_while_waiting_is_not_committed(
+    store: MemoryStore, make_commit: MakeCommit
+) -> None:
+    slow = SlowStore(store)
+    group = GroupCommit(slow, max_batch=1)
+    first = asyncio.create_task(group.commit(make_commit("first", 0, "packed")))
+    second = asyncio.create_task(group.commit(make_commit("second", 0, "packed")))
+    await asyncio.sleep(0)
+    second.cancel()
+    slow.go.set()
+    assert isinstance(await first, Committed)
+    await group.close()
+    assert await slow.load([Key("parcel", "second")]) == [None]
+
+
+async def test_when_too_many_wait_the_next_one_waits_outside(
+    store: MemoryStore, make_commit: MakeCommit
+) -> None:
+    slow = SlowStore(store)
+    group = GroupCommit(slow, max_waiting=4)
+    callers = [asyncio.create_task(group.commit(make_commit(f"p{n}", 0, "packed"))) for n in range(10)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(group._waiting) + slow.batches[0] <= 4
+    slow.go.set()
+    assert len(await asyncio.gather(*callers)) == 10
+
+
+async def test_closing_finishes_what_waits_and_takes_nothing_more(
+    store: MemoryStore, make_commit: MakeCommit
+) -> None:
+    slow = SlowStore(store)
+    group = GroupCommit(slow)
+    waiting = asyncio.create_task(group.commit(make_commit("p", 0, "packed")))
+    await asyncio.sleep(0)
+    slow.go.set()
+    await group.close()
+    assert isinstance(await waiting, Committed)
+    with pytest.raises(StoreUnavailable):
+        await group.commit(make_commit("q", 0, "packed"))
+
+
+async def test_a_store_that_is_away_is_told_to_each_caller(
+    store: MemoryStore, make_commit: MakeCommit
+) -> None:
+    store.losses = ["before"]  # type: ignore[attr-defined]
+    group = GroupCommit(store)
+    outcomes = await asyncio.gather(
+        *(group.commit(make_commit(f"p{n}", 0, "packed")) for n in range(3)), return_exceptions=True
+    )
+    assert all(isinstance(outcome, StoreUnavailable) for outcome in outcomes)
+
+
+async def test_alone_a_commit_goes_straight_to_the_store(store: MemoryStore, make_commit: MakeCommit) -> None:
+    assert isinstance(await DirectCommitter(store).commit(make_commit("p", 0, "packed")), Committed)
