@@ -88,7 +88,8 @@ def _worker_bench() -> Bench:
         worker.Worker(),
         worker.Worker(active=1, started_at=AT),
         worker.Worker(pending=1, started_at=AT),
-        worker.Worker(transient_errors=worker.MAX_TRANSIENT_ERRORS, started_at=AT),
+        worker.Worker(transient_errors=worker.MAX_TRANSIENT_ERRORS, last_error_at=AT, started_at=AT),
+        worker.Worker(last_heartbeat_at=AT, started_at=AT),
     )
     return Bench(worker.WORKER, datas, {})
 

@@ -173,6 +173,12 @@ def test_after_a_forced_cancel_no_late_completion_is_taken(follow: Follow, refus
     assert "stale" in refusal(LEASE, REVOKED, revoked.data, messages()["complete"]).why
 
 
+def test_a_heartbeat_that_was_overtaken_shortens_nothing(follow: Follow) -> None:
+    """Two commits may come in the other order than their moments."""
+    newer = follow(LEASE, ACTIVE, HELD, messages(seconds=100)["heartbeat"]).data
+    assert follow(LEASE, ACTIVE, newer, messages(seconds=90)["heartbeat"]).data == newer
+
+
 def test_a_timer_from_before_a_renewal_is_harmless(follow: Follow, refusal: Refuse) -> None:
     """R30"""
     renewed = follow(LEASE, ACTIVE, HELD, messages(seconds=100)["heartbeat"])

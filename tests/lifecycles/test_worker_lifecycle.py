@@ -124,6 +124,24 @@ def test_a_transient_error_is_an_audit_event_and_no_transition(follow: Follow) -
     assert follow(WORKER, RUNNING, data, ErrorTransient(at=AT)).state is FAILED
 
 
+def test_errors_that_are_far_apart_are_not_counted_together(follow: Follow) -> None:
+    data = Worker(started_at=AT)
+    for hour in range(10):
+        kept = follow(WORKER, RUNNING, data, ErrorTransient(at=AT + timedelta(hours=hour)))
+        assert (kept.state, kept.data.transient_errors) == (RUNNING, 1)
+        data = kept.data
+
+
+def test_a_timeout_that_was_set_before_the_last_heartbeat_terminates_nobody(
+    follow: Follow, refusal: Refuse
+) -> None:
+    beating = follow(WORKER, RUNNING, Worker(started_at=AT), Heartbeat(at=AT + timedelta(seconds=50))).data
+    stale = SupervisorTimeout(at=AT + timedelta(seconds=60))
+    assert refusal(WORKER, RUNNING, beating, stale).kind is Refusal.GUARD
+    late = SupervisorTimeout(at=AT + timedelta(seconds=110))
+    assert follow(WORKER, RUNNING, beating, late).state is TERMINATED
+
+
 def test_an_exhausted_worker_is_paused_and_can_be_resumed(follow: Follow) -> None:
     """S0-29"""
     paused = follow(WORKER, RUNNING, Worker(started_at=AT), ResourcesExhausted(at=AT))

@@ -119,8 +119,9 @@ def cancel_was_requested(lease: Lease, said: CancelAck) -> bool:
 
 
 def renew(lease: Lease, said: Ack | Heartbeat) -> Lease:
-    """Live for one more time to live, from now."""
-    return msgspec.structs.replace(lease, expires_at=said.at + timedelta(seconds=said.ttl_s))
+    """Live for one more time to live, from now; a message that was overtaken shortens nothing."""
+    until = said.at + timedelta(seconds=said.ttl_s)
+    return msgspec.structs.replace(lease, expires_at=max(until, lease.expires_at))
 
 
 def note_cancel(lease: Lease, asked: object) -> Lease:

@@ -246,7 +246,7 @@ PROCESS = Machine[ProcessState, Process](
 
         ignore(TaskEnded, STARTING, why="no task was started yet"),
         ignore(error, (STARTING, CONNECTING), why="there is no connection that could break"),
-        ignore(error, BACKING_OFF, why="nothing is under way; recovering meets the broken connection itself"),
+        ignore(error, BACKING_OFF, why="recovering comes next and meets the broken connection itself"),
         ignore(error, SHUTTING_DOWN, why="it is leaving; what cannot be given back expires with its lease"),
         ignore(backoff_complete, (STARTING, CONNECTING, RECOVERING, RUNNING, SHUTTING_DOWN),
                why="it is not backing off; the timer is left over"),

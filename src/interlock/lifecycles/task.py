@@ -136,8 +136,9 @@ def acquires(task: Task, claimed: ClaimSucceeded) -> Task:
 
 
 def renews(task: Task, renewed: LeaseRenewed) -> Task:
-    """The lease lasts longer."""
-    return msgspec.structs.replace(task, lease_timeout=renewed.at + timedelta(seconds=renewed.ttl_s))
+    """The lease lasts longer; an answer that was overtaken shortens nothing."""
+    until = renewed.at + timedelta(seconds=renewed.ttl_s)
+    return msgspec.structs.replace(task, lease_timeout=max(until, task.lease_timeout or until))
 
 
 def succeeds(task: Task, ended: ProcessingSucceeded) -> Task:

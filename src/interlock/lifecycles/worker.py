@@ -11,17 +11,19 @@ What it promises:
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
 
-from interlock.lifecycles.durations import deadline
+from interlock.lifecycles.durations import DEFAULTS, deadline
 from interlock.lifecycles.moments import Timed
 from interlock.lifecycles.owners import Owner
 from interlock.machine import STAY, Across, Always, Kind, Machine, end, event, ignore, on, refuse, state
 
 MAX_TRANSIENT_ERRORS = 3
+TRANSIENT_WINDOW = timedelta(minutes=1)
+"""Errors further apart than this have nothing to do with each other."""
 
 
 class WorkerState(StrEnum):
@@ -48,6 +50,8 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     active: int = 0
     pending: int = 0
     transient_errors: int = 0
+    last_error_at: datetime | None = None
+    last_heartbeat_at: datetime | None = None
     started_at: datetime | None = None
     completed_at: datetime | None = None
     outcome: WorkerState | None = None
@@ -98,6 +102,8 @@ class ResourcesExhausted(Timed):
 class SupervisorTimeout(Timed):
     """Nothing was heard of the worker for too long."""
 
+    silence_s: float = DEFAULTS.worker_silence_s
+
 
 @event(Kind.COMMAND, by=Owner.SUPERVISOR)
 class Terminate(Timed):
@@ -116,7 +122,13 @@ def nothing_pending(worker: Worker, asked: CompleteTasks) -> bool:
 
 def may_try_again(worker: Worker, error: ErrorTransient) -> bool:
     """it was tried three times"""
-    return worker.transient_errors < MAX_TRANSIENT_ERRORS
+    return _errors_so_far(worker, error) < MAX_TRANSIENT_ERRORS
+
+
+def silent_for_long(worker: Worker, fired: SupervisorTimeout) -> bool:
+    """the worker was heard after this timer was set"""
+    heard = worker.last_heartbeat_at
+    return heard is None or fired.at >= heard + timedelta(seconds=fired.silence_s)
 
 
 def starts(worker: Worker, asked: StartTask) -> Worker:
@@ -125,8 +137,15 @@ def starts(worker: Worker, asked: StartTask) -> Worker:
 
 
 def counts_error(worker: Worker, error: ErrorTransient) -> Worker:
-    """One of the three tries is used up."""
-    return msgspec.structs.replace(worker, transient_errors=worker.transient_errors + 1)
+    """One of the three tries is used up; an error long after the last one starts anew."""
+    errors = _errors_so_far(worker, error) + 1
+    return msgspec.structs.replace(worker, transient_errors=errors, last_error_at=error.at)
+
+
+def beats(worker: Worker, heard: Heartbeat) -> Worker:
+    """It was alive then; a late heartbeat does not take that back."""
+    latest = max(heard.at, worker.last_heartbeat_at or heard.at)
+    return msgspec.structs.replace(worker, last_heartbeat_at=latest)
 
 
 def completes(worker: Worker, last: Timed) -> Worker:
@@ -143,6 +162,11 @@ def is_terminated(worker: Worker, last: Timed) -> Worker:
     """Note the end, unless it had ended before: then that stays readable."""
     outcome, completed_at = worker.outcome or TERMINATED, worker.completed_at or last.at
     return msgspec.structs.replace(worker, outcome=outcome, completed_at=completed_at, active=0)
+
+
+def _errors_so_far(worker: Worker, error: ErrorTransient) -> int:
+    last = worker.last_error_at
+    return 0 if last is None or error.at - last > TRANSIENT_WINDOW else worker.transient_errors
 
 
 SILENCE = deadline(SupervisorTimeout, "worker_silence_s", since="the last heartbeat")
@@ -184,10 +208,10 @@ WORKER = Machine[WorkerState, Worker](
            why="The supervisor's word is final; its attempts return to the queue and cost no try."),
         on(Terminate, (COMPLETED, FAILED), TERMINATED, owner=Owner.SUPERVISOR, then=is_terminated,
            leaves_terminal=True, why="Nothing of it may live on; what it achieved stays readable."),
-        on(SupervisorTimeout, LIVING, TERMINATED, owner=Owner.SUPERVISOR, then=is_terminated,
-           why="It is silent, and its work has to go on elsewhere."),
+        on(SupervisorTimeout, LIVING, TERMINATED, owner=Owner.SUPERVISOR, when=silent_for_long,
+           then=is_terminated, why="It is silent, and its work has to go on elsewhere."),
 
-        on(Heartbeat, LIVING, STAY, owner=Owner.SUPERVISOR, arms=SILENCE, why="It is alive."),
+        on(Heartbeat, LIVING, STAY, owner=Owner.SUPERVISOR, then=beats, arms=SILENCE, why="It is alive."),
 
         ignore(ErrorTransient, (IDLE, PAUSED), why=_NOT_AT_WORK),
         ignore(ErrorUnrecoverable, (IDLE, PAUSED), why="no work is lost; silence or terminate ends it"),
