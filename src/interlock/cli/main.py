@@ -21,7 +21,7 @@ from typing import Annotated
 
 import typer
 
-from interlock.cli import machine
+from interlock.cli import db, machine
 from interlock.cli.errors import tell, tell_surprise
 from interlock.errors import InterlockError
 
@@ -40,6 +40,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(machine.app, name="machine")
+app.add_typer(db.app, name="db")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,153 @@
+"""Loops, sweeps and the clock: what repeats is supervised, and can be done by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from interlock.engine.clock import StoreClock
+from interlock.engine.loops import Loop, run_loops
+from interlock.engine.sweeps.deadlines import sweep_deadlines
+from interlock.engine.sweeps.retention import Retention, sweep_ended
+from interlock.store.catalogue import catalogue_of
+from interlock.store.memory import MemoryStore
+from interlock.store.records import Change, Commit, Key, Record
+
+MakeChange = Callable[..., Change]
+
+
+class Sleeper:
+    """Notes how long a loop would sleep, and ends it after some rounds."""
+
+    def __init__(self, rounds: int) -> None:
+        self.pauses: list[float] = []
+        self._rounds = rounds
+
+    async def __call__(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        if len(self.pauses) >= self._rounds:
+            raise asyncio.CancelledError
+
+
+async def run_until_cancelled(loop: Loop) -> None:
+    with pytest.raises(asyncio.CancelledError):
+        await loop.run()
+
+
+async def test_a_loop_goes_on_at_once_while_there_is_a_full_round_of_work(store: MemoryStore) -> None:
+    found = iter([500, 500, 3, 0])
+
+    async def body() -> int:
+        return next(found)
+
+    sleeper = Sleeper(2)
+    loop = Loop("sweep", body, store, every_s=5, full=500, sleep=sleeper)
+    await run_until_cancelled(loop)
+    assert sleeper.pauses == [5, 5]
+    assert loop.health().done == 1003
+    assert loop.health().rounds == 4
+
+
+async def test_a_loop_that_fails_goes_on_with_growing_pauses_and_says_so(store: MemoryStore) -> None:
+    outcomes: list[Any] = [OSError("disk"), OSError("disk"), OSError("disk"), 1]
+
+    async def body() -> int:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return int(outcome)
+
+    sleeper = Sleeper(4)
+    loop = Loop("sweep", body, store, every_s=1, sleep=sleeper)
+    for failures in (1, 2, 3):
+        sleeper.pauses.append(await loop.round())
+        assert loop.health().failures_in_a_row == failures
+        assert "disk" in loop.health().last_error
+        assert loop.health().last_success_at is None
+    await loop.round()
+    assert sleeper.pauses == [2, 4, 8]
+    assert (loop.health().failures_in_a_row, loop.health().last_error) == (0, "")
+    assert loop.health().last_success_at is not None
+
+
+async def test_no_loop_ends_because_another_fails(store: MemoryStore) -> None:
+    beats: list[str] = []
+
+    async def fails() -> int:
+        raise OSError("always")
+
+    async def works() -> int:
+        beats.append("tick")
+        return 0
+
+    async def sleep(_: float) -> None:
+        if len(beats) >= 5:
+            raise asyncio.CancelledError
+        await asyncio.sleep(0)
+
+    loops = [Loop(name, body, store, every_s=0.1, sleep=sleep) for name, body in (("a", fails), ("b", works))]
+    runner = asyncio.create_task(run_loops(loops))
+    await asyncio.wait([runner], timeout=5)
+    assert len(beats) >= 5
+    assert loops[0].health().failures_in_a_row > 1
+
+
+async def test_an_overdue_record_is_dealt_with_once_however_often_it_is_swept(
+    store: MemoryStore, clock: Any, make_change: MakeChange
+) -> None:
+    soon = clock() + timedelta(seconds=10)
+    await store.commit([Commit(changes=(make_change("p", 0, "packed", deadline_at=soon),))])
+
+    def send_it(records: Sequence[Record], _: datetime) -> list[Commit]:
+        return [Commit(changes=(make_change(record.id, record.version, "sent"),)) for record in records]
+
+    assert await sweep_deadlines(store, ["parcel"], send_it) == 0
+    clock.jump(10)
+    assert await sweep_deadlines(store, ["parcel"], send_it) == 1
+    assert await sweep_deadlines(store, ["parcel"], send_it) == 0
+    (record,) = await store.load([Key("parcel", "p")])
+    assert record is not None
+    assert (record.state, record.version) == ("sent", 2)
+
+
+async def test_what_has_ended_is_kept_as_long_as_its_kind_is_kept(
+    store: MemoryStore, clock: Any, make_change: MakeChange, parcel: Any
+) -> None:
+    catalogue = catalogue_of([parcel])
+    await store.commit([Commit(changes=(make_change("living", 0, "sent"),))])
+    await store.commit([Commit(changes=(make_change("ended", 0, "delivered"),))])
+    week = Retention(by_kind={"parcel": timedelta(days=7)})
+    clock.jump(6 * 86_400)
+    assert (await sweep_ended(store, catalogue, week))["parcel"].records == 0
+    clock.jump(86_400)
+    assert (await sweep_ended(store, catalogue, week))["parcel"].records == 1
+    found = await store.load([Key("parcel", "living"), Key("parcel", "ended")])
+    assert [record is None for record in found] == [False, True]
+
+
+async def test_the_clock_asks_the_store_now_and_then_and_counts_in_between(
+    store: MemoryStore, clock: Any
+) -> None:
+    ticks = [0.0]
+    estimate = StoreClock(store, resync_s=5, monotonic=lambda: ticks[0])
+    beginning = await estimate.now()
+    ticks[0] = 3.0
+    assert await estimate.now() == beginning + timedelta(seconds=3)  # the store was not asked
+    clock.jump(60)
+    ticks[0] = 6.0
+    assert await estimate.now() == beginning + timedelta(seconds=60)
+
+
+async def test_the_clock_never_goes_back(store: MemoryStore) -> None:
+    ticks = [0.0]
+    estimate = StoreClock(store, resync_s=5, monotonic=lambda: ticks[0])
+    ticks[0] = 1.0
+    await estimate.now()
+    ticks[0] = 5.5
+    ahead = await estimate.now()
+    ticks[0] = 7.0  # asks the store, whose clock has stood still
+    assert await estimate.now() >= ahead
