@@ -31,8 +31,9 @@ def check_commits(catalogue: Catalogue, commits: Sequence[Commit], max_body_byte
             _check_change(catalogue, change, max_body_bytes)
         for refusal in commit.refusals:
             known_kind(catalogue, refusal.kind)
-        if commit.request is not None and not 1 <= len(commit.request.id) <= MAX_ID:
-            raise _invalid(f"A request id has 1 to {MAX_ID} characters, not {len(commit.request.id)}.")
+        if commit.request is not None:
+            _check_name("A request id", commit.request.id)
+        _check_moment(commit.not_after)
         if len({change.key for change in commit.changes}) < len(commit.changes):
             raise _invalid("A commit changes each record once.")
 
@@ -45,6 +46,8 @@ def check_query(catalogue: Catalogue, query: Query) -> None:
             raise UnknownState(state, kind.states, where=kind.name)
     if not 1 <= query.limit <= MAX_PAGE:
         raise _invalid(f"A page has 1 to {MAX_PAGE} records, not {query.limit}.")
+    for at in (query.since, query.until):
+        _check_moment(at)
 
 
 def check_prune(catalogue: Catalogue, kind: str, states: Sequence[str], older_than: timedelta) -> None:
@@ -89,8 +92,7 @@ def _check_change(catalogue: Catalogue, change: Change, max_body_bytes: int) -> 
     kind = known_kind(catalogue, change.kind)
     if change.state not in kind.states:
         raise UnknownState(change.state, kind.states, where=kind.name)
-    if not 1 <= len(change.id) <= MAX_ID:
-        raise _invalid(f"An id has 1 to {MAX_ID} characters, not {len(change.id)}.")
+    _check_name("An id", change.id)
     if len(change.body) > max_body_bytes:
         raise TooLarge(
             f"The body of {change.kind} {change.id} has {len(change.body)} bytes; at most {max_body_bytes}.",
@@ -102,7 +104,19 @@ def _check_change(catalogue: Catalogue, change: Change, max_body_bytes: int) -> 
     _check_placing(change)
 
 
+def _check_name(noun: str, name: str) -> None:
+    """Names are addresses: short, and of characters that every database and every line can hold."""
+    if not 1 <= len(name) <= MAX_ID:
+        raise _invalid(f"{noun} has 1 to {MAX_ID} characters, not {len(name)}.")
+    if not name.isprintable():
+        raise _invalid(f"{noun} has only printable characters; {name!r} has others.")
+
+
 def _check_placing(change: Change) -> None:
+    if change.queue is not None:
+        _check_name("The name of a queue", change.queue)
+    if change.parent is not None:
+        _check_name("The id of a parent", change.parent)
     if change.labels:
         _check_labels(change.labels)
     if not MIN_PRIORITY <= change.priority <= MAX_PRIORITY:

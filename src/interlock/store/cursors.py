@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from interlock.errors import InvalidRecord
 
+LARGEST = 2**63 - 1
+
 
 def write_cursor(created_us: int, name: str) -> str:
     """The cursor of a record in a list by creation."""
@@ -17,9 +19,16 @@ def write_cursor(created_us: int, name: str) -> str:
 def read_cursor(cursor: str) -> tuple[int, str]:
     """The place that `write_cursor` wrote down."""
     number, dot, name = cursor.partition(".")
-    if not dot or not number.isdecimal():
+    if not dot:
         raise bad_cursor(cursor)
-    return int(number), name
+    return read_number(number, cursor), name
+
+
+def read_number(number: str, cursor: str) -> int:
+    """A number of a cursor; larger ones than any database counts to were never given out."""
+    if not (number.isascii() and number.isdecimal()) or int(number) > LARGEST:
+        raise bad_cursor(cursor)
+    return int(number)
 
 
 def bad_cursor(cursor: str) -> InvalidRecord:

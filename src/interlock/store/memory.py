@@ -10,10 +10,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
+from interlock.errors import StoreUnavailable
 from interlock.store.catalogue import Catalogue
 from interlock.store.checking import check_commits, check_prune, check_query, known_kind
 from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
-from interlock.store.cursors import bad_cursor, read_cursor, write_cursor
+from interlock.store.cursors import read_cursor, read_number, write_cursor
 from interlock.store.ranking import lane_of, lanes_for, microseconds, rank_of
 from interlock.store.records import (
     Change,
@@ -58,30 +59,37 @@ class MemoryStore:
         self._sequence = 0
         self._requests: dict[str, Recorded] = {}
         self._wakes: dict[object, Wake] = {}
+        self._closed = False
 
     async def open(self) -> None:
         """Nothing to connect to."""
+        self._closed = False
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to let go of; but nothing is answered any more."""
+        self._closed = True
         self._wakes.clear()
 
     async def now(self) -> datetime:
         """The clock, held back from ever going back."""
+        self._check_open()
         return self._now()
 
     async def epoch(self) -> int:
         """Memory loses everything or nothing."""
+        self._check_open()
         return 1
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
         """Look each of them up."""
+        self._check_open()
         for key in keys:
             known_kind(self._catalogue, key.kind)
         return [self._records.get(key) for key in keys]
 
     async def find(self, query: Query) -> Page:
         """Filter, sort, and cut out the page."""
+        self._check_open()
         found = self._matching(query)
         if query.cursor:
             after = read_cursor(query.cursor)
@@ -91,11 +99,13 @@ class MemoryStore:
 
     async def count(self, query: Query, *, cap: int = 10_000) -> Count:
         """Count what matches, up to the cap."""
+        self._check_open()
         number = len(self._matching(query))
         return Count(min(number, cap), capped=number > cap)
 
     async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
         """Judge them one after the other."""
+        self._check_open()
         check_commits(self._catalogue, commits, self.capabilities.max_body_bytes)
         outcomes = [self._commit_one(commit) for commit in commits]
         self._wake(outcomes)
@@ -103,6 +113,7 @@ class MemoryStore:
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
         """Nobody else can come between taking and committing: there is only one thread."""
+        self._check_open()
         known_kind(self._catalogue, claim.kind)
         now = self._now()
         ready = [
@@ -118,6 +129,7 @@ class MemoryStore:
 
     async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
         """Likewise, by deadline."""
+        self._check_open()
         for kind in kinds:
             known_kind(self._catalogue, kind)
         now = self._now()
@@ -131,23 +143,27 @@ class MemoryStore:
 
     async def recall(self, request_id: str) -> Recorded | None:
         """What is remembered, unless it has expired."""
+        self._check_open()
         recorded = self._requests.get(request_id)
         return recorded if recorded is not None and recorded.expires_at > self._now() else None
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
         """The journal is a list, so its order is the order of the commits."""
+        self._check_open()
         sequence = _sequence_of(after)
         start = bisect_right(self._journal, sequence, key=lambda entry: int(entry.cursor))
         entries = tuple(self._journal[start : start + limit])
-        cursor = entries[-1].cursor if entries else after or str(self._pruned_up_to)
+        cursor = entries[-1].cursor if entries else str(max(sequence, self._pruned_up_to))
         return Feed(entries, cursor, gap=sequence < self._pruned_up_to)
 
     async def latest(self) -> str:
         """The end of the journal."""
+        self._check_open()
         return str(self._sequence)
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
         """The entries of one record."""
+        self._check_open()
         found = [
             e for e in self._journal if (e.kind, e.id) == (key.kind, key.id) and e.version > after_version
         ]
@@ -168,6 +184,7 @@ class MemoryStore:
         self, *, kind: str, states: Sequence[str], older_than: timedelta, limit: int = 1_000
     ) -> Pruned:
         """Remove what has ended long ago, and the requests that have expired."""
+        self._check_open()
         check_prune(self._catalogue, kind, states, older_than)
         now = self._now()
         old = [
@@ -188,6 +205,7 @@ class MemoryStore:
 
     async def status(self) -> StoreStatus:
         """What is there."""
+        self._check_open()
         records: dict[str, dict[str, int]] = {}
         for record in self._records.values():
             states = records.setdefault(record.kind, {})
@@ -202,6 +220,10 @@ class MemoryStore:
             oldest_entry_at=self._journal[0].at if self._journal else None,
             requests=len(self._requests),
         )
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("The store is closed.", todo="Open it again; nothing was written.")
 
     def _now(self) -> datetime:
         self._latest_now = max(self._latest_now, self._clock())
@@ -242,6 +264,8 @@ class MemoryStore:
             version = record.version if record else 0
             if version != change.expected:
                 return Conflict(change.key, change.expected, version)
+        for change in commit.changes:
+            record = self._records.get(change.key)
             source = record.state if record else ""
             if not self._catalogue[change.kind].allows(source, change.state):
                 return Illegal(change.key, source, change.state)
@@ -322,8 +346,4 @@ def _recorded(request: Request, now: datetime) -> Recorded:
 
 
 def _sequence_of(cursor: str) -> int:
-    if not cursor:
-        return 0
-    if not cursor.isdecimal():
-        raise bad_cursor(cursor)
-    return int(cursor)
+    return read_number(cursor, cursor) if cursor else 0
