@@ -8,5 +8,7 @@ Reading order:
     clock         the store's time, known without asking each time
     loops         work that repeats, supervised
     sweeps        one file for each thing that has to be looked after
+    outbox        effects that must survive a crash
+    chaining      a journal that shows when somebody has tampered with it
     audit         whether the journal and the records agree
 """

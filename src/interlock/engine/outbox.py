@@ -1,0 +1,206 @@
+"""Effects that must survive a crash: messages that are committed with the change that causes them.
+
+A message is a record like any other, written in the same commit as the change that wants it sent, so
+there is no change without its message and no message without its change. Whoever delivers takes it
+under a deadline; if it is not heard of again in time, somebody else takes it. So a message is
+delivered at least once, never silently dropped, and given up on, visibly, after `max_tries`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+
+from interlock.engine.committing import Committer
+from interlock.engine.surely import Sleep, commit_surely
+from interlock.machine import (
+    Deadline,
+    Event,
+    Machine,
+    Moved,
+    command,
+    consequence,
+    end,
+    ignore,
+    on,
+    state,
+    timer,
+)
+from interlock.store.contract import Store
+from interlock.store.records import Change, Claim, Commit, Committed, Note, Record, StepLine
+
+
+class MessageState(StrEnum):
+    """Where a message stands."""
+
+    WAITING = "waiting"
+    SENDING = "sending"
+    SENT = "sent"
+    DEAD = "dead"
+    DROPPED = "dropped"
+
+
+WAITING, SENDING = MessageState.WAITING, MessageState.SENDING
+SENT, DEAD, DROPPED = MessageState.SENT, MessageState.DEAD, MessageState.DROPPED
+
+take = command("take", "Somebody delivers it.", by="courier")
+delivered = command("delivered", "It has arrived.", by="courier")
+failed = command("failed", "It could not be delivered.", by="courier")
+gave_up = command("gave_up", "It could not be delivered for the last time.", by="courier")
+courier_lost = timer("courier_lost", "Nothing was heard of whoever delivers it.", by="clock")
+drop = consequence("drop", "Nobody wants it any more.", by="operator")
+
+PATIENCE = Deadline(courier_lost, "delivery_s", 30.0)
+
+# fmt: off
+MESSAGE = Machine[MessageState, None](
+    "message",
+    "Something to be told to the outside, committed with the change that causes it.",
+    initial=WAITING,
+    spine=(WAITING, SENDING, SENT),
+    stop=(drop,),
+    states=(
+        state(WAITING, "Ready to be delivered, or waiting for its next try.", turn="courier"),
+        state(SENDING, "Somebody delivers it.", turn="courier", within=PATIENCE),
+        end(SENT, "Delivered."),
+        end(DEAD, "Given up on after its last try; it stays to be looked at."),
+        end(DROPPED, "Not wanted any more."),
+    ),
+    rows=(
+        on(take, WAITING, SENDING, owner="courier", why="One courier at a time."),
+        on(delivered, SENDING, SENT, owner="courier", why="The receiver has it."),
+        on(failed, SENDING, WAITING, owner="courier", why="It is tried again, a little later."),
+        on(gave_up, SENDING, DEAD, owner="courier", why="It was tried often enough."),
+        on(courier_lost, SENDING, WAITING, owner="courier", why="It may have arrived; it is sent again."),
+        on(drop, (WAITING, SENDING), DROPPED, owner="operator", why="Somebody said so."),
+        ignore(courier_lost, (WAITING, SENT, DEAD, DROPPED), why="nobody is delivering it"),
+        ignore(drop, (SENT, DEAD, DROPPED), why="it is over"),
+    ),
+)
+# fmt: on
+
+Handler: TypeAlias = Callable[[bytes], Awaitable[None]]
+"""Delivers one payload, or raises."""
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """The body of a message."""
+
+    payload: msgspec.Raw
+    tries: int = 0
+    last_error: str = ""
+
+
+class Postage(msgspec.Struct, frozen=True, kw_only=True):
+    """How patiently messages are delivered."""
+
+    delivery_s: float = PATIENCE.seconds
+    max_tries: int = 10
+    first_pause_s: float = 1.0
+    longest_pause_s: float = 300.0
+
+    def pause_after(self, tries: int) -> timedelta:
+        """How long to wait before the next try."""
+        return timedelta(seconds=min(self.first_pause_s * 2.0 ** (tries - 1), self.longest_pause_s))
+
+
+def outgoing(name: str, topic: str, payload: bytes, now: datetime) -> Change:
+    """A message to be committed with the change that causes it. `payload` is JSON."""
+    return Change(
+        kind=MESSAGE.name,
+        id=name,
+        expected=0,
+        state=WAITING,
+        body=msgspec.json.encode(Letter(msgspec.Raw(payload))),
+        queue=topic,
+        ready_at=now,
+        note=Note(),
+    )
+
+
+async def deliver(
+    store: Store,
+    committer: Committer,
+    handlers: Mapping[str, Handler],
+    postage: Postage,
+    *,
+    limit: int = 50,
+    sleep: Sleep = asyncio.sleep,
+) -> int:
+    """Take what is ready, hand it to the handler of its topic, and note what came of it."""
+    taken: list[Record] = []
+
+    def send(records: Sequence[Record], now: datetime) -> list[Commit]:
+        taken[:] = records
+        until = now + timedelta(seconds=postage.delivery_s)
+        return [Commit(changes=(_moved(record, take, deadline_at=until),)) for record in records]
+
+    topics = tuple(handlers)
+    outcomes = await store.claim(Claim(kind=MESSAGE.name, queues=topics, limit=limit), send)
+    mine = [r for r, outcome in zip(taken, outcomes, strict=True) if isinstance(outcome, Committed)]
+    for record in mine:
+        ours = msgspec.structs.replace(record, version=record.version + 1, state=SENDING)
+        change = await _handed_over(store, ours, handlers[record.queue or ""], postage)
+        await commit_surely(store, committer, Commit(changes=(change,)), sleep=sleep)
+    return len(mine)
+
+
+async def recover(store: Store, *, limit: int = 500) -> int:
+    """Put back what somebody took and was not heard of again."""
+
+    def back(records: Sequence[Record], now: datetime) -> list[Commit]:
+        return [Commit(changes=(_moved(record, courier_lost, ready_at=now),)) for record in records]
+
+    outcomes = await store.due([MESSAGE.name], limit, back)
+    return sum(isinstance(outcome, Committed) for outcome in outcomes)
+
+
+async def _handed_over(store: Store, record: Record, handler: Handler, postage: Postage) -> Change:
+    letter = msgspec.json.decode(record.body, type=Letter)
+    try:
+        await handler(bytes(letter.payload))
+    except Exception as error:  # noqa: BLE001 - whatever a handler meets, the message is tried again
+        tries = letter.tries + 1
+        again = Letter(letter.payload, tries, f"{type(error).__name__}: {error}"[:500])
+        body = msgspec.json.encode(again)
+        if tries >= postage.max_tries:
+            return _moved(record, gave_up, body=body, reason=again.last_error)
+        ready_at = await store.now() + postage.pause_after(tries)
+        return _moved(record, failed, body=body, ready_at=ready_at, reason=again.last_error)
+    return _moved(record, delivered)
+
+
+def _moved(
+    record: Record,
+    event: Event,
+    *,
+    body: bytes | None = None,
+    ready_at: datetime | None = None,
+    deadline_at: datetime | None = None,
+    reason: str = "",
+) -> Change:
+    """What the table makes of the event, as a change of the record."""
+    decision = MESSAGE.decide(MessageState(record.state), None, event)
+    if not isinstance(decision, Moved):
+        raise decision.error()
+    steps = tuple(
+        StepLine(MESSAGE.name, record.id, step.event, step.source, step.target, step.owner)
+        for step in decision.steps
+    )
+    return Change(
+        kind=MESSAGE.name,
+        id=record.id,
+        expected=record.version,
+        state=decision.state,
+        body=record.body if body is None else body,
+        queue=record.queue,
+        priority=record.priority,
+        ready_at=ready_at,
+        deadline_at=deadline_at,
+        note=Note(steps=steps, actor="courier", reason=reason),
+    )

@@ -1,0 +1,119 @@
+"""`interlock db`: on a real SQLite file, and with every wrong question."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from interlock.cli.durations import parse_duration
+from interlock.cli.looking_after import CATALOGUE
+from interlock.cli.main import main
+from interlock.store.records import Change, Commit, Note, StepLine
+from interlock.store.sqlite import SqliteStore
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'interlock.db'}"
+
+
+def keep_a_job(url: str, *, name: str = "j_1", state: str = "SUBMITTED", expected: int = 0) -> None:
+    """Write a job as the program would."""
+
+    async def write() -> None:
+        store = SqliteStore(url, CATALOGUE)
+        await store.open()
+        steps: tuple[StepLine, ...] = ()
+        if state == "CANCELED":
+            steps = (StepLine("job", name, "cancel", "SUBMITTED", "CANCELED", "orchestrator"),)
+        change = Change(
+            kind="job", id=name, expected=expected, state=state, body=b"{}", note=Note(steps=steps)
+        )
+        await store.commit([Commit(changes=(change,))])
+        await store.close()
+
+    asyncio.run(write())
+
+
+def ask(*words: str) -> int:
+    return main(["db", *words])
+
+
+def test_migrating_makes_the_database_and_can_be_done_twice(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ask("migrate", "--store", url) == 0
+    assert ask("migrate", "--store", url, "--json") == 0
+    last = capsys.readouterr().out.split("\n", 1)[1]
+    assert json.loads(last)["schema_version"] >= 1
+
+
+def test_the_store_is_taken_from_the_environment(
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("INTERLOCK_URL", url)
+    keep_a_job(url)
+    assert ask("status", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["records"] == {"job": {"SUBMITTED": 1}}
+
+
+def test_an_audit_of_what_agrees_finds_nothing(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    keep_a_job(url)
+    keep_a_job(url, state="CANCELED", expected=1)
+    assert ask("audit", "--store", url, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["ok"], found["records"], found["entries"], found["steps"]) == (True, 1, 2, 1)
+
+
+def test_an_audit_finds_a_record_that_somebody_has_moved_by_hand(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep_a_job(url)
+    shell = sqlite3.connect(url.removeprefix("sqlite:///"))
+    with shell:
+        shell.execute("UPDATE records SET state = 'PENDING'")
+    shell.close()
+    assert ask("audit", "--store", url) == 1
+    assert "replaying ends in SUBMITTED, but the record is PENDING" in capsys.readouterr().out
+
+
+def test_pruning_removes_what_has_ended_and_leaves_what_lives(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep_a_job(url, name="j_living")
+    keep_a_job(url, name="j_ended", state="CANCELED")
+    assert ask("prune", "--older-than", "1d", "--store", url, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["job"]["records"] == 0
+    assert ask("prune", "--older-than", "0s", "--kind", "job", "--store", url, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"job": {"records": 1, "entries": 1, "requests": 0}}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["status", "--store", "mysql://me:secret@there/it"], "names no store"),
+        (["status", "--store", "sqlite:////no/such/folder/here/it.db"], "folder"),
+        (["audit", "--store", "memory:", "--kind", "jop"], "Did you mean job?"),
+        (["prune", "--older-than", "soon", "--store", "memory:"], "is not a duration"),
+        (["prune", "--older-than", "9999999999w", "--store", "memory:"], "longer than anything"),
+    ],
+)
+def test_a_wrong_question_is_answered_with_what_is_wrong(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ask(*words) == 2
+    told = capsys.readouterr()
+    assert says in told.err + told.out
+    assert "secret" not in told.err + told.out
+    assert "Traceback" not in told.err
+
+
+def test_durations_are_read_as_people_write_them() -> None:
+    assert parse_duration("90s") == timedelta(seconds=90)
+    assert parse_duration("1.5H") == timedelta(minutes=90)
+    assert parse_duration("4w") == timedelta(days=28)

@@ -1,0 +1,129 @@
+"""The outbox: told at least once, never without its cause, and given up on in the open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from interlock.engine.committing import DirectCommitter
+from interlock.engine.outbox import MESSAGE, Handler, Postage, deliver, outgoing, recover
+from interlock.errors import StoreUnavailable
+from interlock.store.catalogue import catalogue_of
+from interlock.store.memory import MemoryStore
+from interlock.store.records import Commit, Key, Record
+
+M = Key("message", "m")
+POSTAGE = Postage(max_tries=3)
+
+
+@pytest.fixture
+def post(clock: Any) -> MemoryStore:
+    return MemoryStore(catalogue_of([MESSAGE]), clock=clock)
+
+
+async def write(post: MemoryStore, topic: str = "bell") -> None:
+    now = await post.now()
+    await post.commit([Commit(changes=(outgoing("m", topic, b'{"ring": 3}', now),))])
+
+
+async def message(post: MemoryStore) -> Record:
+    (record,) = await post.load([M])
+    assert record is not None
+    return record
+
+
+async def run(post: MemoryStore, handler: Handler) -> int:
+    return await deliver(post, DirectCommitter(post), {"bell": handler}, POSTAGE)
+
+
+async def test_a_message_is_delivered_with_its_payload_and_only_once(post: MemoryStore) -> None:
+    await write(post)
+    heard: list[bytes] = []
+
+    async def ring(payload: bytes) -> None:
+        heard.append(payload)
+
+    assert await run(post, ring) == 1
+    assert await run(post, ring) == 0
+    assert heard == [b'{"ring": 3}']
+    assert (await message(post)).state == "sent"
+
+
+async def test_a_message_that_cannot_be_delivered_is_tried_again_later_and_says_why(
+    post: MemoryStore, clock: Any
+) -> None:
+    await write(post)
+
+    async def ring(_: bytes) -> None:
+        raise OSError("no bell")
+
+    pauses = []
+    for _ in range(POSTAGE.max_tries):
+        assert await run(post, ring) == 1
+        record = await message(post)
+        if record.ready_at is not None:
+            assert record.state == "waiting"
+            assert await run(post, ring) == 0, "it is not tried again before its time"
+            pauses.append((record.ready_at - clock()).total_seconds())
+            clock.jump(pauses[-1])
+    assert pauses == [1, 2]
+    record = await message(post)
+    assert record.state == "dead"
+    assert msgspec.json.decode(record.body)["last_error"] == "OSError: no bell"
+    reasons = [entry.note.reason for entry in (await post.history(M)).entries if entry.note.reason]
+    assert reasons == ["OSError: no bell"] * 3
+
+
+async def test_what_a_courier_took_and_lost_is_delivered_by_another(post: MemoryStore, clock: Any) -> None:
+    await write(post)
+
+    async def dies(_: bytes) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await run(post, dies)
+    assert (await message(post)).state == "sending"
+    assert await recover(post) == 0
+    clock.jump(POSTAGE.delivery_s)
+    assert await recover(post) == 1
+    heard: list[bytes] = []
+
+    async def ring(payload: bytes) -> None:
+        heard.append(payload)
+
+    assert await run(post, ring) == 1
+    assert len(heard) == 1
+    assert (await message(post)).state == "sent"
+
+
+async def test_nobody_takes_a_topic_that_they_cannot_deliver(post: MemoryStore) -> None:
+    await write(post, topic="drum")
+
+    async def ring(_: bytes) -> None:
+        raise AssertionError("a drum is no bell")
+
+    assert await run(post, ring) == 0
+    assert (await message(post)).state == "waiting"
+
+
+async def test_a_courier_whose_store_goes_away_loses_nothing(post: MemoryStore, clock: Any) -> None:
+    await write(post)
+
+    class Away:
+        async def commit(self, _: Commit) -> Any:
+            raise StoreUnavailable("gone")
+
+    async def ring(_: bytes) -> None:
+        return
+
+    async def no_sleep(_: float) -> None:
+        return
+
+    with pytest.raises(StoreUnavailable):
+        await deliver(post, Away(), {"bell": ring}, POSTAGE, sleep=no_sleep)
+    clock.jump(POSTAGE.delivery_s)
+    assert await recover(post) == 1
+    assert await run(post, ring) == 1
+    assert (await message(post)).state == "sent"
