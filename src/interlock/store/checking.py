@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
+import msgspec
+
 from interlock.errors import InvalidRecord, PruneRefused, TooLarge, UnknownKind, UnknownState
 from interlock.store.catalogue import Catalogue, Kind
 from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
-from interlock.store.records import Change, Commit, Key, Query
+from interlock.store.records import Change, Commit, Key, Note, Query, Request
 
 MAX_ID = 64
 MAX_LABEL = 64
 MAX_LABELS = 16
 MAX_PAGE = 1_000
+MAX_VERSION = 2**53
+MAX_TTL_S = 366 * 86_400.0
+MIN_YEAR, MAX_YEAR = 1970, 2199
+
+_RAW = msgspec.json.Decoder(msgspec.Raw)
 
 
 def known_kind(catalogue: Catalogue, name: str) -> Kind:
@@ -31,8 +38,10 @@ def check_commits(catalogue: Catalogue, commits: Sequence[Commit], max_body_byte
             _check_change(catalogue, change, max_body_bytes)
         for refusal in commit.refusals:
             known_kind(catalogue, refusal.kind)
+            _check_name("The id of a refusal", refusal.id)
+            _check_note(refusal.note)
         if commit.request is not None:
-            _check_name("A request id", commit.request.id)
+            _check_request(commit.request)
         _check_moment(commit.not_after)
         if len({change.key for change in commit.changes}) < len(commit.changes):
             raise _invalid("A commit changes each record once.")
@@ -77,6 +86,7 @@ def waves(commits: Sequence[Commit]) -> Iterator[list[tuple[int, Commit]]]:
     seen: set[Key | str] = set()
     for place, commit in enumerate(commits):
         touched: set[Key | str] = {change.key for change in commit.changes}
+        touched.update(Key(refused.kind, refused.id) for refused in commit.refusals)
         if commit.request is not None:
             touched.add(commit.request.id)
         if not seen.isdisjoint(touched):
@@ -99,9 +109,40 @@ def _check_change(catalogue: Catalogue, change: Change, max_body_bytes: int) -> 
             todo="Keep large data elsewhere, and a reference to it in the body.",
             facts={"kind": change.kind, "id": change.id, "bytes": len(change.body), "limit": max_body_bytes},
         )
-    if change.expected < 0:
+    if not 0 <= change.expected <= MAX_VERSION:
         raise _invalid(f"{change.kind} {change.id} cannot have been in version {change.expected}.")
+    _check_json(change)
+    if change.note is not None:
+        _check_note(change.note)
     _check_placing(change)
+
+
+def check_limit(limit: int) -> None:
+    """Raise unless at least one is asked for."""
+    if limit < 1:
+        raise _invalid(f"At least 1 has to be asked for, not {limit}.")
+
+
+def _check_request(request: Request) -> None:
+    _check_name("A request id", request.id)
+    if not 0 <= request.ttl_s <= MAX_TTL_S:  # neither holds for what is not a number
+        raise _invalid(f"A request is remembered for 0 to {MAX_TTL_S:g} s, not {request.ttl_s:g}.")
+
+
+def _check_json(change: Change) -> None:
+    try:
+        _RAW.decode(change.body)
+    except msgspec.DecodeError as error:
+        raise _invalid(f"The body of {change.kind} {change.id} is not JSON: {error}.") from None
+
+
+def _check_note(note: Note) -> None:
+    for text in (note.actor, note.reason, note.cause, note.request_id, note.refusal):
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise _invalid("A note is text; a half of a character is none.") from None
 
 
 def _check_name(noun: str, name: str) -> None:
@@ -139,6 +180,8 @@ def _check_labels(labels: tuple[str, ...]) -> None:
 def _check_moment(at: datetime | None) -> None:
     if at is not None and at.tzinfo is None:
         raise _invalid(f"The time {at.isoformat()} has no time zone.")
+    if at is not None and not MIN_YEAR <= at.year <= MAX_YEAR:
+        raise _invalid(f"A time lies in the years {MIN_YEAR} to {MAX_YEAR}; {at.isoformat()} does not.")
 
 
 def _invalid(sentence: str) -> InvalidRecord:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from interlock.errors import StoreUnavailable
 from interlock.store.catalogue import Catalogue
-from interlock.store.checking import check_commits, check_prune, check_query, known_kind
+from interlock.store.checking import check_commits, check_limit, check_prune, check_query, known_kind
 from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
 from interlock.store.cursors import read_cursor, read_number, write_cursor
 from interlock.store.ranking import lane_of, lanes_for, microseconds, rank_of
@@ -114,6 +114,7 @@ class MemoryStore:
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
         """Nobody else can come between taking and committing: there is only one thread."""
         self._check_open()
+        check_limit(claim.limit)
         known_kind(self._catalogue, claim.kind)
         now = self._now()
         ready = [
@@ -130,6 +131,7 @@ class MemoryStore:
     async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
         """Likewise, by deadline."""
         self._check_open()
+        check_limit(limit)
         for kind in kinds:
             known_kind(self._catalogue, kind)
         now = self._now()
@@ -150,6 +152,7 @@ class MemoryStore:
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
         """The journal is a list, so its order is the order of the commits."""
         self._check_open()
+        check_limit(limit)
         sequence = _sequence_of(after)
         start = bisect_right(self._journal, sequence, key=lambda entry: int(entry.cursor))
         entries = tuple(self._journal[start : start + limit])
@@ -164,6 +167,8 @@ class MemoryStore:
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
         """The entries of one record."""
         self._check_open()
+        check_limit(limit)
+        known_kind(self._catalogue, key.kind)
         found = [
             e for e in self._journal if (e.kind, e.id) == (key.kind, key.id) and e.version > after_version
         ]
@@ -185,6 +190,7 @@ class MemoryStore:
     ) -> Pruned:
         """Remove what has ended long ago, and the requests that have expired."""
         self._check_open()
+        check_limit(limit)
         check_prune(self._catalogue, kind, states, older_than)
         now = self._now()
         old = [

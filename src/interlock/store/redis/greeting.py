@@ -1,0 +1,140 @@
+"""What is asked of a server before it is trusted: on opening, and again on every new connection.
+
+A connection that had to be made anew may lead to another server: a replica that was promoted, or one
+that was restarted and has lost its latest writes. So each of them is looked at, its epoch is brought
+up to date, and the schema and the tables are loaded again should they be gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import ResponseError
+
+from interlock.errors import ForeignSchema, InvalidSettings, SchemaTooNew, StoreUnavailable
+from interlock.store.catalogue import Catalogue, Kind
+from interlock.store.redis import scripts
+from interlock.store.redis.links import ask, run
+from interlock.store.redis.packing import pack
+from interlock.store.redis.server import Server, check_server, durability_of, read_info
+
+SCHEMA_VERSION = 1
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_SETTINGS = ("appendfsync", "no-appendfsync-on-rewrite")
+_SCAN_STEP, _SCAN_STEPS = 10_000, 100
+
+
+class Greeting:
+    """Greets servers for one store, and remembers what the latest said."""
+
+    def __init__(self, tag: str, shown: str, catalogue: Catalogue) -> None:
+        self._tag = tag
+        self._shown = shown
+        self._tables = pack([_table_of(kind) for kind in catalogue.values()])
+        self._opened = False
+        self.server_name = ""
+        self.durability = (False, "unknown until the store is open")
+
+    async def first(self, connection: AbstractConnection) -> None:
+        """On opening: also look whether the prefix belongs to somebody else, and how durable it is."""
+        server = await self._look(connection)
+        check_server(server, self._shown)
+        await self._agree(connection, server, await self._foreign_key(connection))
+        self.durability = durability_of(server, await _settings(connection))
+        self.server_name = server.name
+        self._opened = True
+
+    async def again(self, connection: AbstractConnection) -> int:
+        """The epoch, brought up to date."""
+        server = await self._look(connection)
+        if server.replica:
+            raise StoreUnavailable(
+                f"The Redis server at {self._shown} has become a replica. Nothing was done.",
+                todo="Wait for the fail-over to end, or point the URL at the primary.",
+                facts={"url": self._shown, "outcome": "not done"},
+            )
+        check_server(server, self._shown)
+        return await self._agree(connection, server, "")
+
+    async def __call__(self, connection: AbstractConnection) -> None:
+        """On every new connection of a store that is open."""
+        if self._opened:
+            await self.again(connection)
+
+    async def _look(self, connection: AbstractConnection) -> Server:
+        text: bytes = await ask(connection, "INFO")
+        return read_info(text.decode(errors="replace"))
+
+    async def _agree(self, connection: AbstractConnection, server: Server, foreign: str) -> int:
+        answer = await run(
+            connection, self._tag, scripts.OPEN, SCHEMA_VERSION, server.identity, foreign, self._tables
+        )
+        said, about = (part.decode(errors="replace") for part in answer)
+        if said == "newer":
+            raise SchemaTooNew(
+                f"The store has schema version {about}, this program knows {SCHEMA_VERSION}.",
+                todo="Upgrade this program; a newer one has opened the store.",
+                facts={"schema_version": about, "wanted_version": SCHEMA_VERSION},
+            )
+        if said == "foreign":
+            raise ForeignSchema(
+                f"The key {about} at {self._shown} belongs to somebody else.",
+                todo="Choose another prefix or another database number.",
+                facts={"url": self._shown, "key": about},
+            )
+        return int(about)
+
+    async def _foreign_key(self, connection: AbstractConnection) -> str:
+        """A key under our prefix where there is no schema yet; the search is bounded in large databases."""
+        if await ask(connection, "EXISTS", f"{self._tag}:schema"):
+            return ""
+        place: Any = b"0"
+        for _ in range(_SCAN_STEPS):
+            pattern = f"{self._tag}:*"
+            place, found = await ask(connection, "SCAN", place, "MATCH", pattern, "COUNT", _SCAN_STEP)
+            if found:
+                return str(found[0].decode(errors="replace"))
+            if place == b"0":
+                break
+        return ""
+
+
+def check_names(prefix: str, catalogue: Catalogue) -> None:
+    """Raise for names that would make keys ambiguous."""
+    if not _NAME.fullmatch(prefix):
+        raise InvalidSettings(
+            f"The prefix {prefix[:80]!r} is none.",
+            todo="Use 1 to 64 letters, digits, dots, dashes and underscores.",
+            facts={"prefix": prefix[:80]},
+        )
+    for name in catalogue:
+        if ":" in name:
+            raise InvalidSettings(
+                f"The kind {name!r} cannot be kept in Redis.",
+                todo="Choose a name without a colon.",
+                facts={"kind": name},
+            )
+
+
+def _table_of(kind: Kind) -> tuple[str, str, list[str], list[str]]:
+    changes = sorted(f"{source}>{target}" for source, target in kind.paths)
+    beginnings = sorted(f">{state}" for state in kind.states if kind.allows("", state))
+    paths, ends = beginnings + changes, sorted(kind.terminal)
+    digest = hashlib.sha256("\n".join((*paths, "", *ends)).encode()).hexdigest()[:16]
+    return kind.name, digest, paths, ends
+
+
+async def _settings(connection: AbstractConnection) -> dict[str, str] | None:
+    """What CONFIG says; None where it is forbidden or renamed, as on managed servers."""
+    settings: dict[str, str] = {}
+    try:
+        for name in _SETTINGS:
+            found = await ask(connection, "CONFIG GET", name)
+            settings |= {found[0].decode(): found[1].decode()} if found else {}
+    except ResponseError:
+        return None
+    return settings

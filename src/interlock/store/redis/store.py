@@ -1,0 +1,296 @@
+"""The contract on Redis.
+
+Claiming takes two steps, since deciding happens here and not in the server. The first script takes
+the records out of where others look and notes until when they are held, a few seconds. Then `decide`
+says what shall become of them, and the second script commits that by version and puts back what was
+not decided on. A claimer that dies in between leaves holds that run out; one that comes back too late
+meets newer versions. So a hold only keeps others from wasting their time; what makes a claim safe is
+the version.
+
+Whoever commits does not wait for a hold either: a cancellation, or a heartbeat that comes while a
+sweep looks at the same record, goes through, and the claimer is answered `Conflict` for that record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+from interlock.errors import StoreUnavailable
+from interlock.store.catalogue import Catalogue
+from interlock.store.checking import check_commits, check_limit, check_prune, check_query, known_kind
+from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
+from interlock.store.ranking import moment
+from interlock.store.records import (
+    Claim,
+    Commit,
+    Count,
+    Feed,
+    Key,
+    Outcome,
+    Page,
+    Pruned,
+    Query,
+    Record,
+    Recorded,
+)
+from interlock.store.redis import scripts
+from interlock.store.redis.address import read_address
+from interlock.store.redis.greeting import SCHEMA_VERSION, Greeting, check_names
+from interlock.store.redis.links import Links
+from interlock.store.redis.packing import pack, pack_commits, pack_query, plain
+from interlock.store.redis.places import START, cursor_of, place_of, written
+from interlock.store.redis.places import after as after_cursor
+from interlock.store.redis.reading import (
+    read_count,
+    read_entries,
+    read_found,
+    read_loaded,
+    read_outcomes,
+    read_pruned,
+    read_recorded,
+    read_status,
+    read_taken,
+)
+from interlock.store.redis.wakes import Wakes
+
+_MICROSECOND = timedelta(microseconds=1)
+_MAX_TAKEN = 5_000
+_MAX_PROMOTED = 1_000
+_PROMOTING_ROUNDS = 10
+_MAX_LOOKED_AT = 5_000
+_MAX_ENTRIES_PRUNED = 20_000
+_MAX_REQUESTS_PRUNED = 1_000
+
+
+class RedisStore:
+    """The contract on Redis 6.2 or later, or Valkey. `hold_s` is how long a claimer may take to decide."""
+
+    def __init__(
+        self,
+        url: str,
+        catalogue: Catalogue,
+        *,
+        prefix: str = "interlock",
+        timeout_s: float = 10.0,
+        hold_s: float = 3.0,
+    ) -> None:
+        check_names(prefix, catalogue)
+        tag = "{" + prefix + "}"
+        self._catalogue = catalogue
+        self._hold_us = round(hold_s * 1_000_000)
+        address = read_address(url)
+        self._greeting = Greeting(tag, address.shown, catalogue)
+        self._links = Links(address, tag, timeout_s, self._greeting)
+        self._wakes = Wakes(self._links, f"{tag}:wake", timeout_s)
+        self._floor_us = 0
+
+    def __repr__(self) -> str:
+        return f"RedisStore({self._links.shown!r})"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the server's settings allow to promise; a bare shell is not kept from writing nonsense."""
+        durable, durability = self._greeting.durability
+        return Capabilities(durable=durable, durability=durability, shared=True, enforces_tables=True)
+
+    async def open(self) -> None:
+        """Look at the server, make or check the schema, and load the tables."""
+        self._links.unlock()
+        try:
+            await self._links.use(self._greeting.first, scripts.OPEN)
+        except BaseException:
+            await self._links.close()
+            raise
+        self._wakes.listen()
+
+    async def close(self) -> None:
+        """Let go of every connection."""
+        await self._wakes.close()
+        await self._links.close()
+
+    async def now(self) -> datetime:
+        """The server's clock, never behind what was written or told before."""
+        return moment(self._told(int(await self._links.call(scripts.NOW, self._floor_us))))
+
+    async def epoch(self) -> int:
+        """Grows when the server is another one than before; it is asked, also on every new connection."""
+        self._links.check_open()
+        epoch: int = await self._links.use(self._greeting.again, scripts.OPEN)
+        return epoch
+
+    async def load(self, keys: Sequence[Key]) -> list[Record | None]:
+        """Look each of them up."""
+        for key in keys:
+            known_kind(self._catalogue, key.kind)
+        return read_loaded(await self._links.call(scripts.LOAD, pack([(key.kind, key.id) for key in keys])))
+
+    async def find(self, query: Query) -> Page:
+        """Walk through the narrowest index until the page is full and one more shows that it goes on."""
+        check_query(self._catalogue, query)
+        after, until = after_cursor(query), self._links.deadline()
+        found: list[Record] = []
+        while len(found) <= query.limit:
+            wanted = query.limit + 1 - len(found)
+            answer = await self._links.call(
+                scripts.FIND, pack_query(query, after), wanted, _MAX_LOOKED_AT, until=until
+            )
+            after, some = read_found(answer)
+            found += some
+            if after == START:
+                break
+        page = tuple(found[: query.limit])
+        return Page(page, cursor_of(page[-1]) if len(found) > query.limit else "")
+
+    async def count(self, query: Query, *, cap: int = 10_000) -> Count:
+        """The same walk without reading; where one index says it all, its size is asked for."""
+        check_query(self._catalogue, query)
+        after, until, number = START, self._links.deadline(), 0
+        while number <= cap:
+            answer = await self._links.call(
+                scripts.COUNT, pack_query(query, after), cap + 1 - number, _MAX_LOOKED_AT, until=until
+            )
+            found, after = read_count(answer)
+            number += found
+            if after == START:
+                break
+        return Count(min(number, cap), capped=number > cap)
+
+    async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+        """The whole batch in one call, unless it is very large."""
+        packed = self._packed(commits)
+        return await self._commit(packed, "", self._links.deadline()) if commits else []
+
+    async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
+        """Take, decide, commit. Before that, records whose time has come are moved into their lanes."""
+        known_kind(self._catalogue, claim.kind)
+        check_limit(claim.limit)
+        asked = pack((list(dict.fromkeys(claim.queues)), claim.labels))
+        limit, until = min(claim.limit, _MAX_TAKEN), self._links.deadline()
+        answer = None
+        for another in range(_PROMOTING_ROUNDS, -1, -1):
+            patient = 1 if another else 0
+            answer = await self._links.call(
+                scripts.CLAIM,
+                *(claim.kind, limit, self._floor_us, self._hold_us, _MAX_PROMOTED, patient, asked),
+                until=until,
+            )
+            if answer is not None:
+                break
+        return await self._decided(answer, decide, until)
+
+    async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
+        """Likewise, by deadline."""
+        for kind in kinds:
+            known_kind(self._catalogue, kind)
+        check_limit(limit)
+        until = self._links.deadline()
+        asked = pack(list(dict.fromkeys(kinds)))
+        answer = await self._links.call(
+            scripts.DUE, min(limit, _MAX_TAKEN), self._floor_us, self._hold_us, asked, until=until
+        )
+        return await self._decided(answer, decide, until)
+
+    async def recall(self, request_id: str) -> Recorded | None:
+        """What is remembered, unless it has expired."""
+        fields = await self._links.call(scripts.RECALL, plain(request_id), self._floor_us)
+        return None if fields is None else read_recorded(request_id, fields)
+
+    async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
+        """The journal is one stream, written by scripts that run one after the other."""
+        check_limit(limit)
+        start = place_of(after)
+        pruned, entries = read_entries(await self._links.call(scripts.FEED, written(start), limit))
+        gap = start < place_of(pruned)
+        if entries:
+            return Feed(entries, entries[-1].cursor, gap)
+        return Feed((), pruned if gap or not after else after, gap)
+
+    async def latest(self) -> str:
+        """The end of the journal."""
+        cursor: bytes = await self._links.call(scripts.LATEST)
+        return cursor.decode()
+
+    async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
+        """The entries of one record."""
+        known_kind(self._catalogue, key.kind)
+        check_limit(limit)
+        answer = await self._links.call(scripts.HISTORY, key.kind, plain(key.id), after_version, limit)
+        _, entries = read_entries(answer)
+        return Feed(entries, entries[-1].cursor if entries else "")
+
+    def subscribe(self, wake: Wake) -> Callable[[], None]:
+        """Be woken by the server; needs a running event loop."""
+        return self._wakes.subscribe(wake)
+
+    async def prune(
+        self, *, kind: str, states: Sequence[str], older_than: timedelta, limit: int = 1_000
+    ) -> Pruned:
+        """One bounded batch: of records, of the entries they leave behind, and of expired requests."""
+        check_prune(self._catalogue, kind, states, older_than)
+        check_limit(limit)
+        answer = await self._links.call(
+            scripts.PRUNE,
+            *(kind, older_than // _MICROSECOND, limit, self._floor_us, pack(list(dict.fromkeys(states)))),
+            *(_MAX_ENTRIES_PRUNED, max(limit, _MAX_REQUESTS_PRUNED)),
+        )
+        return Pruned(*read_pruned(answer))
+
+    async def status(self) -> StoreStatus:
+        """Sizes that the server knows without counting."""
+        kinds = [(kind.name, kind.states) for kind in self._catalogue.values()]
+        version, numbers, entries, oldest, requests = read_status(
+            await self._links.call(scripts.STATUS, pack(kinds))
+        )
+        records = {
+            name: {state: number for state, number in zip(states, counts, strict=True) if number}
+            for (name, states), counts in zip(kinds, numbers, strict=True)
+        }
+        return StoreStatus(
+            url=self._links.shown,
+            server=self._greeting.server_name,
+            schema_version=version,
+            wanted_version=SCHEMA_VERSION,
+            records={name: states for name, states in records.items() if states},
+            entries=entries,
+            oldest_entry_at=moment(int(oldest)) if oldest else None,
+            requests=requests,
+        )
+
+    async def _decided(self, answer: Any, decide: Decide, until: float) -> list[Outcome]:
+        now, now_us, hold, taken = read_taken(answer)
+        self._told(now_us)
+        if not taken:
+            return []
+        try:
+            commits = decide(taken, now)
+            packed = self._packed(commits)
+        except BaseException:
+            # If letting go fails, the hold runs out; what `decide` said is the news.
+            with suppress(StoreUnavailable):
+                await self._commit(pack_commits(()), hold, self._links.deadline())
+            raise
+        return await self._commit(packed, hold, until)
+
+    def _packed(self, commits: Sequence[Commit]) -> list[tuple[Sequence[Commit], bytes]]:
+        check_commits(self._catalogue, commits, self.capabilities.max_body_bytes)
+        return pack_commits(commits)
+
+    async def _commit(
+        self, parts: Sequence[tuple[Sequence[Commit], bytes]], hold: str, until: float
+    ) -> list[Outcome]:
+        """In one call or several; the hold ends with the last."""
+        outcomes: list[Outcome] = []
+        for number, (commits, packed) in enumerate(parts, 1):
+            ends = hold if number == len(parts) else ""
+            answer = await self._links.call(scripts.COMMIT, packed, self._floor_us, ends, until=until)
+            now_us, some = read_outcomes(answer, commits)
+            self._told(now_us)
+            outcomes += some
+        return outcomes
+
+    def _told(self, now_us: int) -> int:
+        self._floor_us = max(self._floor_us, now_us)
+        return self._floor_us

@@ -1,0 +1,216 @@
+"""A store that misbehaves as databases and networks do, by a plan that is written as data.
+
+    plan = Plan(seed=7, faults=(Fault("reply lost", chance=0.2), Fault("late", of=("load",), chance=0.5)))
+    store = FaultyStore(MemoryStore(catalogue), plan)
+
+Whatever is tested on it has to cope with what every real store may do: be away, or be away just when
+it should have answered. The same plan on the same calls does the same again, so that a seed is all
+that a failing test has to say. `counts` tells afterwards what was done to whom.
+
+What a fault does to a call:
+
+    request lost    it never reaches the store; the caller is told that the outcome is unknown
+    reply lost      the store does it; the caller is told that the outcome is unknown
+    late            it reaches the store after a delay
+    done twice      the store is asked a second time after it has answered, as by a network device that
+                    repeats what it has seen; the caller gets the first answer
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from interlock.errors import StoreUnavailable
+from interlock.store.contract import Capabilities, Decide, Store, StoreStatus, Wake
+from interlock.store.records import (
+    Claim,
+    Commit,
+    Count,
+    Feed,
+    Key,
+    Outcome,
+    Page,
+    Pruned,
+    Query,
+    Record,
+    Recorded,
+)
+
+What: TypeAlias = Literal["request lost", "reply lost", "late", "done twice"]
+
+T = TypeVar("T")
+
+ALL = (
+    *("now", "epoch", "load", "find", "count", "commit", "claim", "due"),
+    *("recall", "feed", "latest", "history", "prune", "status"),
+)
+"""The calls that a fault can befall; opening, closing and subscribing always work."""
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One thing that goes wrong: with a chance at each call, or at the calls with these numbers."""
+
+    what: What
+    of: tuple[str, ...] = ("commit",)
+    """The methods that it befalls."""
+    chance: float = 0.0
+    at: tuple[int, ...] = ()
+    """Numbers of calls, counted from 1 for each method."""
+    delay_s: float = 0.01
+    """How late a late call is, at most."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What goes wrong. Of several faults that meet in a call the first in the list befalls it."""
+
+    faults: tuple[Fault, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for fault in self.faults:
+            if unknown := set(fault.of) - set(ALL):
+                raise ValueError(
+                    f"A store has no call {', '.join(sorted(unknown))}; it has {', '.join(ALL)}."
+                )
+            if not 0.0 <= fault.chance <= 1.0:
+                raise ValueError(f"A chance lies between 0 and 1, {fault.chance:g} does not.")
+
+
+class FaultyStore:
+    """The contract on another store, whose answers it spoils. `sleep` is how late calls wait."""
+
+    def __init__(
+        self, store: Store, plan: Plan, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        self._store = store
+        self._plan = plan
+        self._random = random.Random(plan.seed)
+        self._sleep = sleep
+        self._calls: Counter[str] = Counter()
+        self.counts: Counter[tuple[What, str]] = Counter()
+        """How often which fault befell which method."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the store behind it."""
+        return self._store.capabilities
+
+    async def open(self) -> None:
+        """Always works."""
+        await self._store.open()
+
+    async def close(self) -> None:
+        """Always works."""
+        await self._store.close()
+
+    async def now(self) -> datetime:
+        """Or a fault."""
+        return await self._spoilt("now", self._store.now)
+
+    async def epoch(self) -> int:
+        """Or a fault."""
+        return await self._spoilt("epoch", self._store.epoch)
+
+    async def load(self, keys: Sequence[Key]) -> list[Record | None]:
+        """Or a fault."""
+        return await self._spoilt("load", lambda: self._store.load(keys))
+
+    async def find(self, query: Query) -> Page:
+        """Or a fault."""
+        return await self._spoilt("find", lambda: self._store.find(query))
+
+    async def count(self, query: Query, *, cap: int = 10_000) -> Count:
+        """Or a fault."""
+        return await self._spoilt("count", lambda: self._store.count(query, cap=cap))
+
+    async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+        """Or a fault, which befalls the whole batch."""
+        return await self._spoilt("commit", lambda: self._store.commit(commits))
+
+    async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
+        """Or a fault."""
+        return await self._spoilt("claim", lambda: self._store.claim(claim, decide))
+
+    async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
+        """Or a fault."""
+        return await self._spoilt("due", lambda: self._store.due(kinds, limit, decide))
+
+    async def recall(self, request_id: str) -> Recorded | None:
+        """Or a fault."""
+        return await self._spoilt("recall", lambda: self._store.recall(request_id))
+
+    async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
+        """Or a fault."""
+        return await self._spoilt("feed", lambda: self._store.feed(after, limit=limit))
+
+    async def latest(self) -> str:
+        """Or a fault."""
+        return await self._spoilt("latest", self._store.latest)
+
+    async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
+        """Or a fault."""
+        return await self._spoilt(
+            "history", lambda: self._store.history(key, after_version=after_version, limit=limit)
+        )
+
+    def subscribe(self, wake: Wake) -> Callable[[], None]:
+        """Always works."""
+        return self._store.subscribe(wake)
+
+    async def prune(
+        self, *, kind: str, states: Sequence[str], older_than: timedelta, limit: int = 1_000
+    ) -> Pruned:
+        """Or a fault."""
+        return await self._spoilt(
+            "prune",
+            lambda: self._store.prune(kind=kind, states=states, older_than=older_than, limit=limit),
+        )
+
+    async def status(self) -> StoreStatus:
+        """Or a fault."""
+        return await self._spoilt("status", self._store.status)
+
+    async def _spoilt(self, method: str, call: Callable[[], Awaitable[T]]) -> T:
+        fault = self._next_fault(method)
+        if fault is None:
+            return await call()
+        self.counts[fault.what, method] += 1
+        match fault.what:
+            case "request lost":
+                raise _unavailable(method)
+            case "reply lost":
+                await call()
+                raise _unavailable(method)
+            case "late":
+                await self._sleep(fault.delay_s * self._random.random())
+                return await call()
+            case "done twice":
+                answer = await call()
+                await call()
+                return answer
+
+    def _next_fault(self, method: str) -> Fault | None:
+        self._calls[method] += 1
+        number = self._calls[method]
+        fates = [
+            (fault, number in fault.at or self._random.random() < fault.chance)
+            for fault in self._plan.faults
+            if method in fault.of
+        ]
+        return next((fault for fault, befalls in fates if befalls), None)
+
+
+def _unavailable(method: str) -> StoreUnavailable:
+    """The same words for both losses: from outside they cannot be told apart."""
+    return StoreUnavailable(
+        f"By plan there was no answer to {method}; whether it happened is unknown.",
+        todo="Read to find out, or repeat it with the same request or expected version.",
+        facts={"method": method, "outcome": "unknown"},
+    )

@@ -1,0 +1,333 @@
+"""Ready records are given out in order, each to one claimer, and are free again if nothing comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+import pytest
+
+from interlock.errors import UnknownState
+from interlock.store.contract import Store
+from interlock.store.records import Claim, Commit, Committed, Conflict, Record, Repeated, TooLate
+from interlock.testing.store_contract.catalogue import LOST, PACKED, SENT
+from interlock.testing.store_contract.making import (
+    LONG_AGO,
+    Sender,
+    claimed,
+    creation,
+    each,
+    ids_of,
+    kinds_of,
+    leave,
+    look,
+    made,
+    move,
+    request,
+    see,
+    take,
+    waiting,
+    whole_feed,
+)
+from interlock.testing.store_contract.opener import StoreOpener
+
+
+class Trouble(Exception):
+    """Something that a decision may run into."""
+
+
+async def test_what_is_ready_is_given_out_and_committed(store: Store) -> None:
+    [record] = await waiting(store, "a")
+    sender = Sender()
+    before = await store.now()
+    outcomes = await store.claim(take(5), sender)
+    assert kinds_of(outcomes) == [Committed]
+    assert sender.calls == [(record,)]
+    assert before <= sender.times[0] <= await store.now()
+    after = await see(store, "a")
+    assert (after.state, after.version, after.ready_at) == ("sent", 2, None)
+    assert ids_of(await whole_feed(store)) == ["a"]
+
+
+async def test_what_is_not_ready_is_not_given_out(store: Store) -> None:
+    future = await store.now() + LONG_AGO
+    await made(store, creation("idle", queue="post"), creation("later", queue="post", ready_at=future))
+    sender = Sender()
+    assert await store.claim(take(5), sender) == []
+    assert sender.calls == [], "With nothing to decide on, nobody is asked."
+
+
+async def test_what_was_claimed_is_not_given_out_again(store: Store) -> None:
+    await waiting(store, "a", "b")
+    assert await claimed(store, take(1)) == ["a"]
+    assert await claimed(store, take(5)) == ["b"]
+    assert await claimed(store, take(5)) == []
+
+
+async def test_no_more_than_the_limit_is_given_out_in_one_call(store: Store) -> None:
+    await waiting(store, *(f"p{number}" for number in range(7)))
+    sender = Sender()
+    await store.claim(take(5), sender)
+    assert [len(call) for call in sender.calls] == [5]
+    await store.claim(take(5), sender)
+    assert [len(call) for call in sender.calls] == [5, 2]
+
+
+async def test_the_longest_ready_comes_first(store: Store) -> None:
+    now = await store.now()
+    ages = {"a": 5, "b": 50, "c": 20, "d": 21}
+    for name, age in ages.items():
+        await waiting(store, name, ready_at=now - timedelta(seconds=age))
+    assert await claimed(store, take(3)) == ["b", "d", "c"]
+    assert await claimed(store, take(3)) == ["a"]
+
+
+async def test_equals_are_given_out_by_id(store: Store) -> None:
+    ready_at = await store.now() - LONG_AGO
+    for name in ("m", "z", "B", "a", "é", "_"):
+        await waiting(store, name, ready_at=ready_at)
+    assert await claimed(store, take(10)) == ["B", "_", "a", "m", "z", "é"]
+
+
+async def test_a_step_of_priority_is_worth_a_minute(store: Store) -> None:
+    now = await store.now()
+    placing = {"old": (130, 0), "urgent": (5, 2), "pressing": (5, 3), "idle": (65, -1), "new": (4, 0)}
+    for name, (age, priority) in placing.items():
+        await waiting(store, name, ready_at=now - timedelta(seconds=age), priority=priority)
+    assert await claimed(store, take(10)) == ["pressing", "old", "urgent", "idle", "new"]
+
+
+async def test_the_least_urgent_outranks_everything_newer_in_the_end(store: Store) -> None:
+    now = await store.now()
+    patience = timedelta(seconds=60) * 200
+    await waiting(store, "patient", ready_at=now - patience - timedelta(seconds=2), priority=-100)
+    for number in range(20):
+        await waiting(store, f"vip{number}", ready_at=now - timedelta(seconds=1), priority=100)
+    assert await claimed(store, take(1)) == ["patient"]
+
+
+async def test_the_order_holds_across_queues_and_labels(store: Store) -> None:
+    now = await store.now()
+    lanes = [
+        ("post", ()),
+        ("rail", ()),
+        ("post", ("cold",)),
+        ("rail", ("cold",)),
+        ("post", ("cold", "heavy")),
+    ]
+    for age in range(1, 21):
+        queue, labels = lanes[age % len(lanes)]
+        ready_at = now - timedelta(seconds=age)
+        await waiting(store, f"p{age:02}", queue=queue, labels=labels, ready_at=ready_at)
+    claim = take(8, queues=("post", "rail"), labels=("cold", "heavy"))
+    given = [await claimed(store, claim) for _ in range(3)]
+    expected = [f"p{age:02}" for age in range(20, 0, -1)]
+    assert given == [expected[:8], expected[8:16], expected[16:]]
+
+
+async def test_only_the_queues_that_were_asked_for_are_looked_at(store: Store) -> None:
+    await waiting(store, "a", queue="post")
+    await waiting(store, "b", queue="rail")
+    await waiting(store, "c", queue="postal")
+    assert await claimed(store, take(5, queues=("rail",))) == ["b"]
+    assert await claimed(store, take(5, queues=("air", "pos"))) == []
+    assert await claimed(store, take(5, queues=("post", "post"))) == ["a"]
+    assert await claimed(store, take(5, queues=())) == []
+
+
+async def test_a_claimer_gets_what_needs_no_other_labels_than_it_has(store: Store) -> None:
+    for labels in [(), ("a",), ("b",), ("a", "b"), ("c",), ("a", "c"), ("a", "b", "c")]:
+        await waiting(store, "-".join(("p", *labels)), labels=labels)
+    assert sorted(await claimed(store, take(10, labels=("b", "a", "z")))) == ["p", "p-a", "p-a-b", "p-b"]
+    assert await claimed(store, take(10)) == []
+    assert sorted(await claimed(store, take(10, labels=("c",)))) == ["p-c"]
+    assert sorted(await claimed(store, take(10, labels=("a", "b", "c")))) == ["p-a-b-c", "p-a-c"]
+
+
+async def test_records_of_other_kinds_are_not_given_out(store: Store) -> None:
+    ready_at = await store.now() - LONG_AGO
+    await made(store, creation("x", "written", kind="letter", queue="post", ready_at=ready_at))
+    await waiting(store, "a")
+    assert await claimed(store, take(5)) == ["a"]
+    given: list[str] = []
+
+    def remember(records: Sequence[Record], _now: datetime) -> list[Commit]:
+        given.extend(record.id for record in records)
+        return []
+
+    assert await store.claim(Claim(kind="letter", queues=("post",), limit=5), remember) == []
+    assert given == ["x"]
+
+
+async def test_among_a_hundred_lanes_a_claimer_finds_its_own(store: Store) -> None:
+    for number in range(100):
+        await waiting(store, f"p{number}", labels=(f"host-{number:02}",))
+    assert await claimed(store, take(5, labels=("host-57",))) == ["p57"]
+    assert await claimed(store, take(5, labels=("host-57",))) == []
+
+
+async def test_urgent_records_that_are_not_ready_yet_do_not_hide_those_that_are(store: Store) -> None:
+    later = await store.now() + timedelta(minutes=30)
+    delayed = [creation(f"d{n:03}", queue="post", ready_at=later, priority=100) for n in range(400)]
+    await made(store, *delayed)
+    await waiting(store, "x", "y", priority=-5)
+    assert await claimed(store, take(1)) == ["x"]
+    assert await claimed(store, take(5)) == ["y"]
+    assert await claimed(store, take(5)) == []
+
+
+async def test_a_delayed_record_is_given_out_when_its_time_has_come(
+    store: Store, opener: StoreOpener
+) -> None:
+    soon = await store.now() + timedelta(milliseconds=60)
+    await made(store, creation("late", queue="post", ready_at=soon))
+    await made(store, creation("urgent", queue="post", ready_at=soon, priority=1))
+    await opener.elapse(store, 0.07)
+    await waiting(store, "old", since=timedelta(seconds=30))
+    await made(store, creation("new", queue="post", ready_at=await store.now()))
+    assert await claimed(store, take(10)) == ["urgent", "old", "late", "new"]
+
+
+async def test_a_record_that_is_made_to_wait_again_is_not_given_out(store: Store) -> None:
+    [a, b, _c] = await waiting(store, "a", "b", "c")
+    future = await store.now() + LONG_AGO
+    await made(store, move(a, PACKED, ready_at=future), move(b, PACKED, ready_at=None))
+    assert await claimed(store, take(5)) == ["c"]
+
+
+async def test_a_record_that_changes_its_queue_is_given_out_from_the_new_one_only(store: Store) -> None:
+    [a, b] = await waiting(store, "a", "b")
+    await made(store, move(a, PACKED, queue="rail"), move(b, PACKED, labels=("cold",)))
+    assert await claimed(store, take(5)) == []
+    assert await claimed(store, take(5, queues=("rail",))) == ["a"]
+    assert await claimed(store, take(5, labels=("cold",))) == ["b"]
+
+
+async def test_a_record_that_changes_its_priority_is_given_out_by_the_new_one(store: Store) -> None:
+    [_, _, c] = await waiting(store, "a", "b", "c")
+    await made(store, move(c, PACKED, priority=9))
+    assert await claimed(store, take(1)) == ["c"]
+
+
+async def test_a_delayed_record_that_is_called_early_is_given_out_at_once(store: Store) -> None:
+    now = await store.now()
+    [record] = await made(store, creation("a", queue="post", ready_at=now + LONG_AGO))
+    await made(store, move(record, PACKED, ready_at=now))
+    assert await claimed(store, take(5)) == ["a"]
+
+
+async def test_what_is_decided_may_put_a_record_back_for_later(store: Store) -> None:
+    await waiting(store, "a")
+    later = await store.now() + LONG_AGO
+    await store.claim(take(5), Sender(ready_at=later))
+    assert await claimed(store, take(5)) == []
+    assert (await see(store, "a")).ready_at == later
+
+
+async def test_what_is_not_decided_on_stays_as_it_is(store: Store) -> None:
+    [a, _, c] = await waiting(store, "a", "b", "c")
+
+    def only_b(records: Sequence[Record], _now: datetime) -> list[Commit]:
+        return each(*(move(record, SENT, ready_at=None) for record in records if record.id == "b"))
+
+    assert kinds_of(await store.claim(take(3), only_b)) == [Committed]
+    assert await see(store, "a") == a
+    assert await see(store, "c") == c
+    assert await store.claim(take(3), leave) == []
+    assert await claimed(store, take(3)) == ["a", "c"]
+
+
+async def test_a_decision_may_touch_other_records_too(store: Store) -> None:
+    await waiting(store, "a")
+    [order] = await made(store, creation("order"))
+
+    def with_order(records: Sequence[Record], _now: datetime) -> list[Commit]:
+        moves = [move(record, SENT, ready_at=None) for record in records]
+        return [Commit(changes=(*moves, move(order, LOST), creation("copy")))]
+
+    assert kinds_of(await store.claim(take(5), with_order)) == [Committed]
+    assert [(await see(store, name)).state for name in ("a", "order", "copy")] == ["sent", "lost", "packed"]
+
+
+async def test_decisions_are_judged_like_any_commit(store: Store) -> None:
+    await waiting(store, "a", "b", "c", "d")
+    past = await store.now() - LONG_AGO
+    await store.commit([Commit(request=request("r"))])
+
+    def mixed(records: Sequence[Record], _now: datetime) -> list[Commit]:
+        a, b, c, d = (move(record, SENT, ready_at=None) for record in records)
+        return [
+            Commit(changes=(d,)),
+            Commit(changes=(msgspec.structs.replace(b, expected=7),)),
+            Commit(changes=(a,), request=request("r")),
+            Commit(changes=(c,), not_after=past),
+        ]
+
+    assert kinds_of(await store.claim(take(4), mixed)) == [Committed, Conflict, Repeated, TooLate]
+    assert await claimed(store, take(5)) == ["a", "b", "c"]
+
+
+async def test_a_decision_that_raises_changes_nothing_and_lets_go_of_everything(store: Store) -> None:
+    before = await waiting(store, "a", "b")
+
+    def raising(_records: Sequence[Record], _now: datetime) -> list[Commit]:
+        raise Trouble("No van.")
+
+    with pytest.raises(Trouble, match=r"No van\."):
+        await store.claim(take(5), raising)
+    assert [await see(store, name) for name in "ab"] == before
+    assert await claimed(store, take(5)) == ["a", "b"]
+
+
+async def test_a_decision_that_no_store_may_take_lets_go_of_everything(store: Store) -> None:
+    await waiting(store, "a", "b")
+
+    def nonsense(records: Sequence[Record], _now: datetime) -> list[Commit]:
+        return each(move(records[0], SENT, ready_at=None), move(records[1], "mislaid"))
+
+    with pytest.raises(UnknownState):
+        await store.claim(take(5), nonsense)
+    assert await claimed(store, take(5)) == ["a", "b"]
+
+
+async def test_a_claim_fences_off_whoever_saw_the_record_before(store: Store, opener: StoreOpener) -> None:
+    [seen] = await waiting(store, "a")
+    other = await opener.open()
+    assert await claimed(other, take(1)) == ["a"]
+    assert await store.commit(each(move(seen, LOST))) == [Conflict(seen.key, 1, 2)]
+
+
+async def test_concurrent_claimers_get_each_record_once(store: Store, opener: StoreOpener) -> None:
+    names = [f"p{number:03}" for number in range(240)]
+    await waiting(store, *names)
+    stores = [await opener.open() for _ in range(4)]
+
+    async def drain(mine: Store) -> list[str]:
+        got: list[str] = []
+        while some := await claimed(mine, take(7)):
+            got += some
+        return got
+
+    shares = await asyncio.gather(*(drain(mine) for mine in stores * 2))
+    assert sorted(name for share in shares for name in share) == names
+    assert ids_of(await store.history((await see(store, "p000")).key)) == ["p000"]
+
+
+async def test_a_claimer_that_is_cancelled_leaves_each_record_free_or_done(store: Store) -> None:
+    names = [f"p{number:02}" for number in range(12)]
+    await waiting(store, *names)
+    for patience in range(12):
+        claiming = asyncio.ensure_future(store.claim(take(1), Sender()))
+        for _ in range(patience):
+            await asyncio.sleep(0)
+        claiming.cancel()
+        await asyncio.gather(claiming, return_exceptions=True)
+    async with asyncio.timeout(15):
+        done: set[str] = set()
+        while len(done) < len(names):
+            await claimed(store, take(20))
+            records = [await look(store, name) for name in names]
+            done = {record.id for record in records if record and record.state == "sent"}
+    assert sorted(ids_of(await whole_feed(store))) == names, "Each was sent once."

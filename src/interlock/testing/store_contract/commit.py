@@ -1,0 +1,279 @@
+"""A commit becomes true as a whole, at one time, in the order of the batch."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from interlock.errors import InvalidRecord
+from interlock.store.contract import Store
+from interlock.store.records import Change, Commit, Committed, Conflict, Key, Note, StepLine
+from interlock.testing.store_contract.catalogue import DELIVERED, LOST, PACKED, SENT
+from interlock.testing.store_contract.making import (
+    PACKING,
+    SENDING,
+    creation,
+    each,
+    kinds_of,
+    look,
+    made,
+    move,
+    refusal,
+    request,
+    see,
+    whole_feed,
+)
+from interlock.testing.store_contract.opener import StoreOpener
+
+
+async def test_a_created_record_is_as_it_was_said(store: Store) -> None:
+    ready_at = await store.now() + timedelta(days=2, microseconds=123_456)
+    deadline_at = ready_at + timedelta(microseconds=1)
+    columns: dict[str, Any] = {
+        "parent": "order-9",
+        "queue": "post",
+        "labels": ("fragile", "heavy"),
+        "priority": -7,
+        "ready_at": ready_at,
+        "deadline_at": deadline_at,
+        "chain": "c0ffee",
+    }
+    [outcome] = await store.commit(each(creation("a", body=b'{"to":"Ann","weight":3}', **columns)))
+    assert isinstance(outcome, Committed)
+    record = await see(store, "a")
+    assert (record.kind, record.id, record.state, record.version) == ("parcel", "a", "packed", 1)
+    assert record.body == b'{"to":"Ann","weight":3}'
+    assert {name: getattr(record, name) for name in columns} == columns
+    assert record.created_at == record.updated_at == outcome.at
+
+
+async def test_a_bare_record_has_nothing_that_was_not_said(store: Store) -> None:
+    [record] = await made(store, creation("a"))
+    assert (record.parent, record.queue, record.labels, record.priority) == (None, None, (), 0)
+    assert (record.ready_at, record.deadline_at, record.chain) == (None, None, "")
+
+
+async def test_a_change_replaces_everything_but_the_time_of_creation(
+    store: Store, opener: StoreOpener
+) -> None:
+    now = await store.now()
+    [before] = await made(
+        store,
+        creation(
+            "a",
+            parent="order-9",
+            queue="post",
+            labels=("heavy",),
+            priority=5,
+            ready_at=now,
+            deadline_at=now,
+            chain="aa",
+        ),
+    )
+    await opener.elapse(store, 0.002)
+    [outcome] = await store.commit(each(Change(kind="parcel", id="a", expected=1, state=SENT, body=b"[1]")))
+    assert isinstance(outcome, Committed)
+    after = await see(store, "a")
+    assert (after.state, after.version, after.body) == ("sent", 2, b"[1]")
+    assert (after.parent, after.queue, after.labels, after.priority) == (None, None, (), 0)
+    assert (after.ready_at, after.deadline_at, after.chain) == (None, None, "")
+    assert after.created_at == before.created_at
+    assert after.updated_at == outcome.at > before.updated_at
+
+
+async def test_all_of_one_commit_has_the_same_time(store: Store) -> None:
+    changes = tuple(creation(name, note=PACKING) for name in "cab")
+    [outcome] = await store.commit([Commit(changes=changes, refusals=(refusal("x"),), request=request("r"))])
+    assert isinstance(outcome, Committed)
+    records = [await see(store, name) for name in "abc"]
+    assert {record.created_at for record in records} == {outcome.at}
+    assert {entry.at for entry in await whole_feed(store)} == {outcome.at}
+    recorded = await store.recall("r")
+    assert recorded is not None
+    assert recorded.created_at == outcome.at
+
+
+async def test_a_record_may_be_changed_without_leaving_its_state(store: Store) -> None:
+    [record] = await made(store, creation("a", DELIVERED))
+    [after] = await made(store, move(record, DELIVERED, body=b'"signed"'))
+    assert (after.state, after.version, after.body) == ("delivered", 2, b'"signed"')
+
+
+async def test_one_commit_may_take_several_steps(store: Store) -> None:
+    [record] = await made(store, creation("a"))
+    [after] = await made(store, move(record, DELIVERED))
+    assert after.state == "delivered"
+
+
+async def test_a_record_may_be_created_in_any_state_that_can_be_reached(store: Store) -> None:
+    records = await made(store, creation("a", PACKED), creation("b", SENT), creation("c", LOST))
+    assert [record.state for record in records] == ["packed", "sent", "lost"]
+
+
+async def test_load_answers_in_the_order_of_the_keys(store: Store) -> None:
+    await made(store, creation("a"), creation("b"), creation("a", "written", kind="letter"))
+    keys = [
+        Key("parcel", "b"),
+        Key("parcel", "x"),
+        Key("letter", "a"),
+        Key("parcel", "a"),
+        Key("parcel", "b"),
+    ]
+    found = await store.load(keys)
+    assert [record and (record.kind, record.id) for record in found] == [
+        ("parcel", "b"),
+        None,
+        ("letter", "a"),
+        ("parcel", "a"),
+        ("parcel", "b"),
+    ]
+    assert await store.load([]) == []
+
+
+async def test_a_thousand_records_can_be_loaded_at_once(store: Store) -> None:
+    names = [f"p{number:04}" for number in range(1_000)]
+    await store.commit(each(*(creation(name) for name in names)))
+    found = await store.load([Key("parcel", name) for name in reversed(names)])
+    assert [record.id for record in found if record] == names[::-1]
+
+
+async def test_nothing_to_commit_is_nothing(store: Store) -> None:
+    assert await store.commit([]) == []
+    assert await whole_feed(store) == []
+
+
+async def test_an_empty_commit_is_true(store: Store) -> None:
+    before = await store.now()
+    [outcome] = await store.commit([Commit()])
+    assert isinstance(outcome, Committed)
+    assert before <= outcome.at <= await store.now()
+
+
+async def test_a_note_becomes_one_entry_of_the_journal(store: Store) -> None:
+    note = Note(
+        steps=(
+            StepLine("parcel", "self", "send", "packed", "sent", "sender"),
+            StepLine("label", "0/ä", "tick", "on", "on", "clock", moves=False),
+        ),
+        actor="ann@example.org",
+        reason="Grüße, “quoted” \\ 'single' \n next line 🚚",
+        cause="letter/9#3",
+        request_id="r-1",
+    )
+    [outcome] = await store.commit([Commit(changes=(creation("a", note=note, chain="beef"),))])
+    assert isinstance(outcome, Committed)
+    [entry] = await whole_feed(store)
+    assert (entry.kind, entry.id, entry.version, entry.chain) == ("parcel", "a", 1, "beef")
+    assert entry.note == note
+    assert entry.at == outcome.at
+
+
+async def test_a_change_without_a_note_is_no_news(store: Store) -> None:
+    [record] = await made(store, creation("a"))
+    await made(store, move(record, PACKED, deadline_at=await store.now()))
+    assert await whole_feed(store) == []
+
+
+async def test_a_refusal_is_journalled_and_changes_nothing(store: Store) -> None:
+    [record] = await made(store, creation("a"))
+    [record] = await made(store, move(record, SENT))
+    [outcome] = await store.commit([Commit(refusals=(refusal("a", "late"), refusal("nobody", "stale")))])
+    assert isinstance(outcome, Committed)
+    assert await see(store, "a") == record
+    assert await look(store, "nobody") is None
+    entries = await whole_feed(store)
+    assert [(e.id, e.version, e.note.refusal, e.note.actor) for e in entries] == [
+        ("a", 2, "late", "eve"),
+        ("nobody", 0, "stale", "eve"),
+    ]
+
+
+async def test_a_refusal_names_the_version_that_the_record_has_in_its_turn(store: Store) -> None:
+    [record] = await made(store, creation("a"))
+    outcomes = await store.commit(
+        [
+            Commit(refusals=(refusal("a", "before"),)),
+            Commit(changes=(move(record, SENT, note=SENDING),), refusals=(refusal("a", "with"),)),
+            Commit(refusals=(refusal("a", "after"),)),
+        ]
+    )
+    assert kinds_of(outcomes) == [Committed] * 3
+    entries = [(entry.version, entry.note.refusal) for entry in await whole_feed(store)]
+    assert entries == [(1, "before"), (2, ""), (2, "with"), (2, "after")]
+
+
+async def test_a_commit_is_done_as_a_whole_or_not_at_all(store: Store) -> None:
+    [a, b, c] = await made(store, creation("a"), creation("b"), creation("c"))
+    await made(store, move(c))
+    commit = Commit(
+        changes=(
+            move(a, SENT, note=SENDING),
+            creation("d", note=PACKING),
+            move(b, SENT, note=SENDING),
+            move(c, SENT, note=SENDING),
+        ),
+        refusals=(refusal("a"),),
+        request=request("r"),
+    )
+    assert await store.commit([commit]) == [Conflict(c.key, 1, 2)]
+    assert [(await see(store, name)).version for name in "abc"] == [1, 1, 2]
+    assert await look(store, "d") is None
+    assert await whole_feed(store) == []
+    assert await store.recall("r") is None
+
+
+async def test_the_answers_are_in_the_order_of_the_commits(store: Store) -> None:
+    [a, b] = await made(store, creation("a"), creation("b"))
+    outcomes = await store.commit(
+        [
+            *each(creation("a"), move(a), creation("c")),
+            Commit(refusals=(refusal("b"),)),
+            *each(creation("b"), move(b, LOST)),
+        ]
+    )
+    assert kinds_of(outcomes) == [Conflict, Committed, Committed, Committed, Conflict, Committed]
+    assert [(await see(store, name)).state for name in "abc"] == ["sent", "lost", "packed"]
+
+
+async def test_a_batch_may_create_a_record_and_change_it(store: Store) -> None:
+    chain = [
+        creation("a", note=PACKING),
+        creation("b"),
+        msgspec.structs.replace(creation("a", SENT, note=SENDING), expected=1),
+        msgspec.structs.replace(creation("a", DELIVERED, body=b"3"), expected=2),
+    ]
+    assert kinds_of(await store.commit(each(*chain))) == [Committed] * 4
+    record = await see(store, "a")
+    assert (record.version, record.state, record.body) == (3, "delivered", b"3")
+    assert [entry.version for entry in (await store.history(record.key)).entries] == [1, 2]
+
+
+async def test_a_batch_as_large_as_the_store_takes_is_done_at_once(store: Store) -> None:
+    size = store.capabilities.max_batch
+    outcomes = await store.commit(each(*(creation(f"p{number}", note=PACKING) for number in range(size))))
+    assert kinds_of(outcomes) == [Committed] * size
+    assert [entry.id for entry in await whole_feed(store)] == [f"p{number}" for number in range(size)]
+
+
+async def test_a_batch_with_something_that_no_store_may_take_is_refused_whole(store: Store) -> None:
+    with pytest.raises(InvalidRecord) as caught:
+        await store.commit(each(creation("a"), creation("b", priority=1_000), creation("c")))
+    assert caught.value.todo
+    assert [await look(store, name) for name in "abc"] == [None, None, None]
+
+
+async def test_a_commit_changes_each_record_once(store: Store) -> None:
+    with pytest.raises(InvalidRecord):
+        await store.commit([Commit(changes=(creation("a"), creation("a")))])
+    assert await look(store, "a") is None
+
+
+async def test_records_of_different_kinds_may_have_the_same_id(store: Store) -> None:
+    changes = (creation("a", note=PACKING), creation("a", "written", kind="letter", note=PACKING))
+    assert kinds_of(await store.commit([Commit(changes=changes)])) == [Committed]
+    assert (await see(store, "a")).state == "packed"
+    assert (await see(store, "a", "letter")).state == "written"
+    assert len((await store.history(Key("letter", "a"))).entries) == 1

@@ -1,0 +1,196 @@
+"""Short words for commits, claims and their outcomes, so that a test says only what it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from interlock.store.contract import Store
+from interlock.store.records import (
+    Answer,
+    Change,
+    Claim,
+    Commit,
+    Committed,
+    Entry,
+    Feed,
+    Key,
+    Note,
+    Outcome,
+    Query,
+    Record,
+    Refused,
+    Request,
+    StepLine,
+)
+from interlock.testing.store_contract.catalogue import PACKED, SENT
+
+QUEUE = "post"
+LONG_AGO = timedelta(hours=1)
+"""Far enough from now that no test runs into it."""
+
+
+def creation(name: str, state: str = PACKED, *, kind: str = "parcel", **columns: Any) -> Change:
+    """A parcel that is not there yet."""
+    columns.setdefault("body", b'{"weight":3}')
+    return Change(kind=kind, id=name, expected=0, state=state, **columns)
+
+
+def move(record: Record, state: str = SENT, **columns: Any) -> Change:
+    """The record in another state; other columns stay, except where something else is said."""
+    kept = {name: getattr(record, name) for name in Change.__struct_fields__ if name in _KEPT}
+    return Change(expected=record.version, state=state, **{**kept, **columns})
+
+
+_KEPT = frozenset(Record.__struct_fields__) - {"state", "version", "created_at", "updated_at"}
+
+
+def step_note(event: str, source: str, target: str, **words: Any) -> Note:
+    """A note about one step of a parcel."""
+    return Note(steps=(StepLine("parcel", "self", event, source, target, "sender"),), **words)
+
+
+PACKING = step_note("pack", "", "packed", actor="ann", reason="It is ordered.")
+SENDING = step_note("send", "packed", "sent", actor="bob", reason="The van is here.")
+
+
+def request(
+    name: str, *, fingerprint: str = "a", answer: bytes = b'"done"', ttl_s: float = 3_600.0
+) -> Request:
+    """A request that is answered with `answer`."""
+    return Request(
+        id=name,
+        endpoint="POST /parcels",
+        fingerprint=fingerprint,
+        answer=Answer(status=201, body=answer),
+        ttl_s=ttl_s,
+    )
+
+
+def refusal(name: str, why: str = "stale", *, kind: str = "parcel") -> Refused:
+    """A refusal to be journalled."""
+    return Refused(kind=kind, id=name, note=Note(refusal=why, actor="eve"))
+
+
+def each(*changes: Change) -> list[Commit]:
+    """Each change as a commit of its own."""
+    return [Commit(changes=(change,)) for change in changes]
+
+
+async def made(store: Store, *changes: Change) -> list[Record]:
+    """Commit each change on its own, which has to succeed, and load what has become of the records."""
+    outcomes = await store.commit(each(*changes))
+    assert [type(outcome) for outcome in outcomes] == [Committed] * len(changes), outcomes
+    return await there(store, *changes)
+
+
+async def there(store: Store, *changes: Change) -> list[Record]:
+    """The records that these changes are about, which have to exist."""
+    found = await store.load([change.key for change in changes])
+    assert None not in found, found
+    return [record for record in found if record is not None]
+
+
+async def look(store: Store, name: str, kind: str = "parcel") -> Record | None:
+    """One record, or None."""
+    [record] = await store.load([Key(kind, name)])
+    return record
+
+
+async def see(store: Store, name: str, kind: str = "parcel") -> Record:
+    """One record, which has to exist."""
+    record = await look(store, name, kind)
+    assert record is not None, f"There is no {kind} {name}."
+    return record
+
+
+async def waiting(
+    store: Store, *names: str, since: timedelta = timedelta(minutes=1), **columns: Any
+) -> list[Record]:
+    """Parcels that have been ready to be claimed for a while, all since the same moment."""
+    columns = {"queue": QUEUE, "ready_at": await store.now() - since, **columns}
+    return await made(store, *(creation(name, **columns) for name in names))
+
+
+def take(limit: int = 1, *, queues: tuple[str, ...] = (QUEUE,), labels: tuple[str, ...] = ()) -> Claim:
+    """A claim of parcels."""
+    return Claim(kind="parcel", queues=queues, labels=labels, limit=limit)
+
+
+class Sender:
+    """Decides that everything that it is given is sent, and remembers what it was given."""
+
+    def __init__(self, **columns: Any) -> None:
+        self.columns = {"ready_at": None, "deadline_at": None, "note": SENDING, **columns}
+        self.calls: list[tuple[Record, ...]] = []
+        self.times: list[datetime] = []
+
+    def __call__(self, records: Sequence[Record], now: datetime) -> list[Commit]:
+        self.calls.append(tuple(records))
+        self.times.append(now)
+        return each(*(move(record, SENT, **self.columns) for record in records))
+
+    @property
+    def names(self) -> list[str]:
+        """The ids of all that it was given, in order."""
+        return [record.id for call in self.calls for record in call]
+
+
+def leave(_records: Sequence[Record], _now: datetime) -> list[Commit]:
+    """Decide nothing about anything."""
+    return []
+
+
+async def claimed(store: Store, claim: Claim) -> list[str]:
+    """Claim and send; the ids in the order in which they were given out."""
+    sender = Sender()
+    outcomes = await store.claim(claim, sender)
+    assert all(isinstance(outcome, Committed) for outcome in outcomes), outcomes
+    assert len(outcomes) == len(sender.names)
+    return sender.names
+
+
+async def swept(store: Store, limit: int = 100, kinds: Sequence[str] = ("parcel",)) -> list[str]:
+    """Send what is due; the ids in the order in which they were given out."""
+    sender = Sender()
+    outcomes = await store.due(kinds, limit, sender)
+    assert all(isinstance(outcome, Committed) for outcome in outcomes), outcomes
+    return sender.names
+
+
+async def whole_feed(store: Store, after: str = "", *, limit: int = 1_000) -> list[Entry]:
+    """Everything after a cursor, read page by page to the end."""
+    entries: list[Entry] = []
+    while True:
+        page = await store.feed(after, limit=limit)
+        assert len(page.entries) <= limit
+        if not page.entries:
+            return entries
+        entries += page.entries
+        after = page.cursor
+
+
+async def all_found(store: Store, query: Query, *, page: int = 1_000) -> list[str]:
+    """The ids of all that match, read page by page to the end."""
+    names: list[str] = []
+    query = msgspec.structs.replace(query, limit=page)
+    while True:
+        found = await store.find(query)
+        assert len(found.records) <= page
+        names += [record.id for record in found.records]
+        if not found.cursor:
+            return names
+        query = msgspec.structs.replace(query, cursor=found.cursor)
+
+
+def kinds_of(outcomes: Sequence[Outcome]) -> list[type[Outcome]]:
+    """The classes of the outcomes."""
+    return [type(outcome) for outcome in outcomes]
+
+
+def ids_of(feed: Feed | Sequence[Entry]) -> list[str]:
+    """The ids of the records that the entries are about."""
+    return [entry.id for entry in (feed.entries if isinstance(feed, Feed) else feed)]

@@ -1,0 +1,33 @@
+"""An opener for the store in memory, and for whatever behaves like it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from interlock.store.contract import Store
+from interlock.store.memory import MemoryStore
+from interlock.testing.clocks import JumpingClock
+from interlock.testing.store_contract.catalogue import CATALOGUE
+from interlock.testing.store_contract.opener import StoreOpener
+
+
+class MemoryOpener(StoreOpener):
+    """One object is the database; its clock moves only when a test says so."""
+
+    def __init__(self, make: Callable[..., MemoryStore] = MemoryStore) -> None:
+        self._make = make
+        self._clock = JumpingClock()
+        self._store = make(CATALOGUE, clock=self._clock)
+
+    async def open(self) -> Store:
+        """The one and only."""
+        await self._store.open()
+        return self._store
+
+    async def elsewhere(self) -> StoreOpener:
+        """Another memory."""
+        return MemoryOpener(self._make)
+
+    async def elapse(self, store: Store, seconds: float) -> None:  # noqa: ARG002
+        """Nobody has to wait."""
+        self._clock.jump(seconds)

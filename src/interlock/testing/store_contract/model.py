@@ -1,0 +1,277 @@
+"""Any sequence of calls has the outcome that the contract, said naively, gives it.
+
+Hypothesis invents the sequences and shortens one that fails; `reference` says what should come out.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import TypeAlias
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from interlock.store.contract import Store
+from interlock.store.records import Change, Claim, Commit, Count, Key, Outcome, Query, Record, Request
+from interlock.testing.store_contract.catalogue import CATALOGUE
+from interlock.testing.store_contract.making import SENDING, each, made, move, request, take, whole_feed
+from interlock.testing.store_contract.reference import Reference
+
+NAMES = ("a", "b", "c", "d", "e")
+STATES = CATALOGUE["parcel"].states
+HOUR = timedelta(hours=1)
+
+
+class Writing(msgspec.Struct, frozen=True):
+    """One change, in words that do not depend on what is there."""
+
+    name: str
+    off: int
+    """How far the expected version is off the mark."""
+    state: str
+    queue: str
+    labels: tuple[str, ...]
+    priority: int
+    ready_h: int | None
+    """When it is ready, in hours from the beginning."""
+    deadline_h: int | None
+    noted: bool
+
+
+class Committing(msgspec.Struct, frozen=True):
+    """One commit of a batch."""
+
+    writings: tuple[Writing, ...]
+    request_id: str
+    fingerprint: str
+    not_after_h: int | None
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Commit these at once."""
+
+    commits: tuple[Committing, ...]
+
+
+class Claiming(msgspec.Struct, frozen=True):
+    """Claim, and send every second one from `first` on; or fail."""
+
+    claim: Claim
+    first: int
+    fails: bool
+
+
+class Sweeping(msgspec.Struct, frozen=True):
+    """The same with what is due."""
+
+    limit: int
+    first: int
+    fails: bool
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Find and count, page by page."""
+
+    query: Query
+
+
+class Pruning(msgspec.Struct, frozen=True):
+    """Remove what has ended so."""
+
+    states: tuple[str, ...]
+
+
+Call: TypeAlias = Batch | Claiming | Sweeping | Finding | Pruning
+
+_labels = st.sampled_from([(), ("x",), ("x", "y")])
+_hours = st.sampled_from([None, None, -3, -2, -1, 1])
+_queues = st.sampled_from(["post", "rail"])
+_writings = st.builds(
+    Writing,
+    name=st.sampled_from(NAMES),
+    off=st.sampled_from([0, 0, 0, 0, 1, -1]),
+    state=st.sampled_from(["packed", "packed", "packed", *STATES]),
+    queue=_queues,
+    labels=_labels,
+    priority=st.integers(-70, 70),
+    ready_h=_hours,
+    deadline_h=_hours,
+    noted=st.booleans(),
+)
+_commits = st.builds(
+    Committing,
+    writings=st.lists(_writings, max_size=3, unique_by=lambda writing: writing.name).map(tuple),
+    request_id=st.sampled_from(["", "", "", "r", "s"]),
+    fingerprint=st.sampled_from("ab"),
+    not_after_h=st.sampled_from([None, None, None, 1, -1]),
+)
+_claims = st.builds(
+    take,
+    limit=st.integers(1, 6),
+    queues=st.lists(_queues, unique=True, min_size=1).map(tuple),
+    labels=st.sampled_from([(), ("x",), ("y", "x"), ("x", "y", "z")]),
+)
+_queries = st.builds(
+    Query,
+    kind=st.just("parcel"),
+    states=st.lists(st.sampled_from(STATES), max_size=2, unique=True).map(tuple),
+    queue=st.none() | _queues,
+    labels=_labels,
+    newest_first=st.booleans(),
+    limit=st.integers(1, 4),
+)
+_fails = st.sampled_from([False, False, False, True])
+_ends = st.lists(st.sampled_from(["delivered", "lost", "returned"]), min_size=1, unique=True).map(tuple)
+_calls: st.SearchStrategy[Call] = st.one_of(
+    st.builds(Batch, commits=st.lists(_commits, min_size=1, max_size=5).map(tuple)),
+    st.builds(Batch, commits=st.lists(_commits, min_size=1, max_size=5).map(tuple)),
+    st.builds(Claiming, claim=_claims, first=st.integers(0, 1), fails=_fails),
+    st.builds(Sweeping, limit=st.integers(1, 6), first=st.integers(0, 1), fails=_fails),
+    st.builds(Finding, query=_queries),
+    st.builds(Pruning, states=_ends),
+)
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(calls=st.lists(_calls, min_size=1, max_size=14))
+async def test_any_sequence_of_calls_has_the_outcome_of_the_contract(store: Store, calls: list[Call]) -> None:
+    await _empty(store)
+    play = Play(store, await store.now(), await store.latest())
+    for call in calls:
+        await play.make(call)
+        await play.compare()
+
+
+async def _empty(store: Store) -> None:
+    """Begin anew, without the cost of a new database for each of the sequences."""
+    found = await store.find(Query(kind="parcel"))
+    ends = {"packed": "lost", "sent": "lost"}
+    await made(store, *(move(record, ends[record.state]) for record in found.records if record.state in ends))
+    await store.prune(kind="parcel", states=("delivered", "lost", "returned"), older_than=timedelta(0))
+
+
+_turns = itertools.count(1)
+
+
+class Trouble(Exception):
+    """A decision that fails."""
+
+
+class Play:
+    """A store and the reference beside it."""
+
+    def __init__(self, store: Store, beginning: datetime, cursor: str) -> None:
+        self.store = store
+        self.beginning = beginning
+        self.cursor = cursor
+        self.turn = next(_turns)
+        self.reference = Reference()
+
+    async def make(self, call: Call) -> None:
+        """Do the same with both, and compare the outcomes."""
+        match call:
+            case Batch(commits):
+                batch = [self._commit(commit) for commit in commits]
+                self.reference.check(batch, await self.store.commit(batch))
+            case Claiming(claim, first, fails):
+                expected = self.reference.ready(claim, self.beginning)
+                decider = Decider(expected, first, fails)
+                await self._decided(decider, lambda: self.store.claim(claim, decider))
+            case Sweeping(limit, first, fails):
+                decider = Decider(self.reference.due(limit, self.beginning), first, fails)
+                await self._decided(decider, lambda: self.store.due(["parcel"], limit, decider))
+            case Finding(query):
+                await self._find(query)
+            case Pruning(states):
+                pruned = await self.store.prune(kind="parcel", states=states, older_than=timedelta(0))
+                assert (pruned.records, pruned.entries) == self.reference.forget(states)
+
+    async def compare(self) -> None:
+        """Both contain the same."""
+        found = await self.store.load([Key("parcel", name) for name in NAMES])
+        assert {record.key: record for record in found if record} == self.reference.records
+        entries = await whole_feed(self.store, self.cursor, limit=5)
+        assert [(Key(e.kind, e.id), e.version, e.note) for e in entries] == self.reference.entries
+
+    async def _decided(self, decider: Decider, call: Callable[[], Awaitable[list[Outcome]]]) -> None:
+        if decider.fails and decider.expected:
+            with pytest.raises(Trouble):
+                await call()
+        else:
+            outcomes = await call()
+            self.reference.check(decider.commits, outcomes)
+            assert decider.asked == bool(decider.expected), "It is asked when there is something."
+
+    async def _find(self, query: Query) -> None:
+        expected = self.reference.matching(query)
+        number = len(expected)
+        assert await self.store.count(query, cap=3) == Count(min(number, 3), capped=number > 3)
+        while True:
+            page = await self.store.find(query)
+            assert list(page.records) == expected[: query.limit]
+            expected = expected[query.limit :]
+            assert bool(page.cursor) == bool(expected)
+            if not page.cursor:
+                return
+            query = msgspec.structs.replace(query, cursor=page.cursor)
+
+    def _commit(self, commit: Committing) -> Commit:
+        return Commit(
+            changes=tuple(self._change(writing) for writing in commit.writings),
+            request=self._request(commit) if commit.request_id else None,
+            not_after=self._at(commit.not_after_h),
+        )
+
+    def _request(self, commit: Committing) -> Request:
+        """Requests outlive the sequence, and the next one must not know them."""
+        return request(f"{commit.request_id}{self.turn}", fingerprint=commit.fingerprint)
+
+    def _change(self, writing: Writing) -> Change:
+        record = self.reference.records.get(Key("parcel", writing.name))
+        return Change(
+            kind="parcel",
+            id=writing.name,
+            expected=max(0, (record.version if record else 0) + writing.off),
+            state=writing.state,
+            body=b'{"off":%d}' % writing.off,
+            queue=writing.queue,
+            labels=writing.labels,
+            priority=writing.priority,
+            ready_at=self._at(writing.ready_h),
+            deadline_at=self._at(writing.deadline_h),
+            note=SENDING if writing.noted else None,
+        )
+
+    def _at(self, hours: int | None) -> datetime | None:
+        return None if hours is None else self.beginning + hours * HOUR
+
+
+class Decider:
+    """Checks what it is given, and sends every second one; or fails."""
+
+    def __init__(self, expected: Sequence[Record], first: int, fails: bool) -> None:
+        self.expected = list(expected)
+        self.first = first
+        self.fails = fails
+        self.asked = False
+        self.commits: list[Commit] = []
+
+    def __call__(self, records: Sequence[Record], _now: datetime) -> list[Commit]:
+        assert not self.asked, "It is asked once."
+        self.asked = True
+        assert list(records) == self.expected
+        if self.fails:
+            raise Trouble
+        chosen = records[self.first :: 2]
+        changes = (move(r, r.state, ready_at=None, deadline_at=None, note=SENDING) for r in chosen)
+        self.commits = each(*changes)
+        return self.commits

@@ -1,0 +1,264 @@
+"""Real processes that work on the same database, for tests in which threads would prove too little.
+
+A test asks another process to run one of the functions below on a store of its own. The process is
+a fresh interpreter; the order goes in and the answer comes out as a pickle, and a line of output
+in between says that it has come to a certain point. It ends with the test, or is killed by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import os
+import pickle
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from types import ModuleType
+from typing import Any, TypeAlias
+
+from interlock.store.contract import Store
+from interlock.store.records import Commit, Committed, Record
+from interlock.testing.store_contract.making import (
+    PACKING,
+    Sender,
+    claimed,
+    creation,
+    request,
+    see,
+    swept,
+    take,
+)
+from interlock.testing.store_contract.opener import StoreOpener
+
+Work: TypeAlias = Callable[..., Awaitable[Any]]
+"""Done in the other process, on a store of its own; a function of this or another importable module."""
+
+_LIMIT_S = 60.0
+
+
+async def ask(opener: StoreOpener, work: Work, *arguments: Any) -> Any:
+    """Have one process do it; its answer."""
+    async with _process(opener, work, *arguments) as process:
+        return await _answer_of(process)
+
+
+async def ask_many(opener: StoreOpener, work: Work, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Have one process for each of the arguments; they begin together. Their answers."""
+    async with contextlib.AsyncExitStack() as stack:
+        processes = [
+            await stack.enter_async_context(_process(opener, work, *each, wait=True)) for each in arguments
+        ]
+        for process in processes:
+            await _line_of(process)
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write(b"go\n")
+        async with asyncio.TaskGroup() as group:
+            answers = [group.create_task(_answer_of(process)) for process in processes]
+        return [answer.result() for answer in answers]
+
+
+async def kill_amid(opener: StoreOpener, work: Work, *arguments: Any) -> None:
+    """Have a process do it up to the point at which it says a line, and kill it there with -9."""
+    async with _process(opener, work, *arguments) as process:
+        await _line_of(process)
+        _kill(process)
+        assert await process.wait() == -signal.SIGKILL
+
+
+@asynccontextmanager
+async def _process(
+    opener: StoreOpener, work: Work, *arguments: Any, wait: bool = False
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    order = pickle.dumps((opener.make_store(), work, arguments, wait))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", __name__),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=2**26,
+    )
+    assert process.stdin is not None
+    try:
+        async with asyncio.timeout(_LIMIT_S):
+            process.stdin.write(b"%d\n%s" % (len(order), order))
+            await process.stdin.drain()
+            yield process
+    finally:
+        _kill(process)
+        process.stdin.close()
+        with contextlib.suppress(ConnectionError):
+            await process.stdin.wait_closed()
+        await process.communicate()
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    """Not by `process.kill()`: that may fetch the exit status behind the back of whoever waits for it."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+
+
+async def _line_of(process: asyncio.subprocess.Process) -> str:
+    assert process.stdout is not None
+    line = (await process.stdout.readline()).decode()
+    assert line.endswith("\n"), f"The other process ended: {line}"
+    return line.rstrip()
+
+
+async def _answer_of(process: asyncio.subprocess.Process) -> Any:
+    assert process.stdout is not None
+    answer = bytes.fromhex(await _line_of(process))
+    assert await process.wait() == 0
+    return pickle.loads(answer)
+
+
+def main() -> None:
+    """In the other process: read the order, do it, write the answer."""
+    order = sys.stdin.buffer.read(int(sys.stdin.buffer.readline()))
+    make, work, arguments, wait = pickle.loads(order)
+
+    async def run() -> Any:
+        store = make()
+        await store.open()
+        if wait:
+            say("ready")
+            sys.stdin.buffer.readline()
+        try:
+            return await work(store, *arguments)
+        finally:
+            await store.close()
+
+    say(pickle.dumps(asyncio.run(run())).hex())
+
+
+def say(line: str) -> None:
+    """Tell the test something."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+# What the tests ask for.
+
+
+async def drain_by_claims(store: Store, batch: int) -> list[str]:
+    """Claim until there is nothing more."""
+    got: list[str] = []
+    while some := await claimed(store, take(batch)):
+        got += some
+    return got
+
+
+async def drain_by_sweeps(store: Store, batch: int) -> list[str]:
+    """Sweep until nothing is due."""
+    got: list[str] = []
+    while some := await swept(store, batch):
+        got += some
+    return got
+
+
+async def claim_and_hang(store: Store, limit: int) -> None:
+    """Stop for ever between taking records and committing what was decided."""
+
+    def hang(_records: Sequence[Record], _now: datetime) -> list[Commit]:
+        say("holding")
+        while True:
+            signal.pause()
+
+    await store.claim(take(limit), hang)
+
+
+async def race_with_a_request(store: Store, first: int, count: int) -> list[Any]:
+    """Several commits at once with the same request."""
+
+    async def race(number: int) -> Any:
+        answer = b"%d" % number
+        commit = Commit(changes=(creation(f"p{number}", note=PACKING),), request=request("r", answer=answer))
+        return (await store.commit([commit]))[0]
+
+    return list(await asyncio.gather(*(race(number) for number in range(first, first + count))))
+
+
+async def write_entries(store: Store, writer: int, count: int) -> None:
+    """Many small commits, each with one entry."""
+    for number in range(count):
+        [outcome] = await store.commit([Commit(changes=(creation(f"w{writer}-{number:04}", note=PACKING),))])
+        assert isinstance(outcome, Committed), outcome
+
+
+async def just_open(store: Store) -> int:
+    """Nothing more than opening it."""
+    return await store.epoch()
+
+
+async def look_at_the_clock(store: Store, skew_s: float) -> dict[str, Any]:
+    """Do what depends on time on a host whose own clock is wrong."""
+    with _skewed_clocks(timedelta(seconds=skew_s)):
+        return await _use_the_clock(store)
+
+
+async def _use_the_clock(store: Store) -> dict[str, Any]:
+    sender = Sender()
+    now = await store.now()
+    half_an_hour = timedelta(minutes=30)
+    [in_time, too_late, _] = await store.commit(
+        [
+            Commit(changes=(creation("made"),), not_after=now + half_an_hour),
+            Commit(changes=(creation("late"),), not_after=now - half_an_hour),
+            Commit(request=request("r", ttl_s=half_an_hour.total_seconds())),
+        ]
+    )
+    due: list[str] = []
+
+    def remember(records: Sequence[Record], _now: datetime) -> list[Commit]:
+        due.extend(record.id for record in records)
+        return []
+
+    await store.due(["parcel"], 10, remember)
+    await store.claim(take(10), sender)
+    return {
+        "own": dt.datetime.now(UTC),
+        "now": now,
+        "created_at": (await see(store, "made")).created_at,
+        "claimed_at": sender.times[0],
+        "claimed": sender.names,
+        "due": due,
+        "remembered": await store.recall("r") is not None,
+        "in_time": isinstance(in_time, Committed),
+        "too_late": not isinstance(too_late, Committed),
+    }
+
+
+@contextlib.contextmanager
+def _skewed_clocks(skew: timedelta) -> Iterator[None]:
+    """Make the stores of this process read a wrong clock, wherever they read it from Python."""
+    real_time, real_time_ns = time.time, time.time_ns
+
+    class Skewed(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + skew
+
+    modules = [module for name, module in sys.modules.items() if name.startswith("interlock.store")]
+    users = [module for module in modules if getattr(module, "datetime", None) is datetime]
+    time.time = lambda: real_time() + skew.total_seconds()
+    time.time_ns = lambda: real_time_ns() + round(skew.total_seconds() * 1e9)
+    _put_datetime(Skewed, users)
+    try:
+        yield
+    finally:
+        time.time, time.time_ns = real_time, real_time_ns
+        _put_datetime(datetime, users)
+
+
+def _put_datetime(kind: type[datetime], users: Sequence[ModuleType]) -> None:
+    for module in (dt, *users):
+        vars(module)["datetime"] = kind
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The contract on SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from interlock.store.sqlite import SqliteStore
+from interlock.testing.store_contract import (
+    CATALOGUE,
+    DatabaseOpener,
+    RecordTable,
+    StoreOpener,
+    Traits,
+    suite_for,
+)
+
+globals().update(suite_for(Traits(processes=True, persistent=True, sql=True)))
+
+
+class SqliteOpener(DatabaseOpener):
+    """One file per database."""
+
+    path: Path
+
+    async def sql(self, statement: str) -> Sequence[Sequence[object]]:
+        """What anybody with the file can do."""
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as shell:
+            return shell.execute(statement).fetchall()
+
+    def record_table(self) -> RecordTable:
+        """As the migrations make it."""
+        return RecordTable("records", ("version", "body", "created_us", "updated_us"))
+
+
+@pytest.fixture
+async def opener(tmp_path: Path) -> AsyncIterator[StoreOpener]:
+    numbers = count(1)
+
+    def make() -> partial[SqliteStore]:
+        return partial(SqliteStore, str(tmp_path / f"{next(numbers)}.db"), CATALOGUE)
+
+    opener = SqliteOpener(make(), make)
+    opener.path = tmp_path / "1.db"
+    yield opener
+    await opener.close()

@@ -1,0 +1,344 @@
+"""A suite that cannot fail proves nothing: each rule of the contract is broken once, and it is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from interlock.store.contract import Decide
+from interlock.store.memory import MemoryStore
+from interlock.store.records import (
+    Change,
+    Claim,
+    Commit,
+    Committed,
+    Conflict,
+    Count,
+    Feed,
+    Key,
+    Outcome,
+    Page,
+    Pruned,
+    Query,
+    Record,
+    Recorded,
+)
+from interlock.testing.store_contract import Traits, suite_for
+from interlock.testing.store_contract.memory import MemoryOpener
+
+SUITE = suite_for(Traits())
+
+
+class NoVersionCheck(MemoryStore):
+    """The last one to write wins."""
+
+    def _why_not(self, commit: Commit, now: datetime) -> Outcome | None:
+        found = {change.key: self._records.get(change.key) for change in commit.changes}
+        changes = tuple(
+            msgspec.structs.replace(change, expected=record.version if (record := found[change.key]) else 0)
+            for change in commit.changes
+        )
+        return super()._why_not(msgspec.structs.replace(commit, changes=changes), now)
+
+
+class NoRequestCheck(MemoryStore):
+    """Whoever repeats does it again."""
+
+    def _why_not(self, commit: Commit, now: datetime) -> Outcome | None:
+        return super()._why_not(msgspec.structs.replace(commit, request=None), now)
+
+
+class FingerprintIgnored(MemoryStore):
+    """An id is enough, whatever was asked for."""
+
+    def _why_not(self, commit: Commit, now: datetime) -> Outcome | None:
+        if commit.request and (known := self._requests.get(commit.request.id)):
+            request = msgspec.structs.replace(commit.request, fingerprint=known.fingerprint)
+            commit = msgspec.structs.replace(commit, request=request)
+        return super()._why_not(commit, now)
+
+
+class RequestsForEver(MemoryStore):
+    """Only a sweep would forget a request, and there is none."""
+
+    async def recall(self, request_id: str) -> Recorded | None:
+        return self._requests.get(request_id)
+
+
+class NotAfterIgnored(MemoryStore):
+    """A lease that has run out is as good as any."""
+
+    def _why_not(self, commit: Commit, now: datetime) -> Outcome | None:
+        return super()._why_not(msgspec.structs.replace(commit, not_after=None), now)
+
+
+class TableIgnored(MemoryStore):
+    """What has ended can live again."""
+
+    def _why_not(self, commit: Commit, now: datetime) -> Outcome | None:
+        changes = [
+            msgspec.structs.replace(change, state=record.state)
+            for change in commit.changes
+            if (record := self._records.get(change.key))
+        ]
+        created = [change for change in commit.changes if change.key not in self._records]
+        return super()._why_not(msgspec.structs.replace(commit, changes=(*changes, *created)), now)
+
+
+class HalfACommit(MemoryStore):
+    """What was written before the conflict stays."""
+
+    def _commit_one(self, commit: Commit) -> Outcome:
+        for change in commit.changes:
+            outcome = super()._commit_one(Commit(changes=(change,)))
+            if not isinstance(outcome, Committed):
+                return outcome
+        return super()._commit_one(msgspec.structs.replace(commit, changes=()))
+
+
+class NeighboursSuffer(MemoryStore):
+    """One bad commit fails its whole batch."""
+
+    async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+        for commit in commits:
+            refusal = self._why_not(commit, self._now())
+            if isinstance(refusal, Conflict):
+                return [refusal] * len(commits)
+        return await super().commit(commits)
+
+
+class ClaimNotExclusive(MemoryStore):
+    """Two can take the same record before either has written."""
+
+    async def _decided(self, taken: Sequence[Record], now: datetime, decide: Decide) -> list[Outcome]:
+        if not taken:
+            return []
+        commits = decide(taken, now)
+        await asyncio.sleep(0)
+        for change in (change for commit in commits for change in commit.changes):
+            self._write(change, now)
+        return [Committed(now)] * len(commits)
+
+
+class ClaimKept(MemoryStore):
+    """What was given out is not given out again, even if nothing came of it."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.given: set[Key] = set()
+
+    async def _decided(self, taken: Sequence[Record], now: datetime, decide: Decide) -> list[Outcome]:
+        fresh = [record for record in taken if record.key not in self.given]
+        self.given |= {record.key for record in fresh}
+        return await super()._decided(fresh, now, decide)
+
+
+class PriorityIgnored(MemoryStore):
+    """First come, first served."""
+
+    def _write(self, change: Change, now: datetime) -> None:
+        super()._write(msgspec.structs.replace(change, priority=0), now)
+
+
+class LabelsIgnored(MemoryStore):
+    """Anybody may take anything."""
+
+    async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
+        return await super().claim(msgspec.structs.replace(claim, labels=("a", "b", "c", "z")), decide)
+
+
+class DelayIgnored(MemoryStore):
+    """Later is now."""
+
+    def _write(self, change: Change, now: datetime) -> None:
+        ready_at = None if change.ready_at is None else min(change.ready_at, now)
+        super()._write(msgspec.structs.replace(change, ready_at=ready_at), now)
+
+
+class SweepsTwice(MemoryStore):
+    """A deadline never goes away."""
+
+    async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
+        before = dict(self._records)
+        outcomes = await super().due(kinds, limit, decide)
+        for key, record in self._records.items():
+            deadline_at = before[key].deadline_at
+            self._records[key] = msgspec.structs.replace(record, deadline_at=deadline_at)
+        return outcomes[:1] if len(before) > 1 else outcomes
+
+
+class FeedOutOfOrder(MemoryStore):
+    """Entries are numbered when they are made, and seen in another order."""
+
+    async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
+        feed = await super().feed(after, limit=limit)
+        return Feed(tuple(sorted(feed.entries, key=lambda entry: entry.id)), feed.cursor, feed.gap)
+
+
+class FeedThatSkips(MemoryStore):
+    """A cursor that points behind what was handed out."""
+
+    async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
+        feed = await super().feed(after, limit=limit)
+        ahead = str(min(int(feed.cursor or 0) + 1, self._sequence))
+        return Feed(feed.entries, ahead, feed.gap)
+
+
+class GapHidden(MemoryStore):
+    """Who has missed something is not told."""
+
+    async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
+        feed = await super().feed(after, limit=limit)
+        return Feed(feed.entries, feed.cursor)
+
+
+class PrunesTheLiving(MemoryStore):
+    """Everything of that kind goes, whatever its state."""
+
+    async def prune(
+        self, *, kind: str, states: Sequence[str], older_than: timedelta, limit: int = 1_000
+    ) -> Pruned:
+        pruned = await super().prune(kind=kind, states=states, older_than=older_than, limit=limit)
+        for key in [key for key in self._records if key.kind == kind]:
+            del self._records[key]
+        return pruned
+
+
+class PrunesWithoutBound(MemoryStore):
+    """One batch takes all."""
+
+    async def prune(
+        self, *, kind: str, states: Sequence[str], older_than: timedelta, limit: int = 1_000
+    ) -> Pruned:
+        return await super().prune(kind=kind, states=states, older_than=older_than, limit=limit * 1_000)
+
+
+class FilterAfterPaging(MemoryStore):
+    """A page is cut first and filtered then."""
+
+    async def find(self, query: Query) -> Page:
+        page = await super().find(msgspec.structs.replace(query, states=()))
+        records = tuple(r for r in page.records if not query.states or r.state in query.states)
+        return Page(records, page.cursor)
+
+
+class CountUncapped(MemoryStore):
+    """Counts to the end, however far that is."""
+
+    async def count(self, query: Query, *, cap: int = 10_000) -> Count:
+        return await super().count(query, cap=cap * 1_000)
+
+
+class OwnClock(MemoryStore):
+    """Takes the client's word for what time it is."""
+
+    def _write(self, change: Change, now: datetime) -> None:
+        super()._write(change, change.ready_at or now)
+
+
+class Deaf(MemoryStore):
+    """Wakes only the first who asked, and never stops doing so."""
+
+    def subscribe(self, wake: Any) -> Any:
+        super().subscribe(wake)
+        return lambda: None
+
+
+class RefusalsUnwritten(MemoryStore):
+    """What was refused leaves no trace."""
+
+    def _commit_one(self, commit: Commit) -> Outcome:
+        return super()._commit_one(msgspec.structs.replace(commit, refusals=()))
+
+
+CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
+    NoVersionCheck: (
+        "test_a_late_write_under_an_old_version_is_refused",
+        "test_of_two_in_a_batch_on_one_version_the_first_wins",
+        "test_no_update_is_lost_among_many_who_retry",
+        "test_many_who_create_the_same_record_create_it_once",
+    ),
+    NoRequestCheck: (
+        "test_a_repeat_is_answered_and_does_nothing",
+        "test_sixty_four_racers_with_one_request_have_one_effect",
+        "test_a_known_request_is_answered_before_anything_else_is_judged",
+    ),
+    FingerprintIgnored: ("test_the_same_id_for_something_else_is_refused",),
+    RequestsForEver: ("test_an_expired_request_is_forgotten_without_anybody_sweeping",),
+    NotAfterIgnored: (
+        "test_a_commit_after_its_time_is_too_late",
+        "test_time_runs_out_without_anybody_sweeping",
+        "test_lateness_is_judged_before_versions_and_versions_before_the_table",
+    ),
+    TableIgnored: ("test_one_illegal_change_refuses_its_whole_commit",),
+    HalfACommit: (
+        "test_a_commit_is_done_as_a_whole_or_not_at_all",
+        "test_one_illegal_change_refuses_its_whole_commit",
+    ),
+    NeighboursSuffer: ("test_ten_bad_commits_do_not_disturb_a_hundred_and_ninety_neighbours",),
+    ClaimNotExclusive: ("test_concurrent_claimers_get_each_record_once",),
+    ClaimKept: (
+        "test_what_is_not_decided_on_stays_as_it_is",
+        "test_a_decision_that_raises_changes_nothing_and_lets_go_of_everything",
+    ),
+    PriorityIgnored: (
+        "test_a_step_of_priority_is_worth_a_minute",
+        "test_a_created_record_is_as_it_was_said",
+    ),
+    LabelsIgnored: ("test_a_claimer_gets_what_needs_no_other_labels_than_it_has",),
+    DelayIgnored: ("test_urgent_records_that_are_not_ready_yet_do_not_hide_those_that_are",),
+    SweepsTwice: ("test_what_is_overdue_is_swept_the_oldest_first",),
+    FeedOutOfOrder: (
+        "test_the_feed_has_the_order_of_the_commits",
+        "test_within_a_commit_changes_come_in_order_and_then_refusals",
+    ),
+    FeedThatSkips: ("test_the_feed_can_be_read_page_by_page",),
+    GapHidden: ("test_a_reader_that_missed_something_is_told_once",),
+    PrunesTheLiving: ("test_only_what_has_ended_in_these_states_is_removed",),
+    PrunesWithoutBound: ("test_a_batch_is_bounded_and_says_whether_there_is_more",),
+    FilterAfterPaging: ("test_a_filter_is_applied_before_paging",),
+    CountUncapped: ("test_counts_are_capped",),
+    OwnClock: ("test_a_created_record_is_as_it_was_said",),
+    Deaf: ("test_a_subscriber_may_stop_while_others_go_on",),
+    RefusalsUnwritten: ("test_a_refusal_is_journalled_and_changes_nothing",),
+}
+CASES = [(broken, name) for broken, names in CAUGHT_BY.items() for name in names]
+
+
+async def run(name: str, opener: MemoryOpener) -> None:
+    """Run one test of the suite by hand."""
+    offered = {"opener": opener, "store": await opener.open()}
+    test = SUITE[name]
+    await test(**{fixture: offered[fixture] for fixture in inspect.signature(test).parameters})  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("broken", "name"), CASES, ids=[f"{b.__name__}-{n}" for b, n in CASES])
+async def test_a_broken_rule_is_noticed(broken: type[MemoryStore], name: str) -> None:
+    with pytest.raises(AssertionError):
+        await run(name, MemoryOpener(broken))
+
+
+@pytest.mark.parametrize("name", sorted({name for _, name in CASES}))
+async def test_the_same_test_passes_where_nothing_is_broken(name: str) -> None:
+    await run(name, MemoryOpener())
+
+
+def test_what_does_not_apply_is_not_collected() -> None:
+    everything = suite_for(Traits(shared=True, processes=True, persistent=True, sql=True))
+    assert set(SUITE) < set(everything)
+    assert "test_eight_processes_claim_ten_thousand_records_each_once" not in SUITE
+    assert "test_an_illegal_move_is_refused_from_a_shell" not in suite_for(Traits(shared=True))
+
+
+def test_no_test_names_a_database() -> None:
+    everything = suite_for(Traits(shared=True, processes=True, persistent=True, sql=True))
+    sources = "".join(inspect.getsource(test) for test in everything.values()).lower()
+    assert [
+        word for word in ("sqlite", "postgres", "redis", "asyncpg", "memorystore") if word in sources
+    ] == []

@@ -1,0 +1,82 @@
+"""Being woken, also across a restart of the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from interlock.store.records import Commit
+from interlock.store.redis import RedisStore
+from interlock.testing.servers import RedisServer
+from interlock.testing.store_contract import CATALOGUE
+from interlock.testing.store_contract.making import creation
+
+from .conftest import OpenStore
+
+StartServer = Callable[..., RedisServer]
+
+
+async def woken(bell: asyncio.Event) -> None:
+    async with asyncio.timeout(10):
+        await bell.wait()
+    bell.clear()
+
+
+async def test_whoever_begins_to_listen_is_woken_once_since_something_may_have_been_missed(
+    store: RedisStore,
+) -> None:
+    bell = asyncio.Event()
+    store.subscribe(bell.set)
+    await woken(bell)
+
+
+async def test_a_commit_of_another_store_wakes(
+    redis: RedisServer, prefix: str, store: RedisStore, open_store: OpenStore
+) -> None:
+    bell = asyncio.Event()
+    store.subscribe(bell.set)
+    await woken(bell)
+    other = await open_store(redis, prefix)
+    await other.commit([Commit(changes=(creation("a"),))])
+    await woken(bell)
+
+
+async def test_a_lost_connection_wakes_when_it_stands_again(
+    own_server: StartServer, open_store: OpenStore
+) -> None:
+    server = own_server()
+    store = await open_store(server, "a")
+    bell = asyncio.Event()
+    stop = store.subscribe(bell.set)
+    await woken(bell)
+    server.kill()
+    server.start()
+    await woken(bell)
+    await store.commit([Commit(changes=(creation("a"),))])
+    await woken(bell)
+    stop()
+
+
+async def test_a_silent_connection_is_noticed_and_made_anew(
+    own_server: StartServer, open_store: OpenStore
+) -> None:
+    server = own_server()
+    store = await open_store(server, "a", timeout_s=0.2)
+    bell = asyncio.Event()
+    store.subscribe(bell.set)
+    await woken(bell)
+    server.pause()
+    async with asyncio.timeout(10):
+        while store._wakes.standing:
+            await asyncio.sleep(0)
+    server.resume()
+    await woken(bell)
+
+
+async def test_a_subscription_before_opening_counts_from_then_on(redis: RedisServer, prefix: str) -> None:
+    store = RedisStore(redis.url, CATALOGUE, prefix=prefix)
+    bell = asyncio.Event()
+    store.subscribe(bell.set)
+    await store.open()
+    await woken(bell)
+    await store.close()

@@ -1,0 +1,41 @@
+"""A clock stands still until a test moves it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from interlock.testing.clocks import JumpingClock
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def test_it_stands_still() -> None:
+    clock = JumpingClock(START)
+    assert [clock(), clock()] == [START, START]
+
+
+@pytest.mark.parametrize(
+    ("by", "seconds"),
+    [("2h", 7_200), ("90s", 90), ("1.5d", 129_600), ("-5m", -300), (3, 3), (0.25, 0.25), ("20 ms", 0.02)],
+)
+def test_it_jumps_by_words_and_by_seconds(by: str | float, seconds: float) -> None:
+    clock = JumpingClock(START)
+    assert clock.jump(by) == clock() == START + timedelta(seconds=seconds)
+
+
+def test_it_jumps_by_a_timedelta() -> None:
+    assert JumpingClock(START).jump(timedelta(days=1)) == START + timedelta(days=1)
+
+
+@pytest.mark.parametrize("by", ["soon", "2 fortnights", "", "h"])
+def test_it_does_not_guess_lengths(by: str) -> None:
+    with pytest.raises(ValueError, match="no length of time"):
+        JumpingClock(START).jump(by)
+
+
+def test_it_is_aware_of_its_zone() -> None:
+    assert JumpingClock()().utcoffset() == timedelta(0)
+    with pytest.raises(ValueError, match="no time zone"):
+        JumpingClock(datetime(2026, 3, 1))  # noqa: DTZ001
