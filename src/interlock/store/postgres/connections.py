@@ -1,0 +1,256 @@
+"""A small pool of connections in which every call has a deadline.
+
+The driver's own pool is polite: when a call runs out of time it asks the server to cancel, through one
+more connection, and waits for an answer. Against a black hole that waits for ever. Here a connection
+whose time is up is cut off, whatever it is doing, and so are the others when the server has gone, is
+going or has become a stand-by: the next call connects anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TypeAlias, TypeVar
+
+import asyncpg
+from asyncpg.connect_utils import SessionAttribute
+
+from interlock.store.postgres.failures import (
+    Again,
+    NotSent,
+    Trouble,
+    spoils_the_pool,
+    translate,
+    unavailable,
+)
+from interlock.store.postgres.target import Target
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+T = TypeVar("T")
+
+_ATTEMPTS = 5
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+_LONG_IDLE_S = 0.02
+_LOOPS = 8
+"""How many turns of the loop it takes to read a last word, then the end, and to be told of it."""
+IDLE_IN_TRANSACTION_S = 5
+"""A claimer that has died holds what it has taken no longer than this."""
+
+BEGIN = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED;"
+    f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION_S}s'"
+)
+
+
+class Session:
+    """A connection for the length of one call."""
+
+    def __init__(
+        self, connection: Connection, wrapped: bool, failed: Callable[[Exception, bool], Exception]
+    ) -> None:
+        self._connection = connection
+        self._wrapped = wrapped
+        self._failed = failed
+
+    async def fetch(self, sql: str, *arguments: object, writes: bool = False) -> list[asyncpg.Record]:
+        """Run one statement as a transaction of its own.
+
+        Without prepared statements the driver still needs two messages for one, and a pool might hand
+        them to two servers: inside a transaction it may not.
+        """
+        if not self._wrapped:
+            return await self._asked(self._connection.fetch(sql, *arguments), at_risk=writes)
+        await self.begin()
+        rows = await self.within(sql, *arguments)
+        await self.commit()
+        return rows
+
+    async def begin(self) -> None:
+        """Begin a transaction in which several calls of `within` follow."""
+        await self._asked(self._connection.execute(BEGIN))
+
+    async def within(self, sql: str, *arguments: object) -> list[asyncpg.Record]:
+        """Run one statement inside the transaction."""
+        return await self._asked(self._connection.fetch(sql, *arguments))
+
+    async def script(self, sql: str) -> None:
+        """Run statements without arguments."""
+        await self._asked(self._connection.execute(sql))
+
+    async def commit(self) -> None:
+        """Make it true. From here on a silence may mean yes."""
+        await self._asked(self._connection.execute("COMMIT"), at_risk=True)
+
+    async def rollback(self) -> None:
+        """Leave everything as it was."""
+        await self._asked(self._connection.execute("ROLLBACK"))
+
+    @property
+    def server_version(self) -> tuple[int, int]:
+        """Such as (15, 4)."""
+        version = self._connection.get_server_version()
+        return version.major, version.minor
+
+    async def _asked(self, answer: Awaitable[T], *, at_risk: bool = False) -> T:
+        """Wait for an answer. `at_risk`: the server may be committing, and silence leaves us in doubt."""
+        try:
+            return await answer
+        except Again:
+            raise
+        except Trouble as error:
+            raise self._failed(error, at_risk) from None
+
+
+class Connections:
+    """Connections to one database, made when they are needed."""
+
+    def __init__(self, target: Target, timeout_s: float) -> None:
+        self.target = target
+        self.timeout_s = timeout_s
+        self._free = asyncio.Semaphore(target.pool)
+        self._idle: list[tuple[Connection, float]] = []
+        self._lent: set[Connection] = set()
+        self._closed = False
+        self._pause_s = 0.0
+        self._next_attempt = 0.0
+
+    async def run(self, doing: str, work: Callable[[Session], Awaitable[T]]) -> T:
+        """Do some work on a connection, all of it by the deadline. `doing` begins the sentence of errors.
+
+        When the server has undone it because of others (a deadlock), it is done again.
+        """
+        deadline = asyncio.get_running_loop().time() + self.timeout_s
+        for _ in range(_ATTEMPTS):
+            with suppress(*Again):
+                async with self._session(doing, deadline) as session:
+                    return await work(session)
+        raise unavailable(f"others were in the way {_ATTEMPTS} times in a row", doing, self.target)
+
+    async def fetch(
+        self, doing: str, sql: str, *arguments: object, writes: bool = False
+    ) -> list[asyncpg.Record]:
+        """Run one statement as a transaction of its own."""
+        return await self.run(doing, lambda session: session.fetch(sql, *arguments, writes=writes))
+
+    async def connect(self, timeout_s: float) -> Connection:
+        """A connection of one's own; the caller closes it and takes the driver's errors."""
+        settings = {"application_name": "interlock"}
+        writable = SessionAttribute.any
+        if self.target.listen:  # else there is a pool before the server, which takes no such settings
+            writable = SessionAttribute.read_write
+            settings["statement_timeout"] = f"{max(1, int(self.timeout_s * 1_000))}"
+            settings["default_transaction_isolation"] = "read committed"
+            # A statement that was first planned for an empty table must not keep that plan.
+            settings |= {"plan_cache_mode": "force_custom_plan", "jit": "off"}
+        return await asyncpg.connect(
+            self.target.url,
+            timeout=timeout_s,
+            statement_cache_size=100 if self.target.prepared else 0,
+            server_settings=settings,
+            target_session_attrs=writable,
+        )
+
+    async def close(self) -> None:
+        """Let go of everything, of what is in use by cutting it off; safe to call twice."""
+        self._closed = True
+        for connection in self._lent:
+            connection.terminate()
+        idle, self._idle = self._idle, []
+        for connection, _ in idle:
+            await farewell(connection)
+
+    def drop_idle(self) -> None:
+        """Let go of connections that cannot be trusted any more."""
+        idle, self._idle = self._idle, []
+        for connection, _ in idle:
+            connection.terminate()
+
+    @asynccontextmanager
+    async def _session(self, doing: str, deadline: float) -> AsyncIterator[Session]:
+        """Lend a connection until the deadline, at which it is cut off whatever it is doing."""
+        loop = asyncio.get_running_loop()
+        connection: Connection | None = None
+
+        def failed(error: Exception, at_risk: bool) -> Exception:
+            late = loop.time() >= deadline
+            if late or spoils_the_pool(error):
+                self.drop_idle()
+                if connection is not None:
+                    connection.terminate()
+            unknown = at_risk and (late or not isinstance(error, NotSent))
+            return translate(TimeoutError() if late else error, doing, self.target, unknown=unknown)
+
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._free.acquire()
+        except TimeoutError:
+            raise unavailable(f"all {self.target.pool} connections are busy", doing, self.target) from None
+        try:
+            connection = await self._connection(deadline)
+        except BaseException as error:
+            self._free.release()
+            if isinstance(error, Trouble):
+                raise failed(error, False) from None
+            raise
+        self._lent.add(connection)
+        alarm = loop.call_at(deadline, connection.terminate)
+        try:
+            yield Session(connection, not self.target.prepared, failed)
+        except asyncio.CancelledError:
+            connection.terminate()  # a question is open, to which an answer may still come
+            raise
+        finally:
+            alarm.cancel()
+            self._free.release()
+            self._give_back(connection)
+
+    async def _connection(self, deadline: float) -> Connection:
+        if self._closed:
+            raise asyncpg.InterfaceError("the store has been closed")
+        loop = asyncio.get_running_loop()
+        while self._idle:
+            connection, since = self._idle.pop()
+            if loop.time() - since > _LONG_IDLE_S:
+                # The server may have hung up meanwhile, and the loop not have come to reading it. Now
+                # that costs nothing; after a commit was sent, its outcome would be unknown.
+                for _ in range(_LOOPS):
+                    await asyncio.sleep(0)
+            if not connection.is_closed():
+                return connection
+        return await self._new_connection(deadline)
+
+    async def _new_connection(self, deadline: float) -> Connection:
+        """Connect, not more often than a server in trouble can bear; wait for one that is starting."""
+        loop = asyncio.get_running_loop()
+        while True:
+            async with asyncio.timeout_at(deadline):
+                await asyncio.sleep(self._next_attempt - loop.time())
+            try:
+                connection = await self.connect(max(0.001, deadline - loop.time()))
+            except Trouble as error:
+                self._pause_s = min(max(_FIRST_PAUSE_S, self._pause_s * 2), _LONGEST_PAUSE_S)
+                self._next_attempt = loop.time() + self._pause_s
+                if not isinstance(error, asyncpg.CannotConnectNowError):
+                    raise
+            else:
+                self._pause_s = self._next_attempt = 0.0
+                return connection
+
+    def _give_back(self, connection: Connection) -> None:
+        self._lent.discard(connection)
+        if connection.is_closed():
+            return
+        if self._closed or connection.is_in_transaction():
+            connection.terminate()
+        else:
+            self._idle.append((connection, asyncio.get_running_loop().time()))
+
+
+async def farewell(connection: Connection) -> None:
+    """Close a connection as the server likes it, without waiting long for that."""
+    try:
+        await connection.close(timeout=1.0)
+    except Trouble:
+        connection.terminate()

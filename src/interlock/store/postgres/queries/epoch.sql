@@ -1,0 +1,1 @@
+SELECT interlock.current_epoch()

@@ -1,0 +1,5 @@
+SELECT xact, entry, at, kind, id, version, note, chain
+FROM interlock.journal
+WHERE kind = $1 AND id = $2 AND version > $3
+ORDER BY version, entry
+LIMIT $4

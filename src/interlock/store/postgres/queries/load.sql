@@ -1,0 +1,1 @@
+SELECT * FROM interlock.load($1, $2)

@@ -1,0 +1,17 @@
+-- One kind with its states and paths; what is no longer in its table goes.
+WITH kind AS (
+    INSERT INTO interlock.kind (name, initial, digest) VALUES ($1, $2, $3)
+    ON CONFLICT (name) DO UPDATE SET initial = excluded.initial, digest = excluded.digest
+), old_states AS (
+    DELETE FROM interlock.state WHERE state.kind = $1 AND state.name <> ALL ($4)
+), old_paths AS (
+    DELETE FROM interlock.path WHERE path.kind = $1
+      AND (path.source, path.target) NOT IN (SELECT * FROM unnest($6::text[], $7::text[]))
+), states AS (
+    INSERT INTO interlock.state (kind, name, terminal)
+    SELECT $1, * FROM unnest($4::text[], $5::boolean[])
+    ON CONFLICT (kind, name) DO UPDATE SET terminal = excluded.terminal
+)
+INSERT INTO interlock.path (kind, source, target)
+SELECT $1, * FROM unnest($6::text[], $7::text[])
+ON CONFLICT DO NOTHING

@@ -1,0 +1,1 @@
+SELECT interlock.promote($1, $2, $3)

@@ -1,0 +1,1 @@
+UPDATE interlock.meta SET schema_version = $1

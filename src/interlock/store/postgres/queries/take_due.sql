@@ -1,0 +1,1 @@
+SELECT * FROM interlock.take_due($1, $2, $3, $4)

@@ -1,0 +1,164 @@
+"""Rows as records, requests and entries; and a query as the conditions of a statement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from interlock.store.contract import StoreStatus
+from interlock.store.cursors import bad_cursor, read_cursor
+from interlock.store.postgres.places import Place
+from interlock.store.ranking import moment
+from interlock.store.records import Answer, Entry, Feed, Note, Query, Record, Recorded
+
+_note = msgspec.json.Decoder(Note).decode
+
+
+def record_of(row: asyncpg.Record, first: int = 0) -> Record:
+    """The record whose columns begin at the `first` of the row."""
+    (
+        kind,
+        name,
+        state,
+        version,
+        body,
+        parent,
+        queue,
+        labels,
+        priority,
+        ready_at,
+        deadline_at,
+        chain,
+        created_at,
+        updated_at,
+    ) = row[first:]
+    return Record(
+        kind=kind,
+        id=name,
+        state=state,
+        version=version,
+        body=body.encode(),
+        parent=parent,
+        queue=queue,
+        labels=tuple(labels),
+        priority=priority,
+        ready_at=ready_at,
+        deadline_at=deadline_at,
+        chain=chain,
+        created_at=created_at,
+        updated_at=updated_at,
+    )
+
+
+def entry_of(row: asyncpg.Record, place: Place) -> Entry:
+    """An entry of the journal, at a place in the feed."""
+    return Entry(
+        cursor=place.cursor,
+        at=row["at"],
+        kind=row["kind"],
+        id=row["id"],
+        version=row["version"],
+        note=_note(row["note"]),
+        chain=row["chain"],
+    )
+
+
+def recorded_of(row: asyncpg.Record, name: str) -> Recorded:
+    """A request that was done, whose id is `name`."""
+    return Recorded(
+        id=name,
+        endpoint=row["endpoint"],
+        fingerprint=row["fingerprint"],
+        answer=Answer(status=row["status"], body=row["body"]),
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+    )
+
+
+def feed_of(rows: Sequence[asyncpg.Record], start: Place, after: str) -> Feed:
+    """What `feed.sql` found from a place on; `after` is the cursor of it."""
+    head = rows[0]
+    pruned = Place(head["pruned_xact"], head["pruned_entry"])
+    gap = (start.xact, start.entry) < (pruned.xact, pruned.entry)
+    entries = tuple(
+        entry_of(row, start.at(row["xact"], row["entry"], head["xact_offset"]))
+        for row in rows
+        if row["xact"] is not None
+    )
+    if entries:
+        return Feed(entries, entries[-1].cursor, gap)
+    # Nobody has to be told of the same gap for ever.
+    passed = gap and pruned.xact < head["settled"]
+    return Feed((), pruned.cursor if passed or not after else after, gap)
+
+
+def status_of(rows: Sequence[asyncpg.Record], *, url: str, server: str, wanted_version: int) -> StoreStatus:
+    """What `status.sql` counted."""
+    records: dict[str, dict[str, int]] = {}
+    others: dict[str, tuple[int, datetime | None]] = {}
+    for what, kind, state, number, at in rows:
+        if what == "record":
+            records.setdefault(kind, {})[state] = number
+        else:
+            others[what] = (number, at)
+    return StoreStatus(
+        url=url,
+        server=server,
+        schema_version=others["schema"][0],
+        wanted_version=wanted_version,
+        records=records,
+        entries=others["journal"][0],
+        oldest_entry_at=others["journal"][1],
+        requests=others["request"][0],
+    )
+
+
+class Conditions:
+    """What a query asks for, as phrases over numbered arguments: only what it asks for is in them.
+
+    The first argument is the limit, the second the states where there are some.
+    """
+
+    def __init__(self, query: Query, limit: int) -> None:
+        self.arguments: list[Any] = [limit]
+        self._phrases: list[str] = ["record.version > 0"]  # for the indexes' sake: see 0001_tables.sql
+        if query.states:
+            self.arguments.append(list(dict.fromkeys(query.states)))
+        self._add("record.kind = {}", query.kind)
+        self._add("record.parent = {}", query.parent)
+        self._add("record.queue = {}", query.queue)
+        self._add("record.labels @> {}", list(query.labels) or None)
+        self._add("record.created_at >= {}", query.since)
+        self._add("record.created_at < {}", query.until)
+        self.order = "DESC" if query.newest_first else "ASC"
+
+    def after(self, cursor: str) -> None:
+        """Only what comes after this place of the list."""
+        if cursor:
+            created_us, name = read_cursor(cursor)
+            sign = "<" if self.order == "DESC" else ">"
+            self._add(
+                f"(record.created_at, record.id) {sign} ({{}}, {{}})", _moment(cursor, created_us), name
+            )
+
+    def fill(self, sql: str) -> str:
+        """The statement with the conditions in it."""
+        return sql.replace("{conditions}", " AND ".join(self._phrases)).replace("{order}", self.order)
+
+    def _add(self, phrase: str, *values: Any) -> None:
+        if None in values:
+            return
+        self.arguments += values
+        last = len(self.arguments)
+        self._phrases.append(phrase.format(*(f"${n}" for n in range(last - len(values) + 1, last + 1))))
+
+
+def _moment(cursor: str, created_us: int) -> datetime:
+    try:
+        return moment(created_us)
+    except OverflowError:
+        raise bad_cursor(cursor) from None

@@ -1,0 +1,135 @@
+"""What happens at the door: is it a server we can use, is the schema ours, is it up to date.
+
+Most often nothing is to be done, and then nothing is written. Otherwise all of it is one transaction
+under a lock that is gone with it, so that many hosts may start at once, through a pool as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from interlock.errors import ForeignSchema, StoreMisconfigured, StoreTooOld
+from interlock.store.catalogue import Catalogue, Kind
+from interlock.store.migrations import Migration, migrations_of, outstanding
+from interlock.store.postgres.connections import Session
+from interlock.store.postgres.queries import in_schema, query
+from interlock.store.postgres.target import Target
+
+OLDEST = (13, 0)
+"""The first with transaction ids of 64 bits, without which the feed would have no order."""
+
+MIGRATIONS = migrations_of("interlock.store.postgres")
+
+
+class Server(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server says of itself."""
+
+    version: str
+    durable: bool
+    durability: str
+
+
+async def open_schema(session: Session, target: Target, catalogue: Catalogue) -> Server:
+    """See that the server will do, that the schema is ours and up to date, and load the tables into it."""
+    check_version(session.server_version)
+    await session.begin()
+    server = await _server(session)
+    if not await _is_up_to_date(session, target, catalogue):
+        await session.within(query("lock_schema", target.schema), f"interlock migrations of {target.schema}")
+        applied = await _applied(session, target)
+        for migration in outstanding(MIGRATIONS, applied):
+            await _migrate(session, target, migration)
+        await _load_kinds(session, target, catalogue)
+    await session.commit()
+    return server
+
+
+def check_version(version: tuple[int, int]) -> None:
+    """Raise for a server that is too old."""
+    if version < OLDEST:
+        raise StoreTooOld(
+            f"The server is PostgreSQL {version[0]}.{version[1]}; {OLDEST[0]} is the oldest that will do.",
+            todo="Upgrade the server.",
+            facts={"version": list(version), "oldest": list(OLDEST)},
+        )
+
+
+def digest_of(kind: Kind) -> str:
+    """Whether the database has to be told anew about a kind."""
+    parts = (kind.initial, sorted(kind.states), sorted(kind.terminal), sorted(kind.paths))
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]
+
+
+async def _server(session: Session) -> Server:
+    [row] = await session.within(query("server", ""))
+    if row["encoding"] != "UTF8":
+        raise StoreMisconfigured(
+            f"The database keeps text as {row['encoding']}; it must be UTF8.",
+            todo="Make another database: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0.",
+            facts={"encoding": row["encoding"]},
+        )
+    if row["isolation"] != "read committed":
+        raise StoreMisconfigured(
+            f"Transactions begin as {row['isolation']!r} here; it must be 'read committed'.",
+            todo="ALTER ROLE … SET default_transaction_isolation = 'read committed'.",
+            facts={"isolation": row["isolation"]},
+        )
+    durable = row["fsync"] == "on" and row["synchronous_commit"] != "off"
+    words = ", ".join(f"{name}={row[name]}" for name in ("synchronous_commit", "fsync", "full_page_writes"))
+    return Server(version=row["version"], durable=durable, durability=words)
+
+
+async def _is_up_to_date(session: Session, target: Target, catalogue: Catalogue) -> bool:
+    """Whether there is nothing to write. A schema that is too new is found by who goes on."""
+    applied = await _applied(session, target)
+    if applied != len(MIGRATIONS):
+        return False
+    rows = await session.within(query("kinds", target.schema))
+    known = {row["name"]: row["digest"] for row in rows}
+    return all(known.get(name) == digest_of(kind) for name, kind in catalogue.items())
+
+
+async def _applied(session: Session, target: Target) -> int:
+    """How far the database has come; 0 when there is nothing of ours."""
+    rows = await session.within(query("is_ours", ""), target.schema)
+    if not rows:
+        return 0
+    if not rows[0]["ours"]:
+        raise ForeignSchema(
+            f"The schema {target.schema} of {target.shown} has a table meta that is not ours.",
+            todo="Choose another schema with ?schema=, or another database.",
+            facts={"url": target.shown, "schema": target.schema},
+        )
+    [[version]] = await session.within(query("schema_version", target.schema))
+    return int(version)
+
+
+async def _migrate(session: Session, target: Target, migration: Migration) -> None:
+    if migration.number == 1:
+        await session.script(f"CREATE SCHEMA IF NOT EXISTS {target.schema}")
+    await session.script(in_schema(migration.sql, target.schema))
+    await session.within(query("set_version", target.schema), migration.number)
+
+
+async def _load_kinds(session: Session, target: Target, catalogue: Catalogue) -> None:
+    """Tell the database what may become what. Kinds that this program does not know are left alone."""
+    for name, kind in sorted(catalogue.items()):
+        states = sorted(kind.states)
+        paths = sorted({*kind.paths, *(("", state) for state in states if kind.allows("", state))})
+        await session.within(
+            query("load_kind", target.schema),
+            name,
+            kind.initial,
+            digest_of(kind),
+            states,
+            [state in kind.terminal for state in states],
+            _column(paths, 0),
+            _column(paths, 1),
+        )
+
+
+def _column(pairs: Sequence[tuple[str, str]], number: int) -> list[str]:
+    return [pair[number] for pair in pairs]

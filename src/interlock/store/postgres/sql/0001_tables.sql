@@ -1,0 +1,147 @@
+-- The tables. Keys compare byte by byte (COLLATE "C"): the order is then that of the program, the
+-- same on every host, and a change of the system's locale cannot break an index.
+
+-- One row about the database as a whole.
+CREATE TABLE interlock.meta (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    application text NOT NULL DEFAULT 'interlock' CHECK (application = 'interlock'),
+    schema_version integer NOT NULL,
+    -- See identity() in 0005: what tells this server from the one it may have replaced.
+    server text NOT NULL DEFAULT '',
+    epoch bigint NOT NULL DEFAULT 0,
+    -- What is added to a transaction id before the journal keeps it. A dump that is restored on
+    -- another server starts there with small ids again; the order of the journal must go on.
+    xact_offset bigint NOT NULL DEFAULT 0,
+    -- The place of the last journal entry that was ever pruned: who has not read it has a gap.
+    pruned_xact bigint NOT NULL DEFAULT 0,
+    pruned_entry bigint NOT NULL DEFAULT 0
+);
+INSERT INTO interlock.meta (schema_version) VALUES (0);
+
+CREATE TABLE interlock.kind (
+    name text COLLATE "C" PRIMARY KEY,
+    initial text NOT NULL,
+    digest text NOT NULL
+);
+
+CREATE TABLE interlock.state (
+    kind text COLLATE "C" NOT NULL REFERENCES interlock.kind ON DELETE CASCADE,
+    name text COLLATE "C" NOT NULL,
+    terminal boolean NOT NULL,
+    PRIMARY KEY (kind, name)
+);
+
+-- What may become what in one commit; a source of '' means that a record may be created so.
+CREATE TABLE interlock.path (
+    kind text COLLATE "C" NOT NULL REFERENCES interlock.kind ON DELETE CASCADE,
+    source text COLLATE "C" NOT NULL,
+    target text COLLATE "C" NOT NULL,
+    PRIMARY KEY (kind, source, target)
+);
+
+-- The aggregates. `json`, not `jsonb`: the body comes back byte for byte, is checked to be JSON,
+-- and is readable from a shell.
+CREATE TABLE interlock.record (
+    kind text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    state text COLLATE "C" NOT NULL,
+    version bigint NOT NULL,
+    body json NOT NULL,
+    parent text COLLATE "C",
+    queue text COLLATE "C",
+    labels text[] NOT NULL DEFAULT '{}',
+    priority integer NOT NULL DEFAULT 0,
+    ready_at timestamptz,
+    deadline_at timestamptz,
+    chain text NOT NULL DEFAULT '',
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- Queue and labels in one word, and the order within it: see interlock/store/ranking.py.
+    lane text COLLATE "C" NOT NULL DEFAULT '',
+    rank bigint NOT NULL DEFAULT 0,
+    -- ready_at has passed. A delayed record is none of the claims' business until it is promoted.
+    ready boolean NOT NULL DEFAULT false,
+    -- The id first: it tells records apart at the first comparison.
+    PRIMARY KEY (id, kind)
+)
+-- Nearly every step moves a record from one partial index to another, so few updates can be HOT;
+-- but with some room a new version stays on its page, and the page is cleaned as it is used.
+-- Dead versions at the head of the queue are what makes claims slow: vacuum early, do not pause.
+WITH (
+    fillfactor = 85,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_cost_delay = 0,
+    autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_analyze_threshold = 1000
+);
+
+-- Each index costs every step an insertion. Partial ones cost only those who are in them.
+CREATE INDEX record_by_lane ON interlock.record (kind, lane, rank, id) WHERE ready;
+CREATE INDEX record_by_delay ON interlock.record (kind, ready_at) WHERE ready_at IS NOT NULL AND NOT ready;
+CREATE INDEX record_by_deadline ON interlock.record (kind, deadline_at, id) WHERE deadline_at IS NOT NULL;
+CREATE INDEX record_by_parent ON interlock.record (kind, parent, created_at, id) WHERE parent IS NOT NULL;
+--
+-- One index serves lists with and without a state, prune and status: the state is judged inside the
+-- index, without a look at the record. A second one, by state, made every step a tenth slower.
+--
+-- `version > 0` always holds. It is there so that only who asks for it is offered this index: to a
+-- planner that sees an empty table all indexes that begin with the kind look the same, and a plan
+-- made then, for finding one record by its key, must still be good for a million.
+CREATE INDEX record_by_creation ON interlock.record (kind, created_at, state, id) WHERE version > 0;
+
+-- What happened, one row per record and commit.
+--
+-- Numbers from a sequence become visible out of order. So the order is by transaction first, and
+-- readers are shown only transactions below the oldest one that is still running: nothing is ever
+-- inserted before a place that somebody has read up to.
+CREATE TABLE interlock.journal (
+    xact bigint NOT NULL,
+    entry bigint GENERATED ALWAYS AS IDENTITY,
+    at timestamptz NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    version bigint NOT NULL,
+    note json NOT NULL,
+    chain text NOT NULL DEFAULT '',
+    PRIMARY KEY (xact, entry)
+)
+WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
+CREATE INDEX journal_by_record ON interlock.journal (id, kind, version, entry);
+
+-- What was asked under an id, and what was answered. The answer is bytes: it need not be JSON.
+CREATE TABLE interlock.request (
+    id text COLLATE "C" PRIMARY KEY,
+    endpoint text NOT NULL,
+    fingerprint text NOT NULL,
+    status integer NOT NULL,
+    body bytea NOT NULL,
+    created_at timestamptz NOT NULL,
+    expires_at timestamptz NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor = 0.05);
+CREATE INDEX request_by_expiry ON interlock.request (expires_at);
+
+-- For people: each step of each machine in a row of its own.
+CREATE VIEW interlock.journal_steps AS
+SELECT
+    journal.at,
+    journal.kind,
+    journal.id,
+    journal.version,
+    step.value ->> 0 AS machine,
+    step.value ->> 1 AS entity,
+    step.value ->> 2 AS event,
+    step.value ->> 3 AS source,
+    step.value ->> 4 AS target,
+    step.value ->> 5 AS owner,
+    journal.note ->> 'actor' AS actor,
+    journal.note ->> 'reason' AS reason,
+    journal.note ->> 'cause' AS cause,
+    journal.note ->> 'request_id' AS request_id,
+    journal.note ->> 'refusal' AS refusal,
+    journal.xact,
+    journal.entry
+FROM interlock.journal
+LEFT JOIN LATERAL json_array_elements(journal.note -> 'steps') AS step ON true
+ORDER BY journal.xact, journal.entry;

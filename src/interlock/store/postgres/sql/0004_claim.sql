@@ -1,0 +1,173 @@
+-- Taking what is ready or due: locked for one transaction only, skipping what others hold. Costs
+-- depend on what is taken and on the number of lanes, never on how much is waiting.
+
+-- Up to `most` ready records, in the order of their rank. Looks at the first `reach` of each lane;
+-- `cut` says that there was more to look at, so that who got too little can look further.
+-- `delayed` says that records have become ready that nobody has promoted yet.
+CREATE FUNCTION interlock.take_ready(
+    not_before timestamptz, of_kind text, queues text[], has text[], most integer, reach integer
+)
+RETURNS TABLE (
+    moment timestamptz, delayed boolean, cut boolean,
+    kind text, id text, state text, version bigint, body json, parent text, queue text, labels text[],
+    priority integer, ready_at timestamptz, deadline_at timestamptz, chain text,
+    created_at timestamptz, updated_at timestamptz
+)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_sort = off SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    now timestamptz := greatest(clock_timestamp(), not_before);
+    waiting boolean;
+    lanes text[];
+BEGIN
+    waiting := (
+        SELECT record.ready_at <= now FROM interlock.record
+        WHERE record.kind = of_kind AND record.ready_at IS NOT NULL AND NOT record.ready
+        ORDER BY record.ready_at LIMIT 1
+    );
+
+    -- The lanes in which something is ready, of these queues, that need none but these labels. Each is
+    -- found by one look into the index, which jumps from lane to lane. Without labels a lane is called
+    -- like its queue; all others of the queue follow its separator.
+    WITH RECURSIVE lane AS (
+        SELECT DISTINCT q.queue, q.queue COLLATE "C" AS name FROM unnest(queues) AS q (queue)
+        UNION ALL
+        SELECT lane.queue, next.name
+        FROM lane
+        CROSS JOIN LATERAL (
+            SELECT r.lane AS name FROM interlock.record AS r
+            WHERE r.kind = of_kind AND r.ready
+              AND r.lane > greatest(lane.name, lane.queue || E'\x1f' COLLATE "C")
+            ORDER BY r.lane LIMIT 1
+        ) AS next
+        WHERE starts_with(next.name, lane.queue || E'\x1f')
+    )
+    SELECT array_agg(lane.name) INTO lanes FROM lane
+    WHERE (string_to_array(lane.name, E'\x1f'))[2:] <@ has;
+
+    -- One lane, as in most systems: the lock goes along the index and stops when there is enough.
+    IF cardinality(lanes) = 1 THEN
+        RETURN QUERY
+        SELECT now, coalesce(waiting, false), false, taken.*
+        FROM (SELECT) AS always LEFT JOIN (
+            SELECT r.kind, r.id, r.state, r.version, r.body, r.parent, r.queue, r.labels, r.priority,
+                r.ready_at, r.deadline_at, r.chain, r.created_at, r.updated_at
+            FROM interlock.record AS r
+            WHERE r.kind = of_kind AND r.lane = lanes[1] AND r.ready
+            ORDER BY r.rank, r.id LIMIT most FOR UPDATE SKIP LOCKED
+        ) AS taken ON true;
+        RETURN;
+    END IF;
+
+    -- Several: the heads of the lanes are merged first, so that no more is locked than is taken.
+    RETURN QUERY
+    WITH heads AS MATERIALIZED (
+        SELECT head.id, head.rank
+        FROM unnest(lanes) AS l (lane)
+        CROSS JOIN LATERAL (
+            SELECT r.id, r.rank FROM interlock.record AS r
+            WHERE r.kind = of_kind AND r.lane = l.lane AND r.ready
+            ORDER BY r.rank, r.id LIMIT reach
+        ) AS head
+    ), taken AS (
+        -- The lock comes after the sort and before the limit.
+        SELECT r.* FROM (SELECT heads.id, heads.rank FROM heads ORDER BY heads.rank, heads.id) AS head
+        CROSS JOIN LATERAL (
+            SELECT r.kind, r.id, r.state, r.version, r.body, r.parent, r.queue, r.labels, r.priority,
+                r.ready_at, r.deadline_at, r.chain, r.created_at, r.updated_at
+            FROM interlock.record AS r
+            WHERE r.id = head.id AND r.kind = of_kind AND r.ready AND r.rank = head.rank
+            FOR UPDATE SKIP LOCKED
+        ) AS r
+        LIMIT most
+    )
+    SELECT now, coalesce(waiting, false), (SELECT count(*) >= reach FROM heads), taken.*
+    FROM (SELECT) AS always LEFT JOIN taken ON true;
+END $$;
+
+-- Likewise by deadline.
+CREATE FUNCTION interlock.take_due(not_before timestamptz, kinds text[], most integer, reach integer)
+RETURNS TABLE (
+    moment timestamptz, delayed boolean, cut boolean,
+    kind text, id text, state text, version bigint, body json, parent text, queue text, labels text[],
+    priority integer, ready_at timestamptz, deadline_at timestamptz, chain text,
+    created_at timestamptz, updated_at timestamptz
+)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_sort = off SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    now timestamptz := greatest(clock_timestamp(), not_before);
+BEGIN
+    RETURN QUERY
+    WITH heads AS MATERIALIZED (
+        SELECT k.kind, head.id, head.deadline_at
+        FROM (SELECT DISTINCT unnest(kinds)) AS k (kind)
+        CROSS JOIN LATERAL (
+            SELECT r.id, r.deadline_at FROM interlock.record AS r
+            WHERE r.kind = k.kind AND r.deadline_at <= now
+            ORDER BY r.deadline_at, r.id LIMIT reach
+        ) AS head
+    ), taken AS (
+        SELECT r.* FROM (SELECT * FROM heads ORDER BY heads.deadline_at, heads.id) AS head
+        CROSS JOIN LATERAL (
+            SELECT r.kind, r.id, r.state, r.version, r.body, r.parent, r.queue, r.labels, r.priority,
+                r.ready_at, r.deadline_at, r.chain, r.created_at, r.updated_at
+            FROM interlock.record AS r
+            WHERE r.id = head.id AND r.kind = head.kind AND r.deadline_at = head.deadline_at
+            FOR UPDATE SKIP LOCKED
+        ) AS r
+        LIMIT most
+    )
+    SELECT now, false, (SELECT count(*) >= reach FROM heads), taken.*
+    FROM (SELECT) AS always LEFT JOIN taken ON true;
+END $$;
+
+-- Lets records take their place in the queue whose time has come; says how many. In a transaction
+-- of its own, so that other claimers see them at once.
+CREATE FUNCTION interlock.promote(not_before timestamptz, of_kind text, most integer)
+RETURNS integer LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_custom_plan SET jit = off
+AS $$
+DECLARE
+    moment timestamptz := greatest(clock_timestamp(), not_before);
+    number integer;
+BEGIN
+    UPDATE interlock.record SET ready = true
+    WHERE record.kind = of_kind AND record.id = ANY (ARRAY(
+        SELECT r.id FROM interlock.record AS r
+        WHERE r.kind = of_kind AND r.ready_at IS NOT NULL AND NOT r.ready AND r.ready_at <= moment
+        ORDER BY r.ready_at LIMIT most FOR UPDATE SKIP LOCKED
+    ));
+    GET DIAGNOSTICS number = ROW_COUNT;
+    RETURN number;
+END $$;
+
+-- The records with these keys, in their order, with gaps where there is none.
+CREATE FUNCTION interlock.load(kinds text[], ids text[])
+RETURNS TABLE (
+    kind text, id text, state text, version bigint, body json, parent text, queue text, labels text[],
+    priority integer, ready_at timestamptz, deadline_at timestamptz, chain text,
+    created_at timestamptz, updated_at timestamptz
+)
+LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT r.kind, r.id, r.state, r.version, r.body, r.parent, r.queue, r.labels, r.priority,
+        r.ready_at, r.deadline_at, r.chain, r.created_at, r.updated_at
+    FROM unnest(kinds, ids) WITH ORDINALITY AS key (kind, id, place)
+    LEFT JOIN LATERAL (
+        SELECT * FROM interlock.record WHERE record.id = key.id AND record.kind = key.kind OFFSET 0
+    ) AS r ON true
+    ORDER BY key.place;
+END $$;

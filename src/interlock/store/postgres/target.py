@@ -1,0 +1,110 @@
+"""What the URL of a PostgreSQL store says: where the database is, and how it is to be used."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+import msgspec
+
+from interlock.errors import BadStoreUrl
+
+OPTIONS = ("schema", "listen", "prepared", "pool")
+"""The options that are ours; all others are the driver's (host, port, sslmode, …)."""
+
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,50}")
+_SCHEMES = ("postgresql", "postgres")
+_EXAMPLE = "postgresql://user:password@host:5432/database"
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """A database, and how to use it."""
+
+    url: str
+    """For the driver, without our options. It may hold a password and is shown to nobody."""
+    shown: str
+    """The same for people, without a password."""
+    schema: str = "interlock"
+    listen: bool = True
+    """Off behind a pool in transaction mode (pgbouncer), which loses LISTEN: then we ask now and then."""
+    prepared: bool = True
+    """Off behind such a pool when it does not follow prepared statements (pgbouncer before 1.21)."""
+    pool: int = 8
+    """How many connections there are at most, besides those for LISTEN and NOTIFY."""
+
+    @property
+    def channel(self) -> str:
+        """The channel of LISTEN and NOTIFY."""
+        return f"{self.schema}_journal"
+
+    def __repr__(self) -> str:
+        return f"Target({self.shown!r})"
+
+
+def target_of(url: str) -> Target:
+    """Read a URL; a faulty one is refused with what is wrong, and without its password."""
+    try:
+        parts = urlsplit(url)
+        asked = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+    except ValueError as error:
+        raise _bad(f"The URL of the store cannot be read: {error}.") from None
+    if parts.scheme not in _SCHEMES:
+        raise _bad(f"{parts.scheme or 'Nothing'!r} is no scheme of PostgreSQL.")
+    _check_places(parts.netloc)
+    ours = {name: asked.pop(name) for name in OPTIONS if name in asked}
+    listen = _switch(ours, "listen", default=True)
+    return Target(
+        url=urlunsplit(parts._replace(query=urlencode(asked, quote_via=quote))),
+        shown=_without_password(url),
+        schema=_schema(ours.get("schema", "interlock")),
+        listen=listen,
+        # Whoever says that LISTEN is lost has a pool, and most pools lose prepared statements too.
+        prepared=_switch(ours, "prepared", default=listen),
+        pool=_size(ours.get("pool", "8")),
+    )
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    asked = [(name, value) for name, value in parse_qsl(parts.query) if "password" not in name]
+    user, _, place = parts.netloc.rpartition("@")
+    name = user.partition(":")[0]
+    return urlunsplit(
+        parts._replace(
+            netloc=f"{name}@{place}" if name else place,
+            query=urlencode(asked, safe="/", quote_via=quote),
+        )
+    )
+
+
+def _check_places(netloc: str) -> None:
+    """One host or several, for the driver to find the one that writes; each may have a port."""
+    for place in netloc.rpartition("@")[2].split(","):
+        _, colon, port = place.rpartition(":")
+        if colon and not place.endswith("]") and not port.isdecimal():
+            raise _bad(f"The URL of the store cannot be read: {port!r} is no port.")
+
+
+def _schema(name: str) -> str:
+    if not _SCHEMA.fullmatch(name) or name.startswith("pg_"):
+        raise _bad(f"{name!r} cannot be the name of the schema: use small letters, digits and _.")
+    return name
+
+
+def _switch(asked: dict[str, str], name: str, *, default: bool) -> bool:
+    value = asked.get(name)
+    if value not in (None, "on", "off"):
+        raise _bad(f"{name}={value} is neither {name}=on nor {name}=off.")
+    return default if value is None else value == "on"
+
+
+def _size(text: str) -> int:
+    if not text.isdecimal() or not 2 <= int(text) <= 1_000:
+        raise _bad(f"pool={text} is not a number of connections; at least 2.")
+    return int(text)
+
+
+def _bad(sentence: str) -> BadStoreUrl:
+    facts: dict[str, Any] = {"options": list(OPTIONS)}
+    return BadStoreUrl(sentence, todo=f"Write it like {_EXAMPLE}?schema=interlock.", facts=facts)

@@ -1,0 +1,160 @@
+"""Who is woken when something may have been committed, and who tells the others.
+
+A NOTIFY takes a lock that all commits of the server share, so it is none of the commit's business:
+a task says it a moment later, once for all that was committed meanwhile. Here in the process everybody
+is woken at once. Who has lost the connection, or has only just begun to listen, may have missed
+something and is woken to look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from interlock.errors import StoreError
+from interlock.store.contract import Wake
+from interlock.store.postgres.connections import Connection, Connections, Session
+from interlock.store.postgres.failures import Trouble
+
+NOTIFY_EVERY_S = 0.01
+POLL_EVERY_S = 0.1
+PROBE_EVERY_S = 15.0
+_FIRST_LOOK_S, _LAST_LOOK_S = 0.02, 1.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
+
+
+class Waking:
+    """The subscribers of one store object."""
+
+    def __init__(self, connections: Connections, latest: Callable[[], Awaitable[str]]) -> None:
+        self._connections = connections
+        self._target = connections.target
+        self._latest = latest
+        self._wakes: dict[object, Wake] = {}
+        self._news = asyncio.Event()
+        self._telling: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._again: asyncio.TimerHandle | None = None
+        self._look_after_s = _FIRST_LOOK_S
+        self.told = 0
+        """How often the others were told."""
+
+    def subscribe(self, wake: Wake) -> Callable[[], None]:
+        """Wake somebody from now on; returns how to stop that."""
+        token = object()
+        self._wakes[token] = wake
+        if self._listening is None:
+            self._listening = _start(self._listen() if self._target.listen else self._poll())
+
+        def stop() -> None:
+            self._wakes.pop(token, None)
+            if not self._wakes and self._listening is not None:
+                self._listening.cancel()
+                self._listening = None
+
+        return stop
+
+    def committed(self) -> None:
+        """Something was: wake everybody here, and have the others told."""
+        self.wake()
+        self._news.set()
+        if self._telling is None:
+            self._telling = _start(self._tell())
+
+    def held_back(self, waiting: bool) -> None:
+        """Whether the feed waits for a transaction of somebody, who may tell nobody: then look again soon."""
+        if not waiting:
+            self._look_after_s = _FIRST_LOOK_S
+        elif self._wakes and self._again is None:
+            self._again = asyncio.get_running_loop().call_later(self._look_after_s, self._look_again)
+            self._look_after_s = min(self._look_after_s * 2, _LAST_LOOK_S)
+
+    def wake(self) -> None:
+        """Wake everybody here. What they raise is theirs, and hits no committer."""
+        if self._wakes:
+            loop = asyncio.get_running_loop()
+            for wake in self._wakes.values():
+                loop.call_soon(wake)
+
+    async def close(self) -> None:
+        """Wake nobody any more."""
+        self._wakes.clear()
+        if self._again is not None:
+            self._again.cancel()
+        for task in (self._telling, self._listening):
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+        self._telling = self._listening = None
+
+    def _look_again(self) -> None:
+        self._again = None
+        self.wake()
+
+    async def _tell(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            try:
+                await self._connections.run("Telling others of a commit", self._notify)
+            except StoreError:
+                self._news.set()
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            else:
+                self.told += 1
+                pause_s = _FIRST_PAUSE_S
+                await asyncio.sleep(NOTIFY_EVERY_S)
+
+    async def _notify(self, session: Session) -> None:
+        await session.script(f"NOTIFY {self._target.channel}")
+
+    async def _listen(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            with suppress(*Trouble):
+                connection = await self._connections.connect(self._connections.timeout_s)
+                pause_s = _FIRST_PAUSE_S
+                try:
+                    await self._hear(connection)
+                finally:
+                    # Not politely: it may be the connection that no longer answers.
+                    connection.terminate()
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    async def _hear(self, connection: Connection) -> None:
+        """Pass on what is heard until the connection is lost, which silence alone does not show."""
+        lost = asyncio.Event()
+        connection.add_termination_listener(lambda _: lost.set())
+        await connection.add_listener(self._target.channel, lambda *_: self.wake())
+        self.wake()
+        while not lost.is_set():
+            try:
+                async with asyncio.timeout(PROBE_EVERY_S):
+                    await lost.wait()
+            except TimeoutError:
+                alarm = asyncio.get_running_loop().call_later(
+                    self._connections.timeout_s, connection.terminate
+                )
+                await connection.execute("SELECT 1")
+                alarm.cancel()
+
+    async def _poll(self) -> None:
+        """Without LISTEN: look now and then whether there is something new."""
+        seen = ""
+        while True:
+            with suppress(StoreError):
+                latest = await self._latest()
+                if latest != seen:
+                    seen = latest
+                    self.wake()
+            await asyncio.sleep(POLL_EVERY_S)
+
+
+def _start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    return asyncio.get_running_loop().create_task(work)

@@ -1,0 +1,179 @@
+"""Opening a database file: whose it is, how it is set up, and bringing its schema up to date."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from interlock.errors import ForeignSchema, StoreMisconfigured, StoreTooOld
+from interlock.store.catalogue import Catalogue, Kind
+from interlock.store.migrations import Migration, migrations_of, outstanding
+from interlock.store.sqlite.clock import HeldClock
+from interlock.store.sqlite.failures import is_busy, late, store_error
+from interlock.store.sqlite.location import check_place
+
+T = TypeVar("T")
+
+APPLICATION_ID = int.from_bytes(b"ILCK", "big")
+OLDEST_SQLITE = (3, 35, 0)
+MIGRATIONS = migrations_of("interlock.store.sqlite")
+_SCHEMA_COLUMNS = ["number", "name", "applied_us"]
+_RETRY_S = 0.005
+
+
+def open_database(path: Path, catalogue: Catalogue, clock: HeldClock, timeout_s: float) -> sqlite3.Connection:
+    """A connection that may write, to a database that is ours and up to date."""
+    check_version(sqlite3.sqlite_version_info)
+    check_place(path)
+
+    def attempt() -> sqlite3.Connection:
+        connection = connect(path)
+        try:
+            check_owner(connection, path)
+            _set_up(connection, path)
+            with_lock(connection, lambda: _bring_up_to_date(connection, path, catalogue, clock))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    return _patiently(attempt, path, timeout_s)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A bare connection. Transactions are ours to begin, and waiting for locks is ours to bound."""
+    connection = sqlite3.connect(path, timeout=0.0, isolation_level=None, cached_statements=256)
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA cache_size = -65536")
+    # A longer log than the default means that a page which changes often is copied less often.
+    connection.execute("PRAGMA wal_autocheckpoint = 4000")
+    return connection
+
+
+def check_version(found: tuple[int, ...]) -> None:
+    """Raise when the library is older than what the statements need."""
+    if found < OLDEST_SQLITE:
+        have, need = (".".join(map(str, version)) for version in (found, OLDEST_SQLITE))
+        raise StoreTooOld(
+            f"This Python brings SQLite {have}; {need} or newer is needed.",
+            todo="Use a Python that was built with a newer SQLite.",
+            facts={"found": have, "needed": need},
+        )
+
+
+def check_owner(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise when the file is somebody else's. It is looked at before anything in it is changed."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master")]
+    columns = [row[1] for row in connection.execute("PRAGMA table_info(interlock_schema)")]
+    ours = columns == _SCHEMA_COLUMNS if names else True
+    # A copy made by `.dump` has lost the number; tables of ours are ours without it.
+    if not ours or application not in (0, APPLICATION_ID):
+        raise ForeignSchema(
+            f"{path} is the database of another program; it was left as it is.",
+            todo="Name another file; Interlock keeps its tables in one of its own.",
+            facts={"path": str(path), "tables": names[:10], "application_id": application},
+        )
+
+
+def with_lock(connection: sqlite3.Connection, work: Callable[[], T]) -> T:
+    """Do it all or not at all, with nobody else writing. A deferred transaction could not wait."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        result = work()
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return result
+
+
+def applied_version(connection: sqlite3.Connection) -> int:
+    """How far the schema has come; 0 for an empty file."""
+    there = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'interlock_schema'").fetchone()
+    if there is None:
+        return 0
+    (number,) = connection.execute("SELECT coalesce(max(number), 0) FROM interlock_schema").fetchone()
+    return int(number)
+
+
+def schema_of(connection: sqlite3.Connection) -> str:
+    """All that was declared, as one text."""
+    rows = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type, name")
+    return "".join(f"{sql};\n" for (sql,) in rows)
+
+
+def _patiently(attempt: Callable[[], T], path: Path, timeout_s: float) -> T:
+    """Many processes may open a file at once, and switching to a log cannot be waited for by SQLite."""
+    give_up_at = time.monotonic() + timeout_s
+    while True:
+        try:
+            return attempt()
+        except sqlite3.Error as error:
+            if not is_busy(error):
+                raise store_error(error, path) from error
+            if time.monotonic() > give_up_at:
+                raise late(path, timeout_s, "nothing was written") from error
+        time.sleep(_RETRY_S)
+
+
+def _set_up(connection: sqlite3.Connection, path: Path) -> None:
+    outstanding(MIGRATIONS, applied_version(connection))
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise StoreMisconfigured(
+            f"SQLite cannot keep a write-ahead log for {path}: the journal mode stays {mode!r}.",
+            todo="Keep it on a disk of this host; a network share cannot hold a shared log.",
+            facts={"path": str(path), "journal_mode": mode},
+        )
+
+
+def _bring_up_to_date(
+    connection: sqlite3.Connection, path: Path, catalogue: Catalogue, clock: HeldClock
+) -> None:
+    check_owner(connection, path)  # again: another process may have been faster
+    for migration in outstanding(MIGRATIONS, applied_version(connection)):
+        apply_migration(connection, migration, clock.read())
+    if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    loaded = dict(connection.execute("SELECT name, fingerprint FROM kinds"))
+    for kind in catalogue.values():
+        if loaded.get(kind.name) != kind.fingerprint:
+            _load_kind(connection, kind)
+
+
+def apply_migration(connection: sqlite3.Connection, migration: Migration, now_us: int) -> None:
+    """Run its statements and remember it, inside the transaction that is open."""
+    for statement in statements_of(migration.sql):
+        connection.execute(statement)
+    connection.execute(
+        "INSERT INTO interlock_schema VALUES (?, ?, ?)", (migration.number, migration.name, now_us)
+    )
+
+
+def statements_of(sql: str) -> Iterator[str]:
+    """One statement after the other: the driver's way to run a script would commit in between."""
+    statement = ""
+    for line in sql.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _load_kind(connection: sqlite3.Connection, kind: Kind) -> None:
+    """Other kinds stay: a program that knows fewer of them may share the database."""
+    for table in ("states", "paths"):
+        connection.execute(f"DELETE FROM {table} WHERE kind = ?", (kind.name,))
+    connection.execute("INSERT OR REPLACE INTO kinds VALUES (?, ?)", (kind.name, kind.fingerprint))
+    connection.executemany(
+        "INSERT INTO states VALUES (?, ?, ?)",
+        [(kind.name, state, state in kind.terminal) for state in kind.states],
+    )
+    creations = [(kind.name, "", state) for state in kind.states if kind.allows("", state)]
+    moves = [(kind.name, source, target) for source, target in sorted(kind.paths)]
+    connection.executemany("INSERT INTO paths VALUES (?, ?, ?)", creations + moves)

@@ -1,0 +1,242 @@
+"""What is only read: records by key and by filter, the journal, requests, and what there is at all.
+
+Lists come from one index in which the records of each state lie in the order of their creation; a
+list of several states, or of all, merges them. So a page costs a page, wherever it begins.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+
+from interlock.store.contract import StoreStatus
+from interlock.store.cursors import bad_cursor, read_cursor, write_cursor
+from interlock.store.ranking import microseconds, moment
+from interlock.store.records import Count, Feed, Key, Page, Query, Record, Recorded
+from interlock.store.sqlite.opening import MIGRATIONS, applied_version
+from interlock.store.sqlite.rows import (
+    ENTRY,
+    RECORD,
+    REQUEST,
+    Row,
+    entry_of,
+    list_text,
+    record_of,
+    recorded_of,
+)
+
+_LOAD = (
+    "SELECT {columns} FROM json_each(?2) AS wanted"
+    " CROSS JOIN records AS r ON r.kind = ?1 AND r.id = wanted.value"
+).format(columns=", ".join(f"r.{column.strip()}" for column in RECORD.split(",")))
+_STATES = """
+WITH RECURSIVE present (state) AS (
+  VALUES ((SELECT min(state) FROM records WHERE kind = ?1))
+  UNION ALL
+  SELECT (SELECT min(state) FROM records WHERE kind = ?1 AND state > present.state)
+  FROM present WHERE present.state IS NOT NULL
+)
+SELECT state FROM present WHERE state IS NOT NULL
+"""
+_HAS_LABEL = "EXISTS (SELECT 1 FROM json_each(labels) WHERE value = ?)"
+_FEED = f"SELECT {ENTRY} FROM journal WHERE sequence > ? ORDER BY sequence LIMIT ?"
+_HISTORY = (
+    f"SELECT {ENTRY} FROM journal INDEXED BY journal_by_record"
+    " WHERE kind = ? AND id = ? AND version > ? ORDER BY version, sequence LIMIT ?"
+)
+_STATUS_CAP = 10_000
+_LARGEST = 2**63 - 1
+_ID, _CREATED = 1, 12
+
+
+@contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Several statements see the same database; writers are not held up by it."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def load(connection: sqlite3.Connection, keys: Sequence[Key]) -> list[Record | None]:
+    """The records, in the order of the keys."""
+    names: dict[str, list[str]] = {}
+    for key in keys:
+        names.setdefault(key.kind, []).append(key.id)
+    found: dict[tuple[str, str], Record] = {}
+    with snapshot(connection):
+        for kind, wanted in names.items():
+            for row in connection.execute(_LOAD, (kind, list_text(wanted))):
+                found[kind, row[_ID]] = record_of(row)
+    return [found.get((key.kind, key.id)) for key in keys]
+
+
+def find(connection: sqlite3.Connection, query: Query) -> Page:
+    """One page of what matches, and where the next begins."""
+    after = _place_of(query.cursor) if query.cursor else None
+    with snapshot(connection):
+        streams = [connection.execute(*ask) for ask in _asks(connection, query, RECORD, after)]
+        rows = list(islice(heapq.merge(*streams, key=_place, reverse=query.newest_first), query.limit + 1))
+        for stream in streams:
+            stream.close()
+    page = rows[: query.limit]
+    cursor = write_cursor(page[-1][_CREATED], page[-1][_ID]) if len(rows) > query.limit else ""
+    return Page(tuple(map(record_of, page)), cursor)
+
+
+def count(connection: sqlite3.Connection, query: Query, cap: int) -> Count:
+    """How many match, looking at no more than the cap and one."""
+    number = 0
+    with snapshot(connection):
+        for sql, parameters in _asks(connection, query, "1", None):
+            left = cap + 1 - number
+            capped = f"SELECT count(*) FROM ({sql} LIMIT ?)"
+            number += connection.execute(capped, (*parameters, left)).fetchone()[0]
+            if number > cap:
+                break
+    return Count(min(number, cap), capped=number > cap)
+
+
+def recall(connection: sqlite3.Connection, request_id: str, now_us: int) -> Recorded | None:
+    """What was answered to a request, unless that has expired."""
+    row = connection.execute(
+        f"SELECT {REQUEST} FROM requests WHERE id = ? AND expires_us > ?", (request_id, now_us)
+    ).fetchone()
+    return None if row is None else recorded_of(row)
+
+
+def feed(connection: sqlite3.Connection, after: str, limit: int) -> Feed:
+    """The journal after a cursor: numbers are given out in the order of the commits."""
+    sequence = _sequence_of(after)
+    with snapshot(connection):
+        (pruned_up_to,) = connection.execute("SELECT pruned_up_to FROM progress").fetchone()
+        entries = tuple(map(entry_of, connection.execute(_FEED, (sequence, limit))))
+    cursor = entries[-1].cursor if entries else str(max(sequence, pruned_up_to))
+    return Feed(entries, cursor, gap=sequence < pruned_up_to)
+
+
+def latest(connection: sqlite3.Connection) -> str:
+    """The cursor of the journal's end."""
+    (sequence,) = connection.execute("SELECT sequence FROM progress").fetchone()
+    return str(sequence)
+
+
+def history(connection: sqlite3.Connection, key: Key, after_version: int, limit: int) -> Feed:
+    """The journal of one record."""
+    rows = connection.execute(_HISTORY, (key.kind, key.id, after_version, limit))
+    entries = tuple(map(entry_of, rows))
+    return Feed(entries, entries[-1].cursor if entries else "")
+
+
+def latest_us(connection: sqlite3.Connection) -> int:
+    """The time of the latest transaction."""
+    return int(connection.execute("SELECT latest_us FROM progress").fetchone()[0])
+
+
+def epoch(connection: sqlite3.Connection) -> int:
+    """With `synchronous = FULL` nothing acknowledged is lost, so this changes only by hand."""
+    return int(connection.execute("SELECT epoch FROM progress").fetchone()[0])
+
+
+def status(connection: sqlite3.Connection, url: str) -> StoreStatus:
+    """What is there, for people."""
+    with snapshot(connection):
+        records = {
+            kind: counts
+            for (kind,) in connection.execute("SELECT name FROM kinds ORDER BY name").fetchall()
+            if (counts := _count_states(connection, kind))
+        }
+        (entries,) = connection.execute("SELECT count(*) FROM journal").fetchone()
+        oldest = connection.execute("SELECT at_us FROM journal ORDER BY sequence LIMIT 1").fetchone()
+        (requests,) = connection.execute("SELECT count(*) FROM requests").fetchone()
+        version = applied_version(connection)
+    return StoreStatus(
+        url=url,
+        server=f"SQLite {sqlite3.sqlite_version}",
+        schema_version=version,
+        wanted_version=MIGRATIONS[-1].number,
+        records=records,
+        entries=entries,
+        oldest_entry_at=moment(oldest[0]) if oldest else None,
+        requests=requests,
+    )
+
+
+def _count_states(connection: sqlite3.Connection, kind: str) -> dict[str, int]:
+    capped = "SELECT count(*) FROM (SELECT 1 FROM records WHERE kind = ? AND state = ? LIMIT ?)"
+    return {
+        state: connection.execute(capped, (kind, state, _STATUS_CAP)).fetchone()[0]
+        for state in _states(connection, kind)
+    }
+
+
+def _states(connection: sqlite3.Connection, kind: str) -> list[str]:
+    """The states that records of a kind are in, by a search each."""
+    return [state for (state,) in connection.execute(_STATES, (kind,))]
+
+
+def _asks(
+    connection: sqlite3.Connection, query: Query, columns: str, after: tuple[int, str] | None
+) -> list[tuple[str, list[object]]]:
+    """One statement for each stretch of an index that holds matches, in the order of creation."""
+    conditions, parameters = _conditions(query, after)
+    direction = "DESC" if query.newest_first else "ASC"
+    order = f"ORDER BY created_us {direction}, id {direction}"
+    if query.parent is not None:
+        places = [("records_by_parent", "parent = ?", query.parent)]
+        if query.states:
+            conditions.append(f"state IN ({', '.join('?' * len(query.states))})")
+            parameters += query.states
+    else:
+        states = dict.fromkeys(query.states) if query.states else _states(connection, query.kind)
+        places = [("records_by_state", "state = ?", state) for state in states]
+    asks: list[tuple[str, list[object]]] = []
+    for index, narrowed, value in places:
+        matching = " AND ".join(("kind = ?", narrowed, *conditions))
+        sql = f"SELECT {columns} FROM records INDEXED BY {index} WHERE {matching} {order}"
+        asks.append((sql, [query.kind, value, *parameters]))
+    return asks
+
+
+def _conditions(query: Query, after: tuple[int, str] | None) -> tuple[list[str], list[object]]:
+    conditions: list[str] = []
+    parameters: list[object] = []
+    if query.queue is not None:
+        conditions.append("queue = ?")
+        parameters.append(query.queue)
+    for label in query.labels:
+        conditions.append(_HAS_LABEL)
+        parameters.append(label)
+    if query.since is not None:
+        conditions.append("created_us >= ?")
+        parameters.append(microseconds(query.since))
+    if query.until is not None:
+        conditions.append("created_us < ?")
+        parameters.append(microseconds(query.until))
+    if after is not None:
+        conditions.append(f"(created_us, id) {'<' if query.newest_first else '>'} (?, ?)")
+        parameters += after
+    return conditions, parameters
+
+
+def _place(row: Row) -> tuple[int, str]:
+    return row[_CREATED], row[_ID]
+
+
+def _place_of(cursor: str) -> tuple[int, str]:
+    created_us, name = read_cursor(cursor)
+    if created_us > _LARGEST:
+        raise bad_cursor(cursor)
+    return created_us, name
+
+
+def _sequence_of(cursor: str) -> int:
+    if not cursor:
+        return 0
+    if not cursor.isdecimal() or (sequence := int(cursor)) > _LARGEST:
+        raise bad_cursor(cursor)
+    return sequence

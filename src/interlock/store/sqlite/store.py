@@ -1,0 +1,210 @@
+"""The store on SQLite: one file, one thread that writes and one that reads.
+
+The embedded default, for one host and as many processes on it as there are. What is acknowledged is on
+the disk: the log is flushed before a commit is answered.
+
+Reading order:
+
+    location, opening    from a URL to a connection; migrations and the enforced tables
+    jobs                 how coroutines hand work to a thread, with a deadline
+    writer, ledger       group commit; judging and writing in one transaction
+    selecting            who is next
+    reader, reading      lists, journal, wake-ups
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from interlock.store.catalogue import Catalogue
+from interlock.store.checking import check_commits, check_limit, check_prune, check_query, known_kind
+from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
+from interlock.store.ranking import moment
+from interlock.store.records import (
+    Claim,
+    Commit,
+    Count,
+    Feed,
+    Key,
+    Outcome,
+    Page,
+    Pruned,
+    Query,
+    Record,
+    Recorded,
+)
+from interlock.store.sqlite import reading, selecting
+from interlock.store.sqlite.clock import HeldClock
+from interlock.store.sqlite.failures import store_error
+from interlock.store.sqlite.ledger import Ledger
+from interlock.store.sqlite.location import path_of, url_of
+from interlock.store.sqlite.pruning import prune
+from interlock.store.sqlite.reader import Reader, Subscribers
+from interlock.store.sqlite.writer import Writer
+
+
+class SqliteStore:
+    """The contract on a database file. Times are the host's clock, held so that they never go back."""
+
+    def __init__(self, path_or_url: str, catalogue: Catalogue, *, timeout_s: float = 10.0) -> None:
+        self.capabilities = Capabilities(
+            durable=True,
+            # What could lose an acknowledged commit? Not the process: the log is written before the
+            # answer. Not the machine: FULL flushes the log with every commit (NORMAL would not).
+            # Only a disk that lies about flushing, or an older copy put in place by hand; so the
+            # epoch never changes by itself.
+            durability="write-ahead log, flushed with every commit (synchronous=FULL)",
+            shared=False,
+            enforces_tables=True,
+        )
+        self._path = path_of(path_or_url)
+        self._catalogue = catalogue
+        self._timeout_s = timeout_s
+        self._clock = HeldClock()
+        self._subscribers = Subscribers()
+        self._make_threads()
+
+    def __repr__(self) -> str:
+        return f"SqliteStore({url_of(self._path)!r})"
+
+    @property
+    def transactions(self) -> int:
+        """How many transactions this object has written; fewer than commits, when they came together."""
+        return self._writer.transactions
+
+    async def open(self) -> None:
+        """Make the file if there is none, bring it up to date, and start the threads."""
+        if self._writer.is_open:
+            return
+        self._make_threads()
+        await self._writer.start()
+        try:
+            await self._reader.start()
+        except BaseException:
+            await self._writer.close()
+            raise
+
+    async def close(self) -> None:
+        """Finish what was handed in, and let go of the file."""
+        self._subscribers.clear()
+        await self._reader.close()
+        await self._writer.close()
+
+    async def now(self) -> datetime:
+        """The host's clock, or the latest time on record when that is later."""
+        return moment(await self._reader.do(self._now_us))
+
+    async def epoch(self) -> int:
+        """What the file says; see `durability`."""
+        return await self._reader.do(reading.epoch)
+
+    async def load(self, keys: Sequence[Key]) -> list[Record | None]:
+        """Look each of them up."""
+        for key in keys:
+            known_kind(self._catalogue, key.kind)
+        return await self._reader.do(lambda connection: reading.load(connection, keys))
+
+    async def find(self, query: Query) -> Page:
+        """One page from the index."""
+        check_query(self._catalogue, query)
+        return await self._reader.do(lambda connection: reading.find(connection, query))
+
+    async def count(self, query: Query, *, cap: int = 10_000) -> Count:
+        """Count in the index, up to the cap."""
+        check_query(self._catalogue, query)
+        return await self._reader.do(lambda connection: reading.count(connection, query, cap))
+
+    async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+        """Together with whatever else waits for the disk."""
+        check_commits(self._catalogue, commits, self.capabilities.max_body_bytes)
+        return await self._writer.do(lambda ledger: ledger.judge(commits), weight=len(commits))
+
+    async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
+        """Look, decide and write under the one write lock of the database."""
+        known_kind(self._catalogue, claim.kind)
+        check_limit(claim.limit)
+        return await self._decided(
+            lambda ledger: selecting.ready(ledger.connection, claim, ledger.now_us), decide, claim.limit
+        )
+
+    async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
+        """Likewise, by deadline."""
+        check_limit(limit)
+        for kind in kinds:
+            known_kind(self._catalogue, kind)
+        return await self._decided(
+            lambda ledger: selecting.due(ledger.connection, kinds, ledger.now_us, limit), decide, limit
+        )
+
+    async def recall(self, request_id: str) -> Recorded | None:
+        """What is on record, unless it has expired."""
+        return await self._reader.do(
+            lambda connection: reading.recall(connection, request_id, self._now_us(connection))
+        )
+
+    async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
+        """The journal's numbers are given out under the write lock, so their order is the commits'."""
+        check_limit(limit)
+        return await self._reader.do(lambda connection: reading.feed(connection, after, limit))
+
+    async def latest(self) -> str:
+        """The end of the journal."""
+        return await self._reader.do(reading.latest)
+
+    async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
+        """The entries of one record."""
+        known_kind(self._catalogue, key.kind)
+        check_limit(limit)
+        return await self._reader.do(
+            lambda connection: reading.history(connection, key, after_version, limit)
+        )
+
+    def subscribe(self, wake: Wake) -> Callable[[], None]:
+        """Own commits wake at once, those of other processes within some 30 ms."""
+        self._reader.check_open()
+        stop = self._subscribers.add(wake)
+        self._reader.nudge()
+        return stop
+
+    async def prune(
+        self, *, kind: str, states: Sequence[str], older_than: timedelta, limit: int = 1_000
+    ) -> Pruned:
+        """Remove what has ended long ago, and the requests that have expired."""
+        check_prune(self._catalogue, kind, states, older_than)
+        check_limit(limit)
+        return await self._writer.do(
+            lambda ledger: prune(ledger, kind, states, older_than, limit), settled=True, weight=limit
+        )
+
+    async def status(self) -> StoreStatus:
+        """What is there."""
+        return await self._reader.do(lambda connection: reading.status(connection, url_of(self._path)))
+
+    async def _decided(
+        self, select: Callable[[Ledger], list[selecting.Numbered]], decide: Decide, limit: int
+    ) -> list[Outcome]:
+        def work(ledger: Ledger) -> list[Outcome]:
+            try:
+                taken = select(ledger)
+            except (UnicodeError, OverflowError) as error:  # of the claim, not of the decision
+                raise store_error(error, self._path) from error
+            if not taken:
+                return []
+            ledger.take(taken)
+            commits = decide([record for _, record in taken], ledger.now)
+            check_commits(self._catalogue, commits, self.capabilities.max_body_bytes)
+            return ledger.judge(commits)
+
+        return await self._writer.do(work, settled=True, weight=limit)
+
+    def _make_threads(self) -> None:
+        """A thread can be started once; so a store that is opened again gets new ones."""
+        self._writer = Writer(
+            self._path, self._catalogue, self._clock, self._timeout_s, self._subscribers.wake
+        )
+        self._reader = Reader(self._path, self._timeout_s, self._subscribers)
+
+    def _now_us(self, connection: sqlite3.Connection) -> int:
+        return self._clock.read(reading.latest_us(connection))

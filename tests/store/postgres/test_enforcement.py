@@ -1,0 +1,122 @@
+"""What the database itself refuses, from a bare connection, one statement at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from interlock.store.postgres import PostgresStore
+from interlock.store.records import Commit, Illegal, Key
+from interlock.testing.store_contract.making import (
+    PACKING,
+    SENDING,
+    creation,
+    each,
+    kinds_of,
+    made,
+    move,
+    see,
+)
+
+OpenStore = Callable[..., Awaitable[PostgresStore]]
+
+INSERT = "INSERT INTO interlock.record (kind, id, state, version, body)"
+STATES = {"a": "packed", "b": "sent", "c": "delivered", "d": "lost"}
+
+
+@pytest.fixture
+async def store(url: str, open_store: OpenStore) -> PostgresStore:
+    store = await open_store(url)
+    await made(store, *(creation(name, state, note=PACKING) for name, state in STATES.items()))
+    return store
+
+
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("UPDATE interlock.record SET state = 'eaten' WHERE id = 'a'", "is packed and cannot become eaten"),
+        ("UPDATE interlock.record SET state = 'packed' WHERE id = 'c'", "is delivered and cannot become"),
+        ("UPDATE interlock.record SET state = 'packed' WHERE id = 'b'", "is sent and cannot become packed"),
+        ("UPDATE interlock.record SET state = 'sent'", "cannot become sent"),
+        ("UPDATE interlock.record SET id = 'z' WHERE id = 'a'", "keeps its kind and id"),
+        ("UPDATE interlock.record SET kind = 'letter' WHERE id = 'a'", "keeps its kind and id"),
+        (
+            f"{INSERT} VALUES ('crate', 'x', 'packed', 1, '{{}}')",
+            "crate cannot be created",
+        ),
+        (
+            f"{INSERT} VALUES ('parcel', 'x', 'eaten', 1, '{{}}')",
+            "cannot be created as eaten",
+        ),
+        (
+            f"{INSERT} VALUES ('parcel', 'x', 'packed', 7, '{{}}')",
+            "in version 7",
+        ),
+        ("DELETE FROM interlock.record WHERE id = 'a'", "is packed and alive"),
+        ("DELETE FROM interlock.record", "alive"),
+        ("TRUNCATE interlock.record", "TRUNCATE of record is refused"),
+        ("UPDATE interlock.journal SET at = now()", "UPDATE of journal is refused"),
+        ("TRUNCATE interlock.journal", "TRUNCATE of journal is refused"),
+        ("DELETE FROM interlock.journal", "goes when the record does"),
+    ],
+)
+async def test_a_shell_cannot(store: PostgresStore, shell: Any, statement: str, why: str) -> None:
+    before = await shell.fetch("SELECT * FROM interlock.record ORDER BY id")
+    with pytest.raises(asyncpg.PostgresError, match=why):
+        await shell.execute(statement)
+    assert await shell.fetch("SELECT * FROM interlock.record ORDER BY id") == before
+    assert await shell.fetchval("SELECT count(*) FROM interlock.journal") == len(STATES)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE interlock.record SET state = 'sent' WHERE id = 'a'",
+        "UPDATE interlock.record SET state = 'delivered' WHERE id = 'a'",
+        "UPDATE interlock.record SET state = 'returned' WHERE id = 'd'",
+        "UPDATE interlock.record SET priority = 3",
+        "UPDATE interlock.record SET state = 'eaten' WHERE id = 'nobody'",
+        "DELETE FROM interlock.record WHERE id IN ('c', 'd')",
+        f"{INSERT} VALUES ('parcel', 'x', 'lost', 1, '{{}}')",
+        "DELETE FROM interlock.record WHERE id = 'c'; DELETE FROM interlock.journal WHERE id = 'c'",
+    ],
+)
+async def test_a_shell_can(store: PostgresStore, shell: Any, statement: str) -> None:
+    await shell.execute(statement)
+
+
+async def test_an_illegal_commit_is_told_so_and_its_neighbours_are_done(store: PostgresStore) -> None:
+    records = {name: await see(store, name) for name in STATES}
+    outcomes = await store.commit(
+        each(
+            move(records["a"], "sent", note=SENDING),
+            move(records["c"], "sent", note=SENDING),
+            move(records["b"], "delivered", note=SENDING),
+        )
+    )
+    assert kinds_of(outcomes)[0] is kinds_of(outcomes)[2]
+    assert outcomes[1] == Illegal(Key("parcel", "c"), "delivered", "sent")
+    assert [(await see(store, name)).state for name in "abc"] == ["sent", "delivered", "delivered"]
+
+
+async def test_steps_can_be_read_from_a_shell(store: PostgresStore, shell: Any) -> None:
+    await store.commit([Commit(changes=(move(await see(store, "a"), "sent", note=SENDING),))])
+    row = await shell.fetchrow("SELECT * FROM interlock.journal_steps ORDER BY xact DESC, entry DESC LIMIT 1")
+    assert (row["kind"], row["id"], row["version"], row["source"], row["target"], row["actor"]) == (
+        "parcel",
+        "a",
+        2,
+        "packed",
+        "sent",
+        "bob",
+    )
+
+
+async def test_what_was_pruned_may_go(store: PostgresStore, shell: Any) -> None:
+    pruned = await store.prune(kind="parcel", states=["delivered", "lost"], older_than=timedelta(0))
+    assert (pruned.records, pruned.entries, pruned.more) == (2, 2, False)
+    assert await shell.fetchval("SELECT count(*) FROM interlock.record") == 2

@@ -1,0 +1,98 @@
+"""Numbers from a sequence and transactions come in different orders; the feed has one, for good."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from interlock.store.postgres import PostgresStore
+from interlock.testing.store_contract.making import PACKING, creation, ids_of, made, whole_feed
+
+OpenStore = Callable[..., Awaitable[PostgresStore]]
+
+JOT = """
+    INSERT INTO interlock.journal (xact, at, kind, id, version, note)
+    VALUES (pg_current_xact_id()::text::bigint, now(), 'parcel', 'slow', 1, '{}')
+"""
+
+
+async def test_what_a_slower_transaction_may_still_precede_is_held_back(
+    url: str, open_store: OpenStore, shell: Any
+) -> None:
+    store = await open_store(url)
+    await made(store, creation("first", note=PACKING))
+    slow = shell.transaction()
+    await slow.start()
+    await shell.execute(JOT)
+    await made(store, creation("second", note=PACKING))
+    seen = await store.feed()
+    assert ids_of(seen) == ["first"], "What is behind the open transaction has no place yet."
+    await slow.commit()
+    assert ids_of(await store.feed(seen.cursor)) == ["slow", "second"]
+    assert ids_of(await whole_feed(store)) == ["first", "slow", "second"]
+
+
+async def test_the_latest_cursor_knows_what_was_there_from_what_was_running(
+    url: str, open_store: OpenStore, shell: Any
+) -> None:
+    store = await open_store(url)
+    slow = shell.transaction()
+    await slow.start()
+    await shell.execute(JOT)
+    await made(store, creation("before", note=PACKING))
+    latest = await store.latest()
+    await made(store, creation("after", note=PACKING))
+    assert ids_of(await store.feed(latest)) == []
+    await slow.commit()
+    assert ids_of(await store.feed(latest)) == ["slow", "after"], "`before` was there already."
+    assert ids_of(await whole_feed(store, latest, limit=1)) == ["slow", "after"]
+    end = (await store.feed(latest)).cursor
+    await made(store, creation("later", note=PACKING))
+    assert ids_of(await store.feed(end)) == ["later"]
+
+
+async def test_who_waits_for_a_strangers_transaction_is_woken_when_it_is_over(
+    url: str, open_store: OpenStore, shell: Any
+) -> None:
+    store = await open_store(url)
+    slow = shell.transaction()
+    await slow.start()
+    await shell.execute("CREATE TABLE public.strange ()")
+    woken = asyncio.Event()
+    store.subscribe(woken.set)
+    await made(store, creation("a", note=PACKING))
+    assert ids_of(await store.feed()) == []
+    await slow.commit()
+    async with asyncio.timeout(10):
+        while not ids_of(await store.feed()):
+            woken.clear()
+            await woken.wait()
+
+
+async def test_a_dump_that_was_restored_elsewhere_goes_on_behind_its_journal(
+    url: str, open_store: OpenStore, shell: Any
+) -> None:
+    store = await open_store(url)
+    await made(store, creation("old", note=PACKING))
+    epoch = await store.epoch()
+    # As if it came from a server that has seen many more transactions than this one.
+    await shell.execute("ALTER TABLE interlock.journal DISABLE TRIGGER USER")
+    await shell.execute("UPDATE interlock.journal SET xact = xact + 1000000000")
+    await shell.execute("ALTER TABLE interlock.journal ENABLE TRIGGER USER")
+    await shell.execute("UPDATE interlock.meta SET server = 'another/1'")
+    restored = await open_store(url)
+    await made(restored, creation("new", note=PACKING))
+    assert ids_of(await whole_feed(restored)) == ["old", "new"]
+    assert await restored.epoch() > epoch
+
+
+async def test_the_epoch_grows_with_another_server_and_no_less_than_its_timeline(
+    url: str, open_store: OpenStore, shell: Any
+) -> None:
+    store = await open_store(url)
+    first = await store.epoch()
+    assert (first, await store.epoch()) == (1, 1)
+    await shell.execute("UPDATE interlock.meta SET server = 'what it was before the fail-over'")
+    assert await store.epoch() == 2
+    assert await store.epoch() == 2

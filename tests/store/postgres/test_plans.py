@@ -1,0 +1,74 @@
+"""A plan that was made while the tables were empty is still the right one when they are full."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+from interlock.store.postgres import PostgresStore
+from interlock.testing.store_contract.making import (
+    PACKING,
+    QUEUE,
+    claimed,
+    creation,
+    each,
+    made,
+    swept,
+    take,
+    waiting,
+)
+
+OpenStore = Callable[..., Awaitable[PostgresStore]]
+ENOUGH_S = 20.0
+
+USE = "SELECT indexrelname, idx_scan, idx_tup_read FROM pg_stat_user_indexes WHERE relname = 'record'"
+SCANS = "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'record'"
+
+
+async def test_keys_are_looked_up_in_the_index_of_keys_from_the_first_day_on(
+    url: str, open_store: OpenStore, shell: Any
+) -> None:
+    """To a planner that sees no rows all indexes look alike, and the plan stays with the connection."""
+    store = await open_store(f"{url}&pool=2")
+    [record] = await waiting(store, "first", note=PACKING)
+    assert await claimed(store, take(5)) == ["first"]
+    assert await swept(store) == []
+    moment = await store.now() - timedelta(minutes=1)
+    for start in range(0, 2_000, 500):
+        names = [f"p{number:05}" for number in range(start, start + 500)]
+        columns: dict[str, Any] = {"queue": QUEUE, "ready_at": moment, "deadline_at": moment}
+        await store.commit(each(*(creation(name, **columns) for name in names)))
+    await claimed(store, take(100))
+    await swept(store, 100)
+    await store.load([record.key])
+    await store.close()
+
+    async with asyncio.timeout(ENOUGH_S):
+        while not (use := await usage(shell))["record_pkey"][0]:
+            await asyncio.sleep(0)
+    assert use["record_by_creation"] == (0, 0), "Nobody asked for a list."
+    assert use["record_by_lane"][1] < 1_000, "A claim reads about as much as it takes."
+    assert use["record_by_deadline"][1] < 1_000
+    assert use["record_pkey"][1] < 10_000
+
+
+async def usage(shell: Any) -> dict[str, tuple[int, int]]:
+    """What was read through each index; statistics arrive when a connection has ended."""
+    return {row[0]: (row[1], row[2]) for row in await shell.fetch(USE)}
+
+
+async def test_lists_by_state_are_read_from_the_index(url: str, open_store: OpenStore, shell: Any) -> None:
+    store = await open_store(url)
+    await made(store, *(creation(f"p{number:04}") for number in range(500)))
+    await shell.execute("ANALYZE interlock.record")
+    await shell.execute("SET enable_seqscan = off")
+    plan = await shell.fetch(
+        "EXPLAIN SELECT id FROM interlock.record WHERE kind = 'parcel' AND state = 'lost' AND version > 0 "
+        "ORDER BY created_at DESC, id DESC LIMIT 10"
+    )
+    text = "\n".join(row[0] for row in plan)
+    assert "record_by_creation" in text
+    assert "Sort" not in text
+    assert "state = 'lost'" in text.partition("Index Cond")[2]

@@ -1,0 +1,103 @@
+"""Servers die, come back and are replaced; nothing acknowledged is lost, and the epoch tells."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from interlock.errors import StoreUnavailable
+from interlock.store.postgres import PostgresStore
+from interlock.store.records import Committed, Conflict, Key
+from interlock.testing.servers import PostgresServer, postgres_server
+from interlock.testing.store_contract.making import PACKING, creation, each, made, see, whole_feed
+
+OpenStore = Callable[..., Awaitable[PostgresStore]]
+ROUNDS = 3
+ENOUGH_S = 60.0
+
+
+@pytest.fixture
+def fragile() -> Iterator[PostgresServer]:
+    """A server that the test may kill; it keeps what it promises."""
+    with postgres_server(durable=True) as server:
+        yield server
+
+
+class Writer:
+    """Creates one parcel after the other, and repeats what is in doubt until it knows."""
+
+    def __init__(self, store: PostgresStore, name: str) -> None:
+        self.store = store
+        self.name = name
+        self.done: list[str] = []
+        self.troubles = 0
+        self.stopping = False
+
+    async def run(self) -> None:
+        while not self.stopping:
+            name = f"{self.name}.{len(self.done)}"
+            try:
+                [outcome] = await self.store.commit(each(creation(name, note=PACKING)))
+            except StoreUnavailable:
+                self.troubles += 1
+                continue
+            assert isinstance(outcome, Committed) or outcome == Conflict(Key("parcel", name), 0, 1)
+            self.done.append(name)
+
+    async def more(self, number: int) -> None:
+        """Come back when so many more are done."""
+        wanted = len(self.done) + number
+        while len(self.done) < wanted:
+            await asyncio.sleep(0)
+
+
+async def test_a_server_that_is_killed_under_load_loses_nothing_that_was_acknowledged(
+    fragile: PostgresServer, open_store: OpenStore
+) -> None:
+    store = await open_store(fragile.new_database())
+    writers = [Writer(store, f"w{number}") for number in range(4)]
+    async with asyncio.timeout(ENOUGH_S), asyncio.TaskGroup() as group:
+        for writer in writers:
+            group.create_task(writer.run())
+        for _ in range(ROUNDS):
+            await asyncio.gather(*(writer.more(20) for writer in writers))
+            await asyncio.to_thread(fragile.kill)
+            await asyncio.to_thread(fragile.start)
+        await asyncio.gather(*(writer.more(20) for writer in writers))
+        for writer in writers:
+            writer.stopping = True
+    names = [name for writer in writers for name in writer.done]
+    assert sum(writer.troubles for writer in writers) > 0, "Nobody was disturbed."
+    found = await store.load([Key("parcel", name) for name in names])
+    assert [record.version for record in found if record is not None] == [1] * len(names)
+    journal = [entry.id for entry in await whole_feed(store)]
+    assert sorted(journal) == sorted(names), "Each was applied once, and nothing else."
+
+
+async def test_a_restart_is_no_fail_over(fragile: PostgresServer, open_store: OpenStore) -> None:
+    store = await open_store(fragile.new_database())
+    before = await store.epoch()
+    fragile.restart()
+    assert await store.epoch() == before
+
+
+async def test_a_stand_by_is_refused_until_it_is_promoted_and_then_the_epoch_has_grown(
+    fragile: PostgresServer, open_store: OpenStore
+) -> None:
+    store = await open_store(fragile.new_database(), timeout_s=30.0)
+    await made(store, creation("a"))
+    before = await store.epoch()
+    fragile.stop()
+    signal = fragile.data / "standby.signal"
+    signal.touch()
+    signal.chmod(0o666)
+    fragile.start()
+    with pytest.raises(StoreUnavailable, match="read-only"):
+        await store.commit(each(creation("b")))
+    assert fragile.sql("SELECT pg_promote()") == [["t"]]
+    assert await store.epoch() > before
+    assert await store.epoch() >= 2, "No less than the timeline."
+    await made(store, creation("b"))
+    assert (await see(store, "a")).version == 1

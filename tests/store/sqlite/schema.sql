@@ -1,0 +1,143 @@
+CREATE INDEX journal_by_record ON journal (kind, id, version);
+CREATE INDEX records_by_deadline ON records (kind, deadline_us, id) WHERE deadline_us IS NOT NULL;
+CREATE UNIQUE INDEX records_by_key ON records (kind, id);
+CREATE INDEX records_by_lane ON records (kind, lane, priority, ready_us, id) WHERE ready_us IS NOT NULL;
+CREATE INDEX records_by_parent ON records (kind, parent, created_us, id) WHERE parent IS NOT NULL;
+CREATE INDEX records_by_state ON records (kind, state, created_us, id);
+CREATE INDEX requests_by_expiry ON requests (expires_us);
+CREATE TABLE interlock_schema (
+  number INTEGER PRIMARY KEY,
+  name TEXT NOT NULL,
+  applied_us INTEGER NOT NULL
+);
+CREATE TABLE journal (
+  sequence INTEGER PRIMARY KEY,
+  at_us INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  id TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  steps TEXT NOT NULL,
+  actor TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  cause TEXT NOT NULL,
+  request_id TEXT NOT NULL,
+  refusal TEXT NOT NULL,
+  chain TEXT NOT NULL
+);
+CREATE TABLE kinds (
+  name TEXT PRIMARY KEY,
+  fingerprint TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE paths (
+  kind TEXT NOT NULL,
+  source TEXT NOT NULL,
+  target TEXT NOT NULL,
+  PRIMARY KEY (kind, source, target)
+) WITHOUT ROWID;
+CREATE TABLE progress (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  sequence INTEGER NOT NULL,
+  pruned_up_to INTEGER NOT NULL,
+  latest_us INTEGER NOT NULL,
+  epoch INTEGER NOT NULL
+);
+CREATE TABLE records (
+  number INTEGER PRIMARY KEY,
+  kind TEXT NOT NULL,
+  id TEXT NOT NULL,
+  state TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  body BLOB NOT NULL CHECK (typeof(body) = 'blob'),
+  parent TEXT,
+  queue TEXT,
+  labels TEXT NOT NULL DEFAULT '[]',
+  priority INTEGER NOT NULL DEFAULT 0,
+  lane TEXT, -- queue and labels, where ready_us is set
+  ready_us INTEGER,
+  deadline_us INTEGER,
+  chain TEXT NOT NULL DEFAULT '',
+  created_us INTEGER NOT NULL,
+  updated_us INTEGER NOT NULL
+);
+CREATE TABLE requests (
+  id TEXT PRIMARY KEY,
+  endpoint TEXT NOT NULL,
+  fingerprint TEXT NOT NULL,
+  status INTEGER NOT NULL,
+  body BLOB NOT NULL,
+  created_us INTEGER NOT NULL,
+  expires_us INTEGER NOT NULL
+);
+CREATE TABLE states (
+  kind TEXT NOT NULL,
+  name TEXT NOT NULL,
+  terminal INTEGER NOT NULL,
+  PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+CREATE TRIGGER journal_goes_with_its_record BEFORE DELETE ON journal
+WHEN EXISTS (SELECT 1 FROM records WHERE kind = OLD.kind AND id = OLD.id)
+BEGIN
+  SELECT RAISE(ABORT, 'interlock: the journal of a record goes when the record goes');
+END;
+CREATE TRIGGER journal_is_not_rewritten BEFORE UPDATE ON journal
+BEGIN
+  SELECT RAISE(ABORT, 'interlock: the journal is not rewritten');
+END;
+CREATE TRIGGER records_are_created_as_the_table_says BEFORE INSERT ON records
+WHEN NOT EXISTS (SELECT 1 FROM paths WHERE kind = NEW.kind AND source = '' AND target = NEW.state)
+BEGIN
+  SELECT CASE
+    WHEN NOT EXISTS (SELECT 1 FROM kinds WHERE name = NEW.kind)
+      THEN RAISE(ABORT, 'interlock: there is no such kind of record')
+    WHEN NOT EXISTS (SELECT 1 FROM states WHERE kind = NEW.kind AND name = NEW.state)
+      THEN RAISE(ABORT, 'interlock: this kind has no such state')
+    ELSE RAISE(ABORT, 'interlock: no record can begin in this state')
+  END;
+END;
+CREATE TRIGGER records_are_not_replaced BEFORE INSERT ON records
+WHEN EXISTS (SELECT 1 FROM records WHERE kind = NEW.kind AND id = NEW.id)
+  OR EXISTS (SELECT 1 FROM records WHERE number = NEW.number)
+BEGIN
+  SELECT RAISE(ABORT, 'interlock: this record is there already; update it');
+END;
+CREATE TRIGGER records_are_removed_when_they_have_ended BEFORE DELETE ON records
+WHEN NOT EXISTS (SELECT 1 FROM states WHERE kind = OLD.kind AND name = OLD.state AND terminal)
+BEGIN
+  SELECT RAISE(ABORT, 'interlock: the record is alive; only what has ended is removed');
+END;
+CREATE TRIGGER records_keep_their_names BEFORE UPDATE OF number, kind, id ON records
+WHEN OLD.number IS NOT NEW.number OR OLD.kind IS NOT NEW.kind OR OLD.id IS NOT NEW.id
+BEGIN
+  SELECT RAISE(ABORT, 'interlock: a record keeps its kind and id');
+END;
+CREATE TRIGGER records_move_as_the_table_says BEFORE UPDATE OF state ON records
+WHEN OLD.state IS NOT NEW.state
+  AND NOT EXISTS (SELECT 1 FROM paths WHERE kind = OLD.kind AND source = OLD.state AND target = NEW.state)
+BEGIN
+  SELECT CASE
+    WHEN NOT EXISTS (SELECT 1 FROM states WHERE kind = OLD.kind AND name = NEW.state)
+      THEN RAISE(ABORT, 'interlock: this kind has no such state')
+    WHEN EXISTS (SELECT 1 FROM states WHERE kind = OLD.kind AND name = OLD.state AND terminal)
+      THEN RAISE(ABORT, 'interlock: the record has ended, and no path of the table leads out of that')
+    ELSE RAISE(ABORT, 'interlock: no path of the table leads from the one state to the other')
+  END;
+END;
+CREATE VIEW journal_view AS
+SELECT
+  sequence,
+  strftime('%Y-%m-%d %H:%M:%S', at_us / 1000000, 'unixepoch') || printf('.%06d', at_us % 1000000) AS at,
+  kind, id, version, steps, actor, reason, cause, request_id, refusal
+FROM journal;
+CREATE VIEW records_view AS
+SELECT
+  kind, id, state, version, parent, queue, labels, priority,
+  strftime('%Y-%m-%d %H:%M:%S', ready_us / 1000000, 'unixepoch')
+    || printf('.%06d', ready_us % 1000000) AS ready_at,
+  strftime('%Y-%m-%d %H:%M:%S', deadline_us / 1000000, 'unixepoch')
+    || printf('.%06d', deadline_us % 1000000) AS deadline_at,
+  strftime('%Y-%m-%d %H:%M:%S', created_us / 1000000, 'unixepoch')
+    || printf('.%06d', created_us % 1000000) AS created_at,
+  strftime('%Y-%m-%d %H:%M:%S', updated_us / 1000000, 'unixepoch')
+    || printf('.%06d', updated_us % 1000000) AS updated_at,
+  CAST(body AS TEXT) AS body
+FROM records;

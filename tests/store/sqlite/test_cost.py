@@ -1,0 +1,71 @@
+"""What a claim costs does not depend on what it does not take. Counted in steps of SQLite's machine."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from interlock.store.records import Query
+from interlock.store.sqlite import SqliteStore
+from interlock.testing.store_contract.making import QUEUE, creation, leave, made, take
+
+
+class Steps:
+    """Counts while it is in force."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def count(self) -> int:
+        self.number += 1
+        return 0
+
+
+async def steps_of_a_claim(store: SqliteStore) -> int:
+    steps = Steps()
+    await store._writer.do(lambda ledger: ledger.connection.set_progress_handler(steps.count, 1))
+    await store.claim(take(10, labels=("red",)), leave)
+    await store._writer.do(lambda ledger: ledger.connection.set_progress_handler(None, 1))
+    return steps.number
+
+
+async def fill(store: SqliteStore, name: str, number: int, **columns: Any) -> None:
+    await made(store, *(creation(f"{name}{n}", **{"queue": QUEUE, **columns}) for n in range(number)))
+
+
+async def test_a_claim_costs_the_same_however_long_the_queue(store: SqliteStore) -> None:
+    now = await store.now()
+    past, future = now - timedelta(minutes=1), now + timedelta(hours=1)
+    await fill(store, "a", 20, ready_at=past)
+    few = await steps_of_a_claim(store)
+    await fill(store, "b", 900, ready_at=past)
+    await fill(store, "c", 900, ready_at=future)
+    await fill(store, "d", 900, ready_at=past, queue="other")
+    await fill(store, "e", 900)
+    assert await steps_of_a_claim(store) == few
+
+
+async def test_a_lane_that_is_not_for_the_claimer_costs_one_look(store: SqliteStore) -> None:
+    past = await store.now() - timedelta(minutes=1)
+    await fill(store, "a", 20, ready_at=past)
+    await fill(store, "b", 20, ready_at=past, labels=("blue",))
+    few = await steps_of_a_claim(store)
+    await fill(store, "c", 900, ready_at=past, labels=("blue",))
+    assert await steps_of_a_claim(store) == few
+
+
+async def test_a_page_costs_a_page_wherever_it_is(store: SqliteStore) -> None:
+    await fill(store, "a", 900)
+    await fill(store, "b", 300, state="sent")
+
+    async def steps_of(query: Query) -> int:
+        steps = Steps()
+        await store._reader.do(lambda connection: connection.set_progress_handler(steps.count, 1))
+        page = await store.find(query)
+        await store._reader.do(lambda connection: connection.set_progress_handler(None, 1))
+        assert len(page.records) == query.limit
+        return steps.number
+
+    near, far = [(await store.find(Query(kind="parcel", limit=place))).cursor for place in (310, 1_000)]
+    here, there = [await steps_of(Query(kind="parcel", limit=20, cursor=cursor)) for cursor in (near, far)]
+    assert here == there

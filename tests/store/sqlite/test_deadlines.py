@@ -1,0 +1,128 @@
+"""Nobody waits longer than asked, and what was given up is told apart from what may have been done."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from interlock.errors import StoreUnavailable
+from interlock.store.records import Key
+from interlock.store.sqlite import SqliteStore
+from interlock.testing.store_contract import CATALOGUE
+from interlock.testing.store_contract.making import creation, each, look, made, see
+
+ENDLESS = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
+
+
+@pytest.fixture
+async def hasty(path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(str(path), CATALOGUE, timeout_s=0.3)
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def test_a_commit_waits_for_another_process_and_reads_do_not(
+    store: SqliteStore, shell: sqlite3.Connection
+) -> None:
+    shell.execute("BEGIN IMMEDIATE")
+    commit = asyncio.create_task(store.commit(each(creation("a"))))
+    assert await look(store, "a") is None
+    assert not commit.done()
+    shell.execute("COMMIT")
+    await commit
+    assert (await see(store, "a")).version == 1
+
+
+async def test_a_commit_that_never_got_its_turn_is_never_done(
+    hasty: SqliteStore, store: SqliteStore, shell: sqlite3.Connection
+) -> None:
+    shell.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="nothing was written") as late:
+        await hasty.commit(each(creation("a")))
+    assert late.value.todo
+    shell.execute("COMMIT")
+    await made(hasty, creation("b"))
+    assert await look(hasty, "a") is None
+
+
+async def test_a_commit_that_hangs_has_an_unknown_outcome_and_those_behind_it_have_none(
+    hasty: SqliteStore,
+) -> None:
+    loop, begun, release = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def hang(_ledger: object) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        release.wait()
+
+    hanging = asyncio.create_task(hasty._writer.do(hang))
+    await begun.wait()
+    behind = asyncio.create_task(hasty.commit(each(creation("a"))))
+    with pytest.raises(StoreUnavailable, match="unknown"):
+        await hanging
+    with pytest.raises(StoreUnavailable, match="nothing was written"):
+        await behind
+    release.set()
+    await made(hasty, creation("b"))
+    assert await hasty.load([Key("parcel", "a")]) == [None]
+
+
+async def test_a_read_that_is_given_up_is_stopped(hasty: SqliteStore) -> None:
+    with pytest.raises(StoreUnavailable, match=r"0\.3 s"):
+        await hasty._reader.do(lambda connection: connection.execute(ENDLESS).fetchone())
+    assert await hasty.epoch() == 1
+
+
+async def test_opening_gives_up_when_another_process_does_not_let_go(
+    store: SqliteStore, shell: sqlite3.Connection, path: Path
+) -> None:
+    shell.execute("BEGIN IMMEDIATE")
+    late = SqliteStore(str(path), CATALOGUE, timeout_s=0.3)
+    with pytest.raises(StoreUnavailable, match="did not answer"):
+        await late.open()
+    shell.execute("ROLLBACK")
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await late.now()
+    await late.close()
+
+
+async def test_a_store_is_used_between_open_and_close(path: Path) -> None:
+    store = SqliteStore(str(path), CATALOGUE)
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.commit([])
+    await store.close()
+    others = set(threading.enumerate())
+    await store.open()
+    threads = set(threading.enumerate()) - others
+    assert {thread.name for thread in threads} == {"interlock writer of a.db", "interlock reader of a.db"}
+    await store.close()
+    await store.close()
+    assert not any(thread.is_alive() for thread in threads)
+
+
+async def test_a_full_disk_is_named_leaves_nothing_behind_and_needs_no_restart(store: SqliteStore) -> None:
+    def hold_size(connection: sqlite3.Connection, pages: int) -> None:
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+
+    (pages,) = await store._writer.do(
+        lambda ledger: ledger.connection.execute("PRAGMA page_count").fetchone()
+    )
+    await store._writer.do(lambda ledger: hold_size(ledger.connection, pages))
+    with pytest.raises(StoreUnavailable, match=r"full; nothing was written"):
+        await store.commit(each(creation("a"), creation("b", body=b'"' + b"x" * 100_000 + b'"')))
+    assert await store.load([Key("parcel", "a"), Key("parcel", "b")]) == [None, None]
+    await store._writer.do(lambda ledger: hold_size(ledger.connection, 1_000_000))
+    await made(store, creation("a"))
+
+
+async def test_a_store_that_was_closed_can_be_opened_again(store: SqliteStore) -> None:
+    await made(store, creation("a"))
+    await store.close()
+    await store.open()
+    await store.open()
+    assert (await see(store, "a")).version == 1

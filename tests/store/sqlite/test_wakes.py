@@ -1,0 +1,43 @@
+"""Being woken."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from interlock.store.sqlite import SqliteStore
+from interlock.testing.store_contract import CATALOGUE
+from interlock.testing.store_contract.making import creation, made
+
+
+async def test_one_who_cannot_be_woken_does_not_keep_the_others_asleep(store: SqliteStore) -> None:
+    loop, woken = asyncio.get_running_loop(), asyncio.Event()
+
+    def fall_over() -> None:
+        raise RuntimeError("asleep for good")
+
+    def wake_up() -> None:
+        loop.call_soon_threadsafe(woken.set)
+
+    store.subscribe(fall_over)
+    store.subscribe(wake_up)
+    await made(store, creation("a"))
+    await asyncio.wait_for(woken.wait(), 5)
+
+
+async def test_every_commit_of_another_connection_wakes(store: SqliteStore, path: Path) -> None:
+    loop, woken = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake_up() -> None:
+        loop.call_soon_threadsafe(woken.set)
+
+    stop = store.subscribe(wake_up)
+    other = SqliteStore(str(path), CATALOGUE)
+    await other.open()
+    for n in range(3):
+        await asyncio.wait_for(woken.wait(), 5)
+        woken.clear()
+        await made(other, creation(f"p{n}"))
+    await asyncio.wait_for(woken.wait(), 5)
+    stop()
+    await other.close()
