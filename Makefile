@@ -9,7 +9,7 @@ UV     := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 export UV_PYTHON_DOWNLOADS := never
 export UV_LINK_MODE := copy
 
-.PHONY: help demo test check format docs bench lock clean
+.PHONY: help demo test check format docs bench chaos lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -37,6 +37,9 @@ docs: $(READY) ## Regenerate docs/lifecycles and docs/reference from the tables
 
 bench: $(READY) ## Compare the kernel with other state machine libraries, in one run
 	$(BIN)/python -m bench
+
+chaos: $(READY) ## Kill, cut off and starve the stores, and count what was lost (long)
+	$(BIN)/python -m chaos --long
 
 lock: $(UV) ## Resolve the dependencies anew into requirements.lock
 	$(UV) pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 \
