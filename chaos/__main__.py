@@ -1,0 +1,60 @@
+"""`python -m chaos`: run the harnesses, print what they counted, and fail when a promise was broken."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from types import ModuleType
+
+from chaos import black_hole, disk_full, eaten_reply, kill_committer, kill_server, power_loss, random_faults
+from chaos.databases import ALL_STORES
+from chaos.verdict import Setup, Verdict
+
+HARNESSES: dict[str, ModuleType] = {
+    harness.NAME: harness
+    for harness in (
+        kill_committer,
+        kill_server,
+        eaten_reply,
+        black_hole,
+        disk_full,
+        power_loss,
+        random_faults,
+    )
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Return the exit code: 1 when a promise was broken, or in broken mode when nobody noticed."""
+    asked = _arguments(arguments)
+    failed = 0
+    for name in asked.only or HARNESSES:
+        harness = HARNESSES[name]
+        for store in harness.STORES:
+            if asked.store and store not in (asked.store, "memory"):
+                continue
+            rounds = asked.rounds or (harness.LONG if asked.long else harness.SHORT)
+            setup = Setup(store=store, rounds=rounds, seed=asked.seed, broken=asked.broken)
+            verdict: Verdict = harness.run(setup)
+            print(*verdict.lines(), sep="\n", flush=True)
+            if bool(verdict.broken_promises) != asked.broken:
+                failed += 1
+                print("    FAILED: nobody noticed" if asked.broken else "    FAILED", flush=True)
+    print("All promises were kept." if not (failed or asked.broken) else f"{failed} harnesses failed.")
+    return 1 if failed else 0
+
+
+def _arguments(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
+    parser.add_argument("--only", action="append", choices=HARNESSES, help="this harness; may be repeated")
+    parser.add_argument("--store", choices=ALL_STORES, help="on this store")
+    parser.add_argument("--rounds", type=int, metavar="N", help="how often each harness does its worst")
+    parser.add_argument("--long", action="store_true", help="as often as it takes to be believed")
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="of an earlier run")
+    parser.add_argument("--broken", action="store_true", help="break promises; all must be noticed")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,281 @@
+"""What the clients do while something terrible happens, and how it is judged afterwards.
+
+Clients count. Each step adds one to the number in a record's body, under an intent of its own that is
+written into the journal. So afterwards everything can be told from the store alone: an acknowledged
+intent that is not in the journal was lost, one that is there twice was done twice, and the number in
+the body has to be that of the entries and of the version.
+
+Half of the clients have a record to themselves and rely on its version alone (`commit_surely`); the
+others share one, decide anew when somebody was faster, and carry a request id (`Engine.apply`). None
+of them knows what is done to the store. When it is away they ask again, which both kinds may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from datetime import datetime
+from enum import StrEnum
+from itertools import count
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from interlock.engine.applying import Applied, Decision, Engine
+from interlock.engine.audit import audit
+from interlock.engine.clock import StoreClock
+from interlock.engine.committing import Committer, GroupCommit
+from interlock.engine.surely import commit_surely
+from interlock.errors import StoreUnavailable
+from interlock.machine import STAY, Machine, command, end, on, state
+from interlock.store.catalogue import Catalogue, catalogue_of
+from interlock.store.contract import Store
+from interlock.store.records import (
+    Answer,
+    Change,
+    Commit,
+    Committed,
+    Entry,
+    Key,
+    Note,
+    Query,
+    Record,
+    Repeated,
+    Request,
+    StepLine,
+)
+
+T = TypeVar("T")
+
+PATIENCE = 200
+"""How often a client asks a store that is away; with pauses of up to a second that is minutes."""
+PAUSE_S = 0.05
+PAGE = 500
+
+
+class Counting(StrEnum):
+    """What a counter is doing."""
+
+    COUNTING = "counting"
+    CLOSED = "closed"
+
+
+add = command("add", "Count one more.", by="client")
+close = command("close", "Count no more.", by="client")
+
+COUNTER: Machine[Counting, None] = Machine(
+    name="counter",
+    doc="Something that is counted.",
+    initial=Counting.COUNTING,
+    states=[
+        state(Counting.COUNTING, "It goes on.", turn="client"),
+        end(Counting.CLOSED, "It is over."),
+    ],
+    rows=[
+        on(add, Counting.COUNTING, STAY, owner="client", why="One more."),
+        on(close, Counting.COUNTING, Counting.CLOSED, owner="client", why="That was all."),
+    ],
+    stop=[close],
+)
+
+CATALOGUE: Catalogue = catalogue_of([COUNTER])
+
+Acknowledge: TypeAlias = Callable[[str], None]
+"""Told the intent of each step that the store has confirmed."""
+
+
+class Surprise(Exception):
+    """A client was told something that can only mean that a step was lost or done twice."""
+
+
+class Client(Protocol):
+    """Whoever counts."""
+
+    async def step(self, intent: str) -> None:
+        """Add one, surely; returns when the store has confirmed it."""
+        ...
+
+
+class Loner:
+    """Has a record to itself, and relies on its version alone."""
+
+    def __init__(self, store: Store, committer: Committer, era: str, name: str) -> None:
+        self._store = store
+        self._committer = committer
+        self._era = era
+        self._key = Key("counter", f"{era}.{name}")
+
+    async def step(self, intent: str) -> None:
+        """Load, add, commit; a conflict could only be with itself."""
+        [record] = await patiently(lambda: self._store.load([self._key]))
+        commit = one_more(self._key, record, self._era, intent)
+        outcome = await commit_surely(self._store, self._committer, commit, tries=PATIENCE)
+        if not isinstance(outcome, Committed):
+            raise Surprise(f"{intent} on a record that nobody else writes to: {outcome}")
+
+
+class Sharer:
+    """Shares a record with others, and carries a request id."""
+
+    def __init__(self, engine: Engine, era: str, name: str) -> None:
+        self._engine = engine
+        self._era = era
+        self._key = Key("counter", f"{era}.{name}")
+
+    async def step(self, intent: str) -> None:
+        """Have it applied; what is asked again under the same id is not done again."""
+
+        def decide(records: Sequence[Record | None], _now: datetime) -> Decision[None]:
+            return Decision(None, one_more(self._key, records[0], self._era, intent, named=True))
+
+        applied = await patiently(lambda: self._engine.apply([self._key], decide))
+        if not isinstance(applied, Applied | Repeated):
+            raise Surprise(f"{intent}: {applied}")
+
+
+def clients_of(store: Store, era: str, *, number: int = 8) -> list[Client]:
+    """Half of them alone, half of them sharing one record, all through one group commit."""
+    committer = GroupCommit(store)
+    engine = Engine(store, committer, StoreClock(store))
+    loners: list[Client] = [Loner(store, committer, era, f"own{place}") for place in range(number // 2)]
+    return loners + [Sharer(engine, era, "shared") for _ in range(number - number // 2)]
+
+
+def one_more(key: Key, record: Record | None, era: str, intent: str, *, named: bool = False) -> Commit:
+    """The commit that adds one to a record, or makes it with one."""
+    number = number_in(record) if record is not None else 0
+    step = StepLine("counter", key.id, "add", "counting", "counting", "client", moves=False)
+    change = Change(
+        kind=key.kind,
+        id=key.id,
+        expected=record.version if record is not None else 0,
+        state=Counting.COUNTING,
+        body=msgspec.json.encode({"number": number + 1}),
+        parent=era,
+        note=Note(steps=(step,), actor="client", cause=intent),
+    )
+    request = Request(id=intent, endpoint="add", fingerprint=intent, answer=Answer()) if named else None
+    return Commit(changes=(change,), request=request)
+
+
+def number_in(record: Record) -> int:
+    """What a counter has come to."""
+    number: int = msgspec.json.decode(record.body)["number"]
+    return number
+
+
+async def patiently(work: Callable[[], Awaitable[T]]) -> T:
+    """Ask until the store is there. What is asked has to bear being done twice."""
+    for _ in range(PATIENCE):
+        try:
+            return await work()
+        except StoreUnavailable as error:
+            last = error
+            await asyncio.sleep(PAUSE_S)
+    raise last
+
+
+async def keep_counting(
+    clients: Sequence[Client],
+    name: str,
+    acknowledge: Acknowledge,
+    *,
+    until: asyncio.Event | None = None,
+    steps: int | None = None,
+    early: bool = False,
+) -> None:
+    """All of them, step after step, until told to stop or for so many steps each.
+
+    `early` is the mode that must fail: what is not yet committed is acknowledged.
+    """
+
+    async def go_on(place: int, client: Client) -> None:
+        for serial in range(steps) if steps is not None else count():
+            if until is not None and until.is_set():
+                return
+            intent = f"{name}.{place}.{serial:05}"  # of one length: none is part of another
+            if early:
+                acknowledge(intent)
+            await client.step(intent)
+            if not early:
+                acknowledge(intent)
+
+    async with asyncio.TaskGroup() as group:
+        for place, client in enumerate(clients):
+            group.create_task(go_on(place, client), name=f"client {place}")
+
+
+class Findings(msgspec.Struct, kw_only=True):
+    """What the store says about what the clients did."""
+
+    acknowledged: int
+    applied: int
+    lost: list[str]
+    """Acknowledged, and not in the journal."""
+    doubled: list[str]
+    """More than once in the journal."""
+    disagreements: list[str]
+    """Where body, version and journal do not say the same, in sentences."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether every promise was kept."""
+        return not (self.lost or self.doubled or self.disagreements)
+
+    def sentences(self) -> list[str]:
+        """What was broken; long lists are cut."""
+        said = [f"{intent} was acknowledged and is not there" for intent in self.lost]
+        said += [f"{intent} was done twice" for intent in self.doubled]
+        said += self.disagreements
+        return said[:5] + ([f"and {len(said) - 5} more"] if len(said) > 5 else [])
+
+
+async def examine(store: Store, acknowledged: Collection[str], *, era: str | None = None) -> Findings:
+    """Read every counter (of one era) with its journal, and compare with what was acknowledged."""
+    done: Counter[str] = Counter()
+    disagreements: list[str] = []
+    async for record in _counters(store, era):
+        entries = [entry async for entry in _journal(store, record)]
+        done.update(entry.note.cause for entry in entries)
+        if not len(entries) == record.version == number_in(record):
+            disagreements.append(
+                f"{record.id} counts {number_in(record)} in version {record.version}"
+                f" with {len(entries)} entries"
+            )
+    return Findings(
+        acknowledged=len(acknowledged),
+        applied=len(done),
+        lost=sorted(set(acknowledged) - done.keys()),
+        doubled=sorted(intent for intent, times in done.items() if times > 1),
+        disagreements=disagreements,
+    )
+
+
+async def audited(store: Store) -> list[str]:
+    """What `interlock db audit` would say, in sentences."""
+    machines: dict[str, Machine[Any, Any]] = {COUNTER.name: COUNTER}
+    found = await audit(store, machines, [COUNTER.name])
+    return [f"audit: {fault.kind} {fault.id} v{fault.version}: {fault.sentence}" for fault in found.faults]
+
+
+async def _counters(store: Store, era: str | None) -> AsyncIterator[Record]:
+    cursor = ""
+    while True:
+        page = await store.find(Query(kind="counter", parent=era, cursor=cursor, limit=PAGE))
+        for record in page.records:
+            yield record
+        cursor = page.cursor
+        if not cursor:
+            return
+
+
+async def _journal(store: Store, record: Record) -> AsyncIterator[Entry]:
+    version = 0
+    while True:
+        entries = (await store.history(record.key, after_version=version, limit=PAGE)).entries
+        for entry in entries:
+            yield entry
+        if len(entries) < PAGE:
+            return
+        version = entries[-1].version

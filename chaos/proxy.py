@@ -1,0 +1,146 @@
+"""A wire between a client and a server that can be cut at the worst moment.
+
+It does not know the protocol. A message is recognised by a marker in it (the intent that a commit
+carries), and then either it is not passed on, or it is and the answer is swallowed; both ends are cut
+off. A wire can also become a black hole, which takes everything and gives nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Literal, TypeAlias
+from urllib.parse import urlsplit, urlunsplit
+
+Loss: TypeAlias = Literal["request", "reply"]
+
+LONGEST_MARKER = 64
+_CHUNK = 65_536
+
+
+class Wires:
+    """All connections through one port. `losses` is what to lose next, by marker; each is lost once."""
+
+    def __init__(self, upstream: Path | tuple[str, int]) -> None:
+        self.port = 0
+        self.losses: dict[bytes, Loss] = {}
+        self.counts: Counter[str] = Counter()
+        self.swallowing = False
+        self._upstream = upstream
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def url(self, url: str) -> str:
+        """The URL of a database of the server behind it, by way of this port."""
+        parts = urlsplit(url)
+        user, _, _ = parts.netloc.rpartition("@")
+        place = f"{user}@127.0.0.1:{self.port}" if user else f"127.0.0.1:{self.port}"
+        if parts.scheme == "unix":
+            return f"redis://{place}/0"
+        return urlunsplit(parts._replace(netloc=place, query=""))
+
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Somebody has connected. However that ends, also before it has begun, the client is cut off."""
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: writer.transport.abort())
+
+    async def cut_all(self) -> None:
+        """End every connection."""
+        for task in list(self._tasks):
+            task.cancel()
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, until either end has gone."""
+        with contextlib.suppress(ConnectionError):  # being cut off is what this is for
+            if self.swallowing:
+                await self._swallow(reader)
+            else:
+                await self._pass_on(reader, writer)
+
+    async def _swallow(self, reader: asyncio.StreamReader) -> None:
+        while chunk := await reader.read(_CHUNK):
+            self.counts["swallowed bytes"] += len(chunk)
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await self._connect()
+        wire = _Wire(self)
+        pumps = [
+            asyncio.create_task(wire.ask(reader, up_writer)),
+            asyncio.create_task(wire.answer(up_reader, writer)),
+        ]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+            up_writer.close()
+            with contextlib.suppress(ConnectionError):
+                await up_writer.wait_closed()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if isinstance(self._upstream, Path):
+            return await asyncio.open_unix_connection(self._upstream)
+        return await asyncio.open_connection(*self._upstream)
+
+
+class _Wire:
+    """One connection in both directions; each ends when the wire is cut."""
+
+    def __init__(self, wires: Wires) -> None:
+        self._wires = wires
+        self._eating = False
+
+    async def ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """From the client to the server."""
+        before = b""
+        while chunk := await reader.read(_CHUNK):
+            if self._wires.swallowing:
+                self._wires.counts["swallowed bytes"] += len(chunk)
+                continue
+            loss = self._loss_in(before + chunk)
+            if loss == "request":
+                self._wires.counts["requests lost"] += 1
+                return
+            self._eating = self._eating or loss == "reply"
+            before = chunk[-LONGEST_MARKER:]
+            writer.write(chunk)
+            await writer.drain()
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """From the server to the client."""
+        while chunk := await reader.read(_CHUNK):
+            if self._eating:
+                self._wires.counts["replies eaten"] += 1
+                return
+            if not self._wires.swallowing:
+                writer.write(chunk)
+                await writer.drain()
+
+    def _loss_in(self, chunk: bytes) -> Loss | None:
+        """Of several the first decides; the others are still to come when they are sent again."""
+        for marker in self._wires.losses:
+            if marker in chunk:
+                return self._wires.losses.pop(marker)
+        return None
+
+
+@asynccontextmanager
+async def wires_to(upstream: Path | tuple[str, int]) -> AsyncIterator[Wires]:
+    """A port that leads to a server."""
+    wires = Wires(upstream)
+    server = await asyncio.start_server(wires.accept, "127.0.0.1", 0)
+    wires.port = server.sockets[0].getsockname()[1]
+    try:
+        yield wires
+    finally:
+        server.close()
+        await wires.cut_all()
+        await server.wait_closed()

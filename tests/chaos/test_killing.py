@@ -1,0 +1,37 @@
+"""kill -9 of whoever commits and of whoever keeps it: a short round, and the modes that must fail."""
+
+from __future__ import annotations
+
+import pytest
+from chaos import kill_committer, kill_server
+from chaos.verdict import Setup
+
+
+@pytest.mark.parametrize("store", kill_committer.STORES)
+def test_nothing_acknowledged_is_lost_or_done_twice_when_the_committing_process_is_killed(store: str) -> None:
+    verdict = kill_committer.run(Setup(store=store, rounds=8, seed=1))
+    assert verdict.broken_promises == []
+    assert verdict.counts["kills"] == 8
+    assert verdict.counts["acknowledged"] > 8
+
+
+@pytest.mark.parametrize("store", kill_committer.STORES)
+def test_a_process_that_acknowledges_before_it_commits_is_found_out(store: str) -> None:
+    verdict = kill_committer.run(Setup(store=store, rounds=4, seed=2, broken=True))
+    assert verdict.counts["lost"] > 0
+    assert verdict.broken_promises != []
+
+
+@pytest.mark.parametrize("store", kill_server.STORES)
+def test_clients_go_on_by_themselves_after_the_server_was_killed_and_nothing_is_lost(store: str) -> None:
+    verdict = kill_server.run(Setup(store=store, rounds=2, seed=1))
+    assert verdict.broken_promises == []
+    assert verdict.counts["kills"] == 2
+    assert verdict.counts["acknowledged"] > 2 * kill_server.CLIENTS
+
+
+@pytest.mark.parametrize("store", kill_server.STORES)
+def test_a_server_that_acknowledges_what_it_has_not_written_is_found_out(store: str) -> None:
+    verdict = kill_server.run(Setup(store=store, rounds=2, seed=1, broken=True))
+    assert verdict.counts["lost"] > 0
+    assert verdict.broken_promises != []

@@ -1,0 +1,62 @@
+"""`python -m chaos`: what it prints, and what its exit code means."""
+
+from __future__ import annotations
+
+import pytest
+from chaos import random_faults
+from chaos.__main__ import HARNESSES, main
+from chaos.verdict import Setup, Verdict, judging
+
+
+def test_it_prints_the_line_that_repeats_it_and_the_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "random_faults", "--rounds", "5", "--seed", "11"]) == 0
+    said = capsys.readouterr().out
+    assert "python -m chaos --only random_faults --store memory --rounds 5 --seed 11\n" in said
+    assert "5 plans" in said
+    assert "300 acknowledged, 0 lost, 0 doubled" in said
+    assert "All promises were kept." in said
+
+
+def test_a_broken_promise_is_exit_code_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(setup: Setup) -> Verdict:
+        with judging("random_faults", setup) as verdict:
+            verdict.blame("one was lost")
+        return verdict
+
+    monkeypatch.setattr(random_faults, "run", run)
+    assert main(["--only", "random_faults"]) == 1
+    said = capsys.readouterr().out
+    assert "broken promise: one was lost" in said
+    assert "1 harnesses failed." in said
+
+
+def test_in_broken_mode_it_is_well_when_everything_is_noticed() -> None:
+    assert main(["--only", "random_faults", "--rounds", "10", "--seed", "1", "--broken"]) == 0
+
+
+def test_in_broken_mode_something_unnoticed_is_exit_code_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(setup: Setup) -> Verdict:
+        with judging("random_faults", setup) as verdict:
+            return verdict
+
+    monkeypatch.setattr(random_faults, "run", run)
+    assert main(["--only", "random_faults", "--broken"]) == 1
+    assert "nobody noticed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", list(HARNESSES))
+def test_every_harness_says_what_it_shows_and_how_it_must_fail(name: str) -> None:
+    words = HARNESSES[name].__doc__ or ""
+    assert "Shows: " in words
+    assert "Broken mode: " in words
+    assert 0 < HARNESSES[name].SHORT < HARNESSES[name].LONG
+
+
+def test_a_long_list_of_broken_promises_is_cut() -> None:
+    verdict = Verdict(harness="h", setup=Setup(store="s", rounds=1), broken_promises=["no"] * 100)
+    assert len(list(verdict.lines())) < 15
+    assert "and 92 more" in list(verdict.lines())[-1]

@@ -1,0 +1,65 @@
+"""Whatever goes wrong between the engine and a store, each step is done once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from chaos import random_faults
+from chaos.random_faults import try_plan
+from chaos.verdict import Setup
+from chaos.virtual_time import run_virtually
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interlock.testing.faults import ALL, Fault, Plan
+
+faults = st.builds(
+    Fault,
+    what=st.sampled_from(["request lost", "reply lost", "late", "done twice"]),
+    of=st.lists(st.sampled_from(ALL), min_size=1, max_size=4, unique=True).map(tuple),
+    chance=st.sampled_from([0.0, 0.05, 0.3, 0.7]),
+    at=st.lists(st.integers(1, 30), max_size=5).map(tuple),
+    delay_s=st.sampled_from([0.001, 0.1, 10.0]),
+)
+
+
+@given(plan=st.builds(Plan, faults=st.lists(faults, max_size=5).map(tuple), seed=st.integers(0, 1_000)))
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_no_plan_of_faults_loses_a_step_or_does_it_twice(plan: Plan) -> None:
+    found, _ = try_plan(plan)
+    assert found.sentences() == []
+    assert found.acknowledged == random_faults.CLIENTS * random_faults.STEPS
+
+
+def test_a_hundred_seeded_plans_lose_nothing_and_do_nothing_twice() -> None:
+    verdict = random_faults.run(Setup(store="memory", rounds=100, seed=1))
+    assert verdict.broken_promises == []
+    assert verdict.counts["faults"] > 1_000
+
+
+def test_clients_that_just_do_it_again_are_found_out() -> None:
+    verdict = random_faults.run(Setup(store="memory", rounds=10, seed=1, broken=True))
+    assert verdict.counts["doubled"] > 0
+    assert verdict.broken_promises != []
+
+
+def test_the_same_seed_does_the_same_again() -> None:
+    plan = random_faults.plan_of(7)
+    assert try_plan(plan) == try_plan(plan)
+
+
+def test_virtual_time_passes_without_anybody_waiting() -> None:
+    async def wait() -> float:
+        await asyncio.sleep(3_600)
+        return asyncio.get_running_loop().time()
+
+    assert run_virtually(wait()) == pytest.approx(3_600)
+
+
+def test_on_virtual_time_waiting_for_ever_is_an_error_and_not_a_hang() -> None:
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(RuntimeError, match="Everybody waits"):
+        run_virtually(wait())

@@ -1,0 +1,76 @@
+"""Answers that are eaten and wires that swallow everything: a short round, and the modes that must fail."""
+
+from __future__ import annotations
+
+import pytest
+from chaos import black_hole, eaten_reply
+from chaos.proxy import Wires, wires_to
+from chaos.verdict import Setup
+
+
+@pytest.mark.parametrize("store", eaten_reply.STORES)
+def test_of_a_hundred_steps_each_is_done_once_although_most_answers_are_eaten(store: str) -> None:
+    verdict = eaten_reply.run(Setup(store=store, rounds=100, seed=1))
+    assert verdict.broken_promises == []
+    assert verdict.counts["acknowledged"] == verdict.counts["applied"] == 100
+    assert verdict.counts["replies_eaten"] > 10
+    assert verdict.counts["requests_lost"] > 5
+
+
+@pytest.mark.parametrize("store", eaten_reply.STORES)
+def test_a_client_that_just_does_it_again_does_it_twice(store: str) -> None:
+    verdict = eaten_reply.run(Setup(store=store, rounds=40, seed=1, broken=True))
+    assert verdict.counts["doubled"] > 5
+    assert verdict.broken_promises != []
+
+
+@pytest.mark.parametrize("store", black_hole.STORES)
+def test_the_deadline_of_a_caller_holds_in_a_black_hole_and_the_store_works_after_it(store: str) -> None:
+    verdict = black_hole.run(Setup(store=store, rounds=1, seed=1))
+    assert verdict.broken_promises == []
+    assert verdict.counts["calls"] >= 2
+
+
+@pytest.mark.parametrize("store", black_hole.STORES)
+def test_a_caller_without_a_deadline_is_found_out(store: str) -> None:
+    verdict = black_hole.run(Setup(store=store, rounds=1, seed=1, broken=True))
+    assert [sentence.partition(" ")[0] for sentence in verdict.broken_promises] == ["committing"]
+
+
+@pytest.mark.parametrize(
+    ("url", "through"),
+    [
+        ("postgresql://postgres@/name?host=%2Ftmp%2Fx&port=5432", "postgresql://postgres@127.0.0.1:9/name"),
+        ("redis://127.0.0.1:6379/0", "redis://127.0.0.1:9/0"),
+        ("unix:///tmp/redis.sock?db=0", "redis://127.0.0.1:9/0"),
+    ],
+)
+def test_a_url_leads_through_the_wire(url: str, through: str) -> None:
+    wires = Wires(("127.0.0.1", 1))
+    wires.port = 9
+    assert wires.url(url) == through
+
+
+async def test_a_marker_that_is_split_between_two_messages_is_still_recognised() -> None:
+    import asyncio
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while word := await reader.read(100):
+            writer.write(word)
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    async with wires_to(server.sockets[0].getsockname()) as wires:
+        wires.losses[b"marker"] = "reply"
+        reader, writer = await asyncio.open_connection("127.0.0.1", wires.port)
+        writer.write(b"a mar")
+        assert await reader.readexactly(5) == b"a mar"
+        writer.write(b"ker")
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await reader.readexactly(3)
+        writer.close()
+        assert wires.counts["replies eaten"] == 1
+        assert wires.losses == {}
+    server.close()
+    await server.wait_closed()
