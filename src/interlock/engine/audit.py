@@ -8,17 +8,16 @@ chained, each link is computed anew.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from interlock.engine.chaining import link_of
+from interlock.engine.paging import every_entry, every_record
 from interlock.machine import Machine
 from interlock.store.contract import Store
-from interlock.store.records import Entry, Query, Record, StepLine
-
-PAGE = 500
+from interlock.store.records import Entry, Record, StepLine
 
 
 class AuditFault(msgspec.Struct, frozen=True):
@@ -44,8 +43,8 @@ async def audit(store: Store, machines: Mapping[str, Machine[Any, Any]], kinds: 
     """Replay the journal of every record of these kinds."""
     found = Audit()
     for kind in kinds:
-        async for record in _records(store, kind):
-            entries = [entry async for entry in _entries(store, record)]
+        async for record in every_record(store, kind):
+            entries = [entry async for entry in every_entry(store, record.key)]
             found.records += 1
             found.entries += len(entries)
             found.steps += sum(len(entry.note.steps) for entry in entries)
@@ -128,25 +127,3 @@ def _legal(machine: Machine[Any, Any], step: StepLine) -> bool:
 
 def _said(step: StepLine) -> str:
     return f"{step.machine} {step.entity}: {step.event} from {step.source} to {step.target}"
-
-
-async def _records(store: Store, kind: str) -> AsyncIterator[Record]:
-    cursor = ""
-    while True:
-        page = await store.find(Query(kind=kind, newest_first=False, cursor=cursor, limit=PAGE))
-        for record in page.records:
-            yield record
-        cursor = page.cursor
-        if not cursor:
-            return
-
-
-async def _entries(store: Store, record: Record) -> AsyncIterator[Entry]:
-    version = 0
-    while True:
-        entries = (await store.history(record.key, after_version=version, limit=PAGE)).entries
-        for entry in entries:
-            yield entry
-        if len(entries) < PAGE:
-            return
-        version = entries[-1].version

@@ -46,10 +46,14 @@ def open_database(path: Path, catalogue: Catalogue, clock: HeldClock, timeout_s:
 def connect(path: Path) -> sqlite3.Connection:
     """A bare connection. Transactions are ours to begin, and waiting for locks is ours to bound."""
     connection = sqlite3.connect(path, timeout=0.0, isolation_level=None, cached_statements=256)
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA cache_size = -65536")
-    # A longer log than the default means that a page which changes often is copied less often.
-    connection.execute("PRAGMA wal_autocheckpoint = 4000")
+    try:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA cache_size = -65536")
+        # A longer log than the default means that a page which changes often is copied less often.
+        connection.execute("PRAGMA wal_autocheckpoint = 4000")
+    except BaseException:
+        connection.close()  # busy, while somebody else sets the file up: it is tried again with another
+        raise
     return connection
 
 
