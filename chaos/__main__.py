@@ -5,38 +5,35 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-from types import ModuleType
+from collections.abc import Mapping, Sequence
 
 from chaos import black_hole, disk_full, eaten_reply, kill_committer, kill_server, power_loss, random_faults
 from chaos.databases import ALL_STORES
-from chaos.verdict import Setup, Verdict
+from chaos.verdict import Harness, Setup
 
-HARNESSES: dict[str, ModuleType] = {
-    harness.NAME: harness
-    for harness in (
-        kill_committer,
-        kill_server,
-        eaten_reply,
-        black_hole,
-        disk_full,
-        power_loss,
-        random_faults,
-    )
+HARNESSES: dict[str, Harness] = {
+    kill_committer.NAME: kill_committer,
+    kill_server.NAME: kill_server,
+    eaten_reply.NAME: eaten_reply,
+    black_hole.NAME: black_hole,
+    disk_full.NAME: disk_full,
+    power_loss.NAME: power_loss,
+    random_faults.NAME: random_faults,
 }
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, harnesses: Mapping[str, Harness] = HARNESSES) -> int:
     """Return the exit code: 1 when a promise was broken, or in broken mode when nobody noticed."""
     asked = _arguments(arguments)
     failed = 0
-    for name in asked.only or HARNESSES:
-        harness = HARNESSES[name]
+    for name in asked.only or harnesses:
+        harness = harnesses[name]
         for store in harness.STORES:
             if asked.store and store not in (asked.store, "memory"):
                 continue
             rounds = asked.rounds or (harness.LONG if asked.long else harness.SHORT)
             setup = Setup(store=store, rounds=rounds, seed=asked.seed, broken=asked.broken)
-            verdict: Verdict = harness.run(setup)
+            verdict = harness.run(setup)
             print(*verdict.lines(), sep="\n", flush=True)
             if bool(verdict.broken_promises) != asked.broken:
                 failed += 1
@@ -45,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def _arguments(arguments: list[str] | None) -> argparse.Namespace:
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     parser.add_argument("--only", action="append", choices=HARNESSES, help="this harness; may be repeated")
     parser.add_argument("--store", choices=ALL_STORES, help="on this store")

@@ -26,6 +26,7 @@ from interlock.engine.applying import Applied, Decision, Engine
 from interlock.engine.audit import audit
 from interlock.engine.clock import StoreClock
 from interlock.engine.committing import Committer, GroupCommit
+from interlock.engine.paging import every_entry
 from interlock.engine.surely import commit_surely
 from interlock.errors import StoreUnavailable
 from interlock.machine import STAY, Machine, command, end, on, state
@@ -36,7 +37,6 @@ from interlock.store.records import (
     Change,
     Commit,
     Committed,
-    Entry,
     Key,
     Note,
     Query,
@@ -236,7 +236,7 @@ async def examine(store: Store, acknowledged: Collection[str], *, era: str | Non
     done: Counter[str] = Counter()
     disagreements: list[str] = []
     async for record in _counters(store, era):
-        entries = [entry async for entry in _journal(store, record)]
+        entries = [entry async for entry in every_entry(store, record.key)]
         done.update(entry.note.cause for entry in entries)
         if not len(entries) == record.version == number_in(record):
             disagreements.append(
@@ -268,14 +268,3 @@ async def _counters(store: Store, era: str | None) -> AsyncIterator[Record]:
         cursor = page.cursor
         if not cursor:
             return
-
-
-async def _journal(store: Store, record: Record) -> AsyncIterator[Entry]:
-    version = 0
-    while True:
-        entries = (await store.history(record.key, after_version=version, limit=PAGE)).entries
-        for entry in entries:
-            yield entry
-        if len(entries) < PAGE:
-            return
-        version = entries[-1].version

@@ -43,6 +43,7 @@ ERA = 10
 DISK_BYTES = 64 * 1_048_576
 MOST_ROOM = 4 * 1_048_576
 """What is left at most when the disk is said to be full."""
+ROUND_BYTES = 24 * 1_048_576
 SMALLEST_FILE = 65_536
 SIZES = (10, 5_000, 60_000)
 AT_ONCE = 8
@@ -61,6 +62,10 @@ class Disk(Protocol):
         """Where it is."""
         ...
 
+    def roomy(self) -> bool:
+        """Whether what is there leaves enough for another round."""
+        ...
+
     def fill(self, room: int) -> None:
         """Leave no more than so many bytes."""
         ...
@@ -74,10 +79,10 @@ def run(setup: Setup, *, mount: bool = True) -> Verdict:
     """As many times as there are rounds: fill the disk, commit until refused, make room, go on."""
     dice = random.Random(setup.seed)
     with judging(NAME, setup) as verdict:
-        for first in range(0, setup.rounds, ERA):
+        done = 0
+        while done < setup.rounds:
             with _disk(mount=mount) as disk:
-                trial = Trial(disk, dice, verdict)
-                asyncio.run(trial.run(range(first, min(first + ERA, setup.rounds))))
+                done += asyncio.run(Trial(disk, dice, verdict).run(min(ERA, setup.rounds - done)))
         verdict.remarks.append(f"on {disk.words}")
     return verdict
 
@@ -93,10 +98,12 @@ class Trial:
         self._acknowledged: set[str] = set()
         self._refused: set[str] = set()
 
-    async def run(self, rounds: range) -> None:
-        """The same store all the time, and another one at the end: both have to see the same."""
+    async def run(self, most: int) -> int:
+        """The same store all the time, and another one at the end; how many rounds the disk was good for."""
+        done = 0
         async with opened(self._url) as store:
-            for number in rounds:
+            while done < most and self._disk.roomy():
+                number = done = done + 1
                 self._disk.fill(self._dice.randrange(MOST_ROOM))
                 try:
                     await self._commit_until_refused(store, f"r{number}")
@@ -108,6 +115,7 @@ class Trial:
             async with opened(self._url) as store:
                 await self._judge(store)
         self._verdict.add(acknowledged=len(self._acknowledged))
+        return done
 
     async def _go_on(self, store: Store, name: str) -> None:
         [outcome] = await store.commit([_step(name, 10)])
@@ -174,15 +182,22 @@ class SmallDisk:
         self.folder = folder
         self._filler = folder / "filler"
 
+    def roomy(self) -> bool:
+        """For what is left at most in a round, and for a copy of the log."""
+        return self._left() > ROUND_BYTES
+
     def fill(self, room: int) -> None:
         """Take all that is left but that."""
-        left = os.statvfs(self.folder)
         with self._filler.open("wb") as filler:
-            os.posix_fallocate(filler.fileno(), 0, max(1, left.f_bavail * left.f_bsize - room))
+            os.posix_fallocate(filler.fileno(), 0, self._left() - room)
 
     def free(self) -> None:
         """Take the filler away."""
         self._filler.unlink()
+
+    def _left(self) -> int:
+        disk = os.statvfs(self.folder)
+        return disk.f_bavail * disk.f_bsize
 
 
 class SmallFiles:
@@ -194,6 +209,10 @@ class SmallFiles:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def roomy(self) -> bool:
+        """The disk itself is an ordinary one."""
+        return True
 
     def fill(self, room: int) -> None:
         """Empty the log, and let it grow no further than that.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 import msgspec
 
@@ -59,6 +60,26 @@ class Verdict(msgspec.Struct, kw_only=True):
         yield from (f"    broken promise: {sentence}" for sentence in self.broken_promises[:SHOWN])
         if len(self.broken_promises) > SHOWN:
             yield f"    and {len(self.broken_promises) - SHOWN} more"
+
+
+class Harness(Protocol):
+    """What every harness is: a module with these names, and a docstring that says what it shows."""
+
+    @property
+    def NAME(self) -> str: ...  # noqa: N802 - constants of a module
+
+    @property
+    def STORES(self) -> tuple[str, ...]: ...  # noqa: N802
+
+    @property
+    def SHORT(self) -> int: ...  # noqa: N802
+
+    @property
+    def LONG(self) -> int: ...  # noqa: N802
+
+    def run(self, setup: Setup) -> Verdict:
+        """Do the worst, as often as there are rounds."""
+        ...
 
 
 @contextmanager

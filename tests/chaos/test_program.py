@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import pytest
-from chaos import random_faults
 from chaos.__main__ import HARNESSES, main
 from chaos.verdict import Setup, Verdict, judging
+
+
+class Fixed:
+    """A harness that finds what it is told to find."""
+
+    NAME, STORES, SHORT, LONG = "fixed", ("memory",), 1, 2
+
+    def __init__(self, *broken_promises: str) -> None:
+        self._broken_promises = broken_promises
+
+    def run(self, setup: Setup) -> Verdict:
+        with judging(self.NAME, setup) as verdict:
+            verdict.broken_promises += self._broken_promises
+        return verdict
 
 
 def test_it_prints_the_line_that_repeats_it_and_the_counts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -17,16 +30,8 @@ def test_it_prints_the_line_that_repeats_it_and_the_counts(capsys: pytest.Captur
     assert "All promises were kept." in said
 
 
-def test_a_broken_promise_is_exit_code_1(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(setup: Setup) -> Verdict:
-        with judging("random_faults", setup) as verdict:
-            verdict.blame("one was lost")
-        return verdict
-
-    monkeypatch.setattr(random_faults, "run", run)
-    assert main(["--only", "random_faults"]) == 1
+def test_a_broken_promise_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([], {"fixed": Fixed("one was lost")}) == 1
     said = capsys.readouterr().out
     assert "broken promise: one was lost" in said
     assert "1 harnesses failed." in said
@@ -36,15 +41,8 @@ def test_in_broken_mode_it_is_well_when_everything_is_noticed() -> None:
     assert main(["--only", "random_faults", "--rounds", "10", "--seed", "1", "--broken"]) == 0
 
 
-def test_in_broken_mode_something_unnoticed_is_exit_code_1(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(setup: Setup) -> Verdict:
-        with judging("random_faults", setup) as verdict:
-            return verdict
-
-    monkeypatch.setattr(random_faults, "run", run)
-    assert main(["--only", "random_faults", "--broken"]) == 1
+def test_in_broken_mode_something_unnoticed_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--broken"], {"fixed": Fixed()}) == 1
     assert "nobody noticed" in capsys.readouterr().out
 
 

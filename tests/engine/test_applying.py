@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from interlock.engine.applying import Applied, Decision, Engine
+from interlock.engine.audit import audit
 from interlock.engine.committing import DirectCommitter, GroupCommit
 from interlock.engine.surely import commit_surely, what_became_of
 from interlock.errors import Contended, IllegalChange, RequestIdReused, StoreUnavailable
@@ -21,7 +23,9 @@ from interlock.store.records import (
     Committed,
     Conflict,
     Key,
+    Note,
     Record,
+    Refused,
     Repeated,
     Request,
 )
@@ -226,3 +230,60 @@ async def test_a_store_that_stays_away_is_given_up_on(store: Any, make_commit: M
             store, DirectCommitter(store), make_commit("p", 0, "packed"), tries=3, sleep=no_sleep
         )
     assert store.calls == 3
+
+
+async def test_a_twin_that_did_the_same_first_is_not_taken_for_oneself(
+    store: Any, make_commit: MakeCommit
+) -> None:
+    """Two engines decide the same, word for word; each step has to be done once for each of them."""
+    await store.commit([make_commit("p", 0, "packed")])
+
+    def touch(records: Sequence[Record | None], _: datetime) -> Decision[int]:
+        assert records[0] is not None
+        return Decision(records[0].version, make_commit("p", records[0].version, "packed"))
+
+    twin = engine_on(store)
+    mine = engine_on(store)
+    store.losses = ["before"]
+    first = asyncio.create_task(mine.apply([P], touch))
+    while store.losses:
+        await asyncio.sleep(0)
+    assert isinstance(await twin.apply([P], touch), Applied)
+    assert isinstance(await first, Applied)
+    (record,) = await store.load([P])
+    assert record is not None
+    assert record.version == 3
+
+
+async def test_a_refusal_whose_answer_was_lost_is_journalled_once(
+    store: Any, make_commit: MakeCommit
+) -> None:
+    await store.commit([make_commit("p", 0, "packed")])
+    refusal = Refused(kind="parcel", id="p", note=Note(refusal="too late", request_id="m1"))
+    for loss in ("after", "before"):
+        note = msgspec.structs.replace(refusal.note, request_id=loss)
+        store.losses = [loss]
+        commit = Commit(refusals=(msgspec.structs.replace(refusal, note=note),))
+        assert isinstance(
+            await commit_surely(store, DirectCommitter(store), commit, sleep=no_sleep), Committed
+        )
+    refusals = [entry for entry in (await store.feed()).entries if entry.note.refusal]
+    assert [entry.note.request_id for entry in refusals] == ["after", "before"]
+
+
+async def test_a_chained_engine_leaves_a_journal_that_the_audit_believes(
+    store: Any, make_commit: MakeCommit, parcel: Any
+) -> None:
+    engine = engine_on(store, chain=True)
+    for expected, into in enumerate(("packed", "sent", "delivered")):
+
+        def step(
+            _: Sequence[Record | None], __: datetime, at: int = expected, to: str = into
+        ) -> Decision[None]:
+            return Decision(None, make_commit("p", at, to))
+
+        await engine.apply([P], step)
+    (record,) = await store.load([P])
+    assert record is not None
+    assert record.chain
+    assert (await audit(store, {"parcel": parcel}, ["parcel"])).faults == []

@@ -143,3 +143,36 @@ async def test_a_store_that_is_away_is_told_to_each_caller(
 
 async def test_alone_a_commit_goes_straight_to_the_store(store: MemoryStore, make_commit: MakeCommit) -> None:
     assert isinstance(await DirectCommitter(store).commit(make_commit("p", 0, "packed")), Committed)
+
+
+async def test_a_surprise_is_told_to_those_it_met_and_the_others_go_on(
+    store: MemoryStore, make_commit: MakeCommit
+) -> None:
+    class Surprised(SlowStore):
+        async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+            if any(change.id == "p0" for commit in commits for change in commit.changes):
+                raise NameError("who?")
+            return await super().commit(commits)
+
+    surprised = Surprised(store)
+    surprised.go.set()
+    group = GroupCommit(surprised, max_batch=1)
+    outcomes = await asyncio.gather(
+        *(group.commit(make_commit(f"p{n}", 0, "packed")) for n in range(3)), return_exceptions=True
+    )
+    assert isinstance(outcomes[0], NameError)
+    assert all(isinstance(outcome, Committed) for outcome in outcomes[1:])
+
+
+async def test_when_the_engine_is_torn_down_nobody_is_left_waiting(
+    store: MemoryStore, make_commit: MakeCommit
+) -> None:
+    slow = SlowStore(store)
+    group = GroupCommit(slow, max_batch=1)
+    callers = [asyncio.create_task(group.commit(make_commit(f"p{n}", 0, "packed"))) for n in range(3)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert group._flusher is not None
+    group._flusher.cancel()
+    outcomes = await asyncio.gather(*callers, return_exceptions=True)
+    assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)

@@ -13,17 +13,21 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from interlock.engine.chaining import chained
 from interlock.engine.clock import Clock
 from interlock.engine.committing import Committer
+from interlock.engine.ids import Ids, random_id
 from interlock.engine.surely import commit_surely
 from interlock.errors import Contended, IllegalChange, RequestIdReused
 from interlock.store.contract import Store
 from interlock.store.records import (
+    Change,
     Commit,
     Committed,
     Conflict,
     Illegal,
     Key,
+    Note,
     Record,
     Repeated,
     RequestReused,
@@ -57,10 +61,21 @@ Decider: TypeAlias = Callable[[Sequence[Record | None], datetime], Decision[A]]
 class Engine:
     """What a system needs to make its decisions true."""
 
-    def __init__(self, store: Store, committer: Committer, clock: Clock, *, max_tries: int = 50) -> None:
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        clock: Clock,
+        *,
+        ids: Ids = random_id,
+        chain: bool = False,
+        max_tries: int = 50,
+    ) -> None:
         self.store = store
         self.committer = committer
         self.clock = clock
+        self._ids = ids
+        self._chain = chain
         self._max_tries = max_tries
 
     async def apply(self, keys: Sequence[Key], decide: Decider[A]) -> Applied[A] | Repeated:
@@ -74,7 +89,8 @@ class Engine:
             decision = decide(records, await self.clock.now())
             if decision.commit is None:
                 return Applied(decision.answer, await self.clock.now(), decision.effects)
-            outcome = await commit_surely(self.store, self.committer, decision.commit)
+            sealed = self._sealed(decision.commit, records)
+            outcome = await commit_surely(self.store, self.committer, sealed)
             match outcome:
                 case Committed(at):
                     return Applied(decision.answer, at, decision.effects)
@@ -87,6 +103,26 @@ class Engine:
                 case RequestReused() | Illegal():
                     raise _failed(outcome)
         raise _contended(keys, conflict, self._max_tries)
+
+    def _sealed(self, commit: Commit, records: Sequence[Record | None]) -> Commit:
+        """With a mark by which it can be told from every other, and with its links in the chain."""
+        mark = commit.request.id if commit.request is not None else self._ids()
+        links = {record.key: record.chain for record in records if record is not None}
+        changes = [_marked(change, mark) for change in commit.changes]
+        if self._chain:
+            changes = [chained(links.get(change.key, ""), change) for change in changes]
+        refusals = [msgspec.structs.replace(r, note=_mark(r.note, mark)) for r in commit.refusals]
+        return msgspec.structs.replace(commit, changes=tuple(changes), refusals=tuple(refusals))
+
+
+def _marked(change: Change, mark: str) -> Change:
+    if change.note is None:
+        return change
+    return msgspec.structs.replace(change, note=_mark(change.note, mark))
+
+
+def _mark(note: Note, mark: str) -> Note:
+    return note if note.request_id else msgspec.structs.replace(note, request_id=mark)
 
 
 def _failed(outcome: RequestReused | Illegal) -> RequestIdReused | IllegalChange:

@@ -96,9 +96,12 @@ class GroupCommit:
             _fail(batch, error)  # each of them has an unknown outcome of its own
         except InterlockError as error:
             await self._isolate(batch, error)
-        except BaseException as error:
-            _fail(batch, error)
+        except asyncio.CancelledError as error:
+            self._closed = True
+            _fail([*batch, *self._waiting], error)  # nobody would come for them any more
             raise
+        except Exception as error:  # noqa: BLE001 - whoever waits is told, and the others go on
+            _fail(batch, error)
         else:
             for (_, answer), outcome in zip(batch, outcomes, strict=True):
                 if not answer.done():

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from interlock.engine.committing import Committer
 from interlock.errors import StoreUnavailable
 from interlock.store.contract import Store
-from interlock.store.records import Change, Commit, Committed, Conflict, Outcome, TooLate
+from interlock.store.records import Change, Commit, Committed, Conflict, Key, Outcome, TooLate
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 
@@ -28,12 +28,17 @@ async def commit_surely(
 ) -> Outcome:
     """The outcome of a commit, also when a connection broke in the middle of it.
 
-    Raises `StoreUnavailable` only when the store stays away for all the tries.
+    A commit is recognised by its notes, so no two may say the same: `Engine` gives each a mark of its
+    own. A change without a note that was done and then overtaken cannot be recognised, and is answered
+    with a conflict; what must not be done twice has a note. Raises `StoreUnavailable` only when the
+    store stays away for all the tries.
     """
     pause_s = FIRST_PAUSE_S
     in_doubt = False
     for remaining in reversed(range(tries)):
         try:
+            if in_doubt and not commit.changes and (done := await what_became_of(store, commit)):
+                return done  # it names no version, so sending it again would do it again
             outcome = await committer.commit(commit)
             if in_doubt and isinstance(outcome, Conflict | TooLate):
                 return await what_became_of(store, commit) or outcome
@@ -54,13 +59,25 @@ async def what_became_of(store: Store, commit: Commit) -> Committed | None:
     A commit is true as a whole or not at all, so its first change speaks for all of them.
     """
     if not commit.changes:
-        return None
+        return await _refused(store, commit)
     change = commit.changes[0]
     if change.note is None:
         return await _unnoted(store, change)
     (*found,) = (await store.history(change.key, after_version=change.expected, limit=1)).entries
     if found and found[0].version == change.expected + 1 and found[0].note == change.note:
         return Committed(found[0].at)
+    return None
+
+
+async def _refused(store: Store, commit: Commit) -> Committed | None:
+    """A refusal carries the version that the record had; it is among the entries since then."""
+    for refused in commit.refusals:
+        key = Key(refused.kind, refused.id)
+        (record,) = await store.load([key])
+        version = record.version - 1 if record else -1
+        for entry in (await store.history(key, after_version=version)).entries:
+            if entry.note == refused.note:
+                return Committed(entry.at)
     return None
 
 

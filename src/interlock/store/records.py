@@ -68,6 +68,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reason: str = ""
     cause: str = ""
     request_id: str = ""
+    """The request that it belongs to, or else a mark that no other commit has."""
     refusal: str = ""
     """Why something was refused; such a note has no steps and leaves the record as it is."""
 

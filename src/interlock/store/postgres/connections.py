@@ -53,6 +53,8 @@ class Session:
         self._connection = connection
         self._wrapped = wrapped
         self._failed = failed
+        self.attempt = 1
+        """How often the work has been begun."""
 
     async def fetch(self, sql: str, *arguments: object, writes: bool = False) -> list[asyncpg.Record]:
         """Run one statement as a transaction of its own.
@@ -119,12 +121,13 @@ class Connections:
     async def run(self, doing: str, work: Callable[[Session], Awaitable[T]]) -> T:
         """Do some work on a connection, all of it by the deadline. `doing` begins the sentence of errors.
 
-        When the server has undone it because of others (a deadlock), it is done again.
+        When the server has undone it, as after a deadlock, it is done again.
         """
         deadline = asyncio.get_running_loop().time() + self.timeout_s
-        for _ in range(_ATTEMPTS):
+        for attempt in range(1, _ATTEMPTS + 1):
             with suppress(*Again):
                 async with self._session(doing, deadline) as session:
+                    session.attempt = attempt
                     return await work(session)
         raise unavailable(f"others were in the way {_ATTEMPTS} times in a row", doing, self.target)
 
@@ -209,14 +212,13 @@ class Connections:
     async def _connection(self, deadline: float) -> Connection:
         if self._closed:
             raise asyncpg.InterfaceError("the store has been closed")
-        loop = asyncio.get_running_loop()
+        if self._idle and asyncio.get_running_loop().time() - self._idle[-1][1] > _LONG_IDLE_S:
+            # The server may have hung up meanwhile, and the loop not have come to reading it. Now that
+            # costs nothing; after a commit was sent, its outcome would be unknown.
+            for _ in range(_LOOPS):
+                await asyncio.sleep(0)
         while self._idle:
-            connection, since = self._idle.pop()
-            if loop.time() - since > _LONG_IDLE_S:
-                # The server may have hung up meanwhile, and the loop not have come to reading it. Now
-                # that costs nothing; after a commit was sent, its outcome would be unknown.
-                for _ in range(_LOOPS):
-                    await asyncio.sleep(0)
+            connection = self._idle.pop()[0]
             if not connection.is_closed():
                 return connection
         return await self._new_connection(deadline)

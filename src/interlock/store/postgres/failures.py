@@ -16,8 +16,13 @@ from interlock.store.postgres.target import Target
 Trouble = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 """What the driver raises. Nothing of it reaches a caller."""
 
-Again = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.UniqueViolationError)
-"""The server has undone everything because of others, and it is worth another try."""
+Again = (
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.UniqueViolationError,
+    asyncpg.CheckViolationError,
+)
+"""The server has undone everything; with a closer look, or without the others, another try may do."""
 
 NotSent = (asyncpg.InterfaceError, asyncpg.InternalClientError)
 """The driver itself refused, before the server heard of it."""

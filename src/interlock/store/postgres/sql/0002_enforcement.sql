@@ -1,5 +1,5 @@
 -- What the database itself refuses, also from a bare shell: checked once per statement, on all the
--- rows that the statement touched. SQLSTATE IL001 is a state, IL002 a removal.
+-- rows that the statement touched. A state is a check_violation, a removal a restrict_violation.
 --
 -- The transition tables have no statistics, and a plan made for one row must also do for a
 -- thousand: joins among them are hashed, never nested.
@@ -15,11 +15,11 @@ BEGIN
     LIMIT 1;
     IF FOUND AND wrong.version <> 1 THEN
         RAISE EXCEPTION 'a % cannot be created in version % (%)', wrong.kind, wrong.version, wrong.id
-            USING ERRCODE = 'IL001', HINT = 'A record begins with version 1.';
+            USING ERRCODE = 'check_violation', HINT = 'A record begins with version 1.';
     END IF;
     IF FOUND THEN
         RAISE EXCEPTION 'a % cannot be created as % (%)', wrong.kind, wrong.state, wrong.id
-            USING ERRCODE = 'IL001', HINT = 'See the tables kind, state and path for what may be.';
+            USING ERRCODE = 'check_violation', HINT = 'See the tables kind, state and path for what may be.';
     END IF;
     RETURN NULL;
 END $$;
@@ -41,10 +41,10 @@ BEGIN
     END IF;
     IF wrong.source IS NULL THEN
         RAISE EXCEPTION 'a record keeps its kind and id: % % was another one', wrong.kind, wrong.id
-            USING ERRCODE = 'IL001';
+            USING ERRCODE = 'check_violation';
     END IF;
     RAISE EXCEPTION '% % is % and cannot become %', wrong.kind, wrong.id, wrong.source, wrong.target
-        USING ERRCODE = 'IL001', HINT = 'No path of its table leads there; see the table path.';
+        USING ERRCODE = 'check_violation', HINT = 'No path of its table leads there; see the table path.';
 END $$;
 
 CREATE FUNCTION interlock.refuse_removals() RETURNS trigger LANGUAGE plpgsql
@@ -58,7 +58,7 @@ BEGIN
     LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION '% % is % and alive: it is not removed', wrong.kind, wrong.id, wrong.state
-            USING ERRCODE = 'IL002', HINT = 'Only what has ended may be pruned.';
+            USING ERRCODE = 'restrict_violation', HINT = 'Only what has ended may be pruned.';
     END IF;
     RETURN NULL;
 END $$;
@@ -74,14 +74,14 @@ BEGIN
     LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'the journal of % % goes when the record does, not before', wrong.kind, wrong.id
-            USING ERRCODE = 'IL002';
+            USING ERRCODE = 'restrict_violation';
     END IF;
     RETURN NULL;
 END $$;
 
 CREATE FUNCTION interlock.refuse_always() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE EXCEPTION '% of % is refused', TG_OP, TG_TABLE_NAME USING ERRCODE = 'IL002';
+    RAISE EXCEPTION '% of % is refused', TG_OP, TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
 END $$;
 
 CREATE TRIGGER creations AFTER INSERT ON interlock.record REFERENCING NEW TABLE AS fresh

@@ -9,7 +9,7 @@
 -- Who is `judging` locks everything, finds what stands in the way, and writes the rest. Who is not
 -- writes as if nothing did, which is faster. Where that turns out to be wrong, or somebody creates the
 -- same record or does the same request just then, it raises serialization_failure, unique_violation or
--- IL001, and nothing is written.
+-- check_violation, and nothing is written.
 --
 -- Deadlocks: all lock records in the order of their keys, and requests after records, in the order of
 -- their ids. (Somebody who judges locks what is there before he creates what is not; where that
@@ -228,7 +228,7 @@ BEGIN
                 q_status, q_body, q_ttl_s
             );
             RETURN;
-        EXCEPTION WHEN serialization_failure OR unique_violation OR SQLSTATE 'IL001' THEN
+        EXCEPTION WHEN serialization_failure OR unique_violation OR check_violation THEN
             IF attempt = 25 THEN
                 RAISE;
             END IF;
