@@ -11,9 +11,11 @@ from rich.console import Console
 
 from bench import anatomy, kernel
 from bench.report import report, show
-from bench.rounds import FULL, QUICK
+from bench.rounds import FULL, LONG, QUICK, Pace
+from bench.stores import claims, flat, grouping, memory
+from bench.stores.bare.loop import Unexpected
 
-SUITES = (kernel, anatomy)
+SUITES = {"kernel": (kernel, anatomy), "stores": (claims, grouping, flat, memory)}
 
 
 def main() -> int:
@@ -22,8 +24,9 @@ def main() -> int:
     console = Console()
     try:
         with console.status("Measuring; the machine should be otherwise idle."):
-            run = report(tuple(suite.run(QUICK if asked.quick else FULL) for suite in SUITES))
-    except kernel.NotComparable as error:
+            suites = [suite for part in ([asked.only] if asked.only else SUITES) for suite in SUITES[part]]
+            run = report(tuple(suite.run(_pace(asked)) for suite in suites))
+    except (kernel.NotComparable, Unexpected) as error:
         print(f"The bench refuses to run: {error}", file=sys.stderr)
         return 2
     show(run, console)
@@ -32,9 +35,20 @@ def main() -> int:
     return 1 if any(section.missed for section in run.sections) else 0
 
 
+def _pace(asked: argparse.Namespace) -> Pace:
+    return QUICK if asked.quick else LONG if asked.long else FULL
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few and short rounds; the figures are rough")
+    parser.add_argument(
+        "--only", choices=SUITES, type=str, help="one part of the suites; all of them when left out"
+    )
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--quick", action="store_true", help="few and short rounds; the figures are rough")
+    length.add_argument(
+        "--long", action="store_true", help="a million records and commits in the stores; see README.md"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     return parser.parse_args()
 

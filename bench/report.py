@@ -14,7 +14,7 @@ from rich.table import Table
 
 from bench.rounds import Figure
 
-PACKAGES = ("interlock", "transitions", "python-statemachine", "msgspec")
+PACKAGES = ("interlock", "transitions", "python-statemachine", "msgspec", "asyncpg", "redis")
 
 
 class Line(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import gc
 import tracemalloc
 from collections.abc import Callable, Mapping
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import TypeAlias
 
 import msgspec
@@ -23,6 +23,9 @@ Work: TypeAlias = Callable[[], object]
 Prepare: TypeAlias = Callable[[int], Work]
 """Makes the work of so many repetitions; not timed."""
 
+Clock: TypeAlias = Callable[[], float]
+"""Seconds, of which only differences mean something."""
+
 
 class Pace(msgspec.Struct, frozen=True):
     """How long a run may take: the number of rounds, and how long one turn lasts at least."""
@@ -30,10 +33,39 @@ class Pace(msgspec.Struct, frozen=True):
     rounds: int
     turn_s: float
     instances: int
+    store_rounds: int
+    """What involves a disk takes longer, and is given fewer rounds of a fixed length."""
+    store_batches: int
+    store_crowds: int
+    crowd: int
+    history: int
+    commits: int
 
 
-FULL = Pace(rounds=21, turn_s=0.03, instances=2_000)
-QUICK = Pace(rounds=5, turn_s=0.01, instances=1_000)
+FULL = Pace(
+    rounds=21,
+    turn_s=0.03,
+    instances=2_000,
+    store_rounds=9,
+    store_batches=40,
+    store_crowds=8,
+    crowd=100_000,
+    history=200_000,
+    commits=50_000,
+)
+QUICK = Pace(
+    rounds=5,
+    turn_s=0.01,
+    instances=1_000,
+    store_rounds=3,
+    store_batches=10,
+    store_crowds=2,
+    crowd=20_000,
+    history=20_000,
+    commits=5_000,
+)
+LONG = msgspec.structs.replace(FULL, crowd=1_000_000, history=5_000_000, commits=1_000_000)
+"""Only the stores have something to gain from it."""
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -51,6 +83,13 @@ class Figure(msgspec.Struct, frozen=True):
         return median(ours / theirs for ours, theirs in zip(self.rounds, base.rounds, strict=True))
 
 
+class Raced(msgspec.Struct, frozen=True):
+    """What each contender needed by the clock on the wall, and on the processors."""
+
+    taken: dict[str, Figure]
+    used: dict[str, Figure]
+
+
 def race(contenders: Mapping[str, Prepare], pace: Pace, *, operations: int = 1) -> dict[str, Figure]:
     """Time the contenders in turns; each repetition of the work counts as so many operations."""
     repetitions = {name: _repetitions(prepare, pace.turn_s) for name, prepare in contenders.items()}
@@ -60,6 +99,34 @@ def race(contenders: Mapping[str, Prepare], pace: Pace, *, operations: int = 1) 
             seconds = _clock(prepare(repetitions[name]))
             turns[name].append(seconds * 1e6 / repetitions[name] / operations)
     return {name: Figure(tuple(taken)) for name, taken in turns.items()}
+
+
+def race_evenly(
+    contenders: Mapping[str, Prepare],
+    rounds: int,
+    repetitions: int,
+    *,
+    operations: int,
+    used_s: Clock = process_time,
+) -> Raced:
+    """The same where what was done stays behind: all do it as often, and once before it counts.
+
+    `used_s` is the time that everybody involved has spent on a processor.
+    """
+    for prepare in contenders.values():
+        prepare(repetitions)()
+    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    used: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, prepare in contenders.items():
+            work = prepare(repetitions)
+            before_s = used_s()
+            taken[name].append(_clock(work) * 1e6 / repetitions / operations)
+            used[name].append((used_s() - before_s) * 1e6 / repetitions / operations)
+    return Raced(
+        {name: Figure(tuple(figures)) for name, figures in taken.items()},
+        {name: Figure(tuple(figures)) for name, figures in used.items()},
+    )
 
 
 def weigh(contenders: Mapping[str, Prepare], pace: Pace) -> dict[str, Figure]:

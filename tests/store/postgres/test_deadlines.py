@@ -105,6 +105,27 @@ async def test_a_caller_that_is_cancelled_leaves_a_pool_that_works(url: str, ope
     await made(store, creation("y"))
 
 
+async def test_a_caller_that_is_cancelled_while_it_is_given_a_connection_loses_none(
+    url: str, open_store: OpenStore, shell: Any
+) -> None:
+    store = await open_store(f"{url}&pool=2")
+    clients = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'interlock'"
+    clients += " AND datname = current_database()"
+    before = await shell.fetchval(clients)
+    for turns in range(12):
+        # So long unused that it is first looked whether the server has hung up.
+        start = await shell.fetchval("SELECT clock_timestamp()")
+        while await shell.fetchval("SELECT clock_timestamp() < $1::timestamptz + interval '0.05 s'", start):
+            pass
+        task = asyncio.create_task(store.now())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await store.now()
+    assert await shell.fetchval(clients) <= before + 1
+
+
 async def test_more_callers_than_connections_wait_for_their_turn(url: str, open_store: OpenStore) -> None:
     store = await open_store(f"{url}&pool=2")
     await asyncio.gather(*(made(store, creation(f"p{number}")) for number in range(50)))

@@ -14,12 +14,15 @@ from interlock.store.records import Commit, Illegal, Key
 from interlock.testing.store_contract.making import (
     PACKING,
     SENDING,
+    Sender,
     creation,
     each,
     kinds_of,
     made,
     move,
     see,
+    take,
+    waiting,
 )
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]
@@ -101,6 +104,18 @@ async def test_an_illegal_commit_is_told_so_and_its_neighbours_are_done(store: P
     assert kinds_of(outcomes)[0] is kinds_of(outcomes)[2]
     assert outcomes[1] == Illegal(Key("parcel", "c"), "delivered", "sent")
     assert [(await see(store, name)).state for name in "abc"] == ["sent", "delivered", "delivered"]
+
+
+async def test_a_claim_that_the_database_finds_illegal_is_told_so(
+    url: str, open_store: OpenStore, shell: Any
+) -> None:
+    """The tables in the database may be those of another version of the program."""
+    store = await open_store(url)
+    await waiting(store, "a", "b")
+    await shell.execute("DELETE FROM interlock.path WHERE source = 'packed' AND target = 'sent'")
+    outcomes = await store.claim(take(5), Sender())
+    assert outcomes == [Illegal(Key("parcel", name), "packed", "sent") for name in "ab"]
+    assert (await see(store, "a")).version == 1
 
 
 async def test_steps_can_be_read_from_a_shell(store: PostgresStore, shell: Any) -> None:
