@@ -12,7 +12,7 @@ from pathlib import Path
 from interlock.testing import watchdog
 
 _NOBODY = "nobody"
-_STOP_S = 20.0
+_STOP_S = 60.0
 
 
 def unprivileged() -> pwd.struct_passwd | None:
