@@ -46,7 +46,10 @@ class Ours:
             some = range(start, min(names.stop, start + FILLED_AT_ONCE))
             check(
                 await self.store.commit(
-                    [submitted(f"{name:012d}", since + timedelta(microseconds=name % 1_000)) for name in some]
+                    [
+                        submitted(f"{name:012d}", since + timedelta(microseconds=name - names.start))
+                        for name in some
+                    ]
                 )
             )
 
