@@ -35,7 +35,7 @@ format: $(READY) ## Rewrite the code in the house format
 docs: $(READY) ## Regenerate docs/lifecycles and docs/reference from the tables
 	$(BIN)/python docs/generate.py
 
-bench: $(READY) ## Compare the kernel with other state machine libraries, in one run
+bench: $(READY) ## Compare the kernel with other libraries, and the stores with bare drivers
 	$(BIN)/python -m bench
 
 chaos: $(READY) ## Kill, cut off and starve the stores, and count what was lost (long)
