@@ -176,3 +176,28 @@ async def test_when_the_engine_is_torn_down_nobody_is_left_waiting(
     group._flusher.cancel()
     outcomes = await asyncio.gather(*callers, return_exceptions=True)
     assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
+
+
+async def test_many_at_once_have_an_outcome_each_and_wait_outside_like_everybody(
+    store: MemoryStore, make_commit: MakeCommit
+) -> None:
+    group = GroupCommit(store, max_batch=3, max_waiting=4)
+    bad = make_commit("p5", 0, "no such state")
+    commits = [bad if n == 5 else make_commit(f"p{n}", 0, "packed") for n in range(10)]
+    outcomes = await group.commit_all(commits)
+    assert isinstance(outcomes[5], UnknownState)
+    assert sum(isinstance(outcome, Committed) for outcome in outcomes) == 9
+    assert group.tally.largest <= 3
+
+
+async def test_who_waits_outside_when_the_flusher_is_cancelled_is_told(
+    store: MemoryStore, make_commit: MakeCommit
+) -> None:
+    group = GroupCommit(SlowStore(store), max_waiting=2)
+    callers = [asyncio.create_task(group.commit(make_commit(f"p{n}", 0, "packed"))) for n in range(6)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert group._flusher is not None
+    group._flusher.cancel()
+    told = await asyncio.gather(*callers, return_exceptions=True)
+    assert all(isinstance(answer, asyncio.CancelledError | StoreUnavailable) for answer in told)

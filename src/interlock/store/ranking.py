@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 PRIORITY_STEP = timedelta(seconds=60)
 """What one step of priority is worth."""
@@ -29,8 +30,9 @@ def microseconds(at: datetime) -> int:
     return (at - _EPOCH) // _MICROSECOND
 
 
+@lru_cache(maxsize=4096)
 def moment(us: int) -> datetime:
-    """The moment that `microseconds` was made from."""
+    """The moment that `microseconds` was made from. Records of one batch share most of theirs."""
     return _EPOCH + timedelta(microseconds=us)
 
 
