@@ -25,11 +25,21 @@ the dashboard all show the same words, and the API answers with `status`.
     │   ├── Contended             contended                409  others were faster, again and again
     │   ├── RequestIdReused       request_id_reused        409  the id belongs to another request
     │   └── IllegalChange         illegal_change           500  the store has refused a state
+    ├── JobError
+    │   ├── InvalidJob            invalid_job              422  a submission that breaks a rule
+    │   ├── UnknownJob            unknown_job              404
+    │   ├── InvalidArguments      invalid_arguments        422  they do not fit the task
+    │   ├── NotJson               not_json                 422  a value that JSON cannot hold
+    │   ├── ConflictingCompletion conflicting_completion   409  it ended before, in another way
+    │   ├── JobFailed             job_failed               409  there is no result, and this is why
+    │   ├── JobCanceled           job_canceled             409  the same for a job that was stopped
+    │   └── ResultNotReady        result_not_ready         409  it has not ended yet
     ├── UnknownName
     │   ├── UnknownKind           unknown_kind             422
     │   ├── UnknownMachine        unknown_machine          404
     │   ├── UnknownState          unknown_state            422
-    │   └── UnknownEvent          unknown_event            422
+    │   ├── UnknownEvent          unknown_event            422
+    │   └── UnknownTask           unknown_task             422  no function goes by that name
     └── TransitionRefused
         ├── AlreadyThere          already_there            409
         ├── TerminalState         terminal_state           409
@@ -215,6 +225,69 @@ class IllegalChange(CommitFailed):
     status = 500
 
 
+class JobError(InterlockError):
+    """Something about a job, its arguments or its result is not as it was asked for."""
+
+    code = "job_error"
+    status = 500
+
+
+class InvalidJob(JobError):
+    """A job that breaks a rule of submission; nothing was stored."""
+
+    code = "invalid_job"
+    status = 422
+
+
+class UnknownJob(JobError):
+    """No job has that id."""
+
+    code = "unknown_job"
+    status = 404
+
+
+class InvalidArguments(JobError):
+    """The arguments do not fit the task."""
+
+    code = "invalid_arguments"
+    status = 422
+
+
+class NotJson(JobError):
+    """A value that JSON cannot hold, and where in the whole it is."""
+
+    code = "not_json"
+    status = 422
+
+
+class ConflictingCompletion(JobError):
+    """The attempt has ended before, in another way; what was reported first stays."""
+
+    code = "conflicting_completion"
+    status = 409
+
+
+class JobFailed(JobError):
+    """The job has failed, so there is no result."""
+
+    code = "job_failed"
+    status = 409
+
+
+class JobCanceled(JobError):
+    """The job was canceled, so there is no result."""
+
+    code = "job_canceled"
+    status = 409
+
+
+class ResultNotReady(JobError):
+    """The job has not ended yet, so there is no result so far."""
+
+    code = "result_not_ready"
+    status = 409
+
+
 class UnknownName(InterlockError):
     """A name that is not known here; the known ones are in `allowed`."""
 
@@ -272,6 +345,14 @@ class UnknownEvent(UnknownName):
     code = "unknown_event"
     status = 422
     noun = "event"
+
+
+class UnknownTask(UnknownName):
+    """No task goes by that name."""
+
+    code = "unknown_task"
+    status = 422
+    noun = "task"
 
 
 class TransitionRefused(InterlockError):

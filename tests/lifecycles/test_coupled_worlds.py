@@ -35,7 +35,7 @@ class World:
     states: dict[tuple[str, int], Any]
     datas: dict[tuple[str, int], Any]
     now: Circumstances
-    couplings: Couplings[Circumstances] = COUPLINGS
+    couplings: Couplings[Any] = COUPLINGS
     pick: int = 0
     created: list[str] = field(default_factory=list)
     messages: int = 0
@@ -185,8 +185,8 @@ def test_no_record_can_be_sent_round_in_circles(name: str) -> None:
 
 
 def test_what_merely_stays_passes_nothing_on_to_what_merely_stays() -> None:
-    """… and a chain of steps that move nothing is at most two long."""
-    staying = [coupling for coupling in COUPLINGS if coupling.holding]
+    """… and a chain of steps that move nothing is at most two long; down a tree, as deep as the tree."""
+    staying = [c for c in COUPLINGS if c.holding and c.to != "each of its children"]
     assert staying
     for first, second in product(staying, staying):
         assert first.effect is not second.cause or first.event not in second.by

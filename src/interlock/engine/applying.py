@@ -19,15 +19,17 @@ from interlock.engine.committing import Committer
 from interlock.engine.ids import Ids, random_id
 from interlock.engine.surely import commit_surely
 from interlock.errors import Contended, IllegalChange, RequestIdReused
-from interlock.store.contract import Store
+from interlock.store.contract import Decide, Store
 from interlock.store.records import (
     Change,
+    Claim,
     Commit,
     Committed,
     Conflict,
     Illegal,
     Key,
     Note,
+    Outcome,
     Record,
     Repeated,
     RequestReused,
@@ -76,7 +78,7 @@ class Engine:
         self.clock = clock
         self._ids = ids
         self._chain = chain
-        self._max_tries = max_tries
+        self.max_tries = max_tries
 
     async def apply(self, keys: Sequence[Key], decide: Decider[A]) -> Applied[A] | Repeated:
         """Make what `decide` says of these records true.
@@ -84,12 +86,12 @@ class Engine:
         `Repeated` when the commit carried a request that was done before: its recorded answer stands.
         """
         conflict: Conflict | None = None
-        for _ in range(self._max_tries):
+        for _ in range(self.max_tries):
             records = await self.store.load(keys)
             decision = decide(records, await self.clock.now())
             if decision.commit is None:
                 return Applied(decision.answer, await self.clock.now(), decision.effects)
-            sealed = self._sealed(decision.commit, records)
+            sealed = self.sealed(decision.commit, records)
             outcome = await commit_surely(self.store, self.committer, sealed)
             match outcome:
                 case Committed(at):
@@ -101,11 +103,25 @@ class Engine:
                 case TooLate():
                     pass  # by now the decider sees for itself that it is too late
                 case RequestReused() | Illegal():
-                    raise _failed(outcome)
-        raise _contended(keys, conflict, self._max_tries)
+                    raise failed(outcome)
+        raise contended(keys, conflict, self.max_tries)
 
-    def _sealed(self, commit: Commit, records: Sequence[Record | None]) -> Commit:
+    async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
+        """What the store gives this claimer, with what `decide` makes of it; sealed like all else."""
+        return await self.store.claim(claim, self._sealing(decide))
+
+    async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
+        """The same for what has a deadline passed."""
+        return await self.store.due(kinds, limit, self._sealing(decide))
+
+    def mark(self) -> str:
+        """What tells one decision from every other; whoever puts it into its notes saves the sealing."""
+        return self._ids()
+
+    def sealed(self, commit: Commit, records: Sequence[Record | None]) -> Commit:
         """With a mark by which it can be told from every other, and with its links in the chain."""
+        if not self._chain and commit.request is None and _is_marked(commit):
+            return commit
         mark = commit.request.id if commit.request is not None else self._ids()
         links = {record.key: record.chain for record in records if record is not None}
         changes = [_marked(change, mark) for change in commit.changes]
@@ -113,6 +129,17 @@ class Engine:
             changes = [chained(links.get(change.key, ""), change) for change in changes]
         refusals = [msgspec.structs.replace(r, note=_mark(r.note, mark)) for r in commit.refusals]
         return msgspec.structs.replace(commit, changes=tuple(changes), refusals=tuple(refusals))
+
+    def _sealing(self, decide: Decide) -> Decide:
+        def decide_sealed(records: Sequence[Record], now: datetime) -> list[Commit]:
+            return [self.sealed(commit, records) for commit in decide(records, now)]
+
+        return decide_sealed
+
+
+def _is_marked(commit: Commit) -> bool:
+    changes = all(change.note is None or change.note.request_id for change in commit.changes)
+    return changes and all(refused.note.request_id for refused in commit.refusals)
 
 
 def _marked(change: Change, mark: str) -> Change:
@@ -125,7 +152,8 @@ def _mark(note: Note, mark: str) -> Note:
     return note if note.request_id else msgspec.structs.replace(note, request_id=mark)
 
 
-def _failed(outcome: RequestReused | Illegal) -> RequestIdReused | IllegalChange:
+def failed(outcome: RequestReused | Illegal) -> RequestIdReused | IllegalChange:
+    """The error that such an outcome is told as."""
     match outcome:
         case RequestReused(recorded=recorded):
             return RequestIdReused(
@@ -141,7 +169,8 @@ def _failed(outcome: RequestReused | Illegal) -> RequestIdReused | IllegalChange
             )
 
 
-def _contended(keys: Sequence[Key], conflict: Conflict | None, tries: int) -> Contended:
+def contended(keys: Sequence[Key], conflict: Conflict | None, tries: int) -> Contended:
+    """The error after so many conflicts."""
     what = (
         f"{conflict.key.kind} {conflict.key.id}" if conflict else ", ".join(f"{k.kind} {k.id}" for k in keys)
     )

@@ -86,7 +86,7 @@ def _misplaced(
         states[record.kind, record.id] = str(machines[record.kind].initial)
     for entry in entries:
         for step in entry.note.steps:
-            who = (step.machine, step.entity)
+            who = (step.machine, step.entity or record.id)  # without a name it is the record itself
             if step.machine not in machines:
                 yield entry.version, f"it speaks of the unknown machine {step.machine!r}"
                 continue

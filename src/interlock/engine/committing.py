@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -27,6 +27,10 @@ class Committer(Protocol):
         """The outcome of this commit, whatever becomes of others."""
         ...
 
+    async def commit_all(self, commits: Sequence[Commit]) -> list[Outcome | InterlockError]:
+        """The outcome of each of many; one that fails does not disturb its neighbours."""
+        ...
+
 
 class DirectCommitter:
     """One commit at a time: for tests, for simulated worlds, and to compare with."""
@@ -37,6 +41,10 @@ class DirectCommitter:
     async def commit(self, commit: Commit) -> Outcome:
         """Straight to the store."""
         return (await self._store.commit([commit]))[0]
+
+    async def commit_all(self, commits: Sequence[Commit]) -> list[Outcome | InterlockError]:
+        """One after the other."""
+        return [await _outcome_of(self.commit(commit)) for commit in commits]
 
 
 class Tally(msgspec.Struct):
@@ -165,7 +173,7 @@ def _fail(batch: Sequence[tuple[Commit, asyncio.Future[Outcome]]], error: BaseEx
             answer.set_exception(error)
 
 
-async def _outcome_of(answer: asyncio.Future[Outcome]) -> Outcome | InterlockError:
+async def _outcome_of(answer: Awaitable[Outcome]) -> Outcome | InterlockError:
     try:
         return await answer
     except InterlockError as error:

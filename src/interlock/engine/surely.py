@@ -24,17 +24,22 @@ LONGEST_PAUSE_S = 1.0
 
 
 async def commit_surely(
-    store: Store, committer: Committer, commit: Commit, *, tries: int = 6, sleep: Sleep = asyncio.sleep
+    store: Store,
+    committer: Committer,
+    commit: Commit,
+    *,
+    tries: int = 6,
+    in_doubt: bool = False,
+    sleep: Sleep = asyncio.sleep,
 ) -> Outcome:
     """The outcome of a commit, also when a connection broke in the middle of it.
 
     A commit is recognised by its notes, so no two may say the same: `Engine` gives each a mark of its
     own. A change without a note that was done and then overtaken cannot be recognised, and is answered
     with a conflict; what must not be done twice has a note. Raises `StoreUnavailable` only when the
-    store stays away for all the tries.
+    store stays away for all the tries. `in_doubt` when it was sent before and nobody knows what came of it.
     """
     pause_s = FIRST_PAUSE_S
-    in_doubt = False
     for remaining in reversed(range(tries)):
         try:
             if in_doubt and not commit.changes and (done := await what_became_of(store, commit)):

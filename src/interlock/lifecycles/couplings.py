@@ -7,6 +7,8 @@ whoever decides works out from the records of the same commit.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
 from interlock.lifecycles import attempt, job, lease, process, run, simulation, task, worker, workload
@@ -22,8 +24,55 @@ from interlock.lifecycles.workload import WORKLOAD
 from interlock.machine import Blueprint, Couplings, couple, map_of
 
 
+class Facts(Protocol):
+    """The facts beside a step that decide whether it has a consequence.
+
+    Whoever decides works them out from the records of the same commit, when they are asked for.
+    """
+
+    @property
+    def tries_left(self) -> bool:
+        """Its failure may be retried, and a try is left."""
+        ...
+
+    @property
+    def losses_left(self) -> bool:
+        """It may be lost once more."""
+        ...
+
+    @property
+    def stopping(self) -> bool:
+        """Somebody has asked it to stop."""
+        ...
+
+    @property
+    def every_shard_succeeded(self) -> bool:
+        """No shard is left to succeed."""
+        ...
+
+    @property
+    def anything_active(self) -> bool:
+        """Something of it is waiting or active."""
+        ...
+
+    @property
+    def required(self) -> bool:
+        """Its run cannot succeed without it."""
+        ...
+
+    @property
+    def every_required_job_succeeded(self) -> bool:
+        """No required job is left to succeed."""
+        ...
+
+    @property
+    def fail_fast(self) -> bool:
+        """What cannot change the outcome any more is stopped."""
+        ...
+
+
 class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts beside a step that decide whether it has a consequence."""
+    """The facts, known beforehand."""
 
     tries_left: bool = False
     losses_left: bool = False
@@ -35,63 +84,63 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     fail_fast: bool = True
 
 
-def a_try_is_left(now: Circumstances) -> bool:
+def a_try_is_left(now: Facts) -> bool:
     """its failure may be retried and a try is left"""
     return now.tries_left
 
 
-def no_try_is_left(now: Circumstances) -> bool:
+def no_try_is_left(now: Facts) -> bool:
     """its failure may not be retried or no try is left"""
     return not now.tries_left
 
 
-def a_loss_is_left(now: Circumstances) -> bool:
+def a_loss_is_left(now: Facts) -> bool:
     """its losses are within their own budget"""
     return now.losses_left
 
 
-def no_loss_is_left(now: Circumstances) -> bool:
+def no_loss_is_left(now: Facts) -> bool:
     """it was lost too often"""
     return not now.losses_left
 
 
-def going_on(now: Circumstances) -> bool:
+def going_on(now: Facts) -> bool:
     """nobody has asked it to stop"""
     return not now.stopping
 
 
-def stopping(now: Circumstances) -> bool:
+def stopping(now: Facts) -> bool:
     """it was asked to stop"""
     return now.stopping
 
 
-def nothing_active(now: Circumstances) -> bool:
+def nothing_active(now: Facts) -> bool:
     """nothing of it is active any more"""
     return not now.anything_active
 
 
-def every_shard_succeeded(now: Circumstances) -> bool:
+def every_shard_succeeded(now: Facts) -> bool:
     """it was the last shard"""
     return now.every_shard_succeeded
 
 
-def required(now: Circumstances) -> bool:
+def required(now: Facts) -> bool:
     """the job is required"""
     return now.required
 
 
-def every_required_job_succeeded(now: Circumstances) -> bool:
+def every_required_job_succeeded(now: Facts) -> bool:
     """every required job has succeeded"""
     return now.every_required_job_succeeded
 
 
-def fail_fast(now: Circumstances) -> bool:
+def fail_fast(now: Facts) -> bool:
     """fail-fast is on"""
     return now.fail_fast
 
 
 # fmt: off
-COUPLINGS = Couplings[Circumstances]((
+COUPLINGS = Couplings[Facts]((
     # Down: what a run wants of its jobs.
     couple(RUN, run.QUEUED, JOB, None, to="each job of the plan", why="The plan says what there is to do."),
     couple(RUN, run.QUEUED, RUN, run.required_jobs_succeeded, to="itself", when=every_required_job_succeeded,
@@ -113,7 +162,8 @@ COUPLINGS = Couplings[Circumstances]((
     couple(JOB, (job.CANCELED, job.FAILED), ATTEMPT, attempt.cancel, to="each of its attempts",
            why="A job that has ended has nothing waiting or active."),
     couple(JOB, job.CANCELED, JOB, job.Cancel, to="each of its children", why="A tree ends as a tree."),
-
+    couple(JOB, job.RUNNING, JOB, job.Cancel, to="each of its children", holding=True,
+           by=(job.Cancel, job.Timeout), why="A tree is stopped as one, from the moment somebody asks."),
     couple(JOB, (job.FAILED, job.CANCELED), JOB, job.Cancel, to="each job that needs it", when=required,
            why="What was to follow a required job cannot; an optional one holds nobody up."),
 

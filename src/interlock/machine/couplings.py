@@ -9,7 +9,7 @@ in code.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from interlock.errors import MalformedCouplings
@@ -20,6 +20,9 @@ from interlock.machine.machine import Machine
 
 C = TypeVar("C")
 """The circumstances a coupling may ask about, beyond the step itself."""
+
+_MOST_STEPS = 4_096
+"""More than tables have; who makes steps of their own does not fill the memory with them."""
 
 Condition: TypeAlias = Callable[[C], bool]
 AnyMachine: TypeAlias = Machine[Any, Any]
@@ -51,16 +54,23 @@ class Coupling(Generic[C]):
         what = f"create {self.to}" if self.event is None else f"send {self.event.name} to {self.to}"
         return f"{self.cause.name} {verb} {_listed(self.into)}{out_of}{by}{when}: {what}"
 
-    def follows(self, step: Step[Any], circumstances: C) -> bool:
-        """Whether this step, in these circumstances, has this consequence."""
+    def may_follow(self, step: Step[Any]) -> bool:
+        """Whether this step has this consequence in any circumstances."""
         return (
             step.machine == self.cause.name
             and step.moves is not self.holding
             and step.target in self.into
             and (not self.by or step.event in {event.name for event in self.by})
             and (not self.out_of or step.source in self.out_of)
-            and all(condition(circumstances) for condition in self.when)
         )
+
+    def follows(self, step: Step[Any], circumstances: C) -> bool:
+        """Whether this step, in these circumstances, has this consequence."""
+        return self.may_follow(step) and self.holds(circumstances)
+
+    def holds(self, circumstances: C) -> bool:
+        """Whether its conditions do, in these circumstances."""
+        return all([condition(circumstances) for condition in self.when])
 
 
 def couple(
@@ -96,6 +106,7 @@ class Couplings(Generic[C]):
 
     def __init__(self, couplings: Sequence[Coupling[C]]) -> None:
         self.all = tuple(couplings)
+        self._caused: dict[int, tuple[Step[Any], tuple[Coupling[C], ...]]] = {}
         if faults := [fault for coupling in self.all for fault in _faults(coupling)]:
             raise MalformedCouplings(
                 f"The couplings have {len(faults)} fault(s).\n" + "\n".join(f"  {fault}" for fault in faults),
@@ -108,7 +119,16 @@ class Couplings(Generic[C]):
 
     def after(self, step: Step[Any], circumstances: C) -> tuple[Coupling[C], ...]:
         """The consequences of one step, in the order of the list."""
-        return tuple(coupling for coupling in self.all if coupling.follows(step, circumstances))
+        return tuple([c for c in self.caused_by(step) if not c.when or c.holds(circumstances)])
+
+    def caused_by(self, step: Step[Any]) -> tuple[Coupling[C], ...]:
+        """The consequences that a step may have. Tables share their steps, so each is looked at once."""
+        known = self._caused.get(id(step))
+        if known is None or known[0] is not step:
+            known = (step, tuple(coupling for coupling in self.all if coupling.may_follow(step)))
+            if len(self._caused) < _MOST_STEPS:
+                self._caused[id(step)] = known
+        return known[1]
 
 
 def map_of(couplings: Couplings[Any], *, name: str, doc: str, spine: Sequence[AnyMachine]) -> Blueprint:
@@ -153,9 +173,8 @@ def _bad_cause(coupling: Coupling[Any]) -> Iterator[str]:
     unheard = [event.name for event in coupling.by if event not in cause.events]
     strangers += [f"{cause.name} has no event {name!r}, but {events}" for name in unheard]
     yield from strangers
-    bare = replace(coupling, when=())
     steps = (step for name in cause.states for step in cause.steps_at(name))
-    if not strangers and not any(bare.follows(step, None) for step in steps):
+    if not strangers and not any(coupling.may_follow(step) for step in steps):
         yield f"no row of {cause.name} can ever cause it"
 
 

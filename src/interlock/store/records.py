@@ -53,6 +53,7 @@ class StepLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     machine: str
     entity: str
+    """Which one of those inside the record; empty for the record itself."""
     event: str
     source: str
     target: str

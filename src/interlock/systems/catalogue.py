@@ -1,0 +1,22 @@
+"""Which kinds of record the systems keep, and which machines their journals speak of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from interlock.engine.outbox import MESSAGE
+from interlock.lifecycles import MACHINES
+from interlock.machine import Machine
+from interlock.store.catalogue import catalogue_of
+from interlock.systems.orchestrator.logs import LOG
+
+JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
+    {**MACHINES, MESSAGE.name: MESSAGE, LOG.name: LOG}
+)
+"""Every machine that a journal may speak of: attempts and leases live inside the record of a job."""
+
+_KEPT = ("run", "job", "worker", "workload", "simulation", MESSAGE.name, LOG.name)
+
+CATALOGUE = catalogue_of(JOURNALLED[name] for name in _KEPT)

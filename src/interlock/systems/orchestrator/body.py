@@ -1,0 +1,127 @@
+"""What a job is made of, as its record keeps it.
+
+A job, its attempts and their leases change together, so they are one record: one version, one
+commit. What the store has to know (queue, labels, when it is ready, its next deadline) are columns
+of the record; everything else is in the body. The structs here are working copies: they are read
+from the record, changed by a decider, and written back.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from interlock.lifecycles import attempt, lease
+from interlock.lifecycles.attempt import Attempt, AttemptState
+from interlock.lifecycles.job import Job, JobState
+from interlock.lifecycles.lease import Lease, LeaseState
+from interlock.systems.orchestrator.failures import Failure
+from interlock.wire.jobs import RetryRule
+from interlock.wire.runner import Progress
+
+
+class LeaseBody(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The lease on an attempt: live, or how it ended."""
+
+    state: LeaseState = lease.GRANTED
+    data: Lease
+    digest: str
+    """Of the secret; the secret itself is with the runner only."""
+    granted_at: datetime
+    sequence: int = -1
+    """The number of the last heartbeat that was heard."""
+
+    @property
+    def timer_at(self) -> datetime | None:
+        """When it expires; the table's deadline is what the lease itself says."""
+        return self.data.expires_at if self.state in lease.LIVE else None
+
+    @timer_at.setter
+    def timer_at(self, at: datetime | None) -> None:
+        """Nothing to note: `expires_at` says it."""
+
+
+class AttemptBody(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One try at one shard."""
+
+    shard: int = 1
+    index: int = 1
+    state: AttemptState = attempt.CREATED
+    data: Attempt = Attempt()
+    created_at: datetime
+    ready_at: datetime | None = None
+    """From when on it may be given to a runner; None while something else holds it back."""
+    timer_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    lease: LeaseBody | None = None
+    failure: Failure | None = None
+    progress: Progress | None = None
+    result: msgspec.Raw | None = None
+    reported: str = ""
+    """A digest of the report that was accepted: the same report again is a repeat, another a conflict."""
+    cost: float | None = None
+    forced: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the journal calls it, within its job."""
+        return f"{self.shard}.{self.index}"
+
+
+class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Everything about a job that is not a column of its record."""
+
+    task: str
+    input: msgspec.Raw = msgspec.Raw(b"{}")
+    data: Job
+    timer_at: datetime | None = None
+    attempts: list[AttemptBody] = []
+    description: str = ""
+    timeout_s: float | None = None
+    job_timeout_s: float | None = None
+    retries: int | None = None
+    retry: dict[str, RetryRule] = {}
+    losses_allowed: int | None = None
+    checkpoints: dict[str, msgspec.Raw] = {}
+    """By shard: what an attempt has saved for the next one."""
+    failure: Failure | None = None
+    children: int = 0
+    origin_job_id: str | None = None
+    trace: dict[str, str] = {}
+
+    @property
+    def losses(self) -> int:
+        """How often it has lost its worker."""
+        return sum(a.failure is not None and a.failure.failure_class == "lost" for a in self.attempts)
+
+    @property
+    def active(self) -> int:
+        """How many attempts have not ended."""
+        return sum([one.state not in attempt.ENDED for one in self.attempts])
+
+
+class JobHolder:
+    """The job's own machine, while it is decided about."""
+
+    __slots__ = ("data", "state", "timer_at")
+
+    def __init__(self, state: JobState, data: Job, timer_at: datetime | None) -> None:
+        self.state = state
+        self.data = data
+        self.timer_at = timer_at
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(JobBody)
+
+
+def encode_body(body: JobBody) -> bytes:
+    """The body as the record keeps it."""
+    return _ENCODER.encode(body)
+
+
+def decode_body(body: bytes) -> JobBody:
+    """A working copy."""
+    return _DECODER.decode(body)

@@ -1,0 +1,101 @@
+"""Giving work to whoever asks for it. Pure: from ready jobs to grants and what they make of the jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from interlock.lifecycles import attempt, lease
+from interlock.store.records import Change, Commit, Record
+from interlock.systems.orchestrator.body import AttemptBody
+from interlock.systems.orchestrator.draft import Draft, Granting
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.tokens import digest_of, fence_of, token_for
+from interlock.wire.runner import ClaimRequest, Grant
+
+
+class Claiming(msgspec.Struct, frozen=True):
+    """What a claim is decided with."""
+
+    request: ClaimRequest
+    seed: bytes
+    """Where the secrets of all its leases come from."""
+    epoch: int
+    mark: str
+    settings: OrchestratorSettings
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """A grant, once its change has been committed."""
+
+    grant: Grant
+    change: Change
+    before: Record
+
+
+def offers_of(claiming: Claiming, records: Sequence[Record], now: datetime) -> list[Offer]:
+    """One attempt of each of these jobs for this runner; a job that has none is passed over."""
+    offers = (_offer(claiming, record, now) for record in records)
+    return [offer for offer in offers if offer is not None]
+
+
+def commits_of(offers: Sequence[Offer]) -> list[Commit]:
+    """What has to become true before anybody may be given these."""
+    return [Commit(changes=(offer.change,)) for offer in offers]
+
+
+def _offer(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
+    draft = Draft.of(record, now, claiming.settings)
+    one = _next_attempt(draft)
+    if one is None:
+        return None
+    request = claiming.request
+    token = token_for(claiming.seed, draft.id, one.shard, one.index)
+    draft.granting = Granting(request.runner_id, digest_of(token.secret))
+    if one.state is attempt.CREATED:
+        draft.tell_attempt(one, attempt.publish)
+    draft.tell_attempt(one, attempt.grant)
+    if request.acknowledge:
+        ttl_s = claiming.settings.durations.lease_ttl_s
+        draft.tell_lease(one, lease.Ack(at=now, runner_id=request.runner_id, ttl_s=ttl_s))
+    change = draft.change(mark=claiming.mark, actor=request.runner_id)
+    return Offer(_grant(claiming, draft, one, str(token)), change, record)
+
+
+def _next_attempt(draft: Draft) -> AttemptBody | None:
+    """Of those whose time has come, the one that waits the longest."""
+    waiting = [
+        one
+        for one in draft.body.attempts
+        if one.state in attempt.UNLEASED and one.ready_at is not None and one.ready_at <= draft.now
+    ]
+    return min(waiting, key=lambda one: (one.ready_at, one.shard)) if waiting else None
+
+
+def _grant(claiming: Claiming, draft: Draft, one: AttemptBody, token: str) -> Grant:
+    body, record, durations = draft.body, draft.record, claiming.settings.durations
+    assert record is not None
+    assert one.lease is not None
+    return Grant(
+        token=token,
+        job_id=draft.id,
+        task=body.task,
+        input=body.input,
+        shard=one.shard,
+        shards=body.data.worker_count,
+        attempt=one.index,
+        fence=fence_of(claiming.epoch, record.version + 1),
+        checkpoint=body.checkpoints.get(str(one.shard)),
+        queue=draft.place.queue,
+        parent_job_id=draft.place.parent,
+        depth=body.data.depth,
+        acknowledged=claiming.request.acknowledge,
+        granted_at=draft.now,
+        expires_at=one.lease.data.expires_at,
+        ttl_s=durations.lease_ttl_s,
+        heartbeat_every_s=durations.heartbeat_every_s,
+        timeout_s=body.timeout_s if body.timeout_s is not None else durations.attempt_timeout_s,
+        trace=body.trace,
+    )

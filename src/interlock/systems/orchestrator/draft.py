@@ -1,0 +1,351 @@
+"""A job that is being decided about: what it was, what is done to it, and what that makes of it.
+
+A decider tells one machine of the job something; the tables say what becomes of it and the couplings
+whom else that concerns. `settle` carries it from machine to machine until nothing more follows.
+What concerns other records (children, a run) is gathered in `outward`. Nothing here reads a clock or
+a store, and nothing here knows a rule: those are in the tables.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, ClassVar, TypeAlias
+
+import msgspec
+
+from interlock.lifecycles import attempt, job, lease
+from interlock.lifecycles.attempt import ATTEMPT
+from interlock.lifecycles.couplings import COUPLINGS, Facts
+from interlock.lifecycles.job import JOB, JobState
+from interlock.lifecycles.lease import LEASE, Lease
+from interlock.machine import Coupling, Event, Machine, Moved, Refused, Step
+from interlock.machine.events import type_of
+from interlock.store.records import Change, Note, Record, StepLine
+from interlock.systems.orchestrator.body import (
+    AttemptBody,
+    JobBody,
+    JobHolder,
+    LeaseBody,
+    decode_body,
+    encode_body,
+)
+from interlock.systems.orchestrator.facts import JobFacts
+from interlock.systems.orchestrator.failures import Failure, FailureClass, pause_before
+from interlock.systems.orchestrator.lines import keeps_timer, line_of, named
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+
+Refusal: TypeAlias = Refused[Any] | None
+"""Why a machine has refused; None when it has not."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """The columns of a record that a job keeps for its whole life."""
+
+    queue: str
+    labels: tuple[str, ...] = ()
+    priority: int = 0
+    parent: str | None = None
+
+
+class Granting(msgspec.Struct, frozen=True):
+    """To whom a lease is being granted."""
+
+    runner_id: str
+    digest: str
+
+
+Holder: TypeAlias = JobHolder | AttemptBody | LeaseBody
+
+
+class Draft:
+    """The working copy of one job."""
+
+    __slots__ = (
+        "_consequences",
+        "body",
+        "granting",
+        "id",
+        "job",
+        "lines",
+        "now",
+        "outward",
+        "place",
+        "record",
+        "settings",
+        "stop_reason",
+    )
+
+    def __init__(
+        self,
+        job_id: str,
+        state: JobState,
+        body: JobBody,
+        place: Place,
+        now: datetime,
+        settings: OrchestratorSettings,
+        record: Record | None = None,
+    ) -> None:
+        self.id = job_id
+        self.job = JobHolder(state, body.data, body.timer_at)
+        self.body = body
+        self.place = place
+        self.now = now
+        self.settings = settings
+        self.record = record
+        self.lines: list[StepLine] = []
+        self.outward: list[Coupling[Facts]] = []
+        self.granting: Granting | None = None
+        self.stop_reason = "cancel"
+        self._consequences: deque[tuple[Coupling[Facts], AttemptBody | None]] = deque()
+
+    @classmethod
+    def of(cls, record: Record, now: datetime, settings: OrchestratorSettings) -> Draft:
+        """A working copy of a job that is there."""
+        place = Place(record.queue or "", record.labels, record.priority, record.parent)
+        body = decode_body(record.body)
+        return cls(record.id, JobState(record.state), body, place, now, settings, record)
+
+    # Telling
+
+    def tell_job(self, event: Event) -> Refusal:
+        """Say something to the job, and settle what follows."""
+        return self._refused_or_settled(self._tell(JOB, self.job, "", None, event))
+
+    def tell_attempt(self, one: AttemptBody, event: Event) -> Refusal:
+        """Say something to an attempt, and settle what follows."""
+        return self._refused_or_settled(self._tell(ATTEMPT, one, one.name, one, event))
+
+    def tell_lease(self, one: AttemptBody, event: Event) -> Refusal:
+        """Say something under the lease of an attempt, and settle what follows."""
+        assert one.lease is not None
+        return self._refused_or_settled(self._tell(LEASE, one.lease, one.name, one, event))
+
+    def fire_due(self) -> None:
+        """Tell every machine whose deadline has passed, the earliest first."""
+        while due := min(
+            ((at, order, fire) for order, (at, fire) in enumerate(self._timers()) if at <= self.now),
+            default=None,
+        ):
+            before = len(self.lines)
+            due[2]()
+            if len(self.lines) == before:  # the table would have nothing of it: do not ask for ever
+                return
+
+    # What it has become
+
+    @property
+    def ready_at(self) -> datetime | None:
+        """From when on somebody may claim it."""
+        waiting = [a.ready_at for a in self.body.attempts if a.state in attempt.UNLEASED and a.ready_at]
+        return min(waiting) if waiting else None
+
+    @property
+    def deadline_at(self) -> datetime | None:
+        """When the next of its timers runs out."""
+        timers = [at for one in self.body.attempts for at in (one.timer_at, _lease_timer(one)) if at]
+        if self.job.timer_at:
+            timers.append(self.job.timer_at)
+        return min(timers) if timers else None
+
+    def change(self, *, mark: str, actor: str, reason: str = "", cause: str = "") -> Change:
+        """The record as it shall become. Renewals alone are no news, and leave no entry."""
+        self.body.data, self.body.timer_at = self.job.data, self.job.timer_at
+        note = None
+        if self.record is None or any(map(_is_news, self.lines)):
+            note = Note(steps=tuple(self.lines), actor=actor, reason=reason, cause=cause, request_id=mark)
+        return Change(
+            kind=JOB.name,
+            id=self.id,
+            expected=self.record.version if self.record else 0,
+            state=self.job.state,
+            body=encode_body(self.body),
+            parent=self.place.parent,
+            queue=self.place.queue,
+            labels=self.place.labels,
+            priority=self.place.priority,
+            ready_at=self.ready_at,
+            deadline_at=self.deadline_at,
+            note=note,
+        )
+
+    # How one thing leads to another
+
+    def _refused_or_settled(self, refused: Refusal) -> Refusal:
+        if refused is None:
+            self._settle()
+        return refused
+
+    def _tell(
+        self, machine: Machine[Any, Any], holder: Holder, name: str, one: AttemptBody | None, event: Event
+    ) -> Refusal:
+        decision = machine.decide(holder.state, holder.data, event)
+        if not isinstance(decision, Moved):
+            return decision
+        holder.state, holder.data = decision.state, decision.data
+        for step in decision.steps:
+            self.lines.append(line_of(step, name))
+            self._set_timer(machine, holder, step)
+            if one is not None and machine is ATTEMPT and step.moves:
+                self._note_attempt(one, step)
+            for coupling in COUPLINGS.caused_by(step):
+                if not coupling.when or coupling.holds(self._facts(one)):
+                    self._consequences.append((coupling, one))
+        return None
+
+    def _settle(self) -> None:
+        """A consequence that the receiver refuses or ignores is none; its table has said so."""
+        while self._consequences:
+            coupling, one = self._consequences.popleft()
+            deliver = self.DELIVERIES.get(coupling.to)
+            if deliver is None:
+                self.outward.append(coupling)
+            else:
+                deliver(self, coupling, one)
+
+    def _set_timer(self, machine: Machine[Any, Any], holder: Holder, step: Step[Any]) -> None:
+        if step.arms:
+            seconds = self._seconds(step.arms[0].setting)
+            holder.timer_at = self.now + timedelta(seconds=seconds)
+        elif step.moves and not keeps_timer(machine, step):
+            holder.timer_at = None
+
+    def _seconds(self, setting: str) -> float:
+        own = {"attempt_timeout_s": self.body.timeout_s, "job_timeout_s": self.body.job_timeout_s}.get(
+            setting
+        )
+        return own if own is not None else float(getattr(self.settings.durations, setting))
+
+    def _note_attempt(self, one: AttemptBody, step: Step[Any]) -> None:
+        """What the record says about an attempt beside its state."""
+        if step.target is attempt.STARTING:
+            one.started_at = self.now
+        elif step.target in attempt.ENDED:
+            one.ended_at, one.ready_at = self.now, None
+            if step.target is attempt.TIMED_OUT:
+                one.failure = _timed_out(self._seconds("attempt_timeout_s"))
+            elif step.target is attempt.STALE and step.event == attempt.lease_expired.name:
+                one.failure = _lost(one.lease)
+            elif step.event == attempt.force_cancel.name:
+                one.forced = True
+
+    def _timers(self) -> list[tuple[datetime, Callable[[], Refusal]]]:
+        timers: list[tuple[datetime, Callable[[], Refusal]]] = []
+        if self.job.timer_at:
+            timers.append((self.job.timer_at, self._time_out_job))
+        for one in self.body.attempts:
+            if one.timer_at:
+                timers.append((one.timer_at, partial(self._fire_attempt, one)))
+            if expires_at := _lease_timer(one):
+                timers.append((expires_at, partial(self._expire, one)))
+        return timers
+
+    def _time_out_job(self) -> Refusal:
+        self.stop_reason, self.job.timer_at = "timeout", None
+        return self.tell_job(job.Timeout(at=self.now, still_active=self.body.active))
+
+    def _fire_attempt(self, one: AttemptBody) -> Refusal:
+        within = ATTEMPT.table.entry(one.state).within
+        one.timer_at = None
+        return None if within is None else self.tell_attempt(one, named(type_of(within.event)))
+
+    def _expire(self, one: AttemptBody) -> Refusal:
+        return self.tell_lease(one, lease.Expire(at=self.now))
+
+    # Whom a consequence reaches
+
+    def _reach_job(self, coupling: Coupling[Facts], one: AttemptBody | None) -> None:
+        refused = self._tell(JOB, self.job, "", None, self._event(coupling, one))
+        if refused is None and self.job.state is job.FAILED and one is not None:
+            self.body.failure = self.body.failure or one.failure
+
+    def _reach_attempt(self, coupling: Coupling[Facts], one: AttemptBody | None) -> None:
+        if one is not None:
+            self._tell(ATTEMPT, one, one.name, one, self._event(coupling, one))
+
+    def _reach_attempts(self, coupling: Coupling[Facts], _: AttemptBody | None) -> None:
+        for one in self.body.attempts:
+            if one.state not in attempt.ENDED:
+                self._tell(ATTEMPT, one, one.name, one, self._event(coupling, one))
+
+    def _reach_lease(self, coupling: Coupling[Facts], one: AttemptBody | None) -> None:
+        if one is None:
+            return
+        if coupling.event is None:
+            self._grant_lease(one)
+        elif one.lease is not None:
+            self._tell(LEASE, one.lease, one.name, one, self._event(coupling, one))
+
+    def _grant_lease(self, one: AttemptBody) -> None:
+        assert self.granting is not None
+        window = timedelta(seconds=self.settings.durations.ack_window_s)
+        data = Lease(runner_id=self.granting.runner_id, expires_at=self.now + window)
+        one.lease = LeaseBody(data=data, digest=self.granting.digest, granted_at=self.now)
+
+    def _create_first(self, _: Coupling[Facts], __: AttemptBody | None) -> None:
+        for shard in range(1, self.body.data.worker_count + 1):
+            self.body.attempts.append(AttemptBody(shard=shard, created_at=self.now))
+
+    def _create_next(self, _: Coupling[Facts], one: AttemptBody | None) -> None:
+        assert one is not None
+        ready_at = self.now
+        if one.failure is not None and one.state is not attempt.STALE:
+            facts = self._facts(one)
+            ready_at += pause_before(facts.rule, facts.retries_used + 1, f"{self.id}.{one.shard}")
+        following = AttemptBody(shard=one.shard, index=one.index + 1, created_at=self.now, ready_at=ready_at)
+        self.body.attempts.append(following)
+        if ready_at <= self.now:
+            self._tell(ATTEMPT, following, following.name, following, attempt.publish)
+
+    def _facts(self, one: AttemptBody | None) -> JobFacts:
+        return JobFacts(self.job, self.body, self.settings, one)
+
+    def _event(self, coupling: Coupling[Facts], one: AttemptBody | None) -> Event:
+        assert coupling.event is not None
+        make = _MAKERS.get(coupling.event)
+        return make(self, one) if make else named(coupling.event)
+
+    DELIVERIES: ClassVar[dict[str, Callable[[Draft, Coupling[Facts], AttemptBody | None], None]]] = {
+        "its job": _reach_job,
+        "its attempt": _reach_attempt,
+        "itself": _reach_attempt,
+        "each of its attempts": _reach_attempts,
+        "its lease": _reach_lease,
+        "the first attempt of each shard": _create_first,
+        "the next attempt of the shard": _create_next,
+    }
+
+
+OUTWARD = frozenset(
+    {"each of its children", "each job that needs it", "its run", "the simulation it executed"}
+)
+"""Receivers that are other records; whoever commits the draft sees to them."""
+
+_MAKERS: dict[type[Event], Callable[[Draft, AttemptBody | None], Event]] = {
+    job.AllocateResources: lambda draft, _: job.AllocateResources(at=draft.now),
+    job.Success: lambda draft, _: job.Success(at=draft.now),
+    job.Error: lambda draft, _: job.Error(at=draft.now),
+    job.Cancel: lambda draft, _: job.Cancel(
+        at=draft.now, still_active=draft.body.active, reason=draft.stop_reason
+    ),
+    attempt.Completed: lambda _, one: attempt.Completed(succeeded=one is not None and one.failure is None),
+}
+
+
+def _is_news(line: StepLine) -> bool:
+    return line.moves or line.event != "heartbeat"
+
+
+def _lease_timer(one: AttemptBody) -> datetime | None:
+    return one.lease.timer_at if one.lease is not None else None
+
+
+def _timed_out(seconds: float) -> Failure:
+    return Failure(failure_class=FailureClass.TIMEOUT, error=f"It took longer than {seconds:g} s.")
+
+
+def _lost(held: LeaseBody | None) -> Failure:
+    who = held.data.runner_id if held else "nobody"
+    return Failure(failure_class=FailureClass.LOST, error=f"Its runner {who} was not heard of in time.")

@@ -1,0 +1,120 @@
+"""An orchestrator in this very process, on a connection to the store of its own.
+
+It is the first implementation of the port that workers speak through; the second one is HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from interlock.engine.applying import Engine
+from interlock.engine.clock import StoreClock
+from interlock.engine.committing import GroupCommit
+from interlock.engine.outbox import Postage, deliver
+from interlock.engine.outbox import recover as recover_messages
+from interlock.errors import StoreUnavailable
+from interlock.store.contract import Store
+from interlock.store.urls import store_for
+from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.orchestrator.jobs import Jobs
+from interlock.systems.orchestrator.orchestrator import Orchestrator
+from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.orchestrator.stopping import CANCEL_CHILDREN
+from interlock.systems.orchestrator.waiting import Waiting
+from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
+
+SWEEP = 500
+"""How many overdue records are dealt with in one go."""
+
+
+class Household:
+    """What belongs to one connection: the store, the engine on it, and the orchestrator on that."""
+
+    def __init__(self, store: Store, settings: OrchestratorSettings) -> None:
+        self.store = store
+        self.committer = GroupCommit(store)
+        self.engine = Engine(store, self.committer, StoreClock(store))
+        self.orchestrator = Orchestrator(self.engine, settings=settings)
+        self.jobs = Jobs(self.engine, settings=settings)
+        self.waiting = Waiting(self.engine)
+
+    async def close(self) -> None:
+        """Finish what is on its way, then let go of the store."""
+        await self.waiting.close()
+        await self.committer.close()
+        await self.store.close()
+
+
+class EmbeddedOrchestrator:
+    """The port, on a store that is addressed by a URL or handed over."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        settings: OrchestratorSettings = DEFAULT_SETTINGS,
+        store: Callable[[], Store] | None = None,
+    ) -> None:
+        self.url = url
+        self.settings = settings
+        self._make_store = store or (lambda: store_for(url, CATALOGUE))
+        self._household: Household | None = None
+
+    @property
+    def here(self) -> Household:
+        """What is connected now."""
+        if self._household is None:
+            raise StoreUnavailable(
+                f"Not connected to {_without_password(self.url)}.", todo="Connect first; nothing was done."
+            )
+        return self._household
+
+    async def connect(self) -> None:
+        """Open the store, or make sure that it still answers."""
+        if self._household is not None:
+            await self._household.store.now()
+            self._household.orchestrator.forget()
+            return
+        store = self._make_store()
+        try:
+            await store.open()
+        except BaseException:
+            await store.close()
+            raise
+        self._household = Household(store, self.settings)
+
+    async def disconnect(self) -> None:
+        """Let go of the store. Safe to call twice."""
+        household, self._household = self._household, None
+        if household is not None:
+            await household.close()
+
+    async def claim(self, request: ClaimRequest) -> list[Grant]:
+        """Work for this runner."""
+        return await self.here.orchestrator.claim(request)
+
+    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
+        """Say these things."""
+        return await self.here.orchestrator.hear(messages)
+
+    async def recover(self) -> int:
+        """Deal with deadlines that have passed, and with word to other records that is under way."""
+        here = self.here
+        swept = await here.orchestrator.sweep(limit=SWEEP)
+        swept += await recover_messages(here.store, limit=SWEEP)
+        handlers = {CANCEL_CHILDREN: here.jobs.cancel_children}
+        return swept + await deliver(here.store, here.committer, handlers, Postage(), limit=50)
+
+    async def now(self) -> datetime:
+        """The store's time, or close to it."""
+        return await self.here.engine.clock.now()
+
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Be woken when there may be work."""
+        return self.here.store.subscribe(wake)
+
+
+def _without_password(url: str) -> str:
+    scheme, found, rest = url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}" if found else url

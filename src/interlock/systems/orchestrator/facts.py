@@ -1,0 +1,93 @@
+"""The facts beside a step of a job, worked out from its record when a coupling asks for them."""
+
+from __future__ import annotations
+
+from interlock.lifecycles import attempt, job
+from interlock.systems.orchestrator.body import AttemptBody, JobBody, JobHolder
+from interlock.systems.orchestrator.failures import FailureClass, rule_for
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.wire.jobs import RetryRule
+
+
+class JobFacts:
+    """What couplings may ask about a job, as seen from one of its attempts."""
+
+    __slots__ = ("_body", "_job", "_one", "_settings")
+
+    def __init__(
+        self, holder: JobHolder, body: JobBody, settings: OrchestratorSettings, one: AttemptBody | None
+    ) -> None:
+        self._job = holder
+        self._body = body
+        self._settings = settings
+        self._one = one
+
+    @property
+    def tries_left(self) -> bool:
+        """Its failure may be retried, and a try is left."""
+        return self.retries_used < self.rule.retries
+
+    @property
+    def losses_left(self) -> bool:
+        """It may be lost once more; the loss that asks is counted already."""
+        allowed = self._body.losses_allowed
+        return self._body.losses <= (self._settings.losses if allowed is None else allowed)
+
+    @property
+    def stopping(self) -> bool:
+        """Somebody has asked it to stop, or it has ended."""
+        return self._job.data.stop_reason is not None or self._job.state in job.ENDED
+
+    @property
+    def every_shard_succeeded(self) -> bool:
+        """Each shard has an attempt that succeeded."""
+        body = self._body
+        if body.data.worker_count == 1:
+            return self._one is not None and self._one.state is attempt.SUCCEEDED
+        done = {one.shard for one in body.attempts if one.state is attempt.SUCCEEDED}
+        return len(done) == body.data.worker_count
+
+    @property
+    def anything_active(self) -> bool:
+        """Some attempt has not ended."""
+        return self._body.active > 0
+
+    @property
+    def required(self) -> bool:
+        """A job that is in no run holds nobody up."""
+        return False
+
+    @property
+    def every_required_job_succeeded(self) -> bool:
+        """A job that is in no run decides about none."""
+        return False
+
+    @property
+    def fail_fast(self) -> bool:
+        """The run decides that, not the job."""
+        return False
+
+    @property
+    def rule(self) -> RetryRule:
+        """How the failure of this attempt is tried again."""
+        body = self._body
+        return rule_for(self._class, retries=body.retries, own=body.retry, defaults=self._settings.retries)
+
+    @property
+    def retries_used(self) -> int:
+        """How many earlier failures of the same class at the same shard were tried again."""
+        one = self._one
+        if one is None:
+            return 0
+        return sum(
+            earlier.shard == one.shard
+            and earlier.index < one.index
+            and earlier.failure is not None
+            and earlier.failure.failure_class is self._class
+            for earlier in self._body.attempts
+        )
+
+    @property
+    def _class(self) -> FailureClass:
+        one = self._one
+        return one.failure.failure_class if one is not None and one.failure is not None else FailureClass.USER

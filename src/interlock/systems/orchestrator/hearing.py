@@ -1,0 +1,294 @@
+"""What runners say, judged. Pure: from a job and a message to an answer and what becomes of the job.
+
+Authority. Only the live lease is heard, by the store's clock: what has run out by now is expired
+first, swept or not, and the commit itself may not happen after the lease's end.
+
+Repeats. The same message again is answered as the first time and changes nothing. A second report
+with other content is a conflict; it is refused, and the refusal is journalled, like everything that
+is said under a lease that has ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from typing import assert_never
+
+import msgspec
+
+from interlock.engine.applying import Decision
+from interlock.lifecycles import attempt, lease
+from interlock.lifecycles.job import JOB
+from interlock.lifecycles.lease import LeaseState
+from interlock.machine import Event, Refused
+from interlock.store import records
+from interlock.store.records import Change, Commit, Note, Record
+from interlock.systems.orchestrator.body import AttemptBody
+from interlock.systems.orchestrator.draft import Draft
+from interlock.systems.orchestrator.failures import Failure, FailureClass, classify
+from interlock.systems.orchestrator.logs import chunk_change
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.stopping import commit_of, messages_of
+from interlock.systems.orchestrator.tokens import Token
+from interlock.wire.runner import (
+    Ack,
+    Answer,
+    CancelAck,
+    Complete,
+    Failed,
+    Heard,
+    Heartbeat,
+    Message,
+    NotHeard,
+    Release,
+    Stale,
+    StaleCode,
+    Succeeded,
+)
+
+_STALE_CODES = {lease.EXPIRED: StaleCode.LEASE_EXPIRED, lease.REVOKED: StaleCode.LEASE_REVOKED}
+_ENCODER = msgspec.json.Encoder()
+
+
+def hear(
+    record: Record | None,
+    token: Token,
+    message: Message,
+    now: datetime,
+    mark: str,
+    settings: OrchestratorSettings,
+) -> Decision[Answer]:
+    """What a message does to the job that its token names."""
+    if record is None:
+        return Decision(_unknown_lease(token))
+    draft = Draft.of(record, now, settings)
+    one = _attempt_of(draft, token)
+    if one is None or one.lease is None or not token.opens(one.lease.digest):
+        return Decision(_unknown_lease(token))
+    if _too_large(message, settings):
+        return Decision(_not_stored(message, settings))
+    until = record.deadline_at
+    if until is not None and until <= now:
+        draft.fire_due()
+        until = draft.deadline_at
+    if (answer := _repeated(draft, one, message)) is not None:
+        return Decision(answer)
+    note_report(one, message, settings)
+    refused = draft.tell_lease(one, _event(message, now, settings))
+    if refused is not None:
+        return _refuse(Draft.of(record, now, settings), token, message, refused, mark)
+    note_extras(draft, one, message)
+    # No timer of the job may run out before the commit: then it would have to be heard differently.
+    return Decision(_heard(draft, one), _commit(draft, one, message, mark, until))
+
+
+def note_report(one: AttemptBody, message: Message, settings: OrchestratorSettings) -> None:
+    """What the attempt will be known by; noted first, since the couplings ask for it."""
+    match message:
+        case Complete(outcome=Succeeded(result=result), cost=cost):
+            one.result, one.cost, one.failure = result, cost, None
+        case Complete(outcome=Failed() as failed, cost=cost):
+            one.failure, one.cost = _failure(failed, settings), cost
+        case _:
+            pass  # nothing else says how it ended
+
+
+def note_extras(draft: Draft, one: AttemptBody, message: Message) -> None:
+    """What a message brings along: progress, a checkpoint, and how far its numbers have come."""
+    assert one.lease is not None
+    one.lease.sequence = max(one.lease.sequence, message.sequence)
+    match message:
+        case Heartbeat(progress=progress, checkpoint=checkpoint):
+            one.progress = progress or one.progress
+            _save(draft, one, checkpoint)
+        case Release(checkpoint=checkpoint):
+            one.reported = _digest(message)
+            _save(draft, one, checkpoint)
+        case Complete() | CancelAck():
+            one.reported = _digest(message)
+            if isinstance(message, CancelAck):
+                one.forced = not message.confirmed_dead
+            if one.state is attempt.SUCCEEDED:
+                draft.body.checkpoints.pop(str(one.shard), None)  # nobody will start from it any more
+        case Ack():
+            pass
+
+
+def _save(draft: Draft, one: AttemptBody, checkpoint: msgspec.Raw | None) -> None:
+    if checkpoint is not None:
+        draft.body.checkpoints = {**draft.body.checkpoints, str(one.shard): checkpoint}
+
+
+def _event(message: Message, now: datetime, settings: OrchestratorSettings) -> Event:
+    """The message as the table of the lease knows it."""
+    runner_id, ttl_s = message.runner_id, settings.durations.lease_ttl_s
+    match message:
+        case Complete():
+            return lease.Complete(at=now, runner_id=runner_id)
+        case Heartbeat():
+            return lease.Heartbeat(at=now, runner_id=runner_id, ttl_s=ttl_s)
+        case Ack():
+            return lease.Ack(at=now, runner_id=runner_id, ttl_s=ttl_s)
+        case CancelAck():
+            return lease.CancelAck(at=now, runner_id=runner_id)
+        case Release():
+            return lease.Release(at=now, runner_id=runner_id)
+        case _ as never:
+            assert_never(never)
+
+
+def _repeated(draft: Draft, one: AttemptBody, message: Message) -> Answer | None:
+    """The answer to a message that was heard before; None when it is a new one."""
+    held = one.lease
+    if held is None or held.data.runner_id != message.runner_id:
+        return None
+    if isinstance(message, Ack) and held.state is lease.ACTIVE:
+        return _heard(draft, one)
+    if isinstance(message, Heartbeat) and held.state is lease.ACTIVE and message.sequence <= held.sequence:
+        return _heard(draft, one)
+    if held.state in lease.DEAD and one.reported and one.reported == _digest(message):
+        return _heard(draft, one)
+    return None
+
+
+def _commit(draft: Draft, one: AttemptBody, message: Message, mark: str, until: datetime | None) -> Commit:
+    reason = message.reason if isinstance(message, Release) else ""
+    changes = [draft.change(mark=mark, actor=message.runner_id, reason=reason), *messages_of(draft)]
+    if message.log:
+        changes.append(_chunk(draft, one, message, mark))
+    return Commit(changes=tuple(changes), not_after=until)
+
+
+def _chunk(draft: Draft, one: AttemptBody, message: Message, mark: str) -> Change:
+    return chunk_change(
+        draft.id, one.shard, one.index, message.sequence, message.log, mark=mark, actor=message.runner_id
+    )
+
+
+def _refuse(
+    draft: Draft, token: Token, message: Message, refused: Refused[LeaseState], mark: str
+) -> Decision[Answer]:
+    """Late, stale or conflicting: the journal says so, and what has run out by now ends with it."""
+    draft.fire_due()
+    one = _attempt_of(draft, token)
+    assert one is not None
+    answer = _stale_answer(one, message, refused)
+    note = Note(refusal=f"{message_name(message)}: {answer.error}", actor=message.runner_id, request_id=mark)
+    refusal = records.Refused(kind=JOB.name, id=draft.id, note=note)
+    if not draft.lines:
+        return Decision(answer, Commit(refusals=(refusal,)))
+    expired = commit_of(draft, mark=mark, actor="clock")
+    return Decision(answer, msgspec.structs.replace(expired, refusals=(refusal,)))
+
+
+def _stale_answer(one: AttemptBody, message: Message, refused: Refused[LeaseState]) -> Stale | NotHeard:
+    held = one.lease
+    assert held is not None
+    name = message_name(message)
+    if held.data.runner_id != message.runner_id:
+        return NotHeard(
+            code="wrong_runner",
+            error=f"The lease belongs to another runner than {message.runner_id}, so {name} is refused.",
+            todo="Only the runner that the lease was granted to is heard under it.",
+        )
+    if held.state in _STALE_CODES:
+        code = _STALE_CODES[held.state]
+        return Stale(code=code, error=f"The lease is {held.state}, so {name} is refused and changes nothing.")
+    if held.state in lease.DEAD and isinstance(message, Complete):
+        return NotHeard(
+            code="conflicting_completion",
+            error="Another completion was accepted before, with other content; that one stands.",
+            todo="Nothing; the attempt has ended.",
+            facts={"state": str(one.state)},
+        )
+    if held.state in lease.DEAD:
+        return Stale(code=StaleCode.UNKNOWN_LEASE, error=f"The lease is {held.state}; {name} comes too late.")
+    error = refused.error()
+    return NotHeard(code=error.code, error=error.sentence, todo=error.todo, facts=error.facts)
+
+
+def _heard(draft: Draft, one: AttemptBody) -> Heard:
+    held = one.lease
+    if held is None or held.state not in lease.LIVE:
+        return Heard(state=one.state)
+    return Heard(
+        state=one.state,
+        expires_at=held.data.expires_at,
+        ttl_s=draft.settings.durations.lease_ttl_s,
+        cancel_requested=held.data.cancel_requested,
+        cancel_deadline_at=one.timer_at if one.state is attempt.CANCEL_REQUESTED else None,
+    )
+
+
+def message_name(message: Message) -> str:
+    """What a message is called on the wire."""
+    return str(message.__struct_config__.tag)
+
+
+def _attempt_of(draft: Draft, token: Token) -> AttemptBody | None:
+    for one in draft.body.attempts:
+        if one.shard == token.shard and one.index == token.index:
+            return one
+    return None
+
+
+def _failure(failed: Failed, settings: OrchestratorSettings) -> Failure:
+    known = failed.failure_class in FailureClass.__members__.values() or not failed.failure_class
+    told = failed if known else msgspec.structs.replace(failed, failure_class="")
+    return Failure(
+        failure_class=classify(told, settings.failure_rules),
+        error=failed.error,
+        exception=failed.exception.split(" ", 1)[0],
+        exit_code=failed.exit_code,
+        details=failed.details,
+    )
+
+
+def _digest(message: Message) -> str:
+    """What tells one report from another: all it says, but not who says it and which number it has."""
+    match message:
+        case Complete(outcome=outcome, cost=cost):
+            content: object = (outcome, cost)
+        case Release(reason=reason, checkpoint=checkpoint):
+            content = (reason, checkpoint)
+        case CancelAck(confirmed_dead=confirmed):
+            content = confirmed
+        case _:
+            content = None
+    return hashlib.sha256(_ENCODER.encode((message_name(message), content))).hexdigest()[:16]
+
+
+def _too_large(message: Message, settings: OrchestratorSettings) -> bool:
+    return _size(message) > _limit(message, settings)
+
+
+def _size(message: Message) -> int:
+    match message:
+        case Complete(outcome=Succeeded(result=result)):
+            return len(result)
+        case Complete(outcome=Failed(error=error, details=details)):
+            return len(error) + len(details)
+        case Heartbeat(checkpoint=checkpoint) | Release(checkpoint=checkpoint):
+            return len(checkpoint) if checkpoint is not None else 0
+        case _:
+            return 0
+
+
+def _limit(message: Message, settings: OrchestratorSettings) -> int:
+    return settings.max_result_bytes if isinstance(message, Complete) else settings.max_checkpoint_bytes
+
+
+def _not_stored(message: Message, settings: OrchestratorSettings) -> NotHeard:
+    limit = _limit(message, settings)
+    return NotHeard(
+        code="too_large",
+        error=f"What {message_name(message)} brings has {_size(message)} bytes; at most {limit} are stored.",
+        todo="Keep large data elsewhere, and report a reference to it.",
+        facts={"bytes": _size(message), "limit": limit},
+    )
+
+
+def _unknown_lease(token: Token) -> Stale:
+    return Stale(
+        code=StaleCode.UNKNOWN_LEASE, error=f"There is no such lease on an attempt of {token.job_id}."
+    )

@@ -1,0 +1,30 @@
+"""Names for jobs: `j_` and twelve hex digits that sort by the time of submission.
+
+48 bits are few, so they are spent with care: the time in steps of 1/128 ms, plus a small random
+stride between two names of one process. Two processes that submit at the same instant seldom draw
+the same name, and where they do the store says so and another is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+_ORIGIN = datetime(2024, 1, 1, tzinfo=UTC)
+_TICK = timedelta(milliseconds=1) / 128
+_STRIDE = 64
+_LAST = 2**48 - 1
+
+
+class JobIds:
+    """Draws names; `below` is where chance comes from."""
+
+    def __init__(self, below: Callable[[int], int]) -> None:
+        self._below = below
+        self._latest = 0
+
+    def draw(self, now: datetime) -> str:
+        """A name that this process has not drawn before."""
+        ticks = int((now - _ORIGIN) / _TICK)
+        self._latest = max(self._latest + 1, ticks) + self._below(_STRIDE)
+        return f"j_{self._latest & _LAST:012x}"

@@ -1,0 +1,268 @@
+"""What people do with jobs: submit, look, wait, cancel, do again. No rule is here; the tables have them."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from functools import partial
+
+import msgspec
+
+from interlock.engine.applying import Applied, Decision, Engine
+from interlock.engine.batching import Item, apply_all
+from interlock.engine.paging import every_entry
+from interlock.errors import InterlockError, TransitionNotAllowed, UnknownJob
+from interlock.lifecycles import job
+from interlock.lifecycles.job import JOB, JobState
+from interlock.store.records import (
+    Answer,
+    Change,
+    Commit,
+    Count,
+    Entry,
+    Key,
+    Page,
+    Query,
+    Record,
+    Repeated,
+    Request,
+)
+from interlock.systems.orchestrator.draft import Draft
+from interlock.systems.orchestrator.ids import JobIds
+from interlock.systems.orchestrator.logs import LOG, Chunk
+from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.orchestrator.stopping import CancelChildren, cancelled, commit_of
+from interlock.systems.orchestrator.submitting import check_spec, depth_below, new_job
+from interlock.systems.orchestrator.viewing import spec_of, view_of
+from interlock.wire.jobs import JobSpec, JobView
+
+BULK = 1_000
+"""How many jobs are submitted together."""
+
+
+class Jobs:
+    """The jobs in a store."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        settings: OrchestratorSettings = DEFAULT_SETTINGS,
+        ids: JobIds | None = None,
+    ) -> None:
+        self.engine = engine
+        self.settings = settings
+        self._ids = ids or JobIds(secrets.randbelow)
+
+    # Submitting
+
+    async def submit(self, spec: JobSpec, *, actor: str = "", request_id: str | None = None) -> str:
+        """The id of a new job, or of the one that an earlier request with this id has made."""
+        return (await self.submit_many([spec], actor=actor, request_id=request_id))[0]
+
+    async def submit_many(
+        self, specs: Sequence[JobSpec], *, actor: str = "", request_id: str | None = None
+    ) -> list[str]:
+        """The ids of new jobs, in their order. All are checked before any is stored.
+
+        Under a request id they are made together or not at all, and once; without one, in batches.
+        """
+        for spec in specs:
+            check_spec(spec, self.settings)
+        if request_id is not None or any(spec.parent_job_id for spec in specs):
+            return await self._submit_together(specs, actor, request_id)
+        ids: list[str] = []
+        for start in range(0, len(specs), BULK):
+            ids += await self._submit_batch(specs[start : start + BULK], actor)
+        return ids
+
+    async def _submit_batch(self, specs: Sequence[JobSpec], actor: str) -> list[str]:
+        now = await self.engine.clock.now()
+        items = []
+        for spec in specs:
+            job_id = self._ids.draw(now)
+            items.append(Item(Key(JOB.name, job_id), partial(self._new, spec, job_id, actor), fresh=True))
+        ids: list[str] = []
+        for spec, result in zip(specs, await apply_all(self.engine, items), strict=True):
+            match result:
+                case Applied(answer=None):  # somebody else has drawn the same name
+                    ids += await self._submit_batch([spec], actor)
+                case Applied(answer=str() as made):
+                    ids.append(made)
+                case InterlockError():
+                    raise result
+        return ids
+
+    def _new(
+        self, spec: JobSpec, job_id: str, actor: str, record: Record | None, now: datetime, mark: str
+    ) -> Decision[str | None]:
+        if record is not None:
+            return Decision(None)
+        change = new_job(spec, job_id, now, self.settings).change(mark=mark, actor=actor)
+        return Decision(job_id, Commit(changes=(change,)))
+
+    async def _submit_together(
+        self, specs: Sequence[JobSpec], actor: str, request_id: str | None
+    ) -> list[str]:
+        parents = sorted({spec.parent_job_id for spec in specs if spec.parent_job_id})
+
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[list[str]]:
+            by_id = dict(zip(parents, found, strict=True))
+            depths = {name: depth_below(name, record) for name, record in by_id.items()}
+            mark = self.engine.mark()
+            ids, changes = [], []
+            for spec in specs:
+                ids.append(self._ids.draw(now))
+                depth = depths[spec.parent_job_id] if spec.parent_job_id else 0
+                draft = new_job(spec, ids[-1], now, self.settings, depth=depth)
+                changes.append(draft.change(mark=mark, actor=actor))
+            # A parent counts its children in the commit that makes them: so it cannot have ended
+            # meanwhile, and when it is stopped it knows that there is somebody to tell.
+            changes += [self._with_children(r, specs, now, mark) for r in by_id.values() if r is not None]
+            request = _request(request_id, "submit", specs, msgspec.json.encode(ids))
+            return Decision(ids, Commit(changes=tuple(changes), request=request))
+
+        applied = await self.engine.apply([Key(JOB.name, name) for name in parents], decide)
+        if isinstance(applied, Repeated):
+            return msgspec.json.decode(applied.recorded.answer.body, type=list[str])
+        return applied.answer
+
+    def _with_children(self, parent: Record, specs: Sequence[JobSpec], now: datetime, mark: str) -> Change:
+        draft = Draft.of(parent, now, self.settings)
+        draft.body.children += sum(spec.parent_job_id == parent.id for spec in specs)
+        return draft.change(mark=mark, actor="")
+
+    # Stopping and doing again
+
+    async def cancel(
+        self,
+        job_id: str,
+        *,
+        reason: str = "",
+        actor: str = "",
+        request_id: str | None = None,
+        why: str = "cancel",
+    ) -> JobView:
+        """Ask a job to stop; the view says how far that is. `why` is the code, `reason` the words."""
+
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
+            draft = cancelled(_present(job_id, found[0]), now, self.settings, why)
+            commit = commit_of(draft, mark=self.engine.mark(), actor=actor, reason=reason)
+            request = _request(request_id, f"cancel {job_id}", reason, b"null")
+            return Decision(None, msgspec.structs.replace(commit, request=request))
+
+        await self.engine.apply([Key(JOB.name, job_id)], decide)
+        return await self.get(job_id)
+
+    async def cancel_children(self, payload: bytes) -> None:
+        """Stop every child of a stopped job; safe to repeat, since what has ended is passed over."""
+        asked = msgspec.json.decode(payload, type=CancelChildren)
+        living = tuple(str(state) for state in JOB.states if state not in JOB.terminal)
+        page = await self.engine.store.find(
+            Query(kind=JOB.name, parent=asked.job_id, states=living, limit=500)
+        )
+        while page.records:
+            for record in page.records:
+                await self._cancel_child(record.id, asked)
+            if not page.cursor:
+                return
+            page = await self.engine.store.find(
+                Query(kind=JOB.name, parent=asked.job_id, states=living, limit=500, cursor=page.cursor)
+            )
+
+    async def _cancel_child(self, job_id: str, asked: CancelChildren) -> None:
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
+            record = found[0]
+            if record is None or JobState(record.state) in job.ENDED:
+                return Decision(None)
+            draft = cancelled(record, now, self.settings, "parent")
+            reason = f"its parent {asked.job_id} was stopped"
+            return Decision(
+                None, commit_of(draft, mark=self.engine.mark(), actor="orchestrator", reason=reason)
+            )
+
+        await self.engine.apply([Key(JOB.name, job_id)], decide)
+
+    async def retry(self, job_id: str, *, actor: str = "", request_id: str | None = None) -> str:
+        """Do a job that has ended again, as a new one that names its origin."""
+        record = await self._load(job_id)
+        if JobState(record.state) not in job.ENDED:
+            raise TransitionNotAllowed(
+                f"The job {job_id} is {record.state}; only a job that has ended is done again.",
+                allowed=["cancel"],
+                todo="Wait for its end, or cancel it first.",
+                facts={"job_id": job_id, "state": record.state},
+            )
+        spec = spec_of(record)
+
+        def decide(_: Sequence[Record | None], now: datetime) -> Decision[str]:
+            new_id = self._ids.draw(now)
+            draft = new_job(spec, new_id, now, self.settings, origin_job_id=job_id)
+            change = draft.change(mark=self.engine.mark(), actor=actor, reason=f"again, after {job_id}")
+            request = _request(request_id, f"retry {job_id}", None, msgspec.json.encode(new_id))
+            return Decision(new_id, Commit(changes=(change,), request=request))
+
+        applied = await self.engine.apply([], decide)
+        if isinstance(applied, Repeated):
+            return msgspec.json.decode(applied.recorded.answer.body, type=str)
+        return applied.answer
+
+    # Looking
+
+    async def get(self, job_id: str) -> JobView:
+        """The job as it stands."""
+        return view_of(await self._load(job_id))
+
+    async def get_many(self, job_ids: Sequence[str]) -> list[JobView | None]:
+        """Several at once; None where there is none."""
+        found = await self.engine.store.load([Key(JOB.name, job_id) for job_id in job_ids])
+        return [view_of(record) if record else None for record in found]
+
+    async def find(self, query: Query) -> tuple[list[JobView], str]:
+        """A page of jobs, and the cursor of the next one."""
+        page: Page = await self.engine.store.find(query)
+        return [view_of(record) for record in page.records], page.cursor
+
+    async def count(self, query: Query, *, cap: int = 10_000) -> Count:
+        """How many match, up to a cap."""
+        return await self.engine.store.count(query, cap=cap)
+
+    async def history(self, job_id: str) -> list[Entry]:
+        """Everything that has happened to it, oldest first."""
+        record = await self._load(job_id)
+        return [entry async for entry in every_entry(self.engine.store, record.key)]
+
+    async def logs(self, job_id: str) -> AsyncIterator[Chunk]:
+        """What its attempts have written, in the order in which it arrived."""
+        cursor = ""
+        while True:
+            page = await self.engine.store.find(
+                Query(kind=LOG.name, parent=job_id, newest_first=False, cursor=cursor)
+            )
+            for record in page.records:
+                yield msgspec.json.decode(record.body, type=Chunk)
+            if not (cursor := page.cursor):
+                return
+
+    async def _load(self, job_id: str) -> Record:
+        (record,) = await self.engine.store.load([Key(JOB.name, job_id)])
+        return _present(job_id, record)
+
+
+def _present(job_id: str, record: Record | None) -> Record:
+    if record is None:
+        raise UnknownJob(
+            f"There is no job {job_id}.",
+            todo="Look for it with `interlock job list`; ended jobs are pruned after a while.",
+            facts={"job_id": job_id},
+        )
+    return record
+
+
+def _request(request_id: str | None, endpoint: str, content: object, answer: bytes) -> Request | None:
+    if request_id is None:
+        return None
+    fingerprint = hashlib.sha256(msgspec.json.encode((endpoint, content))).hexdigest()[:32]
+    return Request(id=request_id, endpoint=endpoint, fingerprint=fingerprint, answer=Answer(body=answer))

@@ -1,0 +1,168 @@
+"""The orchestrator: jobs are submitted to it, runners ask it for work and report to it.
+
+It joins the pure deciders of this folder with the engine, and adds no rule of its own. Any number of
+orchestrators may work on one store: each commit names the version it was decided on, so of two that
+decide about the same job one is told so and looks again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+
+from interlock.engine.applying import Applied, Decision, Engine
+from interlock.engine.batching import Item, apply_all, record_after
+from interlock.errors import InterlockError, StoreUnavailable
+from interlock.lifecycles.job import JOB
+from interlock.store.records import Claim, Commit, Committed, Key, Record, Repeated
+from interlock.systems.orchestrator import stopping
+from interlock.systems.orchestrator.body import decode_body
+from interlock.systems.orchestrator.dispatching import Claiming, Offer, commits_of, offers_of
+from interlock.systems.orchestrator.hearing import hear
+from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.orchestrator.tokens import Token, read_token
+from interlock.wire.runner import Answer, ClaimRequest, Grant, Message, NotHeard, Stale, StaleCode
+
+MAX_HELD = 10_000
+
+Seeds = Callable[[], bytes]
+"""Where the secrets of leases come from."""
+
+
+def random_seed() -> bytes:
+    """32 bytes that nobody can guess."""
+    return secrets.token_bytes(32)
+
+
+class Orchestrator:
+    """Gives out work and hears what becomes of it."""
+
+    def __init__(
+        self, engine: Engine, *, settings: OrchestratorSettings = DEFAULT_SETTINGS, seeds: Seeds = random_seed
+    ) -> None:
+        self.engine = engine
+        self.settings = settings
+        self._seeds = seeds
+        self._epoch: int | None = None
+        # Jobs as this process wrote them last: most of what is said about a job is said to whoever
+        # granted it, and then nothing has to be loaded. A wrong guess costs one conflict.
+        self._held: OrderedDict[str, Record] = OrderedDict()
+
+    # Giving out work
+
+    async def claim(self, request: ClaimRequest) -> list[Grant]:
+        """Work for a runner; each attempt is given to one runner only."""
+        claiming = Claiming(
+            request, self._seeds(), await self._known_epoch(), self.engine.mark(), self.settings
+        )
+        claim = Claim(kind=JOB.name, queues=request.queues, labels=request.labels, limit=request.limit)
+        offers: list[Offer] = []
+
+        def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
+            offers[:] = offers_of(claiming, records, now)
+            return commits_of(offers)
+
+        try:
+            outcomes = await self.engine.claim(claim, decide)
+        except StoreUnavailable:
+            return await self._find_out(offers)
+        given = [
+            (offer, outcome.at)
+            for offer, outcome in zip(offers, outcomes, strict=True)
+            if isinstance(outcome, Committed)
+        ]
+        for offer, at in given:
+            self._hold(record_after(offer.change, offer.before, at))
+        return [offer.grant for offer, _ in given]
+
+    async def _find_out(self, offers: Sequence[Offer]) -> list[Grant]:
+        """The answer to a claim was lost: what carries our secret is ours."""
+        if not offers:
+            raise StoreUnavailable(
+                "The store did not answer a claim.", todo="Ask again; nothing was given out."
+            )
+        found = await self.engine.store.load([offer.before.key for offer in offers])
+        ours = [(o.grant, r) for o, r in zip(offers, found, strict=True) if r and _was_granted(o.grant, r)]
+        for _, record in ours:
+            self._hold(record)
+        return [grant for grant, _ in ours]
+
+    async def _known_epoch(self) -> int:
+        if self._epoch is None:
+            self._epoch = await self.engine.store.epoch()
+        return self._epoch
+
+    def forget(self) -> None:
+        """The connection was lost: after a fail-over the epoch may be another, and records older."""
+        self._epoch = None
+        self._held.clear()
+
+    # Hearing what becomes of it
+
+    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
+        """What the messages do; the answers are in their order."""
+        answers: list[Answer | None] = [None] * len(messages)
+        items: list[Item[Answer]] = []
+        places: list[int] = []
+        for place, message in enumerate(messages):
+            token = read_token(message.token)
+            if token is None:
+                answers[place] = _unreadable()
+                continue
+            decide = partial(self._decide_message, token, message)
+            items.append(Item(Key(JOB.name, token.job_id), decide, self._held.get(token.job_id)))
+            places.append(place)
+        for place, result in zip(places, await apply_all(self.engine, items), strict=True):
+            answers[place] = _answer_of(result)
+        return [answer for answer in answers if answer is not None]
+
+    def _decide_message(
+        self, token: Token, message: Message, record: Record | None, now: datetime, mark: str
+    ) -> Decision[Answer]:
+        self._held.pop(token.job_id, None)  # whatever comes of it, this version is history
+        return hear(record, token, message, now, mark, self.settings)
+
+    # Deadlines
+
+    async def sweep(self, *, limit: int = 500) -> int:
+        """Deal with deadlines that have passed, of anybody's jobs; answers how many."""
+        mark = self.engine.mark()
+
+        def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
+            return stopping.swept(records, now, mark, self.settings)
+
+        outcomes = await self.engine.due([JOB.name], limit, decide)
+        return sum(isinstance(outcome, Committed) for outcome in outcomes)
+
+    def _hold(self, record: Record) -> None:
+        self._held[record.id] = record
+        self._held.move_to_end(record.id)
+        if len(self._held) > MAX_HELD:
+            self._held.popitem(last=False)
+
+
+def _was_granted(grant: Grant, record: Record) -> bool:
+    token = read_token(grant.token)
+    return token is not None and any(
+        one.lease is not None and one.name == f"{token.shard}.{token.index}" and token.opens(one.lease.digest)
+        for one in decode_body(record.body).attempts
+    )
+
+
+def _unreadable() -> Stale:
+    return Stale(code=StaleCode.UNKNOWN_LEASE, error="This is not the token of a lease.")
+
+
+def _answer_of(result: Applied[Answer] | Repeated | InterlockError) -> Answer:
+    match result:
+        case Applied(answer=answer):
+            return answer
+        case StoreUnavailable():
+            raise result
+        case InterlockError():
+            return NotHeard(code=result.code, error=result.sentence, todo=result.todo, facts=result.facts)
+        case Repeated():
+            return NotHeard(code="error", error="A message of a runner carries no request id.")

@@ -1,0 +1,33 @@
+"""What an orchestrator can be told to do differently."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from interlock.lifecycles.durations import DEFAULTS, Durations
+from interlock.systems.orchestrator.failures import (
+    DEFAULT_LOSSES,
+    DEFAULT_RETRIES,
+    DEFAULT_RULES,
+    FailureClass,
+    FailureRule,
+)
+from interlock.wire.jobs import RetryRule
+
+
+class OrchestratorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Durations, classes of failure and budgets; each with the default that we run with."""
+
+    durations: Durations = DEFAULTS
+    failure_rules: tuple[FailureRule, ...] = DEFAULT_RULES
+    """Rules of one's own go first: `(*mine, *DEFAULT_RULES)`."""
+    retries: Mapping[FailureClass, RetryRule] = msgspec.field(default_factory=lambda: DEFAULT_RETRIES)
+    losses: int = DEFAULT_LOSSES
+    max_input_bytes: int = 262_144
+    max_result_bytes: int = 262_144
+    max_checkpoint_bytes: int = 65_536
+
+
+DEFAULT_SETTINGS = OrchestratorSettings()

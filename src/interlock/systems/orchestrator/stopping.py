@@ -1,0 +1,67 @@
+"""Stopping jobs, and what happens when a deadline of theirs has passed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from interlock.engine.outbox import outgoing
+from interlock.lifecycles import job
+from interlock.store.records import Change, Commit, Record
+from interlock.systems.orchestrator.draft import Draft
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+
+CANCEL_CHILDREN = "job.cancel_children"
+"""The topic under which a stopped job's children are told."""
+
+
+class CancelChildren(msgspec.Struct, frozen=True):
+    """The children of a job are to be stopped."""
+
+    job_id: str
+    reason: str
+
+
+def cancelled(record: Record, now: datetime, settings: OrchestratorSettings, reason: str) -> Draft:
+    """The job after a cancel; raises what its table says where that cannot be."""
+    draft = Draft.of(record, now, settings)
+    draft.fire_due()
+    draft.stop_reason = reason
+    refused = draft.tell_job(job.Cancel(at=now, still_active=draft.body.active, reason=reason))
+    if refused is not None:
+        raise refused.error()
+    return draft
+
+
+def swept(
+    records: Sequence[Record], now: datetime, mark: str, settings: OrchestratorSettings
+) -> list[Commit]:
+    """What becomes of jobs that have a deadline passed.
+
+    A timer that turns out to be stale moves nothing, and then only the deadline is set right.
+    """
+    commits = []
+    for record in records:
+        draft = Draft.of(record, now, settings)
+        draft.fire_due()
+        commits.append(commit_of(draft, mark=mark, actor="clock"))
+    return commits
+
+
+def commit_of(draft: Draft, *, mark: str, actor: str, reason: str = "") -> Commit:
+    """The job as it has become, with word to other records that it concerns."""
+    change = draft.change(mark=mark, actor=actor, reason=reason)
+    return Commit(changes=(change, *messages_of(draft)))
+
+
+def messages_of(draft: Draft) -> tuple[Change, ...]:
+    """Word to other records, committed with what causes it, so that a crash does not swallow it."""
+    reached = {coupling.to for coupling in draft.outward}
+    if "each of its children" not in reached or not draft.body.children:
+        return ()
+    version = draft.record.version if draft.record else 0
+    payload = CancelChildren(draft.id, draft.job.data.stop_reason or "cancel")
+    name = f"{draft.id}.children.{version}"
+    return (outgoing(name, CANCEL_CHILDREN, msgspec.json.encode(payload), draft.now),)

@@ -1,0 +1,135 @@
+"""From what somebody submits to a job that waits for a worker. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+import msgspec
+
+from interlock.errors import InvalidJob, TerminalState, TooLarge, UnknownJob
+from interlock.lifecycles import attempt, job
+from interlock.lifecycles.job import JOB, MAX_DEPTH, MAX_WORKERS, Job, JobState
+from interlock.store.records import Record
+from interlock.systems.orchestrator.body import JobBody
+from interlock.systems.orchestrator.draft import Draft, Place
+from interlock.systems.orchestrator.failures import FailureClass
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.wire.jobs import JobSpec
+
+MAX_RETRIES = 100
+MAX_DELAY_S = 366 * 86_400.0
+MAX_TASK_NAME = 200
+MAX_DESCRIPTION = 2_000
+
+
+def new_job(
+    spec: JobSpec,
+    job_id: str,
+    now: datetime,
+    settings: OrchestratorSettings,
+    *,
+    depth: int = 0,
+    origin_job_id: str | None = None,
+) -> Draft:
+    """The draft of a job that has been looked at and waits for a worker. The spec was checked before."""
+    body = JobBody(
+        task=spec.task,
+        input=spec.input,
+        data=Job(created_at=now, depth=depth, worker_count=spec.worker_count),
+        description=spec.description,
+        timeout_s=spec.timeout_s,
+        job_timeout_s=spec.job_timeout_s,
+        retries=spec.retries,
+        retry=spec.retry,
+        losses_allowed=spec.losses,
+        origin_job_id=origin_job_id,
+        trace=spec.trace,
+        attempts=[],
+    )
+    place = Place(spec.queue, tuple(sorted(set(spec.labels))), spec.priority, spec.parent_job_id)
+    draft = Draft(job_id, JOB.initial, body, place, now, settings)
+    draft.tell_job(job.Validate(at=now))
+    ready_at = now + timedelta(seconds=spec.delay_s)
+    for one in body.attempts:
+        one.ready_at = ready_at
+        if not spec.delay_s:
+            draft.tell_attempt(one, attempt.publish)
+    return draft
+
+
+def check_spec(spec: JobSpec, settings: OrchestratorSettings) -> None:
+    """Raise with everything that is wrong with a job; nothing has been stored then."""
+    if len(spec.input) > settings.max_input_bytes:
+        raise TooLarge(
+            f"The input of a job has at most {settings.max_input_bytes} bytes, not {len(spec.input)}.",
+            todo="Keep large data elsewhere, and pass a reference to it.",
+            facts={"task": spec.task, "bytes": len(spec.input), "limit": settings.max_input_bytes},
+        )
+    if faults := list(_faults(spec)):
+        raise InvalidJob(
+            "The job cannot be accepted: " + "; ".join(faults) + ".",
+            todo="Correct it and submit it again; nothing was stored.",
+            facts={"task": spec.task, "faults": faults},
+        )
+
+
+def depth_below(parent_id: str, parent: Record | None) -> int:
+    """How deep a child of this job is; raises when it cannot have one."""
+    if parent is None:
+        raise UnknownJob(
+            f"There is no job {parent_id}, so it cannot be a parent.",
+            todo="Submit it without a parent, or name one that exists.",
+            facts={"parent_job_id": parent_id},
+        )
+    if JobState(parent.state) in job.ENDED:
+        raise TerminalState(
+            f"The job {parent_id} is {parent.state}, which is final, so it takes no more children.",
+            todo="Submit it without a parent.",
+            facts={"parent_job_id": parent_id, "state": parent.state},
+        )
+    depth = msgspec.json.decode(parent.body, type=_Deep).data.depth + 1
+    if depth > MAX_DEPTH:
+        raise InvalidJob(
+            f"A job is at most {MAX_DEPTH} deep in its tree; a child of {parent_id} would be {depth}.",
+            todo="Submit it without a parent, or higher up in the tree.",
+            facts={"parent_job_id": parent_id, "depth": depth, "limit": MAX_DEPTH},
+        )
+    return depth
+
+
+class _Deep(msgspec.Struct):
+    """As much of a job's body as is needed to know how deep it is."""
+
+    data: Job
+
+
+def _faults(spec: JobSpec) -> Iterator[str]:
+    if not 1 <= len(spec.task) <= MAX_TASK_NAME or not spec.task.isprintable():
+        yield f"the name of a task has 1 to {MAX_TASK_NAME} printable characters"
+    if not 1 <= spec.worker_count <= MAX_WORKERS:
+        yield f"worker_count is {spec.worker_count} and must be 1 to {MAX_WORKERS}"
+    if len(spec.description) > MAX_DESCRIPTION:
+        yield f"the description has {len(spec.description)} characters, at most {MAX_DESCRIPTION}"
+    if not (math.isfinite(spec.delay_s) and 0 <= spec.delay_s <= MAX_DELAY_S):
+        yield f"delay_s is {spec.delay_s:g} and must be 0 to {MAX_DELAY_S:g}"
+    for name, seconds in (("timeout_s", spec.timeout_s), ("job_timeout_s", spec.job_timeout_s)):
+        if seconds is not None and not (math.isfinite(seconds) and 0 < seconds <= MAX_DELAY_S):
+            yield f"{name} is {seconds:g} and must be more than 0, and at most {MAX_DELAY_S:g}"
+    yield from _retry_faults(spec)
+
+
+def _retry_faults(spec: JobSpec) -> Iterator[str]:
+    known = [str(each) for each in FailureClass if each is not FailureClass.LOST]
+    counts = {"retries": spec.retries, "losses": spec.losses}
+    counts |= {f"the retries of {name}": rule.retries for name, rule in spec.retry.items()}
+    for name, number in counts.items():
+        if number is not None and not 0 <= number <= MAX_RETRIES:
+            yield f"{name} is {number} and must be 0 to {MAX_RETRIES}"
+    for name, rule in spec.retry.items():
+        if name not in known:
+            yield f"there is no class of failure {name!r} to retry; there are {', '.join(known)}"
+        pauses = (rule.first_pause_s, rule.longest_pause_s, rule.factor, rule.jitter)
+        if not all(math.isfinite(number) and number >= 0 for number in pauses):
+            yield f"the pauses of {name} must be numbers that are not negative"

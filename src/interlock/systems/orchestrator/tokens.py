@@ -1,0 +1,61 @@
+"""The token of a lease: who has it may speak about one attempt, and nobody else.
+
+It names its record, so that a message is one look-up, and carries a secret of 128 bits of which the
+record keeps only a digest. All secrets of one claim follow from one seed, so that deciding stays a
+pure function: however often a claim is decided, the same attempt gets the same token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+import msgspec
+
+EPOCH_SHIFT = 32
+"""A fence has the epoch above and the version below: it fits what JSON and doubles hold exactly."""
+
+
+class Token(msgspec.Struct, frozen=True):
+    """A token, taken apart."""
+
+    job_id: str
+    shard: int
+    index: int
+    secret: str
+
+    def __str__(self) -> str:
+        return f"{self.job_id}.{self.shard}.{self.index}.{self.secret}"
+
+    def __repr__(self) -> str:
+        return f"<token of {self.job_id}.{self.shard}.{self.index}>"
+
+    def opens(self, digest: str) -> bool:
+        """Whether this is the secret that the digest was made from; compared in constant time."""
+        return hmac.compare_digest(digest_of(self.secret), digest)
+
+
+def token_for(seed: bytes, job_id: str, shard: int, index: int) -> Token:
+    """The token of one attempt in one claim."""
+    named = f"{job_id}.{shard}.{index}".encode()
+    return Token(job_id, shard, index, hashlib.sha256(seed + named).hexdigest()[:32])
+
+
+def read_token(text: str) -> Token | None:
+    """The parts of a token; None for anything that cannot be one."""
+    parts = text.split(".")
+    if len(parts) != 4 or not (parts[1].isdecimal() and parts[2].isdecimal()):
+        return None
+    if not all(part.isascii() and len(part) <= 64 for part in parts):
+        return None
+    return Token(parts[0], int(parts[1]), int(parts[2]), parts[3])
+
+
+def digest_of(secret: str) -> str:
+    """What the record keeps of a secret."""
+    return hashlib.sha256(secret.encode()).hexdigest()[:32]
+
+
+def fence_of(epoch: int, version: int) -> int:
+    """A number that grows with every grant of a record, also after a fail-over."""
+    return (epoch << EPOCH_SHIFT) | version

@@ -1,0 +1,113 @@
+"""How a job is shown: everything but its secrets."""
+
+from __future__ import annotations
+
+import msgspec
+
+from interlock.lifecycles import attempt, job
+from interlock.lifecycles.job import JobState
+from interlock.store.records import Record
+from interlock.systems.orchestrator.body import AttemptBody, JobBody, LeaseBody, decode_body
+from interlock.systems.orchestrator.failures import Failure
+from interlock.wire.jobs import AttemptView, FailureView, JobSpec, JobView, LeaseView
+
+
+def view_of(record: Record) -> JobView:
+    """The job as it stands."""
+    body = decode_body(record.body)
+    return JobView(
+        id=record.id,
+        state=record.state,
+        version=record.version,
+        task=body.task,
+        queue=record.queue or "",
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        priority=record.priority,
+        labels=record.labels,
+        description=body.description,
+        parent_job_id=record.parent,
+        depth=body.data.depth,
+        worker_count=body.data.worker_count,
+        children=body.children,
+        started_at=body.data.started_at,
+        completed_at=body.data.completed_at,
+        ready_at=record.ready_at,
+        deadline_at=record.deadline_at,
+        stop_reason=body.data.stop_reason,
+        losses=body.losses,
+        failure=_failure_view(body.failure),
+        result=result_of(record.state, body),
+        input=body.input,
+        attempts=tuple(_attempt_view(record.id, one) for one in body.attempts),
+        origin_job_id=body.origin_job_id,
+    )
+
+
+def result_of(state: str, body: JobBody) -> msgspec.Raw | msgspec.UnsetType:
+    """What a completed job returned; a list when it had several shards."""
+    if JobState(state) is not job.COMPLETED:
+        return msgspec.UNSET
+    done = {one.shard: one for one in body.attempts if one.state is attempt.SUCCEEDED}
+    results = [done[shard].result or msgspec.Raw(b"null") for shard in sorted(done)]
+    return results[0] if body.data.worker_count == 1 else msgspec.Raw(msgspec.json.encode(results))
+
+
+def spec_of(record: Record) -> JobSpec:
+    """What was submitted, to be submitted again; the parent may have ended, so it is left out."""
+    body = decode_body(record.body)
+    return JobSpec(
+        task=body.task,
+        input=body.input,
+        queue=record.queue or "default",
+        priority=record.priority,
+        labels=record.labels,
+        worker_count=body.data.worker_count,
+        description=body.description,
+        timeout_s=body.timeout_s,
+        job_timeout_s=body.job_timeout_s,
+        retries=body.retries,
+        retry=body.retry,
+        losses=body.losses_allowed,
+        trace=body.trace,
+    )
+
+
+def _attempt_view(job_id: str, one: AttemptBody) -> AttemptView:
+    return AttemptView(
+        id=f"{job_id}.{one.name}",
+        shard=one.shard,
+        index=one.index,
+        state=one.state,
+        created_at=one.created_at,
+        ready_at=one.ready_at,
+        started_at=one.started_at,
+        ended_at=one.ended_at,
+        deadline_at=one.timer_at,
+        lease=_lease_view(one.lease) if one.lease else None,
+        failure=_failure_view(one.failure),
+        progress=one.progress,
+        cost=one.cost,
+        forced=one.forced,
+    )
+
+
+def _lease_view(held: LeaseBody) -> LeaseView:
+    return LeaseView(
+        state=held.state,
+        runner_id=held.data.runner_id,
+        granted_at=held.granted_at,
+        expires_at=held.data.expires_at,
+    )
+
+
+def _failure_view(failure: Failure | None) -> FailureView | None:
+    if failure is None:
+        return None
+    return FailureView(
+        failure_class=failure.failure_class,
+        error=failure.error,
+        exception=failure.exception,
+        exit_code=failure.exit_code,
+        details=failure.details,
+    )

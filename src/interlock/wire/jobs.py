@@ -1,0 +1,119 @@
+"""What somebody submits, and how a job is shown."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from interlock.wire.runner import Progress
+
+
+class RetryRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How often failures of one class are tried again, and after which pause."""
+
+    retries: int = 0
+    first_pause_s: float = 1.0
+    factor: float = 2.0
+    longest_pause_s: float = 300.0
+    jitter: float = 0.2
+    """The part of a pause by which it may be longer, so that many do not come back at one instant."""
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One job to be done."""
+
+    task: str
+    input: msgspec.Raw = msgspec.Raw(b"{}")
+    """JSON: an object of arguments by name, or whatever the task expects."""
+    queue: str = "default"
+    priority: int = 0
+    labels: tuple[str, ...] = ()
+    """What a worker must have to be given it."""
+    worker_count: int = 1
+    parent_job_id: str | None = None
+    description: str = ""
+    delay_s: float = 0.0
+    timeout_s: float | None = None
+    """How long one attempt may take."""
+    job_timeout_s: float | None = None
+    """How long all attempts together may take, from the start of the first."""
+    retries: int | None = None
+    """How often failures of the classes user and timeout are tried again; a short form of `retry`."""
+    retry: dict[str, RetryRule] = {}
+    """A rule for each class of failure that shall not have the default one."""
+    losses: int | None = None
+    """How often the job may lose its worker."""
+    trace: dict[str, str] = {}
+
+
+class LeaseView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A lease, without its secret."""
+
+    state: str
+    runner_id: str
+    granted_at: datetime
+    expires_at: datetime
+
+
+class FailureView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why an attempt failed."""
+
+    failure_class: str
+    error: str
+    exception: str = ""
+    exit_code: int | None = None
+    details: str = ""
+
+
+class AttemptView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One try at one shard."""
+
+    id: str
+    shard: int
+    index: int
+    state: str
+    created_at: datetime
+    ready_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    deadline_at: datetime | None = None
+    lease: LeaseView | None = None
+    failure: FailureView | None = None
+    progress: Progress | None = None
+    cost: float | None = None
+    forced: bool = False
+    """It was cancelled without its runner's word that it has stopped."""
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job as it is shown everywhere."""
+
+    id: str
+    state: str
+    version: int
+    task: str
+    queue: str
+    created_at: datetime
+    updated_at: datetime
+    priority: int = 0
+    labels: tuple[str, ...] = ()
+    description: str = ""
+    parent_job_id: str | None = None
+    depth: int = 0
+    worker_count: int = 1
+    children: int = 0
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    ready_at: datetime | None = None
+    deadline_at: datetime | None = None
+    stop_reason: str | None = None
+    losses: int = 0
+    failure: FailureView | None = None
+    """Why it failed."""
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    """What it returned; a list of what each shard returned when there are several."""
+    input: msgspec.Raw = msgspec.Raw(b"{}")
+    attempts: tuple[AttemptView, ...] = ()
+    origin_job_id: str | None = None
+    """The job that this one does again."""

@@ -1,0 +1,174 @@
+"""What a runner and the orchestrator say to each other.
+
+A runner asks for work and is given *grants*. Everything it says after that carries the token of its
+lease, which is a secret and a fence, and a number that grows with each message about the attempt: a
+message that arrives twice does nothing the second time. Answers come in the order of the messages.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+
+
+class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A runner asks for work."""
+
+    runner_id: str
+    queues: tuple[str, ...] = ("default",)
+    labels: tuple[str, ...] = ()
+    """What the runner has; it is given nothing that needs more."""
+    limit: int = 1
+    acknowledge: bool = True
+    """The runner begins at once, so that grant and acknowledgement are one step."""
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt that a runner has been given, and all it needs to execute it."""
+
+    token: str
+    """The lease: whoever has it may speak about the attempt. Never logged, never listed."""
+    job_id: str
+    task: str
+    input: msgspec.Raw
+    shard: int = 1
+    shards: int = 1
+    attempt: int = 1
+    """The index of this try at the shard, from 1."""
+    fence: int
+    """Grows with every grant of the job, also after a fail-over: for systems outside."""
+    checkpoint: msgspec.Raw | None = None
+    """What an earlier attempt at the shard has saved."""
+    queue: str = "default"
+    parent_job_id: str | None = None
+    depth: int = 0
+    acknowledged: bool = True
+    granted_at: datetime
+    expires_at: datetime
+    ttl_s: float
+    heartbeat_every_s: float
+    timeout_s: float
+    """How long the attempt may take before it is timed out."""
+    trace: dict[str, str] = {}
+    """The context of the trace that the submission belonged to."""
+
+
+class LogLine(msgspec.Struct, frozen=True, array_like=True):
+    """One line that a handler wrote. The time is the runner's, and information only."""
+
+    at: datetime
+    level: str
+    text: str
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far an attempt says it is."""
+
+    done: float | None = None
+    total: float | None = None
+    message: str = ""
+
+
+class RunnerMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """Base of what is said under a lease."""
+
+    token: str
+    runner_id: str
+    sequence: int = 0
+    log: tuple[LogLine, ...] = ()
+
+
+class Ack(RunnerMessage, frozen=True, kw_only=True, tag="ack"):
+    """The runner begins."""
+
+
+class Heartbeat(RunnerMessage, frozen=True, kw_only=True, tag="heartbeat"):
+    """The runner is still at it; whatever is given replaces what was known."""
+
+    progress: Progress | None = None
+    checkpoint: msgspec.Raw | None = None
+
+
+class Succeeded(msgspec.Struct, frozen=True, tag="succeeded", tag_field="outcome"):
+    """The handler has returned this."""
+
+    result: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field="outcome"):
+    """The handler has failed. The orchestrator finds the class, unless the runner knows better."""
+
+    error: str
+    """What went wrong, in a line."""
+    exception: str = ""
+    """The type and those it derives from, most special first, separated by spaces."""
+    exit_code: int | None = None
+    details: str = ""
+    """The traceback or the last output."""
+    failure_class: str = ""
+
+
+class Complete(RunnerMessage, frozen=True, kw_only=True, tag="complete"):
+    """The runner says how the attempt ended."""
+
+    outcome: Succeeded | Failed
+    cost: float | None = None
+
+
+class CancelAck(RunnerMessage, frozen=True, kw_only=True, tag="cancel-ack"):
+    """The runner has stopped, as it was asked to."""
+
+    confirmed_dead: bool = True
+    """Whether everything that the attempt had started is known to be gone."""
+
+
+class Release(RunnerMessage, frozen=True, kw_only=True, tag="release"):
+    """The runner gives the attempt back unfinished, because it has to go."""
+
+    reason: str = "shutdown"
+    checkpoint: msgspec.Raw | None = None
+
+
+Message: TypeAlias = Ack | Heartbeat | Complete | CancelAck | Release
+
+
+class StaleCode(StrEnum):
+    """Why what a runner says is not believed any more."""
+
+    LEASE_EXPIRED = "LEASE_EXPIRED"
+    LEASE_REVOKED = "LEASE_REVOKED"
+    UNKNOWN_LEASE = "UNKNOWN_LEASE"
+
+
+class Heard(msgspec.Struct, frozen=True, kw_only=True, tag="heard", tag_field="answer", omit_defaults=True):
+    """The message was accepted, now or when it came before."""
+
+    state: str
+    """Of the attempt."""
+    expires_at: datetime | None = None
+    ttl_s: float | None = None
+    cancel_requested: bool = False
+    cancel_deadline_at: datetime | None = None
+
+
+class Stale(msgspec.Struct, frozen=True, kw_only=True, tag="stale", tag_field="answer"):
+    """The lease has ended: stop the work, nothing more will be believed."""
+
+    code: StaleCode
+    error: str
+    todo: str = "Stop the work; somebody else may be at it. Ask for new work."
+
+
+class NotHeard(msgspec.Struct, frozen=True, kw_only=True, tag="refused", tag_field="answer"):
+    """The message was refused; the lease lives on."""
+
+    code: str
+    error: str
+    todo: str = ""
+    facts: dict[str, object] = {}
+
+
+Answer: TypeAlias = Heard | Stale | NotHeard

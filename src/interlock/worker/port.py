@@ -1,0 +1,50 @@
+"""What a worker needs of an orchestrator, wherever that is.
+
+Embedded it is the orchestrator itself, on the worker's own connection to the store; over HTTP it is
+a client. The worker cannot tell which: the same journeys pass over both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
+
+
+class OrchestratorPort(Protocol):
+    """Where work comes from and where it is reported to.
+
+    Every method raises `StoreUnavailable` when the other side cannot be reached in time. All of
+    them may be repeated: a claim whose answer was lost is found again or expires, and a message that
+    arrives twice is answered as the first time.
+    """
+
+    async def connect(self) -> None:
+        """Make sure that the other side answers; safe to call again after a failure."""
+        ...
+
+    async def disconnect(self) -> None:
+        """Let go of everything. Safe to call twice."""
+        ...
+
+    async def claim(self, request: ClaimRequest) -> list[Grant]:
+        """Work for this runner, at most `limit` of it; nothing when there is none."""
+        ...
+
+    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
+        """Say these things; the answers are in their order."""
+        ...
+
+    async def recover(self) -> int:
+        """Look for expired leases and other deadlines of anybody; answers how many were dealt with."""
+        ...
+
+    async def now(self) -> datetime:
+        """The store's time, or close to it."""
+        ...
+
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Be woken when there may be work; returns how to stop that. From any thread, perhaps too often."""
+        ...
