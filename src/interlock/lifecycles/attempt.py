@@ -70,7 +70,7 @@ HELD = (LEASED, *EXECUTING)
 ENDED = (SUCCEEDED, FAILED, CANCELED, TIMED_OUT, STALE)
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What an attempt knows about its own end."""
 
     accepted: bool | None = None

@@ -42,7 +42,7 @@ WAITING = (SUBMITTED, PENDING)
 ENDED = (COMPLETED, FAILED, CANCELED)
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a job knows about its own life."""
 
     created_at: datetime

@@ -44,7 +44,7 @@ LIVE = (GRANTED, ACTIVE)
 DEAD = (EXPIRED, REVOKED, COMPLETED, CANCELED)
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
+class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a lease knows."""
 
     runner_id: str

@@ -26,7 +26,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The runner begins at once, so that grant and acknowledgement are one step."""
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True):
+class Grant(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One attempt that a runner has been given, and all it needs to execute it."""
 
     token: str

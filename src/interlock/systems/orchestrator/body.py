@@ -21,7 +21,7 @@ from interlock.wire.jobs import RetryRule
 from interlock.wire.runner import Progress
 
 
-class LeaseBody(msgspec.Struct, kw_only=True, omit_defaults=True):
+class LeaseBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """The lease on an attempt: live, or how it ended."""
 
     state: LeaseState = lease.GRANTED
@@ -37,12 +37,8 @@ class LeaseBody(msgspec.Struct, kw_only=True, omit_defaults=True):
         """When it expires; the table's deadline is what the lease itself says."""
         return self.data.expires_at if self.state in lease.LIVE else None
 
-    @timer_at.setter
-    def timer_at(self, at: datetime | None) -> None:
-        """Nothing to note: `expires_at` says it."""
 
-
-class AttemptBody(msgspec.Struct, kw_only=True, omit_defaults=True):
+class AttemptBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """One try at one shard."""
 
     shard: int = 1
@@ -70,7 +66,7 @@ class AttemptBody(msgspec.Struct, kw_only=True, omit_defaults=True):
         return f"{self.shard}.{self.index}"
 
 
-class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True):
+class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """Everything about a job that is not a column of its record."""
 
     task: str

@@ -27,7 +27,7 @@ class Claiming(msgspec.Struct, frozen=True):
     settings: OrchestratorSettings
 
 
-class Offer(msgspec.Struct, frozen=True):
+class Offer(msgspec.Struct, frozen=True, gc=False):
     """A grant, once its change has been committed."""
 
     grant: Grant

@@ -18,7 +18,7 @@ import msgspec
 
 from interlock.lifecycles import attempt, job, lease
 from interlock.lifecycles.attempt import ATTEMPT
-from interlock.lifecycles.couplings import COUPLINGS, Facts
+from interlock.lifecycles.couplings import Facts
 from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.lease import LEASE, Lease
 from interlock.machine import Coupling, Event, Machine, Moved, Refused, Step
@@ -34,14 +34,14 @@ from interlock.systems.orchestrator.body import (
 )
 from interlock.systems.orchestrator.facts import JobFacts
 from interlock.systems.orchestrator.failures import Failure, FailureClass, pause_before
-from interlock.systems.orchestrator.lines import keeps_timer, line_of, named
+from interlock.systems.orchestrator.lines import named, track_of
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 
 Refusal: TypeAlias = Refused[Any] | None
 """Why a machine has refused; None when it has not."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class Place(msgspec.Struct, frozen=True, gc=False):
     """The columns of a record that a job keeps for its whole life."""
 
     queue: str
@@ -50,7 +50,7 @@ class Place(msgspec.Struct, frozen=True):
     parent: str | None = None
 
 
-class Granting(msgspec.Struct, frozen=True):
+class Granting(msgspec.Struct, frozen=True, gc=False):
     """To whom a lease is being granted."""
 
     runner_id: str
@@ -185,37 +185,44 @@ class Draft:
         if not isinstance(decision, Moved):
             return decision
         holder.state, holder.data = decision.state, decision.data
+        facts = None
         for step in decision.steps:
-            self.lines.append(line_of(step, name))
-            self._set_timer(machine, holder, step)
-            if one is not None and machine is ATTEMPT and step.moves:
+            track = track_of(machine, step)
+            self.lines.append(track.line(name))
+            if track.arms or track.disarms:
+                self._set_timer(holder, track.arms)
+            if track.noteworthy and one is not None:
                 self._note_attempt(one, step)
-            for coupling in COUPLINGS.caused_by(step):
-                if not coupling.when or coupling.holds(self._facts(one)):
-                    self._consequences.append((coupling, one))
+            for coupling in track.consequences:
+                if coupling.when:
+                    facts = facts or self._facts(one)
+                    if not coupling.holds(facts):
+                        continue
+                self._consequences.append((coupling, one))
         return None
 
     def _settle(self) -> None:
         """A consequence that the receiver refuses or ignores is none; its table has said so."""
-        while self._consequences:
-            coupling, one = self._consequences.popleft()
-            deliver = self.DELIVERIES.get(coupling.to)
+        waiting, deliveries = self._consequences, self.DELIVERIES
+        while waiting:
+            coupling, one = waiting.popleft()
+            deliver = deliveries.get(coupling.to)
             if deliver is None:
                 self.outward.append(coupling)
             else:
                 deliver(self, coupling, one)
 
-    def _set_timer(self, machine: Machine[Any, Any], holder: Holder, step: Step[Any]) -> None:
-        if step.arms:
-            seconds = self._seconds(step.arms[0].setting)
-            holder.timer_at = self.now + timedelta(seconds=seconds)
-        elif step.moves and not keeps_timer(machine, step):
-            holder.timer_at = None
+    def _set_timer(self, holder: Holder, setting: str) -> None:
+        """Arm the timer of a machine, or without a setting disarm it. A lease carries its own end."""
+        if not isinstance(holder, LeaseBody):
+            holder.timer_at = self.now + timedelta(seconds=self._seconds(setting)) if setting else None
 
     def _seconds(self, setting: str) -> float:
-        own = {"attempt_timeout_s": self.body.timeout_s, "job_timeout_s": self.body.job_timeout_s}.get(
-            setting
-        )
+        own = None
+        if setting == "attempt_timeout_s":
+            own = self.body.timeout_s
+        elif setting == "job_timeout_s":
+            own = self.body.job_timeout_s
         return own if own is not None else float(getattr(self.settings.durations, setting))
 
     def _note_attempt(self, one: AttemptBody, step: Step[Any]) -> None:

@@ -65,7 +65,7 @@ def hear(
     one = _attempt_of(draft, token)
     if one is None or one.lease is None or not token.opens(one.lease.digest):
         return Decision(_unknown_lease(token))
-    if _too_large(message, settings):
+    if _size(message) > _limit(message, settings):
         return Decision(_not_stored(message, settings))
     until = record.deadline_at
     if until is not None and until <= now:
@@ -256,10 +256,6 @@ def _digest(message: Message) -> str:
         case _:
             content = None
     return hashlib.sha256(_ENCODER.encode((message_name(message), content))).hexdigest()[:16]
-
-
-def _too_large(message: Message, settings: OrchestratorSettings) -> bool:
-    return _size(message) > _limit(message, settings)
 
 
 def _size(message: Message) -> int:

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 
 import msgspec
+
+_SHAPE = re.compile(r"([\w-]{1,64})\.(\d{1,4})\.(\d{1,6})\.([0-9a-f]{32})", re.ASCII)
 
 EPOCH_SHIFT = 32
 """A fence has the epoch above and the version below: it fits what JSON and doubles hold exactly."""
@@ -43,12 +46,11 @@ def token_for(seed: bytes, job_id: str, shard: int, index: int) -> Token:
 
 def read_token(text: str) -> Token | None:
     """The parts of a token; None for anything that cannot be one."""
-    parts = text.split(".")
-    if len(parts) != 4 or not (parts[1].isdecimal() and parts[2].isdecimal()):
+    found = _SHAPE.fullmatch(text)
+    if found is None:
         return None
-    if not all(part.isascii() and len(part) <= 64 for part in parts):
-        return None
-    return Token(parts[0], int(parts[1]), int(parts[2]), parts[3])
+    job_id, shard, index, secret = found.groups()
+    return Token(job_id, int(shard), int(index), secret)
 
 
 def digest_of(secret: str) -> str:
