@@ -117,3 +117,13 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempts: tuple[AttemptView, ...] = ()
     origin_job_id: str | None = None
     """The job that this one does again."""
+
+
+class QueueView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A queue that has jobs which have not ended. Counts are capped; `capped` says when."""
+
+    name: str
+    pending: int = 0
+    running: int = 0
+    capped: bool = False
+    oldest_created_at: datetime | None = None

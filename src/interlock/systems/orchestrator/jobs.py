@@ -30,16 +30,19 @@ from interlock.store.records import (
     Request,
 )
 from interlock.systems.orchestrator.draft import Draft
+from interlock.systems.orchestrator.explaining import Explanation, explain
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.logs import LOG, Chunk
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.stopping import CancelChildren, cancelled, commit_of
 from interlock.systems.orchestrator.submitting import check_spec, depth_below, new_job
 from interlock.systems.orchestrator.viewing import spec_of, view_of
-from interlock.wire.jobs import JobSpec, JobView
+from interlock.wire.jobs import JobSpec, JobView, QueueView
 
 BULK = 1_000
 """How many jobs are submitted together."""
+MAX_COUNT = 10_000
+QUEUE_PAGES = 5
 
 
 class Jobs:
@@ -245,6 +248,45 @@ class Jobs:
                 yield msgspec.json.decode(record.body, type=Chunk)
             if not (cursor := page.cursor):
                 return
+
+    async def explain(self, job_id: str) -> Explanation:
+        """What it waits for, whose turn it is and when the next deadline is; or how it ended."""
+        record = await self._load(job_id)
+        ahead = ""
+        if record.state == job.PENDING:
+            waiting = Query(kind=JOB.name, states=(job.PENDING,), queue=record.queue, until=record.created_at)
+            before = await self.count(waiting, cap=MAX_COUNT)
+            number = f"{before.number}{' or more' if before.capped else ''}"
+            ahead = f"; {number} older ones wait there" if before.number else ""
+        return explain(record, await self.engine.clock.now(), ahead=ahead)
+
+    async def queues(self) -> list[QueueView]:
+        """The queues that have jobs which have not ended, as far as the newest of those show."""
+        names: dict[str, None] = {}
+        for state in (job.RUNNING, job.PENDING):
+            cursor = ""
+            for _ in range(QUEUE_PAGES):
+                query = Query(kind=JOB.name, states=(state,), cursor=cursor, limit=1_000)
+                page = await self.engine.store.find(query)
+                names |= dict.fromkeys(record.queue or "" for record in page.records)
+                if not (cursor := page.cursor):
+                    break
+        return [await self._queue(name) for name in sorted(names)]
+
+    async def _queue(self, name: str) -> QueueView:
+        def query(state: JobState, limit: int = 100) -> Query:
+            return Query(kind=JOB.name, states=(state,), queue=name, newest_first=False, limit=limit)
+
+        pending = await self.count(query(job.PENDING), cap=MAX_COUNT)
+        running = await self.count(query(job.RUNNING), cap=MAX_COUNT)
+        oldest = (await self.engine.store.find(query(job.PENDING, limit=1))).records
+        return QueueView(
+            name=name,
+            pending=pending.number,
+            running=running.number,
+            capped=pending.capped or running.capped,
+            oldest_created_at=oldest[0].created_at if oldest else None,
+        )
 
     async def _load(self, job_id: str) -> Record:
         (record,) = await self.engine.store.load([Key(JOB.name, job_id)])

@@ -1,0 +1,180 @@
+"""`Interlock`: the door for programs. Submit work, wait for it, look at it, stop it.
+
+    async with Interlock("sqlite:///interlock.db") as il:
+        job = await il.submit(resize, "cat.png", width=200)
+        print(await job.result(timeout_s=60))
+
+It speaks to the store directly; workers on any host that share the store do the work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import msgspec
+
+from interlock.errors import InterlockError, InvalidArguments, JobCanceled, JobFailed, ResultNotReady
+from interlock.lifecycles import job as job_lifecycle
+from interlock.store.records import Query
+from interlock.systems.orchestrator.embedded import EmbeddedOrchestrator, Household
+from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.orchestrator.viewing import view_of
+from interlock.wire.jobs import JobSpec, JobView
+from interlock.worker.codec import encode_arguments
+from interlock.worker.tasks import Task
+
+Work: TypeAlias = "Task[..., Any] | JobSpec | str"
+"""A task and its arguments, a finished spec, or the name of a task that is defined elsewhere."""
+
+
+class JobHandle:
+    """One job that was submitted."""
+
+    __slots__ = ("_interlock", "id")
+
+    def __init__(self, interlock: Interlock, job_id: str) -> None:
+        self._interlock = interlock
+        self.id = job_id
+
+    def __repr__(self) -> str:
+        return f"<job {self.id}>"
+
+    async def result(self, *, timeout_s: float | None = None, as_type: Any = Any) -> Any:
+        """What the handler returned; see `Interlock.result`."""
+        return await self._interlock.result(self.id, timeout_s=timeout_s, as_type=as_type)
+
+    async def view(self) -> JobView:
+        """The job as it stands."""
+        return await self._interlock.job(self.id)
+
+    async def cancel(self, *, reason: str = "") -> JobView:
+        """Ask it to stop."""
+        return await self._interlock.cancel(self.id, reason=reason)
+
+
+class Interlock:
+    """A store full of jobs."""
+
+    def __init__(
+        self, url: str, *, settings: OrchestratorSettings = DEFAULT_SETTINGS, actor: str = "client"
+    ) -> None:
+        self.url = url
+        self._port = EmbeddedOrchestrator(url, settings=settings)
+        self._actor = actor
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Connect; a database that is not there yet is made."""
+        await self._port.connect()
+
+    async def close(self) -> None:
+        """Let go of everything. Safe to call twice."""
+        await self._port.disconnect()
+
+    @property
+    def here(self) -> Household:
+        """The parts, for whoever needs more than this class offers."""
+        return self._port.here
+
+    async def submit(
+        self, work: Work, /, *args: Any, request_id: str | None = None, **kwargs: Any
+    ) -> JobHandle:
+        """Submit one job.
+
+        All arguments but `request_id` are the task's. The same request id makes one job, however
+        often it is sent. For options see `task.options(...)`; a finished `JobSpec` is taken as it is.
+        """
+        spec = spec_of(work, args, kwargs)
+        job_id = await self.here.jobs.submit(spec, actor=self._actor, request_id=request_id)
+        return JobHandle(self, job_id)
+
+    async def submit_many(
+        self, specs: Sequence[JobSpec], *, request_id: str | None = None
+    ) -> list[JobHandle]:
+        """Submit many jobs at once: `[task.spec(n) for n in range(1000)]`."""
+        ids = await self.here.jobs.submit_many(specs, actor=self._actor, request_id=request_id)
+        return [JobHandle(self, job_id) for job_id in ids]
+
+    async def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
+        """The job once it has ended, however it did. Raises `ResultNotReady` when that takes too long."""
+        await self.here.jobs.get(job_id)  # whoever waits for a job that is not there should hear so at once
+        try:
+            return view_of(await asyncio.wait_for(self.here.waiting.ended(job_id), timeout_s))
+        except TimeoutError:
+            view = await self.here.jobs.get(job_id)
+            raise ResultNotReady(
+                f"The job {job_id} is still {view.state} after {timeout_s:g} s.",
+                todo=f"Wait for longer, or ask why with `interlock job explain {job_id}`.",
+                facts={"job_id": job_id, "state": view.state},
+            ) from None
+
+    async def result(self, job_id: str, *, timeout_s: float | None = None, as_type: Any = Any) -> Any:
+        """What the handler returned, once it has; a list when the job had several shards.
+
+        Raises `JobFailed` or `JobCanceled` where there is none, and `ResultNotReady` in the end.
+        """
+        view = await self.wait(job_id, timeout_s=timeout_s)
+        if view.state == job_lifecycle.COMPLETED and isinstance(view.result, msgspec.Raw):
+            return msgspec.json.decode(view.result, type=as_type)
+        raise _no_result(view)
+
+    async def cancel(self, job_id: str, *, reason: str = "", request_id: str | None = None) -> JobView:
+        """Ask a job to stop; the view says how far that is."""
+        return await self.here.jobs.cancel(job_id, reason=reason, actor=self._actor, request_id=request_id)
+
+    async def retry(self, job_id: str, *, request_id: str | None = None) -> JobHandle:
+        """Do a job that has ended again, as a new one."""
+        new_id = await self.here.jobs.retry(job_id, actor=self._actor, request_id=request_id)
+        return JobHandle(self, new_id)
+
+    async def job(self, job_id: str) -> JobView:
+        """A job as it stands."""
+        return await self.here.jobs.get(job_id)
+
+    async def jobs(self, query: Query | None = None) -> tuple[list[JobView], str]:
+        """A page of jobs, newest first, and the cursor of the next page."""
+        return await self.here.jobs.find(query or Query(kind="job"))
+
+
+def spec_of(work: Work, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
+    """What is submitted, checked as far as it can be without a worker."""
+    match work:
+        case Task():
+            return work.spec(*args, **kwargs)
+        case JobSpec() if not args and not kwargs:
+            return work
+        case str() if not args:
+            return JobSpec(task=work, input=encode_arguments(kwargs))
+    raise InvalidArguments(
+        "A spec has its arguments already, and a task that is known only by name takes them by name.",
+        todo="Pass the task itself, or only keyword arguments.",
+        facts={"positional": len(args), "by_name": sorted(kwargs)},
+    )
+
+
+def _no_result(view: JobView) -> InterlockError:
+    facts: dict[str, object] = {"job_id": view.id, "state": view.state}
+    if view.state == job_lifecycle.CANCELED:
+        return JobCanceled(
+            f"The job {view.id} was stopped: {view.stop_reason}.",
+            todo=f"Do it again with `interlock job retry {view.id}`.",
+            facts={**facts, "stop_reason": view.stop_reason},
+        )
+    failure = view.failure
+    error = failure.error if failure else "no reason is known"
+    return JobFailed(
+        f"The job {view.id} failed: {error}",
+        todo=f"See what happened with `interlock job explain {view.id}`.",
+        facts={**facts, "failure_class": failure.failure_class if failure else None, "error": error},
+    )
