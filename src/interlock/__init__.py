@@ -1,1 +1,70 @@
-"""Interlock: a work orchestrator in which every lifecycle is a declared state machine."""
+"""Interlock: a work orchestrator in which every lifecycle is a declared state machine.
+
+    from interlock import Interlock, task
+
+    @task
+    async def double(x: int) -> int:
+        return 2 * x
+
+    async with Interlock("sqlite:///interlock.db") as il:
+        job = await il.submit(double, 21)
+        print(await job.result(timeout_s=60))       # with `interlock worker start THIS_MODULE` beside it
+
+The way of one job from submit to done, in the order in which to read the code:
+
+    worker/tasks.py                          a function becomes a task; its arguments become JSON
+    systems/orchestrator/submitting.py       a spec becomes a job that waits, with one attempt per shard
+    systems/orchestrator/dispatching.py      a worker asks for work; an attempt is granted under a lease
+    worker/process.py, running.py            the worker executes it and keeps the lease alive
+    systems/orchestrator/hearing.py          what the worker says is heard, under the live lease only
+    systems/orchestrator/draft.py            one machine moves, and the couplings tell the others
+    lifecycles/                              the tables, which alone say what may happen
+    engine/, store/                          what was decided becomes true: all of it, or nothing
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from interlock.client import Interlock, JobHandle
+    from interlock.errors import InterlockError
+    from interlock.wire.jobs import JobSpec, JobView, RetryRule
+    from interlock.worker.context import Context, TaskCancelled
+    from interlock.worker.tasks import Registry, Task, task
+
+_HOMES = {
+    "Context": "interlock.worker.context",
+    "Interlock": "interlock.client",
+    "InterlockError": "interlock.errors",
+    "JobHandle": "interlock.client",
+    "JobSpec": "interlock.wire.jobs",
+    "JobView": "interlock.wire.jobs",
+    "Registry": "interlock.worker.tasks",
+    "RetryRule": "interlock.wire.jobs",
+    "Task": "interlock.worker.tasks",
+    "TaskCancelled": "interlock.worker.context",
+    "task": "interlock.worker.tasks",
+}
+
+__all__ = [
+    "Context",
+    "Interlock",
+    "InterlockError",
+    "JobHandle",
+    "JobSpec",
+    "JobView",
+    "Registry",
+    "RetryRule",
+    "Task",
+    "TaskCancelled",
+    "task",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Public names are imported when they are first used, so that `interlock --help` answers at once."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'interlock' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

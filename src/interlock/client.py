@@ -23,7 +23,7 @@ from interlock.systems.orchestrator.embedded import EmbeddedOrchestrator, Househ
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.viewing import view_of
 from interlock.wire.jobs import JobSpec, JobView
-from interlock.worker.codec import encode_arguments
+from interlock.worker.codec import encode
 from interlock.worker.tasks import Task
 
 Work: TypeAlias = "Task[..., Any] | JobSpec | str"
@@ -110,7 +110,8 @@ class Interlock:
         """The job once it has ended, however it did. Raises `ResultNotReady` when that takes too long."""
         await self.here.jobs.get(job_id)  # whoever waits for a job that is not there should hear so at once
         try:
-            return view_of(await asyncio.wait_for(self.here.waiting.ended(job_id), timeout_s))
+            async with asyncio.timeout(timeout_s):
+                return view_of(await self.here.waiting.ended(job_id))
         except TimeoutError:
             view = await self.here.jobs.get(job_id)
             raise ResultNotReady(
@@ -155,7 +156,7 @@ def spec_of(work: Work, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpe
         case JobSpec() if not args and not kwargs:
             return work
         case str() if not args:
-            return JobSpec(task=work, input=encode_arguments(kwargs))
+            return JobSpec(task=work, input=encode(kwargs, "arguments"))
     raise InvalidArguments(
         "A spec has its arguments already, and a task that is known only by name takes them by name.",
         todo="Pass the task itself, or only keyword arguments.",

@@ -54,7 +54,7 @@ class AttemptBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     lease: LeaseBody | None = None
     failure: Failure | None = None
     progress: Progress | None = None
-    result: msgspec.Raw | None = None
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     reported: str = ""
     """A digest of the report that was accepted: the same report again is a repeat, another a conflict."""
     cost: float | None = None

@@ -49,7 +49,7 @@ def result_of(state: str, body: JobBody) -> msgspec.Raw | msgspec.UnsetType:
     if JobState(state) is not job.COMPLETED:
         return msgspec.UNSET
     done = {one.shard: one for one in body.attempts if one.state is attempt.SUCCEEDED}
-    results = [done[shard].result or msgspec.Raw(b"null") for shard in sorted(done)]
+    results = [done[shard].result for shard in sorted(done)]
     return results[0] if body.data.worker_count == 1 else msgspec.Raw(msgspec.json.encode(results))
 
 

@@ -89,10 +89,10 @@ class Waiting:
             cursor = feed.cursor
 
     async def _sleep(self) -> None:
-        try:
-            await asyncio.wait_for(self._news.wait(), POLL_S)
-        except TimeoutError:
-            return
+        # Not wait_for: before Python 3.12 it can swallow a cancel that comes together with the news.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(POLL_S):
+                await self._news.wait()
 
     def _concerns(self, entry: Entry) -> bool:
         return entry.kind == JOB.name and entry.id in self._awaited

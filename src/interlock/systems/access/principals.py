@@ -1,0 +1,115 @@
+"""Who is asking, and what a role allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+from interlock.errors import InterlockError
+
+
+class NotSignedIn(InterlockError):
+    """No token came with the request, or not one that is any good."""
+
+    code = "not_signed_in"
+    status = 401
+
+
+class NotAllowed(InterlockError):
+    """Whoever it is, they may not do this."""
+
+    code = "not_allowed"
+    status = 403
+
+
+class Role(StrEnum):
+    """What somebody may do. Each of the first four may do what the one before it may."""
+
+    VIEWER = "viewer"
+    SUBMITTER = "submitter"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+    RUNNER = "runner"
+
+    def includes(self, needed: Role) -> bool:
+        """Whether this role may do what the other one may."""
+        if self is needed:
+            return True
+        return self in _RANKS and needed in _RANKS and _RANKS.index(self) > _RANKS.index(needed)
+
+
+_RANKS = (Role.VIEWER, Role.SUBMITTER, Role.OPERATOR, Role.ADMIN)
+
+MEANINGS: dict[Role, str] = {
+    Role.VIEWER: "Looks at jobs, queues, machines and the journal.",
+    Role.SUBMITTER: "The same, and submits jobs and does ended ones again.",
+    Role.OPERATOR: "The same, and stops jobs, one by one or by a filter.",
+    Role.ADMIN: "Everything that people can do.",
+    Role.RUNNER: "Asks for work and reports on it; nothing else.",
+}
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True):
+    """Whoever a request comes from. The name is the actor of what the journal says about it."""
+
+    name: str
+    roles: tuple[Role, ...]
+    queues: frozenset[str] = frozenset()
+    """The queues that exist for it; none named means all of them."""
+    token_id: str = ""
+    """Empty for somebody who needs no token."""
+
+    @property
+    def scoped(self) -> bool:
+        """Whether some queues do not exist for it."""
+        return bool(self.queues)
+
+    def may(self, role: Role) -> bool:
+        """Whether one of its roles allows what this one does."""
+        return any(own.includes(role) for own in self.roles)
+
+    def sees(self, queue: str) -> bool:
+        """Whether a queue exists for it."""
+        return not self.queues or queue in self.queues
+
+    def need(self, role: Role) -> None:
+        """Raise unless one of its roles is enough."""
+        if not self.may(role):
+            held = ", ".join(self.roles)
+            raise NotAllowed(
+                f"{self.name} is {held}, and this needs {role}.",
+                todo=f"Use a token with the role {role}: interlock token create NAME --role {role}",
+                allowed=enough_for(role),
+                facts={"principal": self.name, "roles": list(self.roles), "needed": role},
+            )
+
+    def need_queues(self, queues: Iterable[str]) -> None:
+        """Raise when one of the queues is out of its scope."""
+        if foreign := sorted({queue for queue in queues if not self.sees(queue)}):
+            raise NotAllowed(
+                f"{self.name} may not use the queue {', '.join(foreign)}.",
+                todo="Use one of its own queues, or a token for that queue.",
+                allowed=sorted(self.queues),
+                facts={"principal": self.name, "queues": foreign},
+            )
+
+    def need_everything(self, what: str) -> None:
+        """Raise when it is confined to some queues, and what it asks for is about all of them."""
+        if self.scoped:
+            own = ", ".join(sorted(self.queues))
+            raise NotAllowed(
+                f"{self.name} is confined to {own}, and {what} is about all queues.",
+                todo="Use a token that is not confined to queues.",
+                facts={"principal": self.name, "queues": sorted(self.queues)},
+            )
+
+
+def enough_for(role: Role) -> tuple[Role, ...]:
+    """Every role that may do what this one does."""
+    return tuple(each for each in Role if each.includes(role))
+
+
+LOCAL = Principal(name="local", roles=(Role.ADMIN, Role.RUNNER))
+"""Somebody on this very machine, where no token is asked for."""
