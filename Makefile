@@ -15,7 +15,7 @@ export UV_LINK_MODE := copy
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(READY) ## Declare, check and draw the machines; follow one job through a crash to success
+demo: $(READY) ## Two workers and 28 jobs on SQLite, live: a crash, a retry, a cancel, a timeout
 	$(BIN)/interlock demo
 
 test: $(READY) ## Run the tests

@@ -8,7 +8,7 @@ the dashboard all show the same words, and the API answers with `status`.
     ├── MalformedTable            malformed_table          422  a declaration with faults, all of them listed
     ├── MalformedCouplings        malformed_couplings      422  the same for a list of couplings
     ├── MalformedBlueprint        malformed_blueprint      422  a file that is not an exported table
-    ├── CannotLoad                cannot_load              422  `module:object` that cannot be imported
+    ├── CannotLoad                cannot_load              422  a module, or something in it, that is no use
     ├── CannotWrite               cannot_write             500  a file that cannot be written
     ├── InvalidSettings           invalid_settings         422  durations that contradict each other
     ├── StoreError
@@ -109,7 +109,7 @@ class MalformedBlueprint(InterlockError):
 
 
 class CannotLoad(InterlockError):
-    """A `module:object` that cannot be imported or is not a machine."""
+    """A module, or something in it, that cannot be imported or used as what it should be."""
 
     code = "cannot_load"
     status = 422
@@ -303,7 +303,7 @@ class UnknownName(InterlockError):
         super().__init__(
             f"There is no {self.noun} {self.name!r}{place}.{guess}",
             allowed=known,
-            todo=f"Use one of: {', '.join(known)}.",
+            todo=f"Use one of: {', '.join(known)}." if known else "",
             facts={self.noun: self.name, "known": list(known)},
         )
 

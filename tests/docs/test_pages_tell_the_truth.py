@@ -39,10 +39,14 @@ def broken_links(page: Path) -> list[str]:
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name
 )
-def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_python_of_a_page_runs_from_top_to_bottom(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = "\n".join(blocks(page, "python"))
     assert source
-    exec(compile(source, str(page), "exec", dont_inherit=True), {"__name__": "a_page"})
+    monkeypatch.chdir(tmp_path)
+    running = {"__name__": "a_page", "__file__": str(tmp_path / "a_page.py")}
+    exec(compile(source, str(page), "exec", dont_inherit=True), running)
     promised = re.findall(r"print\(.*\)  # (.*)", source)
     assert capsys.readouterr().out.splitlines() == promised
 
@@ -50,7 +54,8 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, capsys: pytest
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_interlock_command_of_a_page_succeeds(page: Path, tmp_path: Path) -> None:
     source = "".join(blocks(page, "python")[:1])
-    (tmp_path / "ticket.py").write_text(source, encoding="utf-8")
+    named = re.match(r"# (\w+\.py)$", source, re.M)
+    (tmp_path / (named[1] if named else "ticket.py")).write_text(source, encoding="utf-8")
     asked = [shlex.split(command) for command in commands(page) if "interlock" in command]
     assert asked
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

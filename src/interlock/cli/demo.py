@@ -1,248 +1,205 @@
-"""`interlock demo`: declare, check and draw the machines, then follow one job through a crash.
+"""`interlock demo`: a small studio at work on SQLite, with two workers of which one is killed.
 
-Everything here happens in memory and on a pretended clock, but nothing is staged: the tables decide,
-the couplings carry every consequence over, and each step is held against the invariants.
+Nothing is staged: the workers are processes of their own, the kill is a SIGKILL, and what is told at
+the end is read from the journal. It ends with 0 when everything came out as it should.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
+import msgspec
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from interlock.lifecycles import ATTEMPT, COUPLINGS, JOB, LEASE, MACHINES, Circumstances, attempt, job, lease
-from interlock.lifecycles.attempt import Attempt, Completed
-from interlock.lifecycles.job import Job
-from interlock.lifecycles.lease import Ack, Complete, Expire, Heartbeat, Lease
-from interlock.machine import (
-    Coupling,
-    Entry,
-    Event,
-    Machine,
-    Refusal,
-    Refused,
-    blueprint_of,
-    entries_of,
-    find_faults,
-)
-from interlock.machine.draw import draw_svg
+from interlock.cli import project
+from interlock.cli.demo_screen import Screen, tell_story
+from interlock.client import Interlock
+from interlock.demo import tasks
+from interlock.engine.audit import audit
+from interlock.errors import CannotLoad
+from interlock.lifecycles import job
+from interlock.systems.catalogue import JOURNALLED
+from interlock.wire.jobs import JobSpec, JobView
 
-PICTURES = Path("build/machines")
-MAX_LOSSES = 3
-LEASE_TTL_S = 120.0
-_BEGINNING = datetime(2026, 1, 1, 9, 0, tzinfo=UTC)
-_COLOURS = {"job": "bright_blue", "attempt": "bright_magenta", "lease": "bright_yellow"}
+PHOTOS = 24
+WORKERS = ("anna", "ben")
+LOOK_EVERY_S = 0.1
+PATIENCE_S = 55.0
+"""A demonstration that is not over by then has failed."""
+
+SETTINGS = """\
+# Short, so that a dead worker is noticed within a demonstration. The defaults are made for real work.
+[durations]
+ack_window_s = 2
+lease_ttl_s = 3
+heartbeat_every_s = 1
+sweep_every_s = 0.5
+cancel_deadline_s = 2
+shutdown_soft_s = 1
+shutdown_deadline_s = 2
+abort_warning_s = 0.5
+abort_kill_s = 1
+backoff_cap_s = 0.5
+"""
+
+
+class Cast(msgspec.Struct, frozen=True):
+    """The jobs of the demonstration, by what is to become of them."""
+
+    photos: tuple[str, ...]
+    upload: str
+    film: str
+    archive: str
+    retouch: str
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Every job."""
+        return (*self.photos, self.upload, self.film, self.archive, self.retouch)
 
 
 def run_demo() -> int:
-    """The whole demonstration; 0 when everything held."""
+    """The whole demonstration; 0 when everything came out as it should."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 150  # a pipe has no width; do not cut what somebody may read later
-    sound = show_machines(console)
-    story = Story(console)
-    told = tell(story)
-    console.print()
+    with tempfile.TemporaryDirectory(prefix="interlock-demo-") as folder:
+        (Path(folder) / project.FILE).write_text(SETTINGS, encoding="utf-8")
+        return asyncio.run(_play(Path(folder), console))
+
+
+async def _play(folder: Path, console: Console) -> int:
+    told = project.load(f"sqlite:///{folder}/studio.db", start=folder)
+    console.print(f"A store at [bold]{told.url}[/], two workers, {PHOTOS + 4} jobs.\n")
+    with _workers(folder, told.url) as workers:
+        async with Interlock(told.url, settings=told.settings, actor="demo") as il:
+            cast = await _submit(il)
+            views = await _watch(il, cast, workers, console)
+            if views is None:
+                console.print(f"[red]It was not over after {PATIENCE_S:g} s.[/]")
+                return 1
+            console.print()
+            await tell_story(il, cast.film, console)
+            return await _judge(il, cast, views, console)
+
+
+async def _submit(il: Interlock) -> Cast:
+    specs = [tasks.develop.spec(photo=photo) for photo in range(1, PHOTOS + 1)]
+    specs += [
+        tasks.upload.spec(album="holiday"),
+        tasks.render.spec(),
+        tasks.archive.spec(),
+        tasks.retouch.spec(),
+    ]
+    specs = [_first(spec) if spec.task != tasks.develop.name else spec for spec in specs]
+    ids = [made.id for made in await il.submit_many(specs)]
+    return Cast(tuple(ids[:PHOTOS]), *ids[PHOTOS:])
+
+
+def _first(spec: JobSpec) -> JobSpec:
+    """The few that take long go before the many that do not."""
+    return msgspec.structs.replace(spec, priority=10)
+
+
+async def _watch(
+    il: Interlock, cast: Cast, workers: Sequence[subprocess.Popen[bytes]], console: Console
+) -> list[JobView] | None:
+    """Show the jobs until all have ended, and play fate meanwhile."""
+    killed = cancelled = False
+    with Screen(console) as screen:
+        for _ in range(int(PATIENCE_S / LOOK_EVERY_S)):
+            views = [view for view in await il.here.jobs.get_many(cast.all) if view is not None]
+            by_id = {view.id: view for view in views}
+            screen.show(views)
+            if not killed and (name := _half_way(by_id[cast.film])):
+                killed = True
+                screen.say(f"kill -9 {name}, which is half-way through the film")
+                workers[WORKERS.index(name)].kill()
+            if killed and not cancelled and _has_begun(by_id[cast.archive]):
+                cancelled = True
+                screen.say("somebody cancels the archive")
+                await il.cancel(cast.archive, reason="nobody needs it any more")
+            if all(view.state in job.ENDED for view in views):
+                return views
+            _expect_alive(workers, but=1 if killed else 0)
+            await asyncio.sleep(LOOK_EVERY_S)
+    return None
+
+
+def _expect_alive(workers: Sequence[subprocess.Popen[bytes]], *, but: int) -> None:
+    """A worker that ended by itself could not begin; its log says why, and nobody should wait for it."""
+    gone = [name for name, process in zip(WORKERS, workers, strict=True) if process.poll() is not None]
+    if len(gone) > but:
+        raise CannotLoad(
+            f"The worker {gone[0]} has ended by itself.",
+            todo=f"Start one by hand to see why: interlock worker start {tasks.__name__}",
+        )
+
+
+def _half_way(film: JobView) -> str:
+    """The name of the worker that is half-way through the film; empty before."""
+    (one,) = film.attempts[-1:]
+    if one.lease is None or one.progress is None or (one.progress.done or 0) < tasks.FILM_SCENES / 2:
+        return ""
+    return one.lease.runner_id.partition("#")[0]
+
+
+def _has_begun(view: JobView) -> bool:
+    return any(one.progress is not None and not one.ended_at for one in view.attempts)
+
+
+async def _judge(il: Interlock, cast: Cast, views: Sequence[JobView], console: Console) -> int:
+    """Whether everything came out as it should, and whether the journal tells the same."""
+    wanted = dict.fromkeys((*cast.photos, cast.upload, cast.film), job.COMPLETED)
+    wanted |= {cast.archive: job.CANCELED, cast.retouch: job.FAILED}
+    wrong = [f"{view.task} {view.id} is {view.state}" for view in views if view.state != wanted[view.id]]
+    film = next(view for view in views if view.id == cast.film)
+    if len(film.attempts) != 2 or film.losses != 1:
+        wrong.append(f"the film had {len(film.attempts)} attempts and {film.losses} losses, not 2 and 1")
+    found = await audit(il.here.store, JOURNALLED, ["job"])
+    wrong += [fault.sentence for fault in found.faults]
     console.print(
-        f"[bold]{len(story.journal)}[/] steps journalled, [bold]{story.refusals}[/] refused, "
-        f"[bold]{story.claims}[/] invariants checked, [bold]{len(story.broken)}[/] broken."
+        f"\n[bold]{len(views)}[/] jobs ended; [bold]{found.steps}[/] steps replayed from the journal, "
+        f"[bold]{len(found.faults)}[/] of them wrong."
     )
-    for claim in story.broken:
-        console.print(f"[red]broken:[/] {claim}")
-    console.print(f"The pictures are in [bold]{PICTURES}/[/]; try [bold]interlock machine show job[/].")
-    return 0 if sound and told and not story.broken else 1
+    for sentence in wrong:
+        console.print(f"[red]not as it should be:[/] {sentence}")
+    console.print("Next: [bold]interlock submit --help[/], [bold]interlock worker start --help[/].")
+    return 1 if wrong else 0
 
 
-def show_machines(console: Console) -> bool:
-    """Check and draw all nine; True when no table has a fault."""
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    table = Table(title="The nine machines", title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for heading in ("machine", "states", "transitions", "faults", "fingerprint", "what it is"):
-        table.add_column(heading, style="dim" if heading == "fingerprint" else None, no_wrap=True)
-    sound = True
-    for name, machine in MACHINES.items():
-        faults = find_faults(machine.table)
-        sound = sound and not faults
-        blueprint = blueprint_of(machine)
-        (PICTURES / f"{name}.svg").write_text(draw_svg(blueprint), encoding="utf-8")
-        table.add_row(
-            f"[bold]{name}[/]",
-            str(len(blueprint.states)),
-            str(len(blueprint.transitions)),
-            "[green]none[/]" if not faults else f"[red]{len(faults)}[/]",
-            blueprint.fingerprint,
-            blueprint.doc,
-        )
-    console.print(table)
-    console.print(f"{len(COUPLINGS.all)} couplings make the moves of one an event of another.\n")
-    return sound
+@contextmanager
+def _workers(folder: Path, url: str) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Two workers, as anybody would start them; they are gone when this is over."""
+    command = [sys.executable, "-m", "interlock.cli.main", "worker", "start", tasks.__name__, "--store", url]
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for name in WORKERS:
+            with (folder / f"{name}.log").open("wb") as log:
+                arguments = [*command, "--name", name, "--slots", "4"]
+                started.append(
+                    subprocess.Popen(arguments, cwd=folder, stdout=log, stderr=log, env=_environment())
+                )
+        yield started
+    finally:
+        for process in started:
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+        for process in started:
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
-@dataclass
-class Thing:
-    """One record of the story."""
-
-    name: str
-    machine: Machine[Any, Any]
-    state: Any
-    data: Any
-    parent: Thing | None = None
-
-
-@dataclass
-class Story:
-    """A job, its attempts and their leases, in memory."""
-
-    console: Console
-    now: datetime = _BEGINNING
-    things: list[Thing] = field(default_factory=list)
-    journal: list[Entry] = field(default_factory=list)
-    runner: str = ""
-    losses: int = 0
-    refusals: int = 0
-    claims: int = 0
-    broken: list[str] = field(default_factory=list)
-
-    def wait(self, seconds: float) -> None:
-        """Let time pass, on the pretended clock."""
-        self.now += timedelta(seconds=seconds)
-
-    def say(self, words: str) -> None:
-        """A line that belongs to no record."""
-        self.console.print(Text.assemble((self._time(), "dim"), "  ", (words, "italic")))
-
-    def create(self, machine: Machine[Any, Any], parent: Thing | None) -> Thing:
-        """A new record in its initial state."""
-        number = sum(thing.machine is machine for thing in self.things) + 1
-        thing = Thing(f"{machine.name} {number}", machine, machine.initial, self._data(machine), parent)
-        self.things.append(thing)
-        self._print(thing, "created", str(thing.state), "")
-        return thing
-
-    def send(self, thing: Thing, event: Event, cause: str = "") -> None:
-        """Decide, take every step, journal it, check the invariants, and follow the couplings."""
-        decision = thing.machine.decide(thing.state, thing.data, event)
-        if isinstance(decision, Refused):
-            self._print_refusal(thing, decision)
-            return
-        before_state, before = thing.state, thing.data
-        thing.state, thing.data = decision.state, decision.data
-        self.journal += entries_of(decision, entity=thing.name, at=self.now, cause=cause)
-        self._check(thing, before_state, before)
-        for step in decision.steps:
-            arrow = f"{step.source} → {step.target}" if step.moves else f"stays {step.target}"
-            self._print(thing, step.event, arrow, step.why)
-            circumstances = self._circumstances(step.event)
-            for coupling in COUPLINGS.after(step, circumstances):
-                self._follow(coupling, thing, event)
-
-    def newest(self, machine: Machine[Any, Any]) -> Thing:
-        """The record of this machine that was created last."""
-        return next(thing for thing in reversed(self.things) if thing.machine is machine)
-
-    def _follow(self, coupling: Coupling[Circumstances], thing: Thing, event: Event) -> None:
-        if coupling.effect not in (JOB, ATTEMPT, LEASE):
-            return  # this story has no run, no worker and no simulation in it
-        if coupling.event is None:
-            parent = thing if coupling.effect is LEASE or thing.machine is JOB else thing.parent
-            self.create(coupling.effect, parent)
-            return
-        make = _CONSEQUENCES.get(coupling.event)
-        sent = make(self, event) if make is not None else coupling.event()
-        self.send(self._related(coupling.effect, thing), sent, cause=thing.name)
-
-    def _related(self, machine: Machine[Any, Any], thing: Thing) -> Thing:
-        below = (child for child in self.things if child.machine is machine and child.parent is thing)
-        return thing.parent if thing.parent and thing.parent.machine is machine else next(below)
-
-    def _circumstances(self, event: str) -> Circumstances:
-        self.losses += event == attempt.lease_expired.name
-        return Circumstances(
-            tries_left=True, losses_left=self.losses <= MAX_LOSSES, every_shard_succeeded=True
-        )
-
-    def _data(self, machine: Machine[Any, Any]) -> object:
-        if machine is JOB:
-            return Job(created_at=self.now)
-        if machine is ATTEMPT:
-            return Attempt()
-        return Lease(runner_id=self.runner, expires_at=self.now + timedelta(seconds=30))
-
-    def _check(self, thing: Thing, before_state: Any, before: Any) -> None:
-        machine = thing.machine
-        self.claims += len(machine.table.invariants)
-        self.broken += machine.broken(thing.state, thing.data)
-        self.broken += machine.broken_across(before_state, before, thing.state, thing.data)
-
-    def _print(self, thing: Thing, event: str, what: str, why: str) -> None:
-        colour = _COLOURS[thing.machine.name]
-        indent = 2 * list(_COLOURS).index(thing.machine.name)
-        who = Text(f"{' ' * indent}{thing.name}".ljust(15), style=colour)
-        line = Text.assemble((self._time(), "dim"), "  ", who, event.ljust(20), " ")
-        outcome = Text.from_markup(what)
-        outcome.pad_right(max(0, 26 - outcome.cell_len))
-        line.append_text(outcome).append(f" {why}", style="dim")
-        self.console.print(line, soft_wrap=True)
-
-    def _print_refusal(self, thing: Thing, refused: Refused[Any]) -> None:
-        ignored = refused.kind is Refusal.IGNORED
-        self.refusals += not ignored
-        self._print(thing, refused.asked, "[dim]ignored[/]" if ignored else "[red]refused[/]", refused.why)
-
-    def _time(self) -> str:
-        return f"{(self.now - _BEGINNING).total_seconds():7.1f} s"
-
-
-_CONSEQUENCES: dict[type[Event], Callable[[Story, Event], Event]] = {
-    job.AllocateResources: lambda story, _: job.AllocateResources(at=story.now),
-    job.Success: lambda story, _: job.Success(at=story.now),
-    job.Error: lambda story, _: job.Error(at=story.now),
-    attempt.Completed: lambda _, __: Completed(succeeded=True),
-}
-"""How a consequence that carries something is made; the others are plain names."""
-
-
-def tell(story: Story) -> bool:
-    """One job: taken, lost with its worker, tried again, and done. True when it ended well."""
-    work = story.create(JOB, None)
-    story.send(work, job.Validate(at=story.now))
-    dispatch(story, "worker-1")
-    story.wait(20)
-    first = story.newest(LEASE)
-    story.send(first, beat(story))
-    story.wait(15)
-    story.say("worker-1 falls silent: killed, frozen or cut off, nobody can tell")
-    story.wait(LEASE_TTL_S - 15)
-    story.send(first, Expire(at=story.now))
-    story.wait(0.5)
-    dispatch(story, "worker-2")
-    story.wait(20)
-    story.send(story.newest(LEASE), beat(story))
-    story.wait(5)
-    story.say("worker-1 was only frozen: it wakes up and reports its result")
-    story.send(first, Complete(at=story.now, runner_id="worker-1"))
-    story.wait(10)
-    story.send(story.newest(LEASE), Complete(at=story.now, runner_id="worker-2"))
-    return bool(work.state is job.COMPLETED and first.state is lease.EXPIRED)
-
-
-def dispatch(story: Story, runner: str) -> None:
-    """Publish the newest attempt and let a runner take it."""
-    tried = story.newest(ATTEMPT)
-    story.runner = runner
-    story.send(tried, attempt.publish)
-    story.say(f"{runner} asks for work")
-    story.send(tried, attempt.grant)
-    story.wait(0.2)
-    story.send(story.newest(LEASE), Ack(at=story.now, runner_id=runner, ttl_s=LEASE_TTL_S))
-
-
-def beat(story: Story) -> Heartbeat:
-    """A heartbeat of whoever is at work."""
-    return Heartbeat(at=story.now, runner_id=story.runner, ttl_s=LEASE_TTL_S)
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "INTERLOCK_URL"}

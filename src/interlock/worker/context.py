@@ -1,0 +1,305 @@
+"""What a handler is given beside its arguments, and how the runner hears what it says.
+
+A handler may run in the worker's loop or in a thread of its own, and may start more threads: every
+method here can be called from any of them, and none waits for anything but the two that say so.
+What a handler says is kept here until the runner takes it: of progress and checkpoints the latest,
+of the log a bounded number of lines. Nothing is sent from here, so a database that is away never
+holds up a handler.
+
+The runner's half is below the line: `take`, `put_back`, `stop` and `active`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from interlock.errors import InvalidArguments, JobError, TooLarge
+from interlock.wire.runner import Grant, LogLine, Progress
+from interlock.worker.codec import decode, encode
+from interlock.worker.unsent import MAX_LINE_BYTES, NOTHING, Lines, Unsent, cut
+
+__all__ = ["NOTHING", "Context", "TaskCancelled", "Unsent", "current"]
+
+MAX_MESSAGE_BYTES = 1_024
+MAX_LEVEL = 20
+MAX_CHECKPOINT_BYTES = 64 * 1024
+_LARGEST_WHOLE = 2**53
+
+
+class TaskCancelled(BaseException):
+    """Raised in a handler that asked whether it should stop, and should.
+
+    It is a BaseException, as asyncio.CancelledError is: `except Exception` around one item of many
+    is common, and must not turn "stop" into "go on with the next". It is not a CancelledError,
+    because that would look as if whoever waits for the handler's thread had been cancelled.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Context:
+    """One attempt at a job, as its handler sees it."""
+
+    __slots__ = (
+        "_checkpoint",
+        "_grant",
+        "_heartbeat",
+        "_lines",
+        "_lock",
+        "_now",
+        "_progress",
+        "_progress_known",
+        "_stopped",
+        "_waiters",
+        "_wake",
+        "_woken",
+        "stop_reason",
+    )
+
+    def __init__(
+        self, grant: Grant, *, now: Callable[[], datetime], wake: Callable[[], None] = lambda: None
+    ) -> None:
+        self._grant = grant
+        self._now = now
+        self._wake = wake
+        # Reentrant, because a finalizer that logs can run in the middle of anything.
+        self._lock = threading.RLock()
+        self._woken = False
+        self._heartbeat = False
+        self._progress: Progress | None = None
+        self._progress_known = _NOWHERE
+        self._checkpoint: msgspec.Raw | None = None
+        self._lines = Lines()
+        self._stopped: threading.Event | None = None
+        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self.stop_reason: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<Context of {self.task} {self.job_id}, shard {self.shard}, attempt {self.attempt}>"
+
+    @property
+    def job_id(self) -> str:
+        """The job that this is an attempt at."""
+        return self._grant.job_id
+
+    @property
+    def task(self) -> str:
+        """The name under which the handler is registered."""
+        return self._grant.task
+
+    @property
+    def shard(self) -> int:
+        """Which part of the job this is, from 1 to `shards`."""
+        return self._grant.shard
+
+    @property
+    def shards(self) -> int:
+        """How many parts of the job run side by side."""
+        return self._grant.shards
+
+    @property
+    def attempt(self) -> int:
+        """The number of this try at the shard, from 1."""
+        return self._grant.attempt
+
+    @property
+    def fence(self) -> int:
+        """Grows with every grant of the job: an outside system that remembers the highest it has
+        seen, and refuses lower ones, cannot be written to by an attempt that was given up."""
+        return self._grant.fence
+
+    @property
+    def queue(self) -> str:
+        """The queue that the job waited in."""
+        return self._grant.queue
+
+    @property
+    def parent_job_id(self) -> str | None:
+        """The job that has submitted this one as its child."""
+        return self._grant.parent_job_id
+
+    @property
+    def depth(self) -> int:
+        """How many ancestors the job has."""
+        return self._grant.depth
+
+    @property
+    def trace(self) -> Mapping[str, str]:
+        """The context of the trace that the submission belonged to."""
+        return self._grant.trace
+
+    def progress(self, done: float | None = None, total: float | None = None, message: str = "") -> None:
+        """Say how far it is. A number that is left out stays as it was; the message does not."""
+        given_done, given_total = _number(done, "done"), _number(total, "total")
+        text = cut(str(message), MAX_MESSAGE_BYTES)
+        with self._lock:
+            known = self._progress_known
+            self._progress = self._progress_known = Progress(
+                done=known.done if done is None else given_done,
+                total=known.total if total is None else given_total,
+                message=text,
+            )
+        self._has_news()
+
+    def log(self, text: object, level: str = "info") -> None:
+        """Write a line to the log of the job."""
+        name = cut(str(level).lower()[:MAX_LEVEL], MAX_MESSAGE_BYTES)
+        line = LogLine(self._now(), name, cut(str(text).rstrip("\n"), MAX_LINE_BYTES))
+        with self._lock:
+            self._lines.add(line)
+        self._has_news()
+
+    def checkpoint(self, value: object) -> None:
+        """Save a value that a later attempt at this shard gets from `restored`, if there is one."""
+        raw = encode(value, "checkpoint")
+        size = memoryview(raw).nbytes
+        if size > MAX_CHECKPOINT_BYTES:
+            raise TooLarge(
+                f"The checkpoint has {size:,} bytes; at most {MAX_CHECKPOINT_BYTES:,} are kept.",
+                todo="Save where the work is (a position, a key), and the work itself elsewhere.",
+                facts={"bytes": size, "limit": MAX_CHECKPOINT_BYTES, "job_id": self.job_id},
+            )
+        with self._lock:
+            self._checkpoint = raw
+        self._has_news()
+
+    def restored(self, type: Any = Any) -> Any:  # noqa: A002 - read as a sentence: restored(type=Position)
+        """What an earlier attempt at this shard has saved last, or None."""
+        saved = self._grant.checkpoint
+        return None if saved is None else decode(saved, type, "checkpoint")
+
+    def heartbeat(self) -> None:
+        """Ask for a sign of life to be sent now. The lease is renewed without it as well."""
+        with self._lock:
+            self._heartbeat = True
+        self._has_news()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the handler should stop: the job was cancelled, the lease lost, or the worker goes."""
+        return self.stop_reason is not None
+
+    def raise_if_cancelled(self) -> None:
+        """Raise `TaskCancelled` if the handler should stop."""
+        if self.stop_reason is not None:
+            raise TaskCancelled(self.stop_reason)
+
+    async def wait_cancelled(self, timeout_s: float | None = None) -> bool:
+        """Wait until the handler should stop, and answer whether it should. Nothing else is held up."""
+        loop = asyncio.get_running_loop()
+        waiter = (loop, loop.create_future())
+        with self._lock:
+            if self.cancelled:
+                return True
+            self._waiters.append(waiter)
+        try:
+            await asyncio.wait((waiter[1],), timeout=timeout_s)
+            return self.cancelled
+        finally:
+            waiter[1].cancel()
+            with self._lock:
+                self._waiters.remove(waiter)
+
+    def wait_cancelled_sync(self, timeout_s: float | None = None) -> bool:
+        """The same for a handler in a thread of its own."""
+        with self._lock:
+            if self.cancelled:
+                return True
+            if self._stopped is None:
+                self._stopped = threading.Event()
+            stopped = self._stopped
+        return stopped.wait(timeout_s)
+
+    # ---- the runner's half ---------------------------------------------------------------------
+
+    def take(self) -> Unsent:
+        """Hand over what was not sent yet, and forget it."""
+        with self._lock:
+            self._woken = False
+            log, dropped = self._lines.take()
+            progress, checkpoint, heartbeat = self._progress, self._checkpoint, self._heartbeat
+            self._progress, self._checkpoint, self._heartbeat = None, None, False
+        if not log and progress is None and checkpoint is None and not heartbeat:
+            return NOTHING
+        return Unsent(progress=progress, checkpoint=checkpoint, log=log, dropped=dropped, heartbeat=heartbeat)
+
+    def put_back(self, unsent: Unsent) -> None:
+        """Sending has failed: keep it for the next time, before whatever was said since."""
+        with self._lock:
+            self._woken = False
+            self._lines.put_back(unsent.log, unsent.dropped)
+            self._progress = unsent.progress if self._progress is None else self._progress
+            self._checkpoint = unsent.checkpoint if self._checkpoint is None else self._checkpoint
+            self._heartbeat = unsent.heartbeat or self._heartbeat
+
+    def stop(self, reason: str) -> None:
+        """Tell the handler to stop, and wake all that wait for it. The latest reason is the one told."""
+        with self._lock:
+            self.stop_reason = reason
+            waiters, stopped = list(self._waiters), self._stopped
+        if stopped is not None:
+            stopped.set()
+        for loop, waiter in waiters:
+            with contextlib.suppress(RuntimeError):  # a loop that is closed has nobody left to wake
+                loop.call_soon_threadsafe(_settle, waiter)
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[Context]:
+        """While the handler runs, here or in this thread: `current()` gives this context."""
+        token = _CURRENT.set(self)
+        try:
+            yield self
+        finally:
+            _CURRENT.reset(token)
+
+    def _has_news(self) -> None:
+        with self._lock:
+            known, self._woken = self._woken, True
+        if not known:
+            self._wake()
+
+
+def current() -> Context:
+    """The context of the handler that is running here."""
+    context = _CURRENT.get()
+    if context is None:
+        raise JobError(
+            "No handler is running here, so there is no context.",
+            todo="Call it from a task that a worker executes; a thread of your own is given the context.",
+        )
+    return context
+
+
+_CURRENT: ContextVar[Context | None] = ContextVar("interlock_context", default=None)
+_NOWHERE = Progress()
+
+
+def _settle(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _number(value: Any, name: str) -> float | None:
+    """A number that can be sent; None where it is not known, as after a division by zero."""
+    if value is None or (type(value) is int and abs(value) <= _LARGEST_WHOLE):
+        return value
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArguments(
+            f"The progress cannot be {value!r}: {name} is a number.",
+            todo="Give done and total as numbers, such as progress(3, 10).",
+            facts={"argument": name},
+        ) from error
+    return number if math.isfinite(number) else None

@@ -1,0 +1,105 @@
+"""The one entry point: `run_worker` is what the command line, a container and tests call.
+
+It must be called in the main thread of a process, which it takes over: signals, logging, the event
+loop, and the end. Exit code 0: every task ended or was given back. 1: the shutdown had to be forced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+from interlock.worker.executors.groups import descendants
+from interlock.worker.logs import Log, libraries_logging, make_log
+from interlock.worker.metrics import Metrics
+from interlock.worker.orphans import Orphans
+from interlock.worker.port import OrchestratorPort
+from interlock.worker.process import WorkerProcess
+from interlock.worker.settings import WorkerSettings
+from interlock.worker.signals import Shutdown, heeding_signals
+from interlock.worker.tasks import Registry
+from interlock.worker.tracing import tracing_if_configured
+
+FORCED = 1
+_BEFORE_DEADLINE_S = 0.25
+
+
+def run_worker(settings: WorkerSettings, registry: Registry, connect: Callable[[], OrchestratorPort]) -> int:
+    """Run a worker under its instance name until somebody asks it to go; gives the exit code."""
+    shutdown = Shutdown()
+    log = make_log(settings.log_level, settings.log_format)
+    libraries = libraries_logging("warning", settings.log_format)
+    with heeding_signals(shutdown), libraries, _metrics(settings, log) as metrics:
+        process = WorkerProcess(
+            settings,
+            registry,
+            connect,
+            incarnation=secrets.token_hex(4),
+            log=log,
+            shutdown=shutdown,
+            metrics=metrics,
+            tracing=tracing_if_configured(),
+            also=_duties(settings, shutdown, log),
+        )
+        return _run(process)
+
+
+def _run(process: WorkerProcess) -> int:
+    """Run it in a loop of its own, which does not wait for handlers that nobody could stop."""
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(process.run())
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left, timeout=0.1))
+        if any(not task.done() for task in left):
+            _leave(FORCED)
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+@contextlib.contextmanager
+def _metrics(settings: WorkerSettings, log: Log) -> Iterator[Metrics | None]:
+    if settings.metrics_port is None:
+        yield None
+        return
+    metrics = Metrics(settings.name)
+    port, stop = metrics.serve(settings.metrics_port)
+    log.info("metrics_served", port=port)
+    try:
+        yield metrics
+    finally:
+        stop()
+
+
+def _duties(settings: WorkerSettings, shutdown: Shutdown, log: Log) -> list[Callable[[], object]]:
+    """What the supervisor's thread sees to, besides the loops."""
+    hard_s = settings.durations.shutdown_deadline_s - min(
+        _BEFORE_DEADLINE_S, settings.durations.shutdown_deadline_s / 40
+    )
+
+    def leave_if_overdue() -> None:
+        """A handler that blocks the event loop must not keep the process from ending."""
+        asked_at = shutdown.requested_at
+        if asked_at is not None and time.monotonic() >= asked_at + hard_s:
+            log.error("shutdown_forced", reason="the event loop did not answer in time")
+            _leave(FORCED)
+
+    reaps = os.getpid() == 1 if settings.reap_orphans is None else settings.reap_orphans
+    return [leave_if_overdue, *([Orphans().fetch] if reaps else [])]
+
+
+def _leave(code: int) -> None:
+    """End this process now, and everything that it has started."""
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    os._exit(code)

@@ -1,0 +1,399 @@
+"""The tasks of one process: begun when there is room, stopped when they must be, seen to their end.
+
+A grant becomes a task that waits in the lane of its executor. When the lane has room it begins; when
+its handler has ended, what happened is put into words and handed to the reporter; when that was heard
+the task ends, and the process has a slot again. The task table decides each of these steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+from interlock.errors import UnknownTask
+from interlock.lifecycles.task import (
+    ABANDONED,
+    CLAIMING,
+    PROCESSING,
+    REPORTING,
+    ClaimSucceeded,
+    LeaseExpired,
+    LeaseRenewed,
+    ProcessingFailed,
+    ProcessingSucceeded,
+    ShutdownRequested,
+    claim_failed,
+    report_failed,
+    report_succeeded,
+)
+from interlock.wire.runner import (
+    Ack,
+    Answer,
+    Complete,
+    Failed,
+    Grant,
+    Heard,
+    Heartbeat,
+    Message,
+    NotHeard,
+    Stale,
+    Succeeded,
+)
+from interlock.worker.context import Context
+from interlock.worker.executors.shell import NAME as SHELL_NAME
+from interlock.worker.executors.shell import SHELL
+from interlock.worker.lanes import Lane, lanes_of
+from interlock.worker.logs import Log
+from interlock.worker.outcomes import Interrupted, Outcome, failure_of
+from interlock.worker.renewing import Renewer
+from interlock.worker.reporting import Reporter
+from interlock.worker.running import AnyTask, Parcels, RunningTask, report_of
+from interlock.worker.settings import WorkerSettings
+from interlock.worker.tasks import Registry
+from interlock.worker.tracing import Tracing
+from interlock.worker.watching import Watch
+
+SLICE_S = 0.005
+"""How long handlers may be begun before the event loop gets a turn."""
+
+
+class Executing:
+    """Everything that this process has been given and has not brought to an end."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        registry: Registry,
+        runner_id: str,
+        *,
+        reporter: Reporter,
+        renewer: Renewer,
+        parcels: Parcels,
+        watch: Watch,
+        log: Log,
+        now: Callable[[], datetime],
+        ended: Callable[[RunningTask], None],
+        left_behind: Callable[[], None],
+        tracing: Tracing | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._runner_id = runner_id
+        self._reporter = reporter
+        self._renewer = renewer
+        self._parcels = parcels
+        self._watch = watch
+        self._log = log
+        self._now = now
+        self._on_end = ended
+        self._on_left_behind = left_behind
+        self._tracing = tracing
+        self._monotonic = monotonic
+        self.active: set[RunningTask] = set()
+        self._lanes = lanes_of(settings)
+        self._prefetched: deque[tuple[float, RunningTask]] = deque()
+        self._acknowledging: set[RunningTask] = set()
+        self._filling = False
+        self._fill_is_due = False
+        self._nudge, self._ended = renewer.nudge, self._handler_ended  # bound once, not once per task
+
+    # What there is room for
+
+    def room(self) -> int:
+        """How many more grants can begin at once; none while others wait for their lane."""
+        if any(lane.waiting for lane in self._lanes.values()):
+            return 0
+        busy = sum(len(lane.running) for lane in self._lanes.values()) + len(self._acknowledging)
+        return self._settings.concurrency - busy
+
+    def room_to_prefetch(self) -> int:
+        """How many more grants may wait unacknowledged."""
+        return self._settings.prefetch - len(self._prefetched)
+
+    def on_the_loop(self) -> str:
+        """The handlers that may be what blocks the event loop, for whoever finds it blocked."""
+        return self._lanes["async"].on_the_loop()
+
+    # From a grant to a handler
+
+    def take(self, grants: Iterable[Grant], claimed_at: float, *, begin: bool = True) -> None:
+        """These are ours now; what can begin begins."""
+        for grant in grants:
+            running = RunningTask(grant, self._runner_id, claimed_at, self._watch)
+            self.active.add(running)
+            if grant.acknowledged:
+                self._accept(running)
+            else:
+                self._prefetched.append((claimed_at, running))
+        if begin:
+            self.fill()
+
+    def fill(self) -> None:
+        """Begin what waits for as long as there is room, but let the event loop have its turn."""
+        self._fill_is_due = False
+        self._filling = True
+        until = self._monotonic() + SLICE_S
+        try:
+            for lane in self._lanes.values():
+                while lane.has_room:
+                    self._begin(lane.waiting.popleft(), lane)
+                    if self._monotonic() > until:
+                        return
+            self._acknowledge_prefetched()
+        finally:
+            self._filling = False
+            self._fill_soon_if_needed()
+
+    def _accept(self, running: RunningTask) -> None:
+        self._renewer.add(running)
+        try:
+            running.task = self._find(running.grant.task)
+        except UnknownTask as error:
+            running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
+            self._settle(running, failure_of(error))
+            return
+        running.lane = lane = self._lanes[running.task.executor]
+        lane.waiting.append(running)
+
+    def _find(self, name: str) -> AnyTask:
+        return SHELL if name == SHELL_NAME else self._registry.get(name)
+
+    def _begin(self, running: RunningTask, lane: Lane) -> None:
+        running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
+        running.context = Context(running.grant, now=self._now, wake=self._nudge)
+        if self._tracing is not None:
+            running.span = self._tracing.span(running.grant)
+        lane.running.add(running)
+        lane.executor.begin(running, self._ended)
+
+    def _acknowledge_prefetched(self) -> None:
+        while self._prefetched and self.room() > 0:
+            _, running = self._prefetched.popleft()
+            self._acknowledging.add(running)
+            running.renewed_at = self._monotonic()
+            self._reporter.put(running, running.ack())
+
+    def release_old(self) -> None:
+        """Give back what has waited for half the time that it may be left unacknowledged."""
+        oldest = self._monotonic() - self._settings.durations.ack_window_s / 2
+        while self._prefetched and self._prefetched[0][0] <= oldest:
+            _, running = self._prefetched.popleft()
+            running.tell(claim_failed)
+            self._reporter.put(running, running.release("unused"))
+            self._finish(running)
+
+    # From the end of a handler to the end of its task
+
+    def _handler_ended(self, running: RunningTask, outcome: Outcome) -> None:
+        running.handler_ended = True
+        running.lane.running.discard(running)
+        if running.ended:
+            self._give_back(running)
+        else:
+            self._settle(running, outcome)
+        self._fill_soon_if_needed()
+
+    def _settle(self, running: RunningTask, outcome: Outcome) -> None:
+        """Say what happened; not, if the lease was lost meanwhile and nobody would believe it."""
+        running.handler_ended = True
+        running.outcome = outcome
+        if running.state is PROCESSING:
+            if running.lost or self._monotonic() >= running.lease_ends_at():
+                self.lose(running)
+                return
+            running.tell(self._what_happened(running, outcome))
+        self._report(running)
+
+    def _what_happened(
+        self, running: RunningTask, outcome: Outcome
+    ) -> ProcessingSucceeded | ProcessingFailed:
+        at = self._now()
+        if running.stop_reason == "cancel":
+            return ProcessingFailed(at=at, error="cancelled, as it was asked to")
+        if isinstance(outcome, Succeeded):
+            return ProcessingSucceeded(at=at, output=outcome.result)
+        return ProcessingFailed(at=at, error=outcome.error if isinstance(outcome, Failed) else "stopped")
+
+    def _report(self, running: RunningTask) -> None:
+        ready, unsent = self._parcels.take_for_report(running)
+        if ready and running.outcome is not None:
+            for message in report_of(running, running.outcome, unsent):
+                self._reporter.put(running, message)
+
+    def answered(self, running: RunningTask, message: Message, answer: Answer | None) -> None:
+        """The reporter has an answer, or nobody could be reached before the lease ended."""
+        if isinstance(message, Ack):
+            self._acknowledged(running, answer)
+        elif running.state is REPORTING and not isinstance(message, Heartbeat):
+            self._reported(running, message, answer)
+
+    def _acknowledged(self, running: RunningTask, answer: Answer | None) -> None:
+        self._acknowledging.discard(running)
+        if running.state is not CLAIMING:
+            return  # it was withdrawn while the acknowledgement was under way
+        if isinstance(answer, Heard):
+            self._accept(running)
+        else:
+            running.tell(claim_failed)
+            self._finish(running)
+        self._fill_soon_if_needed()
+
+    def _reported(self, running: RunningTask, message: Message, answer: Answer | None) -> None:
+        if isinstance(answer, Heard):
+            running.tell(report_succeeded)
+        elif isinstance(answer, NotHeard) and _is_success(message):
+            self._report_refusal(running, answer)
+            return
+        else:
+            error = "it could not be delivered in time" if answer is None else answer.error
+            self._log.warning("report_failed", task_id=running.grant.job_id, error=error)
+            running.tell(report_failed)
+        self._finish(running)
+
+    def _report_refusal(self, running: RunningTask, refused: NotHeard) -> None:
+        """The result itself is not acceptable, so the attempt has failed."""
+        failed = Failed(
+            error=f"The result was refused: {refused.error}", details=refused.todo, failure_class="user"
+        )
+        self._reporter.put(running, running.complete(failed, None))
+
+    def _finish(self, running: RunningTask) -> None:
+        self.active.discard(running)
+        self._renewer.remove(running)
+        self._on_end(running)
+
+    def _give_back(self, running: RunningTask) -> None:
+        """An abandoned handler has stopped: if its lease still lives, somebody else may go on at once."""
+        if running.give_back and self._monotonic() < running.lease_ends_at():
+            unsent = None if running.context is None else running.context.take()
+            self._reporter.put(running, running.release("connection lost", unsent))
+
+    # Stopping
+
+    def renewed(self, results: Sequence[tuple[RunningTask, Answer | None]]) -> None:
+        """The renewer has answers; None where a heartbeat came back with what it carried."""
+        for running, answer in results:
+            if running.ended:
+                continue
+            if isinstance(answer, Stale) and not running.sent:
+                self._log.warning("lease_lost", task_id=running.grant.job_id, code=str(answer.code))
+                self.lose(running)
+                continue
+            if isinstance(answer, Heard):
+                self._renewed(running, answer)
+            if running.handler_ended and not running.sent:
+                self._report(running)
+
+    def _renewed(self, running: RunningTask, answer: Heard) -> None:
+        if running.state is PROCESSING:
+            running.tell(LeaseRenewed(at=self._now(), ttl_s=running.ttl_s))
+        if answer.cancel_requested and not running.handler_ended:
+            self._cancel(running)
+
+    def _cancel(self, running: RunningTask) -> None:
+        running.stop("cancel")
+        if running.escalated:
+            return
+        running.escalated = True
+        if running.state is CLAIMING:
+            self._remove_waiting(running)
+            running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
+            self._settle(running, Interrupted())
+            return
+        running.lane.executor.told(running)
+        asyncio.get_running_loop().call_later(self._settings.stop_grace_s, self._kill, running)
+
+    def lose(self, running: RunningTask, *, give_back: bool = False) -> None:
+        """The lease is gone, or cannot be kept: stop the work, and say nothing about it."""
+        running.stop("lost")
+        running.give_back = give_back
+        if running.state is CLAIMING:
+            self._remove_waiting(running)
+            running.tell(claim_failed)
+            if give_back:
+                self._reporter.put(running, running.release("connection lost"))
+        elif not (running.tell(LeaseExpired()) and running.state is ABANDONED):
+            return  # it reports already, and the answer to that will say so
+        self._finish(running)
+        if running.lane is not None and running in running.lane.running:
+            running.lane.executor.told(running)
+            self._kill(running)
+        elif give_back and running.handler_ended:
+            self._give_back(running)
+
+    def abandon(self) -> None:
+        """The connection has broken: no lease can be kept, says the table."""
+        for running in list(self.active):
+            self.lose(running, give_back=True)
+
+    def withdraw(self) -> None:
+        """The process goes: what has not begun is left to others at once."""
+        for running in [one for one in self.active if one.state is CLAIMING]:
+            self._remove_waiting(running)
+            running.tell(ShutdownRequested(at=self._now()))
+            self._reporter.put(running, running.release("shutdown"))
+            self._finish(running)
+
+    def interrupt(self) -> None:
+        """They were let finish; now they are told to save what they have."""
+        for running in [one for one in self.active if one.state is PROCESSING]:
+            running.tell(ShutdownRequested(at=self._now()))
+            running.stop("shutdown")
+            running.lane.executor.told(running)
+
+    def kill(self) -> None:
+        """They were told; now they are stopped."""
+        for running in list(self.active):
+            if not running.handler_ended and running.lane is not None:
+                running.lane.executor.kill(running)
+
+    async def close(self) -> None:
+        """Leave nothing behind that can be ended."""
+        for lane in self._lanes.values():
+            await lane.executor.close()
+
+    def _kill(self, running: RunningTask) -> None:
+        """Stop a handler; when it cannot be stopped, say so and use its slot for others."""
+        if running.handler_ended:
+            return
+        if running.lane.executor.kill(running):
+            delay_s = self._settings.stop_grace_s + self._settings.kill_grace_s
+            asyncio.get_running_loop().call_later(delay_s, self._leave_behind, running)
+        elif running.ended:
+            self._leave_behind(running)
+        else:
+            self._log.warning(
+                "handler_cannot_be_stopped", task_id=running.grant.job_id, task=running.grant.task
+            )
+
+    def _leave_behind(self, running: RunningTask) -> None:
+        if running.handler_ended or running not in running.lane.running:
+            return
+        running.lane.executor.leave(running)
+        if running.ended:
+            running.lane.running.discard(running)
+            self._fill_soon_if_needed()
+        self._log.error("handler_left_behind", task_id=running.grant.job_id, task=running.grant.task)
+        self._on_left_behind()
+
+    def _remove_waiting(self, running: RunningTask) -> None:
+        self._acknowledging.discard(running)
+        if running.lane is not None and running in running.lane.waiting:
+            running.lane.waiting.remove(running)
+        self._prefetched = deque(entry for entry in self._prefetched if entry[1] is not running)
+
+    def _fill_soon_if_needed(self) -> None:
+        if self._filling or self._fill_is_due:
+            return
+        waiting = any(lane.has_room for lane in self._lanes.values())
+        if waiting or (self._prefetched and self.room() > 0):
+            self._fill_is_due = True
+            asyncio.get_running_loop().call_soon(self.fill)
+
+
+def _is_success(message: Message) -> bool:
+    return isinstance(message, Complete) and isinstance(message.outcome, Succeeded)

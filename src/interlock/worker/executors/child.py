@@ -1,0 +1,161 @@
+"""The process of one task, from the inside.
+
+    python -m interlock.worker.executors.child FD
+
+It takes its order from the socket FD, executes one handler and ends. While the handler works, one
+thread listens for the order to stop and another sends what the handler says. When the socket closes
+the worker is gone: then nobody may go on, and the whole group ends itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import os
+import resource
+import runpy
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Awaitable
+from datetime import UTC, datetime
+from typing import Any
+
+from interlock.errors import CannotLoad
+from interlock.worker import tasks
+from interlock.worker.context import Context
+from interlock.worker.executors.asynchronous import outcome_of
+from interlock.worker.executors.orders import Over, Run, Said, Stop, line_of, read_order
+from interlock.worker.outcomes import Interrupted, success_of
+from interlock.worker.running import AnyTask
+from interlock.worker.unsent import Unsent
+
+
+def main() -> None:
+    """Execute what is ordered, say how it ended, and end."""
+    channel = Channel(int(sys.argv[1]))
+    order = channel.first_order()
+    context = Context(order.grant, now=_now, wake=channel.wake)
+    channel.serve(context)
+    over = execute(order, context)
+    channel.finish(context, over)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # threads that the handler has left behind keep nobody waiting
+
+
+def execute(order: Run, context: Context) -> Over:
+    """Run the handler under the order's limits."""
+    try:
+        if order.memory_limit_bytes is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (order.memory_limit_bytes, order.memory_limit_bytes))
+        sys.path[:] = order.path
+        with context.active():
+            value = find_task(order).invoke(order.grant.input, context)
+            if inspect.isawaitable(value):
+                value = asyncio.run(_wait_for(value))
+    except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
+        outcome = outcome_of(error)
+        return Over(None if isinstance(outcome, Interrupted) else outcome)
+    return Over(success_of(value, max_bytes=order.max_result_bytes))
+
+
+def find_task(order: Run) -> AnyTask:
+    """The task that the order names, from the module that has defined it."""
+    try:
+        found: Any = _module(order)
+        for part in order.name.split("."):
+            found = getattr(found, part)
+    except AttributeError:
+        if order.grant.task in tasks.DEFAULT:
+            return tasks.DEFAULT.get(order.grant.task)
+        raise CannotLoad(
+            f"The task {order.grant.task} cannot run in a process of its own: "
+            f"{order.module} has no {order.name}.",
+            todo="Define the function at the top of a module.",
+            facts={"task": order.grant.task, "module": order.module, "name": order.name},
+        ) from None
+    return found if isinstance(found, tasks.Task) else tasks.Task(found, name=order.grant.task)
+
+
+def _module(order: Run) -> object:
+    if order.main is None:
+        return importlib.import_module(order.module)
+    names = runpy.run_path(order.main, run_name="__interlock_main__")
+    return type("Program", (), names)
+
+
+async def _wait_for(value: Awaitable[Any]) -> Any:
+    return await value
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Channel:
+    """The socket to the worker."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._socket.set_inheritable(False)
+        self._lines = self._socket.makefile("rb")
+        self._lock = threading.Lock()
+        self._woken = threading.Event()
+        self._finished = False
+
+    def first_order(self) -> Run:
+        """What to execute."""
+        line = self._lines.readline()
+        order = read_order(line) if line else None
+        if not isinstance(order, Run):
+            sys.exit("The worker has gone before it gave an order.")
+        return order
+
+    def wake(self) -> None:
+        """The handler has said something."""
+        self._woken.set()
+
+    def serve(self, context: Context) -> None:
+        """Listen and send, beside the handler."""
+        threading.Thread(target=self._listen, args=(context,), daemon=True).start()
+        threading.Thread(target=self._send_news, args=(context,), daemon=True).start()
+
+    def finish(self, context: Context, over: Over) -> None:
+        """Send what is left, and how it ended."""
+        with self._lock:
+            self._finished = True
+        self._send(_said(context.take()), over)
+
+    def _listen(self, context: Context) -> None:
+        for line in self._lines:
+            order = read_order(line)
+            if isinstance(order, Stop):
+                context.stop(order.reason)
+        if not self._finished:
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    def _send_news(self, context: Context) -> None:
+        while not self._finished:
+            self._woken.wait()
+            self._woken.clear()
+            self._send(_said(context.take()))
+
+    def _send(self, *words: Said | Over) -> None:
+        with self._lock:
+            self._socket.sendall(b"".join(map(line_of, words)))
+
+
+def _said(unsent: Unsent) -> Said:
+    return Said(
+        progress=unsent.progress,
+        checkpoint=unsent.checkpoint,
+        log=tuple((line.level, line.text) for line in unsent.log),
+        heartbeat=unsent.heartbeat,
+    )
+
+
+if __name__ == "__main__":
+    main()

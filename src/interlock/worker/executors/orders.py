@@ -1,0 +1,57 @@
+"""What a worker and the process of one task say to each other: one JSON object per line."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from interlock.wire.runner import Failed, Grant, Progress, Succeeded
+
+
+class Run(msgspec.Struct, frozen=True, tag="run"):
+    """Execute this. The grant comes without its token: a handler has no use for it."""
+
+    module: str
+    name: str
+    grant: Grant
+    path: list[str]
+    main: str | None = None
+    """The file of the program, when the task was defined in the program itself."""
+    memory_limit_bytes: int | None = None
+    max_result_bytes: int = 262_144
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """The handler shall stop, and this is why."""
+
+    reason: str
+
+
+class Said(msgspec.Struct, frozen=True, tag="said", omit_defaults=True):
+    """What the handler wants sent."""
+
+    progress: Progress | None = None
+    checkpoint: msgspec.Raw | None = None
+    log: tuple[tuple[str, str], ...] = ()
+    """Level and text."""
+    heartbeat: bool = False
+
+
+class Over(msgspec.Struct, frozen=True, tag="over"):
+    """How the handler ended; neither succeeded nor failed when it did as it was told and stopped."""
+
+    outcome: Succeeded | Failed | None = None
+
+
+Order: TypeAlias = Run | Stop
+Word: TypeAlias = Said | Over
+
+read_order = msgspec.json.Decoder(Order).decode
+read_word = msgspec.json.Decoder(Word).decode
+MAX_LINE_BYTES = 16 * 1024 * 1024
+
+
+def line_of(said: Order | Word) -> bytes:
+    """An order or a word as a line."""
+    return msgspec.json.encode(said) + b"\n"

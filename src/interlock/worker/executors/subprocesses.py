@@ -1,0 +1,181 @@
+"""Handlers in processes of their own: they can crash, leak, hold the GIL, and be killed.
+
+Each attempt gets a new process that leads its own group and session, with a cap on its memory if one
+is set. Orders and what the handler says go through a socket; what it prints becomes its log. When the
+worker is gone, however that came about, the socket closes and the process ends itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+
+import msgspec
+
+from interlock.wire.runner import Failed
+from interlock.worker.executors import Ended
+from interlock.worker.executors.groups import Group
+from interlock.worker.executors.orders import MAX_LINE_BYTES, Over, Run, Said, Stop, line_of, read_word
+from interlock.worker.outcomes import Interrupted, Outcome, failure_of
+from interlock.worker.running import RunningTask
+from interlock.worker.settings import WorkerSettings
+
+CHILD = "interlock.worker.executors.child"
+
+
+class Attendance:
+    """One process and who attends to it."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.group: Group | None = None
+        self.writer: asyncio.StreamWriter | None = None
+        self.killed = False
+
+
+class ProcessExecutor:
+    """Runs each handler in a process of its own."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self._attending: set[asyncio.Task[None]] = set()
+        self._groups: set[Group] = set()
+
+    def begin(self, running: RunningTask, ended: Ended) -> None:
+        """Start its process."""
+        running.handle = attendance = Attendance()
+        attendance.task = asyncio.create_task(self._attend(running, attendance, ended))
+        self._attending.add(attendance.task)
+        attendance.task.add_done_callback(self._attending.discard)
+
+    def told(self, running: RunningTask) -> None:
+        """Pass it on; the handler's context is in the other process."""
+        writer = running.handle.writer
+        if writer is not None and not writer.is_closing():
+            writer.write(line_of(Stop(running.stop_reason)))
+
+    def kill(self, running: RunningTask) -> bool:
+        """End its process group: by request, and soon after by force."""
+        attendance: Attendance = running.handle
+        attendance.killed = True
+        if attendance.group is not None:
+            attendance.group.terminate(self._settings.kill_grace_s)
+        return True
+
+    def leave(self, running: RunningTask) -> None:
+        """It was killed, and is attended to until it is gone."""
+
+    async def close(self) -> None:
+        """Kill every process that is left."""
+        for group in self._groups:
+            group.kill()
+        if self._attending:
+            await asyncio.wait(self._attending, timeout=1.0)
+
+    async def _attend(self, running: RunningTask, attendance: Attendance, ended: Ended) -> None:
+        try:
+            outcome = await self._execute(running, attendance)
+        except Exception as error:  # noqa: BLE001 - whatever went wrong is the outcome
+            outcome = failure_of(error)
+        ended(running, outcome)
+
+    async def _execute(self, running: RunningTask, attendance: Attendance) -> Outcome:
+        assert running.context is not None
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            group = await Group.start(
+                [sys.executable, "-m", CHILD, str(theirs.fileno())],
+                running.context.log,
+                pass_fds=(theirs.fileno(),),
+            )
+            theirs.close()
+            self._groups.add(group)
+            attendance.group = group
+            if attendance.killed:
+                group.terminate(self._settings.kill_grace_s)
+            try:
+                said = await self._converse(running, attendance, ours)
+                code = await group.ended()
+            finally:
+                group.kill()
+                self._groups.discard(group)
+        return _judge(said, code, running)
+
+    async def _converse(
+        self, running: RunningTask, attendance: Attendance, ours: socket.socket
+    ) -> Over | None:
+        """Give the orders and hear what is said, until the process says how it ended or is gone."""
+        reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE_BYTES)
+        attendance.writer = writer
+        over: Over | None = None
+        try:
+            writer.write(line_of(self._order(running)))
+            if running.stop_reason:
+                self.told(running)
+            with contextlib.suppress(ConnectionError):
+                while over is None and (line := await reader.readline()):
+                    over = _take(running, line)
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+        return over
+
+    def _order(self, running: RunningTask) -> Run:
+        assert running.task is not None
+        module, name = running.task.function.__module__, running.task.function.__qualname__
+        main = getattr(sys.modules.get("__main__"), "__file__", None) if module == "__main__" else None
+        return Run(
+            module=module,
+            name=name,
+            grant=msgspec.structs.replace(running.grant, token=""),
+            path=list(sys.path),
+            main=main,
+            memory_limit_bytes=self._settings.memory_limit_bytes,
+            max_result_bytes=self._settings.max_result_bytes,
+        )
+
+
+def _take(running: RunningTask, line: bytes) -> Over | None:
+    word = read_word(line)
+    if isinstance(word, Over):
+        return word
+    _pass_on(running, word)
+    return None
+
+
+def _pass_on(running: RunningTask, said: Said) -> None:
+    """What the handler has said over there is said here."""
+    context = running.context
+    assert context is not None
+    for level, text in said.log:
+        context.log(text, level)
+    if said.progress is not None:
+        context.progress(said.progress.done, said.progress.total, said.progress.message)
+    if said.checkpoint is not None:
+        context.checkpoint(said.checkpoint)
+    if said.heartbeat:
+        context.heartbeat()
+
+
+def _judge(said: Over | None, code: int, running: RunningTask) -> Outcome:
+    if said is not None:
+        return Interrupted() if said.outcome is None else said.outcome
+    if running.stop_reason:
+        return Interrupted()
+    return Failed(
+        error=f"The process of the task {how_it_ended(code)} before it had a result.", exit_code=code
+    )
+
+
+def how_it_ended(code: int) -> str:
+    """An exit code in words."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"

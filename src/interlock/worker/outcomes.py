@@ -1,0 +1,130 @@
+"""How a handler ended, made into what is reported.
+
+Nothing a handler returns or raises may break the report of it: results that JSON cannot hold or that
+are too large become failures that say so, and the text of an error is cut and cleaned.
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from interlock.errors import InterlockError, InvalidArguments, NotJson, UnknownTask
+from interlock.wire.runner import Failed, Succeeded
+from interlock.worker import codec
+from interlock.worker.settings import MAX_DETAILS_BYTES, MAX_RESULT_BYTES
+
+MAX_ERROR_CHARACTERS = 500
+_OURS = str(Path(__file__).parent)
+
+
+class Interrupted(msgspec.Struct, frozen=True):
+    """The handler gave up because it was told to, or was stopped."""
+
+    confirmed_dead: bool = True
+
+
+Outcome: TypeAlias = Succeeded | Failed | Interrupted
+
+
+class StepFailed(Exception):
+    """A command has failed; its last lines say more than a traceback of ours would."""
+
+    def __init__(self, sentence: str, *, exit_code: int | None, output: str, failure_class: str = "") -> None:
+        super().__init__(sentence)
+        self.exit_code = exit_code
+        self.output = output
+        self.failure_class = failure_class
+
+
+def success_of(value: object, *, max_bytes: int = MAX_RESULT_BYTES) -> Succeeded | Failed:
+    """What is reported for a handler that has returned."""
+    if value is None:
+        return NOTHING
+    try:
+        result = codec.encode_result(value)
+    except NotJson as error:
+        return _own(error, "user")
+    size = memoryview(result).nbytes
+    if size > max_bytes:
+        return Failed(
+            error=f"The result has {size} bytes as JSON and may have {max_bytes}; "
+            "store it elsewhere and return where it is.",
+            exception="interlock.errors.TooLarge",
+            failure_class="user",
+        )
+    return Succeeded(result)
+
+
+def failure_of(error: BaseException) -> Failed:
+    """What is reported for a handler that has raised."""
+    if isinstance(error, UnknownTask):
+        return _own(error, "tooling")
+    if isinstance(error, InvalidArguments):
+        return _own(error, "user")
+    if isinstance(error, StepFailed):
+        return Failed(
+            error=clean(str(error))[:MAX_ERROR_CHARACTERS],
+            exit_code=error.exit_code,
+            details=tail(error.output),
+            failure_class=error.failure_class,
+        )
+    text = str(error).strip()
+    line = text.splitlines()[0] if text else ""
+    name = type(error).__name__
+    return Failed(
+        error=clean(f"{name}: {line}" if line else name)[:MAX_ERROR_CHARACTERS],
+        exception=names_of(type(error)),
+        exit_code=_exit_code(error),
+        details=details_of(error),
+    )
+
+
+def names_of(kind: type[BaseException]) -> str:
+    """The type and those it derives from, most special first."""
+    return " ".join(f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__ if base is not object)
+
+
+def details_of(error: BaseException) -> str:
+    """The traceback, from the handler on; of one that is too long, the end."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        trace = trace.tb_next
+    return tail("".join(traceback.format_exception(type(error), error, trace)))
+
+
+def tail(text: str, max_bytes: int = MAX_DETAILS_BYTES) -> str:
+    """The end of a text, which is where it says what went wrong."""
+    data = clean(text).encode()
+    if len(data) <= max_bytes:
+        return data.decode()
+    mark = "... (the beginning is left out)\n"
+    return mark + data[len(mark) - max_bytes :].decode(errors="ignore")
+
+
+def clean(text: str) -> str:
+    """The text without what UTF-8 or a database cannot hold."""
+    return text.encode(errors="replace").decode().replace("\x00", "\N{REPLACEMENT CHARACTER}")
+
+
+NOTHING = Succeeded()
+"""Most handlers return nothing: there is one report for all of them."""
+
+
+def _own(error: InterlockError, failure_class: str) -> Failed:
+    return Failed(
+        error=clean(error.sentence)[:MAX_ERROR_CHARACTERS],
+        exception=names_of(type(error)),
+        details=clean(error.todo),
+        failure_class=failure_class,
+    )
+
+
+def _exit_code(error: BaseException) -> int | None:
+    code = getattr(error, "exit_code", getattr(error, "returncode", None))
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else 1
+    return code if isinstance(code, int) and not isinstance(code, bool) else None

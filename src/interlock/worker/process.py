@@ -1,0 +1,387 @@
+"""A worker process: the process table decides every step of its loop.
+
+    starting → connecting → recovering → running ⇄ backing_off → shutting_down → stopped
+
+Each state has one method that does what the state is for and then tells the machine what happened;
+`run` does nothing but call the method of the state it is in. Those who work beside the loop are in
+`crew`. A signal is only ever noted (`signals`); the loop heeds it when it comes round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from interlock.errors import InterlockError, StoreUnavailable
+from interlock.lifecycles import PROCESS
+from interlock.lifecycles.process import (
+    BACKING_OFF,
+    CONNECTING,
+    RECOVERING,
+    RUNNING,
+    SHUTTING_DOWN,
+    STARTING,
+    UP,
+    PollCycleComplete,
+    Process,
+    ProcessState,
+    RecoveryComplete,
+    ReportShutdown,
+    ShutdownComplete,
+    TaskEnded,
+    accepts_tasks,
+    backoff_complete,
+    connected,
+    connection_failed,
+    error,
+    initialized,
+    is_running,
+    no_tasks_available,
+    shutdown_deadline,
+    shutdown_requested,
+    soft_deadline,
+)
+from interlock.lifecycles.task import COMPLETED
+from interlock.machine import Event, Refused
+from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
+from interlock.worker.connection import LET_GO_S, Connection
+from interlock.worker.crew import Crew, Surroundings
+from interlock.worker.logs import Log
+from interlock.worker.metrics import Metrics
+from interlock.worker.port import OrchestratorPort
+from interlock.worker.reporting import MAX_BATCH
+from interlock.worker.running import RunningTask
+from interlock.worker.settings import WorkerSettings
+from interlock.worker.signals import Shutdown
+from interlock.worker.storetime import StoreTime
+from interlock.worker.tasks import Registry
+from interlock.worker.tracing import Tracing
+from interlock.worker.waiting import set_within, soon, unless
+from interlock.worker.watching import Watch
+
+_SUCCEEDED, _FAILED, _NEITHER = TaskEnded(succeeded=True), TaskEnded(failed=True), TaskEnded()
+_LAST_CLAIM_S = 5.0
+"""How long a claim that is under way when the process is asked to go may take to be answered."""
+
+
+class WorkerProcess:
+    """One worker, from its start to its end."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        registry: Registry,
+        connect: Callable[[], OrchestratorPort],
+        *,
+        incarnation: str,
+        log: Log,
+        shutdown: Shutdown | None = None,
+        metrics: Metrics | None = None,
+        tracing: Tracing | None = None,
+        also: Sequence[Callable[[], object]] = (),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.runner_id = f"{settings.name}#{incarnation}"
+        self.state: ProcessState = STARTING
+        self.data = Process(slots=settings.slots)
+        self.shutdown = shutdown or Shutdown(monotonic)
+        self._settings = settings
+        self._durations = settings.durations
+        self._log = log.bind(worker_id=self.runner_id)
+        self._monotonic = monotonic
+        self._watch = Watch(self.runner_id, log, metrics, monotonic)
+        self._now = StoreTime(monotonic)
+        self._stir = asyncio.Event()
+        """Something has changed that the loop may be waiting for."""
+        self._asked = asyncio.Event()
+        self._woken = False
+        self._broken = False
+        self._polled_at = float("-inf")
+        self._crashes = 0
+        self._fatal: InterlockError | None = None
+        self._forced = False
+        self._steps: dict[ProcessState, Callable[[], Awaitable[None]]] = {
+            STARTING: self._start,
+            CONNECTING: self._connect,
+            RECOVERING: self._recover,
+            RUNNING: self._poll,
+            BACKING_OFF: self._back_off,
+            SHUTTING_DOWN: self._shut_down,
+        }
+        around = Surroundings(
+            runner_id=self.runner_id,
+            settings=settings,
+            registry=registry,
+            connect=connect,
+            log=self._log,
+            watch=self._watch,
+            metrics=metrics,
+            tracing=tracing,
+            now=self._now,
+            monotonic=monotonic,
+        )
+        self._connection = Connection(connect, now=self._now, woken=self._wake, monotonic=monotonic)
+        self._crew = Crew(
+            around,
+            hear=self._hear,
+            task_ended=self._task_ended,
+            reports_fail=self._reports_fail,
+            poll_awaited=self._should_poll,
+            also=also,
+        )
+        self._executing = self._crew.executing
+
+    async def run(self) -> int:
+        """Live until somebody asks it to go; 0 when every task ended or was given back, 1 when forced.
+
+        Raises what makes connecting impossible for good, such as a store of another version.
+        """
+        self._loop = asyncio.get_running_loop()
+        stop_heeding = self.shutdown.subscribe(self._heed)
+        try:
+            while is_running(self.state):
+                await self._step()
+        finally:
+            stop_heeding()
+            await self._crew.stop()
+            await self._connection.release()
+        if self._fatal is not None:
+            raise self._fatal
+        return int(self._forced)
+
+    def tell(self, event: Event) -> bool:
+        """Let the table decide; answers whether it has accepted the event."""
+        decided = PROCESS.decide(self.state, self.data, event)
+        if isinstance(decided, Refused):
+            self._watch.refused(decided)
+            return False
+        self.state, self.data = decided.state, decided.data
+        if self._watch.listens:
+            self._watch.process_moved(decided.steps)
+        for effect in decided.effects:
+            if isinstance(effect, ReportShutdown):
+                self._watch.shut_down(effect)
+        return True
+
+    async def _step(self) -> None:
+        """What the state it is in is for; whatever breaks there does not end the process."""
+        self._crew.beat()
+        if self.shutdown.requested and self.state in UP:
+            self.tell(shutdown_requested)
+            self._executing.withdraw()
+        try:
+            await self._steps[self.state]()
+        except Exception as crash:  # noqa: BLE001 - a loop outlives whatever its body meets
+            await self._begin_again(crash)
+
+    # The states
+
+    async def _start(self) -> None:
+        self._crew.start(recover=self._recover_now_and_then)
+        self._log.info("worker_started", queues=self._settings.queues, concurrency=self._settings.concurrency)
+        self.tell(initialized)
+
+    async def _connect(self) -> None:
+        """Open the connection; the store may be away, so again and again."""
+        try:
+            opening = self._connection.open(self._settings.connect_timeout_s)
+            reached = await unless(self._asked, opening)
+        except StoreUnavailable as failure:
+            self._log.warning("connection_failed", error=failure.sentence)
+            self.tell(connection_failed)
+            await self._pause(wakes=False)
+        except InterlockError as failure:  # trying again would not help: somebody has to be told
+            self._fatal = failure
+            self.shutdown.request()
+        else:
+            if reached:
+                self._broken = False
+                self.tell(connected)
+
+    async def _recover(self) -> None:
+        """Look for what others have lost, unless that was just done."""
+        try:
+            await self._connection.recover(self._durations.sweep_every_s)
+        except StoreUnavailable as failure:
+            await self._break(failure)
+        else:
+            self.tell(RecoveryComplete(at=self._now()))
+
+    async def _poll(self) -> None:
+        """Claim as much as there is room for, begin it, and poll again; or wait for room."""
+        self._stir.clear()
+        request = self._next_request()
+        if self._broken:
+            await self._break(StoreUnavailable("Reports cannot be delivered."))
+        elif request is None:
+            await self._stir.wait()
+        else:
+            await self._poll_for(request)
+
+    async def _back_off(self) -> None:
+        """Wait, each time longer; woken by new work and by a shutdown."""
+        await self._pause(wakes=True)
+        if not self.shutdown.requested:
+            self.tell(backoff_complete)
+
+    async def _shut_down(self) -> None:
+        """Let tasks finish, then tell them, then stop them; and be gone in time, whatever they do."""
+        asked_at = self.shutdown.requested_at or self._monotonic()
+        soft_s, hard_s = self._durations.shutdown_soft_s, self._durations.shutdown_deadline_s
+        last_s = min(LET_GO_S, hard_s / 20)
+        in_time = await self._all_ended(asked_at + soft_s)
+        if not in_time:
+            self.tell(soft_deadline)
+            self._executing.interrupt()
+            in_time = await self._all_ended(asked_at + soft_s + 0.6 * (hard_s - soft_s))
+        if not in_time:
+            self._executing.kill()
+            in_time = await self._all_ended(asked_at + hard_s - 3 * last_s)
+        await self._executing.close()
+        await self._connection.release(last_s)
+        self._forced = not in_time
+        self.tell(ShutdownComplete() if in_time else shutdown_deadline)
+
+    # Polling
+
+    def _next_request(self) -> ClaimRequest | None:
+        """What to ask for now: as much as can begin, else as much as may wait, else nothing."""
+        if not accepts_tasks(self.state, self.data):
+            return None
+        begins = self._executing.room()
+        waits = self._executing.room_to_prefetch()
+        limit = min(begins if begins > 0 else waits, self.data.free_slots, MAX_BATCH)
+        if limit <= 0:
+            return None
+        return ClaimRequest(
+            runner_id=self.runner_id,
+            queues=self._settings.queues,
+            labels=self._settings.labels,
+            limit=limit,
+            acknowledge=begins > 0,
+        )
+
+    async def _poll_for(self, request: ClaimRequest) -> None:
+        self._woken = False
+        self._polled_at = self._monotonic()
+        grants = await self._claim(request)
+        if grants is None:
+            return
+        if not grants:
+            self.tell(no_tasks_available)
+            return
+        self._crashes = 0
+        self.tell(PollCycleComplete(started=len(grants)))
+        self._executing.take(grants, self._polled_at, begin=not self.shutdown.requested)
+        if not request.acknowledge:
+            half_s = self._durations.ack_window_s / 2
+            asyncio.get_running_loop().call_later(half_s, self._executing.release_old)
+        await asyncio.sleep(0)
+
+    async def _claim(self, request: ClaimRequest) -> list[Grant] | None:
+        """What was granted; None when the process is to go, or the connection is broken."""
+        patient_until = self._monotonic() + self._settings.patience_s
+        while True:
+            try:
+                return await unless(self._asked, self._connection.port.claim(request), _LAST_CLAIM_S)
+            except StoreUnavailable as failure:
+                if self.shutdown.requested:
+                    return None
+                if self._monotonic() >= patient_until:
+                    await self._break(failure)
+                    return None
+                self._log.warning("claim_failed", error=failure.sentence)
+                await set_within(self._asked, self._settings.first_backoff_s)
+
+    def _should_poll(self) -> bool:
+        """Whether the loop has something to do, for whoever wonders why it is silent."""
+        if self.state is RUNNING:
+            return self._next_request() is not None
+        return self.state in (CONNECTING, RECOVERING)
+
+    def _task_ended(self, running: RunningTask) -> None:
+        succeeded = running.state is COMPLETED
+        self.tell(_SUCCEEDED if succeeded else _FAILED if running.counts_as_failed else _NEITHER)
+        self._stir.set()
+
+    # What goes wrong
+
+    async def _break(self, failure: InterlockError) -> None:
+        """The connection is gone: the tasks are abandoned, it is released, and connected anew."""
+        self._log.warning("connection_lost", error=failure.sentence, tasks=len(self._executing.active))
+        self.tell(error)
+        self._executing.abandon()
+        await self._connection.release()
+        self._woken = False
+
+    async def _begin_again(self, crash: Exception) -> None:
+        """A step has crashed, which is a fault of ours or of a port: say so, and go on a little later."""
+        self._log.error("loop_crashed", loop="poll", error=f"{type(crash).__name__}: {crash}", exc_info=True)
+        self._crashes += 1
+        if self.state is SHUTTING_DOWN:
+            self._forced = True
+            self.tell(shutdown_deadline)
+        elif self.state in (RUNNING, RECOVERING):
+            await self._break(InterlockError(f"The loop has crashed: {crash}"))
+        await set_within(self._asked, self._growing(self._crashes))
+
+    async def _hear(self, messages: Sequence[Message]) -> list[Answer]:
+        """Deliver reports. Whoever is shutting down connects no more for work, but still for these."""
+        if self.state is SHUTTING_DOWN and not self._connection.is_open:
+            await self._connection.open(self._settings.connect_timeout_s)
+        return await self._connection.port.hear(messages)
+
+    def _reports_fail(self, for_s: float) -> None:
+        if for_s >= self._settings.patience_s and self.state is RUNNING:
+            self._broken = True
+            self._stir.set()
+
+    async def _recover_now_and_then(self) -> None:
+        """A process that is never idle would never look for what others have lost."""
+        while True:
+            await asyncio.sleep(self._durations.sweep_every_s)
+            if self.state is RUNNING:
+                with contextlib.suppress(StoreUnavailable):  # the next poll meets it, and acts on it
+                    await self._connection.recover(self._durations.sweep_every_s)
+
+    # Waiting
+
+    async def _pause(self, *, wakes: bool) -> None:
+        """Back off, as long as the table's count says; new work ends it when `wakes`."""
+        until = self._monotonic() + self._growing(self.data.backoff_count)
+        while not self._asked.is_set() and not (wakes and self._woken):
+            self._stir.clear()
+            if not await set_within(self._stir, until - self._monotonic()):
+                return
+        floor_s = self._polled_at + self._settings.poll_floor_s - self._monotonic()
+        await set_within(self._asked, floor_s)
+
+    def _growing(self, count: int) -> float:
+        """The pause after something has come to nothing so many times in a row."""
+        doublings = min(max(count - 1, 0), 20)
+        return min(self._settings.first_backoff_s * 2.0**doublings, self._durations.backoff_cap_s)
+
+    async def _all_ended(self, until: float) -> bool:
+        """Whether every task has ended and every report was delivered before the deadline."""
+        try:
+            async with asyncio.timeout(max(0.0, until - self._monotonic())):
+                while self._executing.active:
+                    self._stir.clear()
+                    await self._stir.wait()
+                await self._crew.reporter.flushed()
+        except TimeoutError:
+            return False
+        return True
+
+    def _heed(self) -> None:
+        """A signal may interrupt anything, so all else is left to the event loop."""
+        soon(self._loop, self._asked.set)
+        soon(self._loop, self._stir.set)
+
+    def _wake(self) -> None:
+        """There may be work. Called often and from whichever thread, so it does nothing twice."""
+        if not self._woken:
+            self._woken = True
+            soon(self._loop, self._stir.set)

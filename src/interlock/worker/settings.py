@@ -1,0 +1,113 @@
+"""What a worker process can be told to do differently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from interlock.errors import InvalidSettings
+from interlock.lifecycles.durations import DEFAULTS, Durations
+
+MAX_RESULT_BYTES = 262_144
+MAX_DETAILS_BYTES = 16_384
+_AT_LEAST = {
+    "concurrency": 1,
+    "threads": 1,
+    "processes": 1,
+    "prefetch": 0,
+    "memory_limit_bytes": 1,
+    "max_result_bytes": 1,
+}
+_MORE_THAN_NOTHING = (
+    "first_backoff_s",
+    "stalled_after_s",
+    "stuck_after_s",
+    "connect_timeout_s",
+    "flush_every_s",
+)
+_CHOICES = {"log_format": ("auto", "json", "text"), "log_level": ("debug", "info", "warning", "error")}
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker process; each setting with the default that we run with."""
+
+    name: str
+    """The instance. Two processes may share it during a deploy; each is an incarnation of its own."""
+    queues: tuple[str, ...] = ("default",)
+    labels: tuple[str, ...] = ()
+    concurrency: int = 10
+    """How many handlers run at once; also how much is claimed at once."""
+    threads: int | None = None
+    """How many of them may be sync functions in threads; None for as many as there are."""
+    processes: int | None = None
+    """How many of them may be in processes of their own."""
+    prefetch: int = 0
+    """How many grants may wait unacknowledged for a free slot."""
+    memory_limit_bytes: int | None = None
+    """The address space that a task in a process of its own may have."""
+    max_result_bytes: int = MAX_RESULT_BYTES
+    durations: Durations = DEFAULTS
+    first_backoff_s: float = 0.2
+    poll_floor_s: float = 0.005
+    """The least time between two polls that find nothing, however often somebody calls."""
+    flush_every_s: float = 1.0
+    """How soon progress, logs and checkpoints are sent, at most; else they ride with a heartbeat."""
+    stop_grace_s: float = 5.0
+    """How long a handler that was asked to stop has before it is stopped."""
+    kill_grace_s: float = 2.0
+    """How long a process has between SIGTERM and SIGKILL."""
+    connect_timeout_s: float = 10.0
+    patience_s: float = 2.0
+    """How long a poll that fails is repeated before the connection counts as broken."""
+    stalled_after_s: float = 30.0
+    """After which silence a loop that has something to do is called stalled."""
+    stuck_after_s: float = 300.0
+    """After which the handler that blocks the event loop is named."""
+    log_level: str = "info"
+    log_format: str = "auto"
+    """`json`, `text`, or `auto`: text on a terminal, JSON into a pipe."""
+    metrics_port: int | None = None
+    reap_orphans: bool | None = None
+    """Fetch ended processes that nobody else will; None for only when it is PID 1."""
+
+    def __post_init__(self) -> None:
+        if faults := list(self._faults()):
+            raise InvalidSettings(
+                "The settings of the worker cannot be used: " + "; ".join(faults) + ".",
+                todo="Change the settings so that each of these holds.",
+                facts={"faults": faults},
+            )
+
+    @property
+    def unreported(self) -> int:
+        """How many tasks may wait for their report to be delivered before no more work is claimed."""
+        return 2 * self.concurrency
+
+    @property
+    def slots(self) -> int:
+        """How many tasks the process may have: those that execute, report, and wait to begin."""
+        return self.concurrency + self.unreported + self.prefetch
+
+    def lease_margin_s(self, ttl_s: float) -> float:
+        """How long before the end of a lease it counts as lost: nobody may be late and not know it."""
+        return min(5.0, ttl_s / 10)
+
+    def _faults(self) -> Iterator[str]:
+        if not self.name or "#" in self.name:
+            yield f"name is {self.name!r} and must be a word without '#'"
+        if not self.queues:
+            yield "queues is empty, so there would never be work"
+        yield from self._numbers_too_small()
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                yield f"{name} is {getattr(self, name)!r} and must be one of {', '.join(known)}"
+
+    def _numbers_too_small(self) -> Iterator[str]:
+        for name, least in _AT_LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                yield f"{name} is {value} and must be at least {least}"
+        for name in _MORE_THAN_NOTHING:
+            if not getattr(self, name) > 0:
+                yield f"{name} is {getattr(self, name):g} and must be more than 0"

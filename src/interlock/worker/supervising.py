@@ -1,0 +1,167 @@
+"""Every loop is watched, so that a worker cannot be alive without doing anything and nobody notices.
+
+A loop beats each time round. A thread of its own looks at all of them: one that has something to do
+and has not beaten for a while is called stalled, in the log and in a gauge, until it is heard again.
+The event loop is watched in the same way, by asking it to answer; when a handler has blocked it for
+very long, the handler is named, with the line that it is at.
+
+The same thread is the last to act in a shutdown: when the event loop cannot, it ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+
+from interlock.worker.logs import Log
+from interlock.worker.metrics import Metrics
+
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 10.0
+EVERY_S = 0.25
+
+
+class Beat:
+    """The sign of life of one loop."""
+
+    def __init__(self, name: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.name = name
+        self._monotonic = monotonic
+        self._at = monotonic()
+        self.awaited: Callable[[], bool] = lambda: True
+        """Whether the loop has something to do; whoever has not may be silent."""
+        self.stalled = False
+
+    def __call__(self) -> None:
+        self._at = self._monotonic()
+
+    def silent_s(self) -> float:
+        """For how long it has had something to do and was not heard."""
+        now = self._monotonic()
+        if not self.awaited():
+            self._at = now
+        return now - self._at
+
+
+async def keep_running(
+    name: str,
+    body: Callable[[], Awaitable[None]],
+    log: Log,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Run a loop until it is cancelled; when it crashes it is begun again, after growing pauses."""
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        try:
+            await body()
+        except Exception as error:
+            log.error("loop_crashed", loop=name, error=f"{type(error).__name__}: {error}", exc_info=True)
+            await sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        else:
+            return
+
+
+class Supervisor:
+    """The thread that looks at the loops."""
+
+    def __init__(
+        self,
+        beats: Sequence[Beat],
+        *,
+        log: Log,
+        metrics: Metrics | None,
+        stalled_after_s: float,
+        stuck_after_s: float,
+        blocked_by: Callable[[], str],
+        also: Sequence[Callable[[], object]] = (),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._beats = beats
+        self._log = log
+        self._metrics = metrics
+        self._stalled_after_s = stalled_after_s
+        self._stuck_after_s = stuck_after_s
+        self._blocked_by = blocked_by
+        self._also = also
+        self._monotonic = monotonic
+        self._answer = Beat("event loop", monotonic)
+        self._asked = False
+        self._named = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="interlock-supervisor", daemon=True)
+
+    def start(self) -> None:
+        """Begin; called in the event loop that is to be watched."""
+        self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
+        self._answer()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, if it was begun."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(1.0)
+
+    def look(self) -> None:
+        """Look at every loop once."""
+        self._ask()
+        for beat in (*self._beats, self._answer):
+            self._judge(beat)
+        self._name_the_blocker()
+        for act in self._also:
+            act()
+
+    def _watch(self) -> None:
+        every_s = min(EVERY_S, self._stalled_after_s / 4)
+        while not self._stop.wait(every_s):
+            try:
+                self.look()
+            except Exception as error:  # noqa: BLE001 - who watches the loops must not end before them
+                self._log.error("loop_crashed", loop="supervise", error=f"{type(error).__name__}: {error}")
+
+    def _ask(self) -> None:
+        """Let the event loop beat, unless it has not answered yet."""
+        if self._asked or self._loop is None:
+            return
+        self._asked = True
+        with contextlib.suppress(RuntimeError):  # it is closed
+            self._loop.call_soon_threadsafe(self._answered)
+
+    def _answered(self) -> None:
+        self._asked = self._named = False
+        self._answer()
+
+    def _judge(self, beat: Beat) -> None:
+        silent_s = beat.silent_s()
+        stalled = silent_s > self._stalled_after_s
+        if stalled is beat.stalled:
+            return
+        beat.stalled = stalled
+        if self._metrics is not None:
+            self._metrics.stalled(beat.name, silent=stalled)
+        if stalled:
+            self._log.warning("loop_stalled", loop=beat.name, silent_s=round(silent_s, 3))
+        else:
+            self._log.info("loop_heard_again", loop=beat.name)
+
+    def _name_the_blocker(self) -> None:
+        silent_s = self._answer.silent_s()
+        if self._named or silent_s <= self._stuck_after_s:
+            return
+        self._named = True
+        frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - there is no other way to ask
+        stack = traceback.format_stack(frame)[-5:] if frame is not None else []
+        self._log.error(
+            "event_loop_blocked",
+            handler=self._blocked_by(),
+            silent_s=round(silent_s, 3),
+            stack="".join(stack),
+        )

@@ -1,0 +1,291 @@
+"""`@task` makes a function something that can be submitted and that a worker can find.
+
+    @task(queue="mail", retries=3)
+    async def send(address: str, *, ctx: Context) -> None: ...
+
+    await send("a@b.example", ctx=fake)   # still the function
+    send.spec("a@b.example")              # a job to submit, its arguments checked
+
+A worker is started with a module and executes every task that was registered when it was imported.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType, ModuleType
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+import msgspec
+
+from interlock.errors import CannotLoad, InvalidArguments, UnknownTask, nearest
+from interlock.wire.jobs import JobSpec, RetryRule
+from interlock.worker.arguments import Arguments
+from interlock.worker.codec import told
+from interlock.worker.context import Context
+from interlock.worker.functions import (
+    Executor,
+    default_name,
+    executor_of,
+    place_of,
+    plain_function,
+    refused,
+    written_function,
+)
+from interlock.worker.importing import cannot_load, import_named
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+OPTIONS = tuple(name for name in JobSpec.__struct_fields__ if name not in ("task", "input"))
+"""What can be said about a submission beside the arguments."""
+
+
+class Task(Generic[P, R]):
+    """A function with a name that workers know, and what its jobs are submitted with."""
+
+    __name__: str
+    __qualname__: str
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        *,
+        name: str | None = None,
+        executor: str | None = None,
+        local_names: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        plain = plain_function(function)
+        functools.update_wrapper(self, plain)
+        self.function: Callable[P, R] = plain
+        self.name = default_name(plain) if name is None else _checked_name(plain, name)
+        self.executor: Executor = executor_of(plain, executor)
+        self.template = _template(self.name, {}, options)
+        """What every job of this task is submitted with, before it has arguments."""
+        self.module_run = written_function(plain).__globals__.get("__spec__")
+        """Which execution of its module has defined it: a reload is another one."""
+        self._arguments = Arguments(plain, self.name, local_names or {})
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}{self._arguments.takes}>"
+
+    @property
+    def context_name(self) -> str | None:
+        """The parameter that the runner fills with the context, by name; None when there is none."""
+        return self._arguments.context_name
+
+    @property
+    def wants_context(self) -> bool:
+        """Whether a parameter is annotated `Context` or named `ctx`. It is no argument of the job."""
+        return self._arguments.context_name is not None
+
+    @property
+    def takes(self) -> str:
+        """The arguments of a job, as people write them: `(x: int, y: str = 'a')`."""
+        return self._arguments.takes
+
+    def spec(self, *args: Any, **kwargs: Any) -> JobSpec:
+        """A job to submit. The arguments are bound, checked and encoded here, not in the worker."""
+        return msgspec.structs.replace(self.template, input=self._arguments.encode(args, kwargs))
+
+    def options(self, **overrides: Any) -> Task[P, R]:
+        """The same task, submitted in another way: `send.options(queue="slow", delay_s=60)`."""
+        other = copy.copy(self)
+        other.template = _template(self.name, msgspec.structs.asdict(self.template), overrides)
+        return other
+
+    def call_arguments(self, raw: msgspec.Raw | bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The input of a job as what the function is called with, but for the context."""
+        return self._arguments.decode(raw)
+
+    def invoke(self, raw: msgspec.Raw | bytes, context: Context) -> R:
+        """Call the function with the input of a job, as a worker does."""
+        args, kwargs = self._arguments.decode(raw)
+        if self._arguments.context_name is not None:
+            kwargs[self._arguments.context_name] = context
+        function: Callable[..., R] = self.function
+        return function(*args, **kwargs)
+
+    def prepare(self) -> None:
+        """Find out now, not with the first job, whether every type can come from JSON."""
+        self._arguments.prepare()
+
+
+class Registry:
+    """Tasks by their names."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, Task[..., Any]] = {}
+
+    def __iter__(self) -> Iterator[Task[..., Any]]:
+        return iter([self._tasks[name] for name in self.names()])
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tasks
+
+    def names(self) -> tuple[str, ...]:
+        """The names of all tasks, sorted."""
+        return tuple(sorted(self._tasks))
+
+    def get(self, name: str) -> Task[..., Any]:
+        """The task of that name."""
+        found = self._tasks.get(name)
+        if found is None:
+            raise UnknownTask(name, self.names())
+        return found
+
+    def add(self, task: Task[..., Any]) -> None:
+        """Make a task known; one that was there and comes again from a reloaded module is replaced."""
+        known = self._tasks.get(task.name)
+        if known is not None and not _is_the_same_again(known, task):
+            raise CannotLoad(
+                f"Two functions want to be the task {task.name}: "
+                f"{place_of(known.function)} and {place_of(task.function)}.",
+                todo='Give one of them a name of its own: @task(name="...").',
+                facts={"name": task.name},
+            )
+        self._tasks[task.name] = task
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        labels: Sequence[str] = (),
+        retries: int | None = None,
+        retry: Mapping[str, RetryRule] = {},
+        timeout_s: float | None = None,
+        job_timeout_s: float | None = None,
+        losses: int | None = None,
+        worker_count: int = 1,
+        executor: Executor | None = None,
+        description: str = "",
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+    def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        """Make a task of a function and add it. Used bare or with options.
+
+        `name` is what workers know it by; `executor` is "async", "thread" or "process"; the rest are
+        options of its submissions: queue, priority, labels, retries, retry, timeout_s,
+        job_timeout_s, losses, worker_count, description.
+        """
+
+        def decorate(function: Callable[..., Any]) -> Task[..., Any]:
+            made: Task[..., Any] = Task(
+                function, local_names=_names_around(inspect.currentframe()), **options
+            )
+            self.add(made)
+            return made
+
+        return decorate if function is None else decorate(function)
+
+
+DEFAULT = Registry()
+"""What `@task` adds to, and what a worker executes that was given a module."""
+
+task = DEFAULT.task
+
+
+def load_tasks(spec: str) -> Registry:
+    """The tasks of `package.module`, `package.module:registry` or `path/to/file.py`."""
+    name, _, attribute = spec.partition(":")
+    before = set(DEFAULT.names())
+    module = import_named(name)
+    registry = _registry_in(module, attribute, spec) if attribute else DEFAULT
+    if not (_has_tasks(module, before) if registry is DEFAULT else len(registry)):
+        raise _no_tasks(spec, module)
+    for found in registry:
+        found.prepare()
+    return registry
+
+
+def _registry_in(module: ModuleType, attribute: str, spec: str) -> Registry:
+    found = getattr(module, attribute, None)
+    if isinstance(found, Registry):
+        return found
+    known = [name for name, value in vars(module).items() if isinstance(value, Registry)]
+    what = "not there" if found is None else f"of type {type(found).__name__}"
+    raise cannot_load(
+        spec,
+        f"{attribute} should be a Registry and is {what}",
+        f"Use one of: {', '.join(known)}."
+        if known
+        else f"Leave :{attribute} out, to use what @task has made.",
+    )
+
+
+def _has_tasks(module: ModuleType, before: set[str]) -> bool:
+    """Whether importing it has brought tasks, now or when it was imported first."""
+    if any(isinstance(value, Task) and value.name in DEFAULT for value in vars(module).values()):
+        return True
+    inside = f"{module.__name__}."
+    return any(
+        task.name not in before or f"{task.function.__module__}.".startswith(inside) for task in DEFAULT
+    )
+
+
+def _no_tasks(spec: str, module: ModuleType) -> CannotLoad:
+    known = [name for name, value in vars(module).items() if isinstance(value, Registry) and len(value)]
+    todo = f"Start it as {module.__name__}:{known[0]}." if known else "Decorate a function in it with @task."
+    return cannot_load(spec, "there are no tasks in it", todo)
+
+
+def _template(name: str, known: Mapping[str, Any], options: Mapping[str, Any]) -> JobSpec:
+    """A job without arguments. Options of the wrong name or type are refused here."""
+    wrong = [option for option in options if option not in OPTIONS]
+    if wrong:
+        guess = nearest(wrong[0], OPTIONS)
+        raise InvalidArguments(
+            f"The task {name} cannot have the option {wrong[0]}."
+            + (f" Did you mean {guess}?" if guess else ""),
+            allowed=OPTIONS,
+            todo=f"Use some of: {', '.join(OPTIONS)}.",
+            facts={"task": name, "option": wrong[0]},
+        )
+    try:
+        return msgspec.convert({**known, "task": name, **options}, JobSpec)
+    except msgspec.ValidationError as error:
+        raise InvalidArguments(
+            f"The options of the task {name} do not fit: {told(error)}.",
+            todo="Labels are a list; times are seconds; retry maps a class of failure to a RetryRule.",
+            facts={"task": name, "cause": told(error)},
+        ) from error
+
+
+def _checked_name(function: Callable[..., Any], name: object) -> str:
+    if isinstance(name, str) and name and not any(letter.isspace() for letter in name):
+        return name
+    raise refused(function, f"{name!r} is no name", 'Give text without spaces, such as "shop.send".')
+
+
+def _is_the_same_again(known: Task[..., Any], new: Task[..., Any]) -> bool:
+    """The same function of a module that was loaded again, and not a second one of the same name."""
+    one, other = written_function(known.function), written_function(new.function)
+    if (one.__module__, one.__qualname__) != (other.__module__, other.__qualname__):
+        return False
+    in_one_run = known.module_run is not None and known.module_run is new.module_run
+    return not in_one_run or one.__code__.co_firstlineno == other.__code__.co_firstlineno
+
+
+def _names_around(frame: FrameType | None) -> Mapping[str, Any]:
+    """The local names where a task is decorated: its annotations may speak of them."""
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    if frame is None or frame.f_locals is frame.f_globals:
+        return {}
+    return frame.f_locals

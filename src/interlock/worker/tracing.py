@@ -1,0 +1,80 @@
+"""Spans around handlers, for whoever has set up OpenTelemetry; for anybody else nothing is loaded.
+
+A span continues the trace that the submission belonged to (`grant.trace`), so that one picture shows
+who asked for the work and who did it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from interlock.wire.runner import Grant
+
+
+class Tracing:
+    """Makes one span per attempt."""
+
+    def __init__(self, tracer: Any) -> None:
+        self._tracer = tracer
+
+    @contextlib.contextmanager
+    def span(self, grant: Grant) -> Iterator[Any]:
+        """The span of an attempt, current while the handler runs."""
+        from opentelemetry import propagate  # noqa: PLC0415 - nobody but those who trace has it
+
+        attributes = {
+            "interlock.job_id": grant.job_id,
+            "interlock.task": grant.task,
+            "interlock.queue": grant.queue,
+            "interlock.attempt": grant.attempt,
+            "interlock.shard": grant.shard,
+        }
+        parent = propagate.extract(dict(grant.trace))
+        with self._tracer.start_as_current_span(grant.task, context=parent, attributes=attributes) as span:
+            yield span
+
+
+def tracing_if_configured(environ: Mapping[str, str] = os.environ) -> Tracing | None:
+    """Spans, if OpenTelemetry is installed and somebody has said where they go."""
+    if not _installed("opentelemetry.trace"):
+        return None
+    wanted = bool(environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"))
+    if not wanted and "opentelemetry.trace" not in sys.modules:
+        return None
+    from opentelemetry import trace  # noqa: PLC0415
+
+    if not _has_provider(trace) and not (wanted and _provide(trace)):
+        return None
+    return Tracing(trace.get_tracer("interlock.worker"))
+
+
+def _has_provider(trace: Any) -> bool:
+    return not isinstance(trace.get_tracer_provider(), (trace.ProxyTracerProvider, trace.NoOpTracerProvider))
+
+
+def _provide(trace: Any) -> bool:
+    """Send spans to the endpoint of the environment, with whichever exporter is installed."""
+    for name in ("http", "grpc"):
+        module = f"opentelemetry.exporter.otlp.proto.{name}.trace_exporter"
+        if _installed(module) and _installed("opentelemetry.sdk.trace"):
+            sdk = importlib.import_module("opentelemetry.sdk.trace")
+            exporting = importlib.import_module("opentelemetry.sdk.trace.export")
+            provider = sdk.TracerProvider()
+            provider.add_span_processor(
+                exporting.BatchSpanProcessor(importlib.import_module(module).OTLPSpanExporter())
+            )
+            trace.set_tracer_provider(provider)
+            return True
+    return False
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

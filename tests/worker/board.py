@@ -1,0 +1,331 @@
+"""A small orchestrator on a board: a real implementation of the port, with everything in view.
+
+It grants what is pinned to it, fences every message by its token, and records what it hears. A test
+can cancel a job, take a lease away, let leases run out, or make the board unreachable. It may be used
+from any number of threads, each with a port of its own, as a store is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from interlock.errors import StoreUnavailable
+from interlock.wire.runner import (
+    Ack,
+    Answer,
+    CancelAck,
+    ClaimRequest,
+    Complete,
+    Failed,
+    Grant,
+    Heard,
+    Heartbeat,
+    LogLine,
+    Message,
+    NotHeard,
+    Progress,
+    Release,
+    Stale,
+    StaleCode,
+    Succeeded,
+)
+
+PATIENCE_S = 20.0
+"""How long a test waits for something that should happen before it fails."""
+
+
+@dataclass
+class Job:
+    """What is pinned to the board."""
+
+    id: str
+    task: str
+    input: bytes
+    state: str = "queued"
+    attempts: int = 0
+    losses: int = 0
+    outcome: Succeeded | Failed | None = None
+    checkpoint: msgspec.Raw | None = None
+    progress: Progress | None = None
+    log: list[LogLine] = field(default_factory=list)
+    trace: dict[str, str] = field(default_factory=dict)
+    cancel_requested: bool = False
+    released: list[str] = field(default_factory=list)
+
+    @property
+    def result(self) -> Any:
+        assert isinstance(self.outcome, Succeeded), self.outcome
+        return msgspec.json.decode(self.outcome.result)
+
+    @property
+    def failure(self) -> Failed:
+        assert isinstance(self.outcome, Failed), self.outcome
+        return self.outcome
+
+    @property
+    def lines(self) -> list[str]:
+        return [line.text for line in self.log]
+
+
+@dataclass
+class Lease:
+    """Who may speak about a job, and until when."""
+
+    job: Job
+    runner_id: str
+    expires_at: float
+    state: str
+    code: StaleCode = StaleCode.LEASE_EXPIRED
+    sequence: int = 0
+
+
+class Board:
+    """Jobs, leases, and everything that was said."""
+
+    def __init__(
+        self,
+        *,
+        ttl_s: float = 120.0,
+        heartbeat_every_s: float = 20.0,
+        ack_window_s: float = 30.0,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.ttl_s, self.heartbeat_every_s, self.ack_window_s = ttl_s, heartbeat_every_s, ack_window_s
+        self.jobs: dict[str, Job] = {}
+        self.leases: dict[str, Lease] = {}
+        self.messages: list[Message] = []
+        self.batches: list[int] = []
+        self.claims: list[ClaimRequest] = []
+        self.recoveries = 0
+        self.connections = 0
+        self.opened = 0
+        self.reachable = True
+        self.fatal: Exception | None = None
+        self.refusing: Callable[[Message], NotHeard | None] = lambda _: None
+        self.before: Callable[[str], None] = lambda _: None
+        """Called in the thread of whoever is about to be answered, with the name of the method."""
+        self.held: dict[str, threading.Event] = {}
+        """By method: who calls it waits for the event, without holding up its event loop."""
+        self._monotonic = monotonic
+        self._lock = threading.RLock()
+        self._numbers = itertools.count(1)
+        self._wakes: list[Callable[[], None]] = []
+        self._watchers: list[Callable[[], None]] = []
+
+    # For tests
+
+    def pin(self, task: str, arguments: Any = None, **facts: Any) -> Job:
+        """Submit a job."""
+        with self._lock:
+            raw = msgspec.json.encode({} if arguments is None else arguments)
+            job = Job(f"j_{next(self._numbers):012x}", task, raw, **facts)
+            self.jobs[job.id] = job
+        self.changed()
+        for wake in list(self._wakes):
+            wake()
+        return job
+
+    def cancel(self, job: Job) -> None:
+        with self._lock:
+            job.cancel_requested = True
+
+    def take_away(self, job: Job, code: StaleCode = StaleCode.LEASE_REVOKED) -> None:
+        """End the live lease of a job, so that whoever holds it is stale from now on."""
+        with self._lock:
+            for lease in self.leases.values():
+                if lease.job is job and lease.state in ("granted", "active"):
+                    lease.state, lease.code = "dead", code
+
+    def said(self, kind: type[Any]) -> list[Any]:
+        with self._lock:
+            return [message for message in self.messages if isinstance(message, kind)]
+
+    async def until(self, true: Callable[[], Any], what: str = "it") -> None:
+        """Wait until something on the board is true."""
+        loop, stirred = asyncio.get_running_loop(), asyncio.Event()
+
+        def stir() -> None:
+            loop.call_soon_threadsafe(stirred.set)
+
+        self._watchers.append(stir)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not true():
+                    await stirred.wait()
+                    stirred.clear()
+        except TimeoutError:
+            raise AssertionError(f"waited in vain for {what}; heard {self.messages[-5:]}") from None
+        finally:
+            self._watchers.remove(stir)
+
+    async def until_state(self, job: Job, *states: str) -> None:
+        await self.until(lambda: job.state in states, f"{job.task} to be {states}, it is {job.state}")
+
+    def changed(self) -> None:
+        for watcher in list(self._watchers):
+            watcher()
+
+    def port(self) -> BoardPort:
+        return BoardPort(self)
+
+    # What ports do
+
+    def claim(self, request: ClaimRequest) -> list[Grant]:
+        with self._lock:
+            self.claims.append(request)
+            ready = [job for job in self.jobs.values() if job.state == "queued"][: request.limit]
+            grants = [self._grant(job, request) for job in ready]
+        self.changed()
+        return grants
+
+    def hear(self, messages: Sequence[Message]) -> list[Answer]:
+        with self._lock:
+            self.messages += messages
+            self.batches.append(len(messages))
+            answers = [self.refusing(message) or self._answer(message) for message in messages]
+        self.changed()
+        return answers
+
+    def recover(self) -> int:
+        with self._lock:
+            self.recoveries += 1
+            live = [lease for lease in self.leases.values() if lease.state in ("granted", "active")]
+            late = [lease for lease in live if self._monotonic() >= lease.expires_at]
+            for lease in late:
+                self._expire(lease)
+        self.changed()
+        return len(late)
+
+    def _grant(self, job: Job, request: ClaimRequest) -> Grant:
+        job.state, job.attempts = "leased", job.attempts + 1
+        token = f"{job.id}.1.{job.attempts}.{'secret' * 4}{next(self._numbers)}"
+        window_s = self.ttl_s if request.acknowledge else self.ack_window_s
+        expires_at = self._monotonic() + window_s
+        state = "active" if request.acknowledge else "granted"
+        self.leases[token] = Lease(job, request.runner_id, expires_at, state)
+        now = datetime.now(UTC)
+        return Grant(
+            token=token,
+            job_id=job.id,
+            task=job.task,
+            input=msgspec.Raw(job.input),
+            attempt=job.attempts,
+            fence=job.attempts,
+            checkpoint=job.checkpoint,
+            acknowledged=request.acknowledge,
+            granted_at=now,
+            expires_at=now + timedelta(seconds=window_s),
+            ttl_s=self.ttl_s,
+            heartbeat_every_s=self.heartbeat_every_s,
+            timeout_s=3_600.0,
+            trace=job.trace,
+        )
+
+    def _answer(self, said: Message) -> Answer:
+        lease = self.leases.get(said.token)
+        if lease is None or lease.runner_id != said.runner_id:
+            return Stale(code=StaleCode.UNKNOWN_LEASE, error="There is no such lease.")
+        if lease.state in ("granted", "active") and self._monotonic() >= lease.expires_at:
+            self._expire(lease)
+        if lease.state == "dead":
+            return Stale(code=lease.code, error="The lease has ended.")
+        if lease.state == "done":
+            return Stale(code=StaleCode.LEASE_REVOKED, error="The attempt has ended.")
+        if lease.state == "granted" and not isinstance(said, Ack | Release):
+            return NotHeard(code="transition_not_allowed", error="Acknowledge it first.")
+        if isinstance(said, Heartbeat) and said.sequence <= lease.sequence:
+            return self._heard(lease)
+        lease.sequence = max(lease.sequence, said.sequence)
+        lease.job.log += said.log
+        self._take(lease, said)
+        return self._heard(lease)
+
+    def _take(self, lease: Lease, said: Message) -> None:
+        job = lease.job
+        match said:
+            case Ack():
+                lease.state, lease.expires_at = "active", self._monotonic() + self.ttl_s
+            case Heartbeat():
+                lease.expires_at, job.state = self._monotonic() + self.ttl_s, "running"
+                job.progress = said.progress or job.progress
+                job.checkpoint = said.checkpoint or job.checkpoint
+            case Complete():
+                lease.state, job.outcome = "done", said.outcome
+                job.state = "succeeded" if isinstance(said.outcome, Succeeded) else "failed"
+            case CancelAck():
+                lease.state, job.state = "done", "canceled"
+            case Release():
+                lease.state, job.state = "done", "queued"
+                job.checkpoint = said.checkpoint or job.checkpoint
+                job.released.append(said.reason)
+
+    def _heard(self, lease: Lease) -> Heard:
+        return Heard(
+            state=lease.job.state, ttl_s=self.ttl_s, cancel_requested=lease.job.cancel_requested
+        )
+
+    def _expire(self, lease: Lease) -> None:
+        lease.state = "dead"
+        lease.job.state, lease.job.losses = "queued", lease.job.losses + 1
+
+
+class BoardPort:
+    """One connection to the board."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._open = False
+
+    async def connect(self) -> None:
+        await self._reach("connect")
+        if self._board.fatal is not None:
+            raise self._board.fatal
+        if not self._open:
+            self._open = True
+            self._board.connections += 1
+            self._board.opened += 1
+        self._board.changed()
+
+    async def disconnect(self) -> None:
+        if self._open:
+            self._open = False
+            self._board.connections -= 1
+        self._board.changed()
+
+    async def claim(self, request: ClaimRequest) -> list[Grant]:
+        await self._reach("claim")
+        return self._board.claim(request)
+
+    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
+        kinds = {type(message) for message in messages}
+        await self._reach("renew" if kinds == {Heartbeat} else "hear")
+        return self._board.hear(messages)
+
+    async def recover(self) -> int:
+        await self._reach("recover")
+        return self._board.recover()
+
+    async def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        self._board._wakes.append(wake)
+        return lambda: self._board._wakes.remove(wake)
+
+    async def _reach(self, method: str) -> None:
+        self._board.before(method)
+        held = self._board.held.get(method)
+        if held is not None:
+            await asyncio.get_running_loop().run_in_executor(None, held.wait, PATIENCE_S)
+        if not self._board.reachable:
+            self._board.changed()
+            raise StoreUnavailable("The board cannot be reached.")

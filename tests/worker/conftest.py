@@ -1,0 +1,224 @@
+"""A worker process in the test's own event loop, on a board; its log, and durations of tenths of seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from interlock.lifecycles.durations import Durations
+from interlock.worker.context import Context
+from interlock.worker.logs import make_log
+from interlock.worker.process import WorkerProcess
+from interlock.worker.settings import WorkerSettings
+from interlock.worker.tasks import Registry
+from tests.worker.board import PATIENCE_S, Board
+
+QUICK = Durations(
+    lease_ttl_s=3.0,
+    heartbeat_every_s=0.1,
+    ack_window_s=1.0,
+    sweep_every_s=0.1,
+    cancel_deadline_s=0.6,
+    abort_warning_s=0.1,
+    abort_kill_s=0.2,
+    shutdown_soft_s=0.4,
+    shutdown_deadline_s=1.6,
+    backoff_cap_s=0.2,
+)
+
+
+class Gate:
+    """Something that handlers of either kind wait for, and that says how many have come."""
+
+    def __init__(self) -> None:
+        self.entered = 0
+        self._opened = threading.Event()
+        self._changed: list[Callable[[], None]] = []
+
+    def enter(self) -> None:
+        self.entered += 1
+        for changed in list(self._changed):
+            changed()
+
+    def open(self) -> None:
+        self._opened.set()
+        for changed in list(self._changed):
+            changed()
+
+    def wait(self) -> None:
+        """In a thread."""
+        self.enter()
+        assert self._opened.wait(PATIENCE_S)
+
+    async def pass_through(self) -> None:
+        """In the event loop."""
+        self.enter()
+        await self._until(self._opened.is_set)
+
+    async def until_entered(self, count: int = 1) -> None:
+        await self._until(lambda: self.entered >= count)
+
+    async def _until(self, true: Callable[[], bool]) -> None:
+        loop, stirred = asyncio.get_running_loop(), asyncio.Event()
+
+        def stir() -> None:
+            loop.call_soon_threadsafe(stirred.set)
+
+        self._changed.append(stir)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not true():
+                    await stirred.wait()
+                    stirred.clear()
+        finally:
+            self._changed.remove(stir)
+
+
+class Lines(io.StringIO):
+    """A log that can be asked, and waited for."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        super().__init__()
+        self._changed: list[Callable[[], None]] = [changed]
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        for changed in list(self._changed):
+            changed()
+        return written
+
+    def all(self, message: str = "") -> list[dict[str, Any]]:
+        lines = [msgspec.json.decode(line) for line in self.getvalue().splitlines()]
+        return [line for line in lines if not message or line["message"] == message]
+
+    async def until(self, message: str) -> dict[str, Any]:
+        loop, stirred = asyncio.get_running_loop(), asyncio.Event()
+
+        def stir() -> None:
+            loop.call_soon_threadsafe(stirred.set)
+
+        self._changed.append(stir)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not self.all(message):
+                    await stirred.wait()
+                    stirred.clear()
+        finally:
+            self._changed.remove(stir)
+        return self.all(message)[-1]
+
+
+class Worker:
+    """A running worker process."""
+
+    def __init__(self, process: WorkerProcess, lines: Lines) -> None:
+        self.process = process
+        self.lines = lines
+        self.running = asyncio.create_task(process.run())
+
+    async def stop(self) -> int:
+        self.process.shutdown.request()
+        async with asyncio.timeout(PATIENCE_S):
+            return await self.running
+
+    def path(self, machine: str = "worker") -> list[str]:
+        """The states that a machine of this process went through."""
+        moves = self.lines.all(f"{machine}_state_transition")
+        return [moves[0]["from_state"], *(move["to_state"] for move in moves)] if moves else []
+
+
+Start = Callable[..., Worker]
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry()
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def board() -> Board:
+    return Board(
+        ttl_s=QUICK.lease_ttl_s, heartbeat_every_s=QUICK.heartbeat_every_s, ack_window_s=QUICK.ack_window_s
+    )
+
+
+@pytest.fixture
+async def start(registry: Registry, board: Board) -> AsyncIterator[Start]:
+    """Start workers; each is shut down when the test is over."""
+    begun: list[Worker] = []
+
+    def start(**choices: Any) -> Worker:
+        lines = Lines(board.changed)  # whoever waits at the board looks when a state changes, too
+        parts = {name: choices.pop(name) for name in ("metrics", "tracing", "also") if name in choices}
+        connect = choices.pop("connect", board.port)
+        level = choices.pop("level", "info")
+        settings = WorkerSettings(
+            **{
+                "name": "tester",
+                "durations": QUICK,
+                "first_backoff_s": 0.01,
+                "flush_every_s": 0.02,
+                "stop_grace_s": 0.1,
+                "kill_grace_s": 0.1,
+                "patience_s": 0.1,
+                **choices,
+            }
+        )
+        log = make_log(level, "json", lines)
+        incarnation = f"i{len(begun) + 1}"
+        process = WorkerProcess(settings, registry, connect, incarnation=incarnation, log=log, **parts)
+        begun.append(Worker(process, lines))
+        return begun[-1]
+
+    yield start
+    for worker in begun:
+        if not worker.running.done():
+            await worker.stop()
+
+
+@pytest.fixture
+def echo(registry: Registry) -> str:
+    """A task that gives back what it is given."""
+
+    @registry.task(name="echo")
+    async def echo(value: Any = None) -> Any:
+        return value
+
+    return "echo"
+
+
+@pytest.fixture
+def held(registry: Registry, gate: Gate) -> str:
+    """An async task that waits for the gate, and saves something before."""
+
+    @registry.task(name="held")
+    async def held(ctx: Context) -> str:
+        ctx.checkpoint({"at": 7})
+        ctx.log("before the gate")
+        await gate.pass_through()
+        return "through"
+
+    return "held"
+
+
+@pytest.fixture
+def held_in_thread(registry: Registry, gate: Gate) -> str:
+    """The same in a thread."""
+
+    @registry.task(name="held_in_thread")
+    def held_in_thread() -> str:
+        gate.wait()
+        return "through"
+
+    return "held_in_thread"

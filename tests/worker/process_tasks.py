@@ -1,0 +1,92 @@
+"""Tasks for processes of their own: such a process imports them from here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from interlock.worker.context import Context
+from interlock.worker.tasks import Registry
+
+REGISTRY = Registry()
+task = REGISTRY.task
+
+
+@task(name="where", executor="process")
+def where() -> dict[str, int]:
+    return {"pid": os.getpid(), "group": os.getpgrp(), "session": os.getsid(0), "parent": os.getppid()}
+
+
+@task(name="talk", executor="process")
+async def talk(ctx: Context, restored: bool = False) -> Any:
+    ctx.progress(1, 2, "half")
+    ctx.checkpoint({"at": 5})
+    ctx.log("from afar", level="warning")
+    print("printed")
+    print("complained", file=sys.stderr)
+    await asyncio.sleep(0)
+    return {"attempt": ctx.attempt, "restored": ctx.restored()}
+
+
+@task(name="fail", executor="process")
+def fail() -> None:
+    raise LookupError("nothing here")
+
+
+@task(name="die", executor="process")
+def die() -> None:
+    os._exit(17)
+
+
+@task(name="eat", executor="process")
+def eat() -> int:
+    return len(b"x" * (2 << 30))
+
+
+@task(name="wait_politely", executor="process")
+def wait_politely(ctx: Context) -> None:
+    ctx.log("waiting")
+    ctx.wait_cancelled_sync(60.0)
+    ctx.checkpoint({"reason": ctx.stop_reason})
+    ctx.raise_if_cancelled()
+
+
+@task(name="deaf", executor="process")
+def deaf(folder: str) -> None:
+    """Ignores everything, and has a child that does so too."""
+    ignore = "import signal,time;signal.signal(signal.SIGTERM,signal.SIG_IGN);"
+    child = subprocess.Popen([sys.executable, "-c", ignore + "print(flush=True);time.sleep(60)"], stdout=-1)
+    assert child.stdout is not None
+    child.stdout.readline()
+    import signal
+
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    whole = Path(folder) / "pids.new"
+    whole.write_text(f"{os.getpid()} {child.pid}")
+    whole.rename(Path(folder) / "pids")
+    time.sleep(60)
+
+
+@task(name="quick")
+async def quick(value: Any = None) -> Any:
+    return value
+
+
+@task(name="nap")
+async def nap(seconds: float, ctx: Context) -> str:
+    ctx.checkpoint({"began": True})
+    ctx.log("napping")
+    await asyncio.sleep(seconds)
+    return "rested"
+
+
+@task(name="block")
+async def block(seconds: float, ctx: Context) -> None:
+    ctx.log("blocking")
+    await asyncio.sleep(0.05)
+    time.sleep(seconds)

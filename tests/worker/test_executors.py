@@ -1,0 +1,377 @@
+"""The ways to run a handler: in the loop, in threads, in processes of its own, and in a shell."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interlock.wire.runner import CancelAck, Complete
+from interlock.worker.executors.asynchronous import never_waits
+from interlock.worker.tasks import Registry
+from tests.worker.board import Board, Job
+from tests.worker.conftest import Gate, Start
+from tests.worker.process_tasks import REGISTRY
+
+
+@pytest.fixture
+def registry() -> Registry:
+    """With those that can be found by another process; a test may add its own."""
+    registry = Registry()
+    for task in REGISTRY:
+        registry.add(task)
+    return registry
+
+
+async def ended(board: Board, job: Job) -> Job:
+    await board.until_state(job, "succeeded", "failed", "canceled")
+    return job
+
+
+def gone(pid: int) -> bool:
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(") ")[2][0] == "Z"
+    except OSError:
+        return True
+
+
+# In the event loop
+
+
+def test_a_function_without_an_await_never_waits() -> None:
+    async def plain() -> int:
+        return 1
+
+    async def waits() -> None:
+        await asyncio.sleep(0)
+
+    async def enters() -> None:
+        async with asyncio.timeout(1):
+            pass
+
+    async def iterates(source: Any) -> None:
+        async for _ in source:
+            pass
+
+    async def comprehends(source: Any) -> list[Any]:
+        return [one async for one in source]
+
+    for function, arguments, expected in (
+        (plain, (), True),
+        (waits, (), False),
+        (enters, (), False),
+        (iterates, (None,), False),
+        (comprehends, (None,), False),
+    ):
+        coroutine = function(*arguments)
+        assert never_waits(coroutine) is expected, function
+        coroutine.close()
+
+
+async def test_a_handler_that_never_waits_needs_no_task(board: Board, start: Start, registry: Registry) -> None:
+    seen = []
+
+    @registry.task(name="taskless")
+    async def taskless() -> None:
+        current = asyncio.current_task()
+        seen.append(current is None or current.get_name() != "taskless")
+
+    await_it = board.pin("taskless")
+    start()
+    await ended(board, await_it)
+    assert seen == [True]
+
+
+async def test_a_handler_may_begin_with_a_timeout_or_a_group(
+    board: Board, start: Start, registry: Registry
+) -> None:
+    """They ask which task they are in, so there must be one from the first step on."""
+
+    @registry.task(name="grouped")
+    async def grouped() -> list[int]:
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            tasks = [group.create_task(asyncio.sleep(0, number)) for number in range(3)]
+        return [task.result() for task in tasks]
+
+    @registry.task(name="late")
+    async def late() -> None:
+        async with asyncio.timeout(0.01):
+            await asyncio.Event().wait()
+
+    jobs = [board.pin("grouped"), board.pin("late")]
+    start()
+    for job in jobs:
+        await ended(board, job)
+    assert jobs[0].result == [0, 1, 2]
+    assert jobs[1].failure.error == "TimeoutError"
+
+
+async def test_handlers_do_not_see_each_others_variables(board: Board, start: Start, registry: Registry) -> None:
+    variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
+
+    @registry.task(name="waits")
+    async def waits() -> int:
+        seen = variable.get()
+        variable.set(seen + 1)
+        await asyncio.sleep(0)
+        return seen
+
+    @registry.task(name="in_thread")
+    def in_thread() -> int:
+        seen = variable.get()
+        variable.set(seen + 1)
+        return seen
+
+    jobs = [board.pin(name) for name in ("waits", "in_thread") * 3]
+    start(concurrency=1)
+    for job in jobs:
+        await ended(board, job)
+        assert job.result == 0
+
+
+# In threads
+
+
+async def test_threads_are_bounded(board: Board, start: Start, held_in_thread: str, gate: Gate) -> None:
+    jobs = [board.pin(held_in_thread) for _ in range(4)]
+    start(concurrency=4, threads=2)
+    await gate.until_entered(2)
+    await board.until(lambda: len(board.messages) >= 4, "a renewal of all, also of those that wait")
+    assert gate.entered == 2
+    gate.open()
+    for job in jobs:
+        await ended(board, job)
+        assert job.attempts == 1
+
+
+async def test_threads_are_used_again(board: Board, start: Start, registry: Registry) -> None:
+    seen: set[int] = set()
+
+    @registry.task(name="which")
+    def which() -> None:
+        seen.add(threading.get_ident())
+
+    start(concurrency=1)
+    for _ in range(10):
+        await ended(board, board.pin("which"))
+    assert len(seen) == 1
+
+
+# In processes of their own
+
+
+async def test_a_process_of_its_own_leads_its_group_and_session(board: Board, start: Start) -> None:
+    job = board.pin("where")
+    start()
+    await ended(board, job)
+    where = job.result
+    assert where["pid"] == where["group"] == where["session"] != os.getpid()
+    assert where["parent"] == os.getpid()
+
+
+async def test_what_is_said_in_a_process_arrives(board: Board, start: Start) -> None:
+    job = board.pin("talk")
+    start()
+    await ended(board, job)
+    assert job.result == {"attempt": 1, "restored": None}
+    assert job.progress is not None
+    assert job.progress.message == "half"
+    assert bytes(job.checkpoint or b"") == b'{"at":5}'
+    assert {(line.level, line.text) for line in job.log} == {
+        ("warning", "from afar"),
+        ("stdout", "printed"),
+        ("stderr", "complained"),
+    }
+
+
+async def test_a_process_gets_what_an_earlier_attempt_has_saved(board: Board, start: Start) -> None:
+    import msgspec
+
+    job = board.pin("talk", checkpoint=msgspec.Raw(b'{"at":1}'))
+    start()
+    await ended(board, job)
+    assert job.result["restored"] == {"at": 1}
+
+
+async def test_the_token_does_not_reach_the_process(
+    board: Board, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from interlock.worker.executors import orders, subprocesses
+
+    sent: list[bytes] = []
+
+    def spy(said: Any) -> bytes:
+        sent.append(orders.line_of(said))
+        return sent[-1]
+
+    monkeypatch.setattr(subprocesses, "line_of", spy)
+    job = board.pin("where")
+    start()
+    await ended(board, job)
+    token = board.said(Complete)[0].token
+    assert sent
+    assert token.encode() not in b"".join(sent)
+
+
+async def test_an_error_in_a_process_arrives_with_its_traceback(board: Board, start: Start) -> None:
+    job = board.pin("fail")
+    start()
+    await ended(board, job)
+    assert job.failure.error == "LookupError: nothing here"
+    assert job.failure.exception.startswith("builtins.LookupError builtins.Exception")
+    assert "in fail" in job.failure.details
+
+
+async def test_a_process_that_dies_is_a_failure_with_its_exit_code(board: Board, start: Start) -> None:
+    job = board.pin("die")
+    start()
+    await ended(board, job)
+    assert job.failure.exit_code == 17
+    assert "ended with exit code 17" in job.failure.error
+
+
+async def test_a_process_that_wants_too_much_memory_fails_and_harms_nobody(board: Board, start: Start) -> None:
+    job = board.pin("eat")
+    start(memory_limit_bytes=1 << 30)
+    await ended(board, job)
+    assert job.failure.exception.startswith("builtins.MemoryError")
+
+
+async def test_a_process_hears_that_it_is_cancelled(board: Board, start: Start) -> None:
+    job = board.pin("wait_politely")
+    start(stop_grace_s=20.0)
+    await board.until(lambda: "waiting" in job.lines, "it to wait")
+    board.cancel(job)
+    await board.until_state(job, "canceled")
+    assert bytes(job.checkpoint or b"") == b'{"reason":"cancel"}'
+
+
+async def test_a_process_that_does_not_listen_is_killed_with_all_its_kin(
+    board: Board, start: Start, tmp_path: Path
+) -> None:
+    job = board.pin("deaf", {"folder": str(tmp_path)})
+    start()
+    await board.until((tmp_path / "pids").exists, "both to run")
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    board.cancel(job)
+    await board.until_state(job, "canceled")
+    assert [said.confirmed_dead for said in board.said(CancelAck)] == [True]
+    await board.until(lambda: all(map(gone, pids)), "both to be gone")
+
+
+async def test_no_process_outlives_a_forced_shutdown(board: Board, start: Start, tmp_path: Path) -> None:
+    board.pin("deaf", {"folder": str(tmp_path)})
+    worker = start(kill_grace_s=30.0)
+    await board.until((tmp_path / "pids").exists, "both to run")
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    await worker.stop()
+    assert all(map(gone, pids))
+
+
+async def test_a_function_that_no_other_process_can_find_is_refused(
+    board: Board, start: Start, registry: Registry
+) -> None:
+    @registry.task(name="hidden", executor="process")
+    def hidden() -> None: ...
+
+    job = board.pin("hidden")
+    start()
+    await ended(board, job)
+    assert "cannot run in a process of its own" in job.failure.error
+
+
+# In a shell
+
+
+async def test_shell_steps_run_one_after_the_other_with_a_live_log(board: Board, start: Start) -> None:
+    steps = [{"name": "greet", "run": "echo hello; echo $WHO >&2"}, {"run": "pwd"}]
+    job = board.pin("interlock.shell", {"steps": steps, "env": {"WHO": "you"}, "cwd": "/"})
+    start()
+    await ended(board, job)
+    assert job.result["exit_code"] == 0
+    assert [step["name"] for step in job.result["steps"]] == ["greet", "pwd"]
+    assert {(line.level, line.text) for line in job.log} == {
+        ("stdout", "hello"),
+        ("stderr", "you"),
+        ("stdout", "/"),
+    }
+    assert job.progress is not None
+    assert (job.progress.done, job.progress.total) == (2, 2)
+
+
+async def test_lines_of_a_shell_step_are_sent_while_it_runs(board: Board, start: Start, tmp_path: Path) -> None:
+    fifo = tmp_path / "go on"
+    os.mkfifo(fifo)
+    job = board.pin("interlock.shell", {"run": f"echo first; read x < '{fifo}'; echo last"})
+    start()
+    await board.until(lambda: job.lines == ["first"], "the first line")
+    fifo.write_text("\n")
+    await ended(board, job)
+    assert job.lines == ["first", "last"]
+
+
+async def test_a_shell_step_that_fails_ends_the_job_with_its_last_lines(board: Board, start: Start) -> None:
+    steps = [{"run": "seq 100; exit 4"}, {"run": "echo never"}]
+    job = board.pin("interlock.shell", {"steps": steps})
+    start()
+    await ended(board, job)
+    assert job.failure.exit_code == 4
+    assert job.failure.error == "The step 'seq 100; exit 4' ended with exit code 4."
+    assert job.failure.details.splitlines()[-1] == "100"
+    assert len(job.failure.details.splitlines()) == 50
+    assert "never" not in job.lines
+
+
+async def test_a_cancelled_shell_step_is_gone_with_what_it_has_started(
+    board: Board, start: Start, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    script = f"sleep 60 & echo $$ $! > '{pids}.new'; mv '{pids}.new' '{pids}'; trap '' TERM; echo up; wait; sleep 60"
+    job = board.pin("interlock.shell", {"run": script})
+    start(stop_grace_s=0.1)
+    await board.until(lambda: "up" in job.lines, "the step to run")
+    board.cancel(job)
+    await board.until_state(job, "canceled")
+    assert all(gone(int(pid)) for pid in pids.read_text().split())
+
+
+async def test_a_shell_step_that_takes_too_long_is_stopped_and_says_so(board: Board, start: Start) -> None:
+    job = board.pin("interlock.shell", {"run": "echo begun; sleep 60", "timeout_s": 0.2})
+    start()
+    await ended(board, job)
+    assert "timeout_s is 0.2" in job.failure.error
+    assert job.failure.failure_class == "timeout"
+    assert job.failure.details == "begun"
+
+
+async def test_what_a_shell_step_leaves_in_the_background_does_not_hold_it_up(
+    board: Board, start: Start, tmp_path: Path
+) -> None:
+    job = board.pin("interlock.shell", {"run": f"sleep 60 & echo $! > '{tmp_path}/pid'"})
+    start()
+    await ended(board, job)
+    assert job.state == "succeeded"
+    await board.until(lambda: gone(int((tmp_path / "pid").read_text())), "it to be gone")
+
+
+@pytest.mark.parametrize("wrong", [{}, {"run": "a", "steps": [{"run": "b"}]}, {"steps": []}])
+async def test_a_shell_job_without_a_command_is_refused(board: Board, start: Start, wrong: Any) -> None:
+    job = board.pin("interlock.shell", wrong)
+    start()
+    await ended(board, job)
+    assert job.failure.failure_class == "user"
+    assert "either one command or a list of steps" in job.failure.error
+
+
+async def test_a_line_without_an_end_is_kept_and_a_very_long_one_comes_in_parts(
+    board: Board, start: Start
+) -> None:
+    job = board.pin("interlock.shell", {"run": "head -c 20000 /dev/zero | tr '\\0' x; printf end"})
+    start()
+    await ended(board, job)
+    assert "".join(job.lines) == "x" * 20_000 + "end"

@@ -1,0 +1,416 @@
+"""A worker process from its start to its end, with the board in view (S1-1..7, S1-21, S1-23, S1-24, S1-27)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from interlock.errors import SchemaTooNew, TransitionNotAllowed
+from interlock.lifecycles import PROCESS
+from interlock.lifecycles.process import BACKING_OFF, RUNNING, STOPPED, connected, shutdown_requested
+from interlock.machine import Refused
+from interlock.wire.runner import Ack, Complete, Release
+from interlock.worker.context import Context
+from interlock.worker.tasks import Registry
+from tests.worker.board import Board
+from tests.worker.conftest import Gate, Start
+
+
+async def test_a_worker_starts_connects_recovers_and_runs(board: Board, start: Start, echo: str) -> None:
+    """S1-23: startup to connecting, connecting to recovering, recovery to running."""
+    worker = start()
+    job = board.pin(echo, {"value": 5})
+    await board.until_state(job, "succeeded")
+    assert worker.path()[:4] == ["starting", "connecting", "recovering", "running"]
+    assert board.recoveries >= 1
+
+
+async def test_a_worker_processes_a_single_task_to_completion(board: Board, start: Start, echo: str) -> None:
+    """S1-27"""
+    job = board.pin(echo, {"value": {"a": [1, 2]}})
+    worker = start()
+    await board.until_state(job, "succeeded")
+    assert job.result == {"a": [1, 2]}
+    assert await worker.stop() == 0
+    assert worker.path("task") == ["pending", "claiming", "processing", "reporting", "completed"]
+    assert (worker.process.data.processed, worker.process.data.failed) == (1, 0)
+
+
+async def test_a_worker_that_cannot_connect_tries_again_until_it_can(board: Board, start: Start) -> None:
+    """S1-23: connecting failure retries."""
+    board.reachable = False
+    worker = start()
+    await worker.lines.until("connection_failed")
+    await board.until(lambda: worker.process.data.backoff_count >= 2, "a second try")
+    board.reachable = True
+    await board.until(lambda: board.claims, "a poll")
+    assert worker.path()[:4] == ["starting", "connecting", "connecting", "connecting"]
+    assert "recovering" in worker.path()
+
+
+async def test_a_store_that_can_never_be_used_ends_the_worker_with_its_error(board: Board, start: Start) -> None:
+    board.fatal = SchemaTooNew("The schema is version 9 and this program knows 3.")
+    worker = start()
+    with pytest.raises(SchemaTooNew):
+        await worker.running
+    assert worker.process.state is STOPPED
+
+
+async def test_an_empty_queue_is_polled_less_and_less_often(board: Board, start: Start) -> None:
+    """S1-27: backoff increases on empty queue; S1-23: no tasks to backing off, and back to recovering."""
+    worker = start()
+    await board.until(lambda: len(board.claims) >= 4, "four polls")
+    assert worker.process.data.backoff_count >= 3
+    path = worker.path()
+    after = path.index("backing_off")
+    assert path[after - 1 : after + 3] == ["running", "backing_off", "recovering", "running"]
+
+
+async def test_new_work_ends_the_backoff_at_once(board: Board, start: Start, echo: str) -> None:
+    """R16: however long it would last."""
+    worker = start(first_backoff_s=60.0, durations=_long_backoff())
+    await board.until(lambda: worker.process.state is BACKING_OFF, "the backoff")
+    job = board.pin(echo)
+    await board.until_state(job, "succeeded")
+    await board.until(lambda: worker.process.data.backoff_count == 1, "the backoff to begin anew")
+
+
+async def test_a_call_that_comes_while_it_polls_is_not_lost(board: Board, start: Start, echo: str) -> None:
+    """Work that is pinned after a poll has looked, and before it is answered."""
+    pinned: list[Any] = []
+
+    def pin_late(method: str) -> None:
+        if method == "recover" and board.claims and not pinned:
+            pinned.append(board.pin(echo))
+
+    worker = start(first_backoff_s=60.0, durations=_long_backoff())
+    await board.until(lambda: worker.process.state is BACKING_OFF, "the backoff")
+    board.before = pin_late
+    first = board.pin(echo)
+    await board.until_state(first, "succeeded")
+    if pinned:
+        await board.until_state(pinned[0], "succeeded")
+
+
+async def test_an_idle_worker_does_not_look_for_lost_leases_more_often_than_it_should(
+    board: Board, start: Start
+) -> None:
+    """S1-17: no round trip that is not needed."""
+    start(durations=_long_backoff(), first_backoff_s=0.001)
+    await board.until(lambda: len(board.claims) >= 6, "six polls")
+    assert board.recoveries == 1
+
+
+async def test_a_busy_worker_looks_for_lost_leases_too(board: Board, start: Start, held: str, gate: Gate) -> None:
+    """R15"""
+    board.pin(held)
+    start(concurrency=1)
+    await gate.until_entered()
+    seen = board.recoveries
+    await board.until(lambda: board.recoveries > seen + 1, "more recoveries")
+    gate.open()
+
+
+async def test_a_worker_does_what_another_has_lost(board: Board, start: Start, echo: str) -> None:
+    """S1-27: recovers an expired lease from another worker."""
+    from interlock.wire.runner import ClaimRequest
+
+    board.ttl_s = 0.05
+    job = board.pin(echo, {"value": 1})
+    assert board.claim(ClaimRequest(runner_id="dead#1"))
+    board.ttl_s = 3.0
+    start()
+    await board.until_state(job, "succeeded")
+    assert (job.attempts, job.losses) == (2, 1)
+
+
+async def test_a_running_worker_has_a_connection_and_a_stopped_one_has_none(
+    board: Board, start: Start, held: str, gate: Gate
+) -> None:
+    """S1-24: running has connection, stopped releases connection."""
+    board.pin(held)
+    worker = start()
+    await gate.until_entered()
+    assert worker.process.data.connected
+    assert board.connections >= 1
+    gate.open()
+    assert await worker.stop() == 0
+    assert board.connections == 0
+    assert not worker.process.data.connected
+    assert worker.path()[-2:] == ["shutting_down", "stopped"]
+
+
+async def test_there_is_one_handler_at_a_time_for_one_slot(board: Board, start: Start, held: str, gate: Gate) -> None:
+    """S1-24: single active task."""
+    jobs = [board.pin(held) for _ in range(3)]
+    start(concurrency=1)
+    await gate.until_entered()
+    await board.until(lambda: len(board.messages) >= 1, "a heartbeat")
+    assert gate.entered == 1
+    assert [job.state for job in jobs[1:]] == ["queued", "queued"]
+    gate.open()
+    for job in jobs:
+        await board.until_state(job, "succeeded")
+
+
+async def test_claims_are_batched_up_to_the_free_slots_while_others_run(
+    board: Board, start: Start, held: str, echo: str, gate: Gate
+) -> None:
+    board.pin(held)
+    start(concurrency=5)
+    await gate.until_entered()
+    jobs = [board.pin(echo) for _ in range(10)]
+    for job in jobs:
+        await board.until_state(job, "succeeded")
+    assert board.claims[0].limit == 5
+    assert {claim.limit for claim in board.claims[1:]} <= {1, 2, 3, 4}
+    assert all(claim.acknowledge for claim in board.claims)
+    gate.open()
+
+
+async def test_two_processes_under_one_name_are_told_apart(board: Board, start: Start, held: str, gate: Gate) -> None:
+    first, second = start(concurrency=1), start(concurrency=1)
+    jobs = [board.pin(held), board.pin(held)]
+    await gate.until_entered(2)
+    assert first.process.runner_id != second.process.runner_id
+    assert {claim.runner_id.partition("#")[0] for claim in board.claims} == {"tester"}
+    gate.open()
+    for job in jobs:
+        await board.until_state(job, "succeeded")
+        assert job.attempts == 1
+
+
+async def test_a_broken_connection_abandons_the_tasks_and_is_made_anew(
+    board: Board, start: Start, held: str, echo: str, gate: Gate
+) -> None:
+    """S1-27: reconnects after db failure; R14: the task is abandoned, then given back."""
+    job = board.pin(held)
+    worker = start(concurrency=2)
+    await gate.until_entered()
+    board.reachable = False
+    await worker.lines.until("connection_lost")
+    await board.until(lambda: worker.process.data.backoff_count >= 1, "a try to connect")
+    assert worker.process.data.active_tasks == 0
+    board.reachable = True
+    gate.open()
+    await board.until_state(job, "succeeded")
+    assert job.released == ["connection lost"]
+    assert job.attempts == 2, "it was given back, not lost"
+    assert "abandoned" in worker.path("task")
+    other = board.pin(echo)
+    await board.until_state(other, "succeeded")
+
+
+async def test_a_poll_that_fails_once_breaks_nothing(board: Board, start: Start, held: str, gate: Gate) -> None:
+    job = board.pin(held)
+    worker = start(concurrency=2, patience_s=10.0)
+    await gate.until_entered()
+    board.reachable = False
+    await worker.lines.until("claim_failed")
+    board.reachable = True
+    gate.open()
+    await board.until_state(job, "succeeded")
+    assert job.attempts == 1
+    assert not worker.lines.all("connection_lost")
+
+
+async def test_a_loop_that_crashes_begins_again(board: Board, start: Start, echo: str) -> None:
+    crashes = []
+
+    def crash(method: str) -> None:
+        if method == "claim" and len(crashes) < 2:
+            crashes.append(method)
+            raise RuntimeError("a bug in a port")
+
+    board.before = crash
+    worker = start()
+    job = board.pin(echo)
+    await board.until_state(job, "succeeded")
+    assert [line["loop"] for line in worker.lines.all("loop_crashed")] == ["poll", "poll"]
+
+
+async def test_a_reporter_that_crashes_says_what_it_had_to_say_afterwards(
+    board: Board, start: Start, echo: str
+) -> None:
+    crashes = []
+
+    def crash(method: str) -> None:
+        if method == "hear" and not crashes:
+            crashes.append(method)
+            raise RuntimeError("a bug in a port")
+
+    board.before = crash
+    job = board.pin(echo)
+    worker = start()
+    await board.until_state(job, "succeeded")
+    assert [line["loop"] for line in worker.lines.all("loop_crashed")] == ["report"]
+
+
+async def test_an_event_that_the_table_does_not_allow_is_refused_and_logged(board: Board, start: Start) -> None:
+    """S1-19, S1-23: invalid transition."""
+    worker = start()
+    await board.until(lambda: board.claims, "a poll")
+    before = (worker.process.state, worker.process.data)
+    assert not worker.process.tell(connected)
+    assert (worker.process.state, worker.process.data) == before
+    line = worker.lines.all("invalid_transition_attempted")[-1]
+    assert (line["machine"], line["event"], line["level"]) == ("process", "connected", "warning")
+    assert line["current_state"] == before[0]
+    refused = PROCESS.decide(*before, connected)
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.error(), TransitionNotAllowed)
+
+
+async def test_a_second_request_to_go_is_harmless_and_no_warning(board: Board, start: Start) -> None:
+    """R12"""
+    worker = start()
+    await board.until(lambda: worker.process.state in (RUNNING, BACKING_OFF), "it to run")
+    worker.process.shutdown.request()
+    worker.process.shutdown.request()
+    assert await worker.stop() == 0
+    worker.process.tell(shutdown_requested)
+    assert not worker.lines.all("invalid_transition_attempted")
+
+
+# Prefetching
+
+
+async def test_prefetched_grants_wait_unacknowledged_and_are_acknowledged_together(
+    board: Board, start: Start, held: str, gate: Gate
+) -> None:
+    jobs = [board.pin(held) for _ in range(4)]
+    start(concurrency=2, prefetch=2)
+    await gate.until_entered(2)
+    await board.until(lambda: all(job.attempts for job in jobs), "all to be granted")
+    assert [claim.acknowledge for claim in board.claims[:2]] == [True, False]
+    assert board.claims[1].limit == 2
+    assert not board.said(Ack)
+    gate.open()
+    for job in jobs:
+        await board.until_state(job, "succeeded")
+    assert len(board.said(Ack)) == 2
+    assert all(job.attempts == 1 for job in jobs)
+
+
+async def test_a_prefetched_grant_that_is_not_used_is_given_back_in_time(
+    board: Board, start: Start, held: str, gate: Gate
+) -> None:
+    first, second = board.pin(held), board.pin(held)
+    start(concurrency=1, prefetch=1)
+    await gate.until_entered()
+    await board.until(lambda: board.said(Release), "a release")
+    assert second.released[0] == "unused"
+    assert second.losses == 0, "before the window for acknowledging it was over"
+    gate.open()
+    for job in (first, second):
+        await board.until_state(job, "succeeded")
+
+
+async def test_a_prefetched_grant_is_given_back_at_shutdown(board: Board, start: Start, held: str, gate: Gate) -> None:
+    _, second = board.pin(held), board.pin(held)
+    worker = start(concurrency=1, prefetch=1)
+    await board.until(lambda: second.attempts == 1, "the second to be granted")
+    await gate.until_entered()
+    worker.process.shutdown.request()
+    await board.until(lambda: second.released == ["shutdown"], "the release")
+    gate.open()
+    assert await worker.stop() == 0
+
+
+async def test_a_prefetched_grant_that_somebody_else_got_meanwhile_is_nobodys_failure(
+    board: Board, start: Start, held: str, gate: Gate
+) -> None:
+    """R10: nothing is written, counted or notified."""
+    first, second = board.pin(held), board.pin(held)
+    worker = start(concurrency=1, prefetch=1)
+    await board.until(lambda: second.attempts == 1, "the second to be granted")
+    await gate.until_entered()
+    board.take_away(second)
+    gate.open()
+    await board.until_state(first, "succeeded")
+    await board.until(lambda: len(board.said(Ack)) == 1, "the acknowledgement")
+    assert await worker.stop() == 0
+    assert (worker.process.data.processed, worker.process.data.failed) == (1, 0)
+    assert len(board.said(Complete)) == 1
+
+
+async def test_claiming_and_reporting_overlap(board: Board, start: Start, echo: str) -> None:
+    """While one batch of reports is under way the next work is claimed."""
+    import threading
+
+    board.held["hear"] = threading.Event()
+    jobs = [board.pin(echo) for _ in range(4)]
+    start(concurrency=2)
+    await board.until(lambda: all(job.attempts for job in jobs), "the second claim")
+    assert not board.said(Complete)
+    board.held["hear"].set()
+    for job in jobs:
+        await board.until_state(job, "succeeded")
+
+
+async def test_no_more_is_claimed_than_can_be_reported(board: Board, start: Start, echo: str) -> None:
+    import threading
+
+    board.held["hear"] = threading.Event()
+    jobs = [board.pin(echo) for _ in range(20)]
+    start(concurrency=2)
+    await board.until(lambda: sum(job.attempts for job in jobs) == 6, "as many as it has slots")
+    await asyncio.sleep(0)
+    assert sum(job.attempts for job in jobs) == 6
+    board.held["hear"].set()
+    for job in jobs:
+        await board.until_state(job, "succeeded")
+
+
+async def test_a_handler_that_computes_for_long_lets_others_have_their_turn(
+    board: Board, start: Start, registry: Registry
+) -> None:
+    """A batch of handlers that never wait is begun in slices."""
+    import time
+
+    @registry.task(name="slow")
+    async def slow() -> None:
+        until = time.monotonic() + 0.01
+        while time.monotonic() < until:
+            pass
+
+    jobs = [board.pin("slow") for _ in range(20)]
+    start(concurrency=20)
+    await board.until(lambda: board.said(Complete), "the first report")
+    assert any(job.state == "leased" for job in jobs), "some had not begun when the first was reported"
+    for job in jobs:
+        await board.until_state(job, "succeeded")
+
+
+async def test_current_gives_the_context_in_every_executor(
+    board: Board, start: Start, registry: Registry
+) -> None:
+    from interlock.worker.context import current
+
+    @registry.task(name="at_once")
+    async def at_once() -> str:
+        return current().job_id
+
+    @registry.task(name="waiting")
+    async def waiting() -> str:
+        await asyncio.sleep(0)
+        return current().job_id
+
+    @registry.task(name="in_thread")
+    def in_thread(ctx: Context) -> str:
+        assert current() is ctx
+        return ctx.job_id
+
+    jobs = [board.pin(task) for task in ("at_once", "waiting", "in_thread")]
+    start()
+    for job in jobs:
+        await board.until_state(job, "succeeded")
+        assert job.result == job.id
+
+
+def _long_backoff() -> Any:
+    from interlock.lifecycles.durations import Durations
+
+    return Durations(backoff_cap_s=60.0, sweep_every_s=60.0)

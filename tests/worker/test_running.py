@@ -1,0 +1,216 @@
+"""One leased attempt, step by step: the named tests of 001 on the task and its invariants (S1-25, S1-26)."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from interlock.lifecycles import TASK
+from interlock.lifecycles.task import (
+    ABANDONED,
+    CLAIMING,
+    COMPLETED,
+    ENDED,
+    FAILED,
+    PENDING,
+    PROCESSING,
+    REPORTING,
+    ClaimSucceeded,
+    LeaseExpired,
+    LeaseRenewed,
+    ProcessingFailed,
+    ProcessingSucceeded,
+    ShutdownRequested,
+    claim_failed,
+    claim_requested,
+    lease_holds,
+    report_failed,
+    report_succeeded,
+)
+from interlock.machine import Event
+from interlock.wire.runner import Failed, Grant, Succeeded
+from interlock.worker.logs import make_log
+from interlock.worker.outcomes import Interrupted
+from interlock.worker.running import RunningTask, report_of
+from interlock.worker.unsent import Unsent
+from interlock.worker.watching import Watch
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+CLAIMED = ClaimSucceeded(at=AT, ttl_s=120.0)
+SUCCEEDED = ProcessingSucceeded(at=AT + timedelta(seconds=2), output=None)
+BROKEN = ProcessingFailed(at=AT + timedelta(seconds=2), error="ValueError: no")
+STOPPED = ShutdownRequested(at=AT)
+
+
+@pytest.fixture
+def log() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def running(log: io.StringIO) -> RunningTask:
+    grant = Grant(
+        token="j_000000000001.1.1.0123456789abcdef",
+        job_id="j_000000000001",
+        task="resize",
+        input=msgspec.Raw(b"{}"),
+        fence=1,
+        granted_at=AT,
+        expires_at=AT + timedelta(seconds=120),
+        ttl_s=120.0,
+        heartbeat_every_s=20.0,
+        timeout_s=60.0,
+    )
+    return RunningTask(grant, "w#1", 0.0, Watch("w#1", make_log("info", "json", log), None))
+
+
+def told(running: RunningTask, *events: Event) -> RunningTask:
+    for event in events:
+        assert running.tell(event), f"{event} in {running.state}"
+    return running
+
+
+def test_a_task_begins_by_being_claimed(running: RunningTask, log: io.StringIO) -> None:
+    """S1-25: pending to claiming."""
+    assert running.state is CLAIMING
+    line = msgspec.json.decode(log.getvalue().splitlines()[0])
+    assert (line["from_state"], line["to_state"], line["event"]) == ("pending", "claiming", "claim_requested")
+
+
+@pytest.mark.parametrize(
+    ("events", "state"),
+    [
+        ((CLAIMED,), PROCESSING),
+        ((claim_failed,), FAILED),
+        ((CLAIMED, SUCCEEDED), REPORTING),
+        ((CLAIMED, BROKEN), REPORTING),
+        ((CLAIMED, SUCCEEDED, report_succeeded), COMPLETED),
+        ((CLAIMED, BROKEN, report_succeeded), FAILED),
+        ((CLAIMED, SUCCEEDED, report_failed), FAILED),
+        ((CLAIMED, LeaseExpired()), ABANDONED),
+        ((CLAIMED, STOPPED), REPORTING),
+        ((CLAIMED, STOPPED, report_succeeded), ABANDONED),
+        ((STOPPED,), ABANDONED),
+    ],
+)
+def test_a_task_goes_where_the_table_says(running: RunningTask, events: tuple[Event, ...], state: Any) -> None:
+    """S1-25: claim success and failure, processing and reporting success and failure, lease and shutdown."""
+    assert told(running, *events).state is state
+    assert running.ended is (state in ENDED)
+    assert TASK.broken(running.state, running.data) == ()
+
+
+@pytest.mark.parametrize("last", [report_succeeded, report_failed])
+def test_a_task_that_has_ended_never_moves(running: RunningTask, last: Event) -> None:
+    """S1-26: terminal state, no transitions."""
+    told(running, CLAIMED, SUCCEEDED, last)
+    before = (running.state, running.data)
+    for event in (claim_requested, CLAIMED, SUCCEEDED, BROKEN, report_failed, LeaseExpired(), STOPPED):
+        assert not running.tell(event)
+    assert (running.state, running.data) == before
+
+
+def test_an_event_that_the_table_does_not_allow_changes_nothing_and_is_logged(
+    running: RunningTask, log: io.StringIO
+) -> None:
+    """S1-25: invalid transition; S1-26: transitions are atomic."""
+    before = (running.state, running.data)
+    assert not running.tell(report_succeeded)
+    assert (running.state, running.data) == before
+    line = msgspec.json.decode(log.getvalue().splitlines()[-1])
+    assert line["message"] == "invalid_transition_attempted"
+    assert (line["machine"], line["current_state"], line["task_id"]) == ("task", "claiming", "j_000000000001")
+
+
+def test_a_task_that_is_processing_has_a_lease_in_the_future_and_knows_since_when(
+    running: RunningTask,
+) -> None:
+    """S1-26: valid lease, lease acquired time."""
+    told(running, CLAIMED)
+    assert running.data.lease_acquired_at == AT
+    assert lease_holds(running.data, AT + timedelta(seconds=119))
+    told(running, LeaseRenewed(at=AT + timedelta(seconds=60), ttl_s=120.0))
+    assert lease_holds(running.data, AT + timedelta(seconds=179))
+
+
+@pytest.mark.parametrize("ended", [SUCCEEDED, BROKEN, STOPPED])
+def test_a_task_that_is_reporting_has_an_output_or_an_error(running: RunningTask, ended: Event) -> None:
+    """S1-26"""
+    told(running, CLAIMED, ended)
+    assert running.data.output is not msgspec.UNSET or running.data.error is not None
+
+
+def test_how_a_task_ended_is_told_with_how_long_it_took(running: RunningTask) -> None:
+    """S1-12"""
+    result = told(running, CLAIMED, BROKEN, report_succeeded).result
+    assert (result.final_state, result.error, result.duration_s) == (FAILED, "ValueError: no", 2.0)
+    assert result.task_id == "j_000000000001"
+
+
+def test_a_claim_that_was_lost_is_not_counted_as_a_failure(running: RunningTask) -> None:
+    """R10"""
+    assert not told(running, claim_failed).counts_as_failed
+
+
+def test_to_lose_the_lease_outweighs_whatever_was_said_before(running: RunningTask) -> None:
+    assert running.stop("cancel")
+    assert not running.stop("shutdown")
+    assert running.stop_reason == "cancel"
+    assert running.stop("lost")
+    assert not running.stop("cancel")
+    assert running.stop_reason == "lost"
+
+
+def test_every_message_has_a_number_of_its_own_that_grows(running: RunningTask) -> None:
+    said = [running.ack(), running.heartbeat(None), running.heartbeat(Unsent()), running.release("x")]
+    numbers = [message.sequence for message in said]
+    assert numbers == sorted(set(numbers))
+
+
+@pytest.mark.parametrize(
+    ("stop", "outcome", "kind"),
+    [
+        ("", Succeeded(), "Complete"),
+        ("", Failed(error="no"), "Complete"),
+        ("", Interrupted(), "Complete"),
+        ("cancel", Interrupted(), "CancelAck"),
+        ("cancel", Succeeded(), "CancelAck"),
+        ("cancel", Failed(error="no"), "CancelAck"),
+    ],
+)
+def test_what_is_said_depends_on_how_it_ended_and_what_was_asked(
+    running: RunningTask, stop: str, outcome: Any, kind: str
+) -> None:
+    told(running, CLAIMED, SUCCEEDED)
+    if stop:
+        running.stop(stop)
+    assert [type(message).__name__ for message in report_of(running, outcome, None)] == [kind]
+
+
+def test_an_interrupted_task_is_given_back_with_what_it_has_saved(running: RunningTask) -> None:
+    told(running, CLAIMED, STOPPED)
+    unsent = Unsent(checkpoint=msgspec.Raw(b"[7]"))
+    (said,) = report_of(running, Succeeded(), unsent)
+    assert bytes(getattr(said, "checkpoint", b"")) == b"[7]"
+
+
+def test_a_transition_costs_less_than_a_tenth_of_a_millisecond(running: RunningTask) -> None:
+    """S1-17: the fastest of many, because others use this machine as well."""
+    import time
+
+    running.watch = Watch("w#1", make_log("warning", "json", io.StringIO()), None)
+    told(running, CLAIMED)
+    spent = []
+    for _ in range(200):
+        began = time.perf_counter()
+        running.tell(LeaseRenewed(at=AT, ttl_s=120.0))
+        spent.append(time.perf_counter() - began)
+    assert min(spent) < 0.0001
+
+
+def test_pending_is_where_every_task_starts() -> None:
+    assert TASK.initial is PENDING
