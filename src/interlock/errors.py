@@ -21,6 +21,13 @@ the dashboard all show the same words, and the API answers with `status`.
     │   ├── InvalidRecord         invalid_record           422
     │   ├── TooLarge              too_large                413
     │   └── PruneRefused          prune_refused            409
+    ├── ServerRefused             server_refused           409  what a server has answered, in its own words
+    ├── RunnerError
+    │   ├── LeaseExpired          LEASE_EXPIRED            409  the runner was not heard in time
+    │   ├── LeaseRevoked          LEASE_REVOKED            409  the right to execute was taken away
+    │   ├── UnknownLease          UNKNOWN_LEASE            409
+    │   ├── WrongRunner           wrong_runner             409  the lease belongs to another one
+    │   └── MessageRefused        message_refused          409
     ├── CommitFailed
     │   ├── Contended             contended                409  others were faster, again and again
     │   ├── RequestIdReused       request_id_reused        409  the id belongs to another request
@@ -197,6 +204,50 @@ class PruneRefused(StoreError):
 
     code = "prune_refused"
     status = 409
+
+
+class ServerRefused(InterlockError):
+    """A server has refused a request; the sentence is its own, and `facts` have its code and status."""
+
+    code = "server_refused"
+    status = 409
+
+
+class RunnerError(InterlockError):
+    """What a runner says is not heard; nothing was changed."""
+
+    code = "runner_error"
+    status = 409
+
+
+class LeaseExpired(RunnerError):
+    """The lease has expired: the runner was not heard in time, and somebody else may have the work."""
+
+    code = "LEASE_EXPIRED"
+
+
+class LeaseRevoked(RunnerError):
+    """The lease was taken away: the attempt timed out, was cancelled by force, or was given back."""
+
+    code = "LEASE_REVOKED"
+
+
+class UnknownLease(RunnerError):
+    """There is no live lease with that token."""
+
+    code = "UNKNOWN_LEASE"
+
+
+class WrongRunner(RunnerError):
+    """The lease belongs to another runner."""
+
+    code = "wrong_runner"
+
+
+class MessageRefused(RunnerError):
+    """The lease lives, but what was said under it cannot be: `facts` say why."""
+
+    code = "message_refused"
 
 
 class CommitFailed(InterlockError):

@@ -24,6 +24,10 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 1
     acknowledge: bool = True
     """The runner begins at once, so that grant and acknowledgement are one step."""
+    claim_id: str = ""
+    """A name that the runner gives to this request: sent again with it, it is answered as before."""
+    wait_s: float = 0.0
+    """How long to wait for work when there is none; a server waits for 30 s at most."""
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -40,7 +44,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The index of this try at the shard, from 1."""
     fence: int
     """Grows with every grant of the job, also after a fail-over: for systems outside."""
-    checkpoint: msgspec.Raw | None = None
+    checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     """What an earlier attempt at the shard has saved."""
     queue: str = "default"
     parent_job_id: str | None = None
@@ -89,7 +93,7 @@ class Heartbeat(RunnerMessage, frozen=True, kw_only=True, tag="heartbeat"):
     """The runner is still at it; whatever is given replaces what was known."""
 
     progress: Progress | None = None
-    checkpoint: msgspec.Raw | None = None
+    checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class Succeeded(msgspec.Struct, frozen=True, tag="succeeded", tag_field="outcome"):
@@ -129,7 +133,7 @@ class Release(RunnerMessage, frozen=True, kw_only=True, tag="release"):
     """The runner gives the attempt back unfinished, because it has to go."""
 
     reason: str = "shutdown"
-    checkpoint: msgspec.Raw | None = None
+    checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 Message: TypeAlias = Ack | Heartbeat | Complete | CancelAck | Release
@@ -172,3 +176,37 @@ class NotHeard(msgspec.Struct, frozen=True, kw_only=True, tag="refused", tag_fie
 
 
 Answer: TypeAlias = Heard | Stale | NotHeard
+
+
+class Greeting(msgspec.Struct, frozen=True, kw_only=True):
+    """What a runner should know before it asks for work."""
+
+    protocol: int = 1
+    now: datetime
+    """The store's time; a runner's own clock is information only."""
+    lease_ttl_s: float
+    heartbeat_every_s: float
+    ack_window_s: float
+    max_grants: int
+    max_messages: int
+    max_wait_s: float
+
+
+class Granted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a runner was given; nothing when there is none."""
+
+    grants: tuple[Grant, ...]
+    now: datetime
+
+
+class Messages(msgspec.Struct, frozen=True, kw_only=True):
+    """Several messages at once, of any type."""
+
+    messages: tuple[Message, ...]
+
+
+class Answers(msgspec.Struct, frozen=True, kw_only=True):
+    """The answers, in the order of the messages."""
+
+    answers: tuple[Answer, ...]
+    now: datetime

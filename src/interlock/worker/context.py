@@ -177,7 +177,7 @@ class Context:
     def restored(self, type: Any = Any) -> Any:  # noqa: A002 - read as a sentence: restored(type=Position)
         """What an earlier attempt at this shard has saved last, or None."""
         saved = self._grant.checkpoint
-        return None if saved is None else decode(saved, type, "checkpoint")
+        return decode(saved, type, "checkpoint") if isinstance(saved, msgspec.Raw) else None
 
     def heartbeat(self) -> None:
         """Ask for a sign of life to be sent now. The lease is renewed without it as well."""

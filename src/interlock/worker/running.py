@@ -185,7 +185,7 @@ class RunningTask:
             sequence=number,
             log=tuple(unsent.log),
             progress=unsent.progress,
-            checkpoint=unsent.checkpoint,
+            checkpoint=_saved(unsent),
         )
 
     def complete(self, outcome: Succeeded | Failed, unsent: Unsent | None) -> Complete:
@@ -215,9 +215,14 @@ class RunningTask:
             runner_id=self.runner_id,
             sequence=self.next_number(),
             reason=reason,
-            checkpoint=None if unsent is None else unsent.checkpoint,
+            checkpoint=_saved(unsent),
             log=() if unsent is None else tuple(unsent.log),
         )
+
+
+def _saved(unsent: Unsent | None) -> msgspec.Raw | msgspec.UnsetType:
+    """What goes on the wire; there, null is something that a handler may have saved."""
+    return msgspec.UNSET if unsent is None or unsent.checkpoint is None else unsent.checkpoint
 
 
 class Parcels:

@@ -87,7 +87,7 @@ def _grant(claiming: Claiming, draft: Draft, one: AttemptBody, token: str) -> Gr
         shards=body.data.worker_count,
         attempt=one.index,
         fence=fence_of(claiming.epoch, record.version + 1),
-        checkpoint=body.checkpoints.get(str(one.shard)),
+        checkpoint=body.checkpoints.get(str(one.shard), msgspec.UNSET),
         queue=draft.place.queue,
         parent_job_id=draft.place.parent,
         depth=body.data.depth,

@@ -114,8 +114,8 @@ def note_extras(draft: Draft, one: AttemptBody, message: Message) -> None:
             pass
 
 
-def _save(draft: Draft, one: AttemptBody, checkpoint: msgspec.Raw | None) -> None:
-    if checkpoint is not None:
+def _save(draft: Draft, one: AttemptBody, checkpoint: msgspec.Raw | msgspec.UnsetType) -> None:
+    if isinstance(checkpoint, msgspec.Raw):
         draft.body.checkpoints = {**draft.body.checkpoints, str(one.shard): checkpoint}
 
 
@@ -250,7 +250,7 @@ def _digest(message: Message) -> str:
         case Complete(outcome=outcome, cost=cost):
             content: object = (outcome, cost)
         case Release(reason=reason, checkpoint=checkpoint):
-            content = (reason, checkpoint)
+            content = (reason, checkpoint if isinstance(checkpoint, msgspec.Raw) else None)
         case CancelAck(confirmed_dead=confirmed):
             content = confirmed
         case _:
@@ -265,7 +265,7 @@ def _size(message: Message) -> int:
         case Complete(outcome=Failed(error=error, details=details)):
             return len(error) + len(details)
         case Heartbeat(checkpoint=checkpoint) | Release(checkpoint=checkpoint):
-            return len(checkpoint) if checkpoint is not None else 0
+            return len(checkpoint) if isinstance(checkpoint, msgspec.Raw) else 0
         case _:
             return 0
 

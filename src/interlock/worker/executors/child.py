@@ -23,6 +23,8 @@ from collections.abc import Awaitable
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from interlock.errors import CannotLoad
 from interlock.worker import tasks
 from interlock.worker.context import Context
@@ -68,15 +70,15 @@ def find_task(order: Run) -> AnyTask:
         found: Any = _module(order)
         for part in order.name.split("."):
             found = getattr(found, part)
-    except AttributeError:
+    except (AttributeError, ImportError) as error:
         if order.grant.task in tasks.DEFAULT:
             return tasks.DEFAULT.get(order.grant.task)
         raise CannotLoad(
             f"The task {order.grant.task} cannot run in a process of its own: "
-            f"{order.module} has no {order.name}.",
+            f"{order.module}.{order.name} cannot be loaded there ({error}).",
             todo="Define the function at the top of a module.",
             facts={"task": order.grant.task, "module": order.module, "name": order.name},
-        ) from None
+        ) from error
     return found if isinstance(found, tasks.Task) else tasks.Task(found, name=order.grant.task)
 
 
@@ -151,7 +153,7 @@ class Channel:
 def _said(unsent: Unsent) -> Said:
     return Said(
         progress=unsent.progress,
-        checkpoint=unsent.checkpoint,
+        checkpoint=msgspec.UNSET if unsent.checkpoint is None else unsent.checkpoint,
         log=tuple((line.level, line.text) for line in unsent.log),
         heartbeat=unsent.heartbeat,
     )

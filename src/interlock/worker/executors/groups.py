@@ -6,40 +6,42 @@ import asyncio
 import contextlib
 import os
 import signal
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
+from typing import TypeAlias
 
 MAX_LINE_BYTES = 8 * 1024
 DRAIN_S = 1.0
 """How long the output of a process is read after its end: somebody else may hold the pipe open."""
 
 
+Hear: TypeAlias = Callable[[str, str], None]
+"""Is given each line, and whether it was written to `stdout` or `stderr`."""
+
+
 class Group:
     """A process that leads a group and a session, and everything that it starts."""
 
-    def __init__(self, process: Process, hear: Callable[[str, str], None]) -> None:
-        self.process = process
-        self.pid = process.pid
+    def __init__(self, transport: asyncio.SubprocessTransport, output: _Output) -> None:
+        self._transport = transport
+        self._output = output
         self._killing: asyncio.TimerHandle | None = None
-        self._readers = [
-            asyncio.create_task(_hear_lines(stream, name, hear))
-            for stream, name in ((process.stdout, "stdout"), (process.stderr, "stderr"))
-            if stream is not None
-        ]
+        self.pid = transport.get_pid()
 
     @classmethod
     async def start(
         cls,
         arguments: Sequence[str],
-        hear: Callable[[str, str], None],
+        hear: Hear,
         *,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
     ) -> Group:
-        """Start it; `hear` is given each line it writes, and whether to stdout or stderr."""
-        process = await asyncio.create_subprocess_exec(
+        """Start it, with nothing to read and all it writes heard."""
+        transport, output = await asyncio.get_running_loop().subprocess_exec(
+            lambda: _Output(hear),
             *arguments,
             stdin=DEVNULL,
             stdout=PIPE,
@@ -49,30 +51,30 @@ class Group:
             pass_fds=pass_fds,
             start_new_session=True,
         )
-        return cls(process, hear)
+        return cls(transport, output)
 
     async def ended(self) -> int:
         """Wait for its end and its last words; what it has left behind is killed. Gives the exit code."""
         try:
-            code = await self.process.wait()
+            await self._output.exited.wait()
             kill_group(self.pid, signal.SIGKILL)
-            await asyncio.wait(self._readers, timeout=DRAIN_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._output.drained.wait(), DRAIN_S)
+            return self._transport.get_returncode() or 0
         finally:
-            for reader in self._readers:
-                reader.cancel()
             if self._killing is not None:
                 self._killing.cancel()
-        return code
+            self._transport.close()
 
     def terminate(self, grace_s: float) -> None:
         """Ask it to end, and kill it when it has not after a while."""
-        if self._killing is None and self.process.returncode is None:
+        if self._killing is None and not self._output.exited.is_set():
             self._signal(signal.SIGTERM)
             self._killing = asyncio.get_running_loop().call_later(grace_s, self.kill)
 
     def kill(self) -> None:
         """End it now, with everything it has started."""
-        if self.process.returncode is None:
+        if not self._output.exited.is_set():
             self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -108,15 +110,32 @@ def processes() -> Iterable[tuple[int, int, str]]:
             yield int(entry.name), int(parent), state
 
 
-async def _hear_lines(stream: asyncio.StreamReader, name: str, hear: Callable[[str, str], None]) -> None:
-    """Each line as it comes; one that is too long, or has no end yet when the stream ends, in parts."""
-    rest = b""
-    while chunk := await stream.read(65_536):
-        *lines, rest = (rest + chunk).split(b"\n")
+class _Output(asyncio.SubprocessProtocol):
+    """Each line as it comes; one that is too long, or has no end when the stream ends, in parts."""
+
+    def __init__(self, hear: Hear) -> None:
+        self._hear = hear
+        self._rest = {1: b"", 2: b""}
+        self.exited = asyncio.Event()
+        self.drained = asyncio.Event()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        *lines, rest = (self._rest[fd] + data).split(b"\n")
         for line in lines:
-            hear(line.rstrip(b"\r").decode(errors="replace"), name)
+            self._say(fd, line.rstrip(b"\r"))
         while len(rest) > MAX_LINE_BYTES:
-            hear(rest[:MAX_LINE_BYTES].decode(errors="replace"), name)
+            self._say(fd, rest[:MAX_LINE_BYTES])
             rest = rest[MAX_LINE_BYTES:]
-    if rest:
-        hear(rest.decode(errors="replace"), name)
+        self._rest[fd] = rest
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002
+        if rest := self._rest.pop(fd, b""):
+            self._say(fd, rest)
+        if not self._rest:
+            self.drained.set()
+
+    def process_exited(self) -> None:
+        self.exited.set()
+
+    def _say(self, fd: int, line: bytes) -> None:
+        self._hear(line.decode(errors="replace"), "stdout" if fd == 1 else "stderr")

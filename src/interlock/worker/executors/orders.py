@@ -32,7 +32,7 @@ class Said(msgspec.Struct, frozen=True, tag="said", omit_defaults=True):
     """What the handler wants sent."""
 
     progress: Progress | None = None
-    checkpoint: msgspec.Raw | None = None
+    checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     log: tuple[tuple[str, str], ...] = ()
     """Level and text."""
     heartbeat: bool = False

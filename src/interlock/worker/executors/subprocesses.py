@@ -96,11 +96,13 @@ class ProcessExecutor:
             attendance.group = group
             if attendance.killed:
                 group.terminate(self._settings.kill_grace_s)
+            said: Over | None = None
             try:
                 said = await self._converse(running, attendance, ours)
-                code = await group.ended()
             finally:
-                group.kill()
+                if said is None:
+                    group.kill()  # it is gone, or nobody understands it
+                code = await group.ended()
                 self._groups.discard(group)
         return _judge(said, code, running)
 
@@ -155,7 +157,7 @@ def _pass_on(running: RunningTask, said: Said) -> None:
         context.log(text, level)
     if said.progress is not None:
         context.progress(said.progress.done, said.progress.total, said.progress.message)
-    if said.checkpoint is not None:
+    if isinstance(said.checkpoint, msgspec.Raw):
         context.checkpoint(said.checkpoint)
     if said.heartbeat:
         context.heartbeat()

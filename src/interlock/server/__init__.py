@@ -1,0 +1,18 @@
+"""The HTTP server: reach for people, programs and runners. It has no rules of its own.
+
+Reading order:
+
+    declaring    what a route is: one declaration each, from which everything else is made
+    api/         the routes, one file for each noun; `api.ROUTES` is all of them
+    messages     what goes in and out where `interlock.wire` has no struct for it
+    endpoint     from a declaration to something that answers
+    reading      the bodies and queries of requests, within bounds
+    gate         what every request passes: where it comes from, who it is, how it ends
+    problems     every error, as problem+json
+    limits       how much is too much
+    openapi      the declarations as an OpenAPI document, and as a page
+    parts        what the routes work with, and the loops that look after the store
+    following    one reader of the journal for everybody in this process
+    metrics      what is counted
+    listening    sockets, signals and the end
+"""

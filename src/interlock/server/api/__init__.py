@@ -1,0 +1,18 @@
+"""The routes, one file for each noun. Whoever adds a file adds its routes to `ROUTES`."""
+
+from __future__ import annotations
+
+from interlock.server.api import actions, attempts, health, jobs, journal, machines, runner, submitting
+from interlock.server.declaring import Route
+
+ROUTES: tuple[Route, ...] = (
+    *submitting.ROUTES,
+    *jobs.ROUTES,
+    *actions.ROUTES,
+    *attempts.ROUTES,
+    *machines.ROUTES,
+    *journal.ROUTES,
+    *runner.ROUTES,
+    *health.ROUTES,
+)
+"""Everything that can be asked for, beside the document that says so."""

@@ -1,0 +1,226 @@
+"""Looking at jobs, stopping one, and doing one again."""
+
+from __future__ import annotations
+
+import msgspec
+
+from interlock.errors import RequestIdReused, TransitionNotAllowed, TransitionRefused, UnknownJob
+from interlock.lifecycles.job import JOB
+from interlock.server.api.repeating import answered_before
+from interlock.server.api.seeing import filter_of, job_of, page_of, selection_of, shaped
+from interlock.server.declaring import Call, Link, Route
+from interlock.server.messages import (
+    CancelRequest,
+    CountView,
+    HistoryPage,
+    HistoryQuery,
+    JobPage,
+    JobsQuery,
+    LogLineView,
+    LogPage,
+    PageQuery,
+    QueueList,
+    RetryRequest,
+    Submitted,
+    entry_view,
+)
+from interlock.store.records import Key, Query
+from interlock.systems.access.principals import Role
+from interlock.systems.orchestrator.explaining import Explanation
+from interlock.systems.orchestrator.logs import LOG, Chunk
+from interlock.wire.filter_words import BadFilter
+from interlock.wire.jobs import JobView
+
+MAX_COUNT = 10_000
+
+
+async def list_jobs(call: Call) -> JobPage:
+    """A page of what a filter means; the first one with a count."""
+    asked: JobsQuery = call.query
+    selection = await selection_of(call, filter_of(call, asked.q), limit=asked.limit, cursor=asked.cursor)
+    views, cursor = await page_of(call, selection)
+    count = None
+    if not asked.cursor and not cursor:
+        count = CountView(number=len(views))
+    elif not asked.cursor:
+        found = await call.parts.household.jobs.count(selection.query, cap=MAX_COUNT)
+        # What the store cannot filter by is not counted: so many at least are on this page.
+        count = (
+            CountView(number=found.number, capped=found.capped)
+            if selection.exact
+            else CountView(number=len(views), capped=True)
+        )
+    return JobPage(jobs=tuple(views), cursor=cursor, count=count)
+
+
+async def get_job(call: Call) -> JobView:
+    """A job as it stands."""
+    return await job_of(call)
+
+
+async def get_history(call: Call) -> HistoryPage:
+    """What the journal says about a job, oldest first."""
+    job, asked = await job_of(call), call.query
+    key = Key(JOB.name, job.id)
+    feed = await call.parts.store.history(key, after_version=asked.after, limit=asked.limit)
+    full = len(feed.entries) == asked.limit
+    return HistoryPage(
+        entries=tuple(map(entry_view, feed.entries)), after=feed.entries[-1].version if full else None
+    )
+
+
+async def explain_job(call: Call) -> Explanation:
+    """What a job waits for, or how it ended."""
+    job = await job_of(call)
+    return await call.parts.household.jobs.explain(job.id)
+
+
+async def get_logs(call: Call) -> LogPage:
+    """What its attempts have written."""
+    job, asked = await job_of(call), call.query
+    page = await call.parts.store.find(
+        Query(kind=LOG.name, parent=job.id, newest_first=False, cursor=asked.cursor, limit=asked.limit)
+    )
+    chunks = [msgspec.json.decode(record.body, type=Chunk) for record in page.records]
+    lines = tuple(
+        LogLineView(at=line.at, level=line.level, text=line.text, shard=chunk.shard, attempt=chunk.attempt)
+        for chunk in chunks
+        for line in chunk.lines
+    )
+    return LogPage(lines=lines, cursor=page.cursor)
+
+
+async def cancel_job(call: Call) -> JobView:
+    """Ask a job to stop; the view says how far that is."""
+    asked: CancelRequest = call.body
+    job_id = await _own(call)
+    jobs = call.parts.household.jobs
+    try:
+        return await jobs.cancel(job_id, reason=asked.reason, actor=call.actor, request_id=call.request_id)
+    except TransitionRefused as refused:
+        await answered_before(call, f"cancel {job_id}", refused)
+        return await jobs.get(job_id)
+
+
+async def retry_job(call: Call) -> Submitted:
+    """Do an ended job again, as a new one."""
+    job_id = await _own(call)
+    new_id = await call.parts.household.jobs.retry(job_id, actor=call.actor, request_id=call.request_id)
+    return Submitted(ids=(new_id,), id=new_id)
+
+
+async def list_queues(call: Call) -> QueueList:
+    """The queues that can be seen."""
+    queues = await call.parts.household.jobs.queues()
+    return QueueList(queues=tuple(queue for queue in queues if call.principal.sees(queue.name)))
+
+
+async def _own(call: Call) -> str:
+    """The id in the address; only for somebody who cannot see everything it has to be looked at first."""
+    return (await job_of(call)).id if call.principal.scoped else shaped(call.path["job_id"])
+
+
+_JOB = {"job_id": "The id of a job."}
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/api/jobs",
+        name="listJobs",
+        summary="List jobs, newest first, by a filter.",
+        handler=list_jobs,
+        role=Role.VIEWER,
+        query=JobsQuery,
+        answer=JobPage,
+        errors=(BadFilter,),
+        links=(Link("listJobs", "cursor", "$response.body#/cursor"),),
+    ),
+    Route(
+        method="GET",
+        path="/api/jobs/{job_id}",
+        name="getJob",
+        summary="Show a job with its attempts.",
+        handler=get_job,
+        role=Role.VIEWER,
+        parameters=_JOB,
+        answer=JobView,
+        errors=(UnknownJob,),
+    ),
+    Route(
+        method="GET",
+        path="/api/jobs/{job_id}/history",
+        name="getJobHistory",
+        summary="Show everything that has happened to a job.",
+        handler=get_history,
+        role=Role.VIEWER,
+        parameters=_JOB,
+        query=HistoryQuery,
+        answer=HistoryPage,
+        errors=(UnknownJob,),
+    ),
+    Route(
+        method="GET",
+        path="/api/jobs/{job_id}/explain",
+        name="explainJob",
+        summary="Say what a job waits for, whose turn it is, and when the next deadline is.",
+        handler=explain_job,
+        role=Role.VIEWER,
+        parameters=_JOB,
+        answer=Explanation,
+        errors=(UnknownJob,),
+    ),
+    Route(
+        method="GET",
+        path="/api/jobs/{job_id}/logs",
+        name="getJobLogs",
+        summary="Show what the attempts of a job have written.",
+        handler=get_logs,
+        role=Role.VIEWER,
+        parameters=_JOB,
+        query=PageQuery,
+        answer=LogPage,
+        errors=(UnknownJob,),
+    ),
+    Route(
+        method="POST",
+        path="/api/jobs/{job_id}/cancel",
+        name="cancelJob",
+        summary="Ask a job to stop.",
+        handler=cancel_job,
+        role=Role.OPERATOR,
+        parameters=_JOB,
+        bodies=(CancelRequest,),
+        body_required=False,
+        repeatable=True,
+        answer=JobView,
+        errors=(UnknownJob, TransitionNotAllowed, RequestIdReused),
+        example={"reason": "not needed any more", "request_id": "stop-17"},
+    ),
+    Route(
+        method="POST",
+        path="/api/jobs/{job_id}/retry",
+        name="retryJob",
+        summary="Do an ended job again, as a new one.",
+        handler=retry_job,
+        role=Role.SUBMITTER,
+        parameters=_JOB,
+        bodies=(RetryRequest,),
+        body_required=False,
+        repeatable=True,
+        answer=Submitted,
+        status=201,
+        errors=(UnknownJob, TransitionNotAllowed, RequestIdReused),
+        example={"request_id": "again-17"},
+        answer_example={"id": "j_0123456789ac", "ids": ["j_0123456789ac"]},
+        links=(Link("getJob", "job_id"),),
+    ),
+    Route(
+        method="GET",
+        path="/api/queues",
+        name="listQueues",
+        summary="List the queues that have jobs which have not ended.",
+        handler=list_queues,
+        role=Role.VIEWER,
+        answer=QueueList,
+    ),
+)

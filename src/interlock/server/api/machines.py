@@ -1,0 +1,139 @@
+"""The tables that decide, as data and as pictures."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import lru_cache
+from typing import Any
+
+from starlette.responses import Response
+
+from interlock.errors import UnknownMachine, UnknownState
+from interlock.lifecycles import interlocking
+from interlock.machine import Blueprint, blueprint_of
+from interlock.server.declaring import Call, Route
+from interlock.server.messages import MachineList, MachineView, PictureQuery
+from interlock.systems.access.principals import Role
+from interlock.systems.catalogue import JOURNALLED
+
+SVG = "image/svg+xml"
+_PICTURE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
+
+
+async def list_machines(_: Call) -> MachineList:
+    """All of them, in short."""
+    return MachineList(machines=tuple(map(_in_short, JOURNALLED)))
+
+
+async def get_machine(call: Call) -> dict[str, Any]:
+    """One table: states, events, transitions, deadlines, and what is deliberately nothing."""
+    return _blueprint(call.path["name"]).as_dict()
+
+
+async def draw_machine(call: Call) -> Response:
+    """One table as a picture, with a state lit."""
+    asked: PictureQuery = call.query
+    passed = tuple(part.strip() for part in asked.path.split(",") if part.strip())
+    # A picture takes some time to lay out, which nobody else should wait for.
+    text = await asyncio.to_thread(_picture, _known(call.path["name"]), asked.state, passed)
+    return Response(text, media_type=SVG, headers=_PICTURE_HEADERS)
+
+
+async def draw_interlocking(_: Call) -> Response:
+    """How the machines depend on each other."""
+    text = await asyncio.to_thread(_map)
+    return Response(text, media_type=SVG, headers=_PICTURE_HEADERS)
+
+
+def _known(name: str) -> str:
+    folded = name.casefold()
+    if folded not in JOURNALLED:
+        raise UnknownMachine(name[:64], tuple(JOURNALLED))
+    return folded
+
+
+@lru_cache(maxsize=64)
+def _blueprint_named(name: str) -> Blueprint:
+    return blueprint_of(JOURNALLED[name])
+
+
+def _blueprint(name: str) -> Blueprint:
+    return _blueprint_named(_known(name))
+
+
+@lru_cache(maxsize=256)
+def _picture(name: str, state: str, path: tuple[str, ...]) -> str:
+    blueprint = _blueprint_named(name)
+    current = blueprint.state_named(state) if state else None
+    return _drawn(blueprint, current, [blueprint.state_named(part) for part in path])
+
+
+@lru_cache(maxsize=1)
+def _map() -> str:
+    return _drawn(interlocking(), None, [])
+
+
+def _drawn(blueprint: Blueprint, current: str | None, path: list[str]) -> str:
+    from interlock.machine.draw import draw_svg  # noqa: PLC0415 - a server starts before it draws
+
+    return draw_svg(blueprint, current=current, path=path)
+
+
+@lru_cache(maxsize=64)
+def _in_short(name: str) -> MachineView:
+    machine, blueprint = JOURNALLED[name], _blueprint_named(name)
+    return MachineView(
+        name=name,
+        doc=" ".join(blueprint.doc.split()),
+        initial=blueprint.initial,
+        states=tuple(state.name for state in blueprint.states),
+        terminal=tuple(sorted(str(state) for state in machine.terminal)),
+        fingerprint=blueprint.fingerprint,
+    )
+
+
+_NAME = {"name": "The name of a machine."}
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/api/machines",
+        name="listMachines",
+        summary="List the machines.",
+        handler=list_machines,
+        role=Role.VIEWER,
+        answer=MachineList,
+    ),
+    Route(
+        method="GET",
+        path="/api/machines/interlocking.svg",
+        name="drawInterlocking",
+        summary="Draw how the machines depend on each other.",
+        handler=draw_interlocking,
+        role=Role.VIEWER,
+        media=SVG,
+    ),
+    Route(
+        method="GET",
+        path="/api/machines/{name}.svg",
+        name="drawMachine",
+        summary="Draw a machine, with a state lit and the path that led there.",
+        handler=draw_machine,
+        role=Role.VIEWER,
+        parameters=_NAME,
+        query=PictureQuery,
+        media=SVG,
+        errors=(UnknownMachine, UnknownState),
+    ),
+    Route(
+        method="GET",
+        path="/api/machines/{name}",
+        name="getMachine",
+        summary="Show the table of a machine.",
+        handler=get_machine,
+        role=Role.VIEWER,
+        parameters=_NAME,
+        answer=Blueprint,
+        errors=(UnknownMachine,),
+    ),
+)

@@ -1,0 +1,248 @@
+"""The runner protocol: ask for work, and say what becomes of it.
+
+One message at a time is answered like any request, with a problem where it is not heard. Several at
+once are always answered with 200, and each of them with an answer of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from interlock.errors import (
+    ConflictingCompletion,
+    InterlockError,
+    LeaseExpired,
+    LeaseRevoked,
+    MessageRefused,
+    TooLarge,
+    UnknownLease,
+    WrongRunner,
+)
+from interlock.server.declaring import Call, Handler, Lane, Route
+from interlock.server.problems import BadRequest
+from interlock.server.reading import decode
+from interlock.systems.access.principals import Role
+from interlock.wire.runner import (
+    Ack,
+    Answer,
+    Answers,
+    CancelAck,
+    ClaimRequest,
+    Complete,
+    Granted,
+    Greeting,
+    Heard,
+    Heartbeat,
+    Message,
+    Messages,
+    NotHeard,
+    Release,
+    RunnerMessage,
+    Stale,
+)
+
+MAX_GRANTS = 500
+MAX_MESSAGES = 500
+MAX_WAIT_S = 30.0
+
+_ERRORS: dict[str, type[InterlockError]] = {
+    error.code: error
+    for error in (LeaseExpired, LeaseRevoked, UnknownLease, WrongRunner, ConflictingCompletion, TooLarge)
+}
+_TOKEN = "j_0123456789ab.1.1.5f1c0d0a9b8e4c7d6a5b4c3d2e1f0a9b"
+
+
+async def greet(call: Call) -> Greeting:
+    """What a runner should know before it asks for work."""
+    durations = call.parts.household.orchestrator.settings.durations
+    return Greeting(
+        now=await call.parts.household.engine.clock.now(),
+        lease_ttl_s=durations.lease_ttl_s,
+        heartbeat_every_s=durations.heartbeat_every_s,
+        ack_window_s=durations.ack_window_s,
+        max_grants=MAX_GRANTS,
+        max_messages=MAX_MESSAGES,
+        max_wait_s=MAX_WAIT_S,
+    )
+
+
+async def lease(call: Call) -> Granted:
+    """Work for a runner; it waits for some when there is none."""
+    asked: ClaimRequest = call.body
+    if not 1 <= asked.limit <= MAX_GRANTS:
+        raise BadRequest(
+            f"A runner asks for 1 to {MAX_GRANTS} attempts at once, not {asked.limit}.",
+            todo="Ask for fewer, and again.",
+            facts={"limit": asked.limit, "most": MAX_GRANTS},
+        )
+    call.principal.need_queues(asked.queues)
+    here = call.parts.household
+    within_s = max(0.0, min(asked.wait_s, MAX_WAIT_S))
+    grants = await call.parts.waiting_room.claim(
+        asked, here.orchestrator.claim, within_s=within_s, unless=call.parts.stopping
+    )
+    return Granted(grants=tuple(grants), now=await here.engine.clock.now())
+
+
+async def say_all(call: Call) -> Answers:
+    """Several messages of any type; each has an answer of its own."""
+    return await _answers(call, call.body.messages)
+
+
+async def _answers(call: Call, messages: Sequence[Message]) -> Answers:
+    if len(messages) > MAX_MESSAGES:
+        raise BadRequest(
+            f"At most {MAX_MESSAGES} messages are heard at once, not {len(messages)}.",
+            todo="Send them in several requests.",
+            facts={"messages": len(messages), "most": MAX_MESSAGES},
+        )
+    answers = await call.parts.household.orchestrator.hear(messages)
+    return Answers(answers=tuple(answers), now=await call.parts.household.engine.clock.now())
+
+
+def say(kind: type[RunnerMessage]) -> Handler:
+    """The handler of one type of message, one or several at a time."""
+
+    async def handle(call: Call) -> Heard | Answers:
+        if isinstance(call.body, Messages):
+            return await _answers(call, call.body.messages)
+        (answer,) = (await _answers(call, (call.body,))).answers
+        return _heard(answer)
+
+    handle.__doc__ = kind.__doc__
+    return handle
+
+
+def _heard(answer: Answer) -> Heard:
+    match answer:
+        case Heard():
+            return answer
+        case Stale(code=code, error=error, todo=todo):
+            raise _ERRORS[code](error, todo=todo)
+        case NotHeard(code=code, error=error, todo=todo, facts=facts):
+            raise _ERRORS.get(code, MessageRefused)(error, todo=todo, facts={**facts, "refusal": code})
+
+
+class _Several(msgspec.Struct):
+    """As much as is needed to know whether it is one message or many."""
+
+    messages: tuple[msgspec.Raw, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
+_SEVERAL = msgspec.json.Decoder(_Several)
+
+
+def _reader(kind: type[Any]) -> Any:
+    """Reads one message, or several under `messages`; the address says of which type they are."""
+    decoder = msgspec.json.Decoder(kind)
+    tag = kind.__struct_config__.tag
+
+    def read(body: bytes) -> Message | Messages:
+        several = decode(_SEVERAL, body).messages
+        if several is msgspec.UNSET:
+            message: Message = decode(decoder, _typed(body, tag))
+            return message
+        return Messages(messages=tuple(decode(decoder, _typed(bytes(one), tag)) for one in several))
+
+    return read
+
+
+def _typed(body: bytes, tag: object) -> bytes:
+    """With the type that the address implies, unless the message says it itself."""
+    fields = decode(_FIELDS, body)
+    if "type" in fields:
+        return body
+    return msgspec.json.encode({"type": msgspec.Raw(msgspec.json.encode(tag)), **fields})
+
+
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_HEARD_ERRORS = (LeaseExpired, LeaseRevoked, UnknownLease, WrongRunner, MessageRefused, TooLarge)
+_SAID = {"token": _TOKEN, "runner_id": "runner-7", "sequence": 3}
+
+
+def _route(name: str, path: str, kind: type[Any], summary: str, example: dict[str, Any]) -> Route:
+    return Route(
+        method="POST",
+        path=f"/api/runner/{path}",
+        name=name,
+        summary=summary,
+        handler=say(kind),
+        role=Role.RUNNER,
+        bodies=(kind, Messages),
+        read=_reader(kind),
+        answer=Heard,
+        errors=(*_HEARD_ERRORS, ConflictingCompletion) if kind is Complete else _HEARD_ERRORS,
+        lane=Lane.RUNNER,
+        example={**_SAID, **example},
+        answer_example={"state": "RUNNING", "ttl_s": 120.0, "expires_at": "2026-05-01T12:02:00Z"},
+    )
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/api/runner",
+        name="greetRunner",
+        summary="What a runner should know before it asks for work: the time, the durations, the limits.",
+        handler=greet,
+        role=Role.RUNNER,
+        answer=Greeting,
+        lane=Lane.RUNNER,
+    ),
+    Route(
+        method="POST",
+        path="/api/runner/lease",
+        name="leaseAttempts",
+        summary="Ask for work, and wait for some when there is none.",
+        handler=lease,
+        role=Role.RUNNER,
+        bodies=(ClaimRequest,),
+        answer=Granted,
+        lane=Lane.RUNNER,
+        bounded=False,
+        errors=(BadRequest,),
+        example={"runner_id": "runner-7", "queues": ["default"], "limit": 1, "wait_s": 1.0},
+    ),
+    _route("ackLease", "ack", Ack, "The runner begins.", {}),
+    _route(
+        "heartbeat",
+        "heartbeat",
+        Heartbeat,
+        "The runner is still at it; the answer says whether it shall stop.",
+        {"progress": {"done": 3, "total": 10}},
+    ),
+    _route(
+        "log",
+        "log",
+        Heartbeat,
+        "Lines that the handler wrote.",
+        {"log": [["2026-05-01T12:00:00Z", "info", "hi"]]},
+    ),
+    _route(
+        "complete",
+        "complete",
+        Complete,
+        "How the attempt ended.",
+        {"outcome": {"outcome": "succeeded", "result": 42}},
+    ),
+    _route("ackCancel", "cancel-ack", CancelAck, "The runner has stopped, as it was asked to.", {}),
+    _route(
+        "release", "release", Release, "The runner gives the attempt back unfinished.", {"reason": "shutdown"}
+    ),
+    Route(
+        method="POST",
+        path="/api/runner/messages",
+        name="sayMessages",
+        summary="Several messages of any type; each has an answer of its own.",
+        handler=say_all,
+        role=Role.RUNNER,
+        bodies=(Messages,),
+        answer=Answers,
+        lane=Lane.RUNNER,
+        errors=(BadRequest,),
+        example={"messages": [{"type": "ack", **_SAID}]},
+    ),
+)

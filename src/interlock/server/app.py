@@ -1,0 +1,42 @@
+"""The application: every declared route, behind the gate.
+
+It is a plain Starlette router. The routes are declared, read and written by our own structs, so of a
+framework that does this by its own models nothing would be used, and importing it alone takes longer
+than all the rest of the start. Whoever adds routes hands their declarations to `make_app`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.routing import Route as Mounted
+from starlette.routing import Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from interlock.server.api import ROUTES
+from interlock.server.declaring import Route
+from interlock.server.endpoint import endpoints_of
+from interlock.server.gate import Gate
+from interlock.server.pages import with_pages
+from interlock.server.parts import Parts
+from interlock.server.problems import UnknownPage
+
+
+def every_route(more: Sequence[Route] = ()) -> tuple[Route, ...]:
+    """Everything that a server answers; the tests walk it."""
+    return with_pages((*ROUTES, *more))
+
+
+def make_app(parts: Parts, *, more: Sequence[Route] = ()) -> ASGIApp:
+    """The application of one server; `more` are routes beside our own."""
+    routes = every_route(more)
+    mounted = [Mounted(path, endpoint) for path, endpoint in endpoints_of(routes, parts).items()]
+    router = Router(mounted, redirect_slashes=False, default=_unknown_page)
+    return Gate(router, parts, routes)
+
+
+async def _unknown_page(scope: Scope, _: Receive, __: Send) -> None:
+    path = scope["path"][:200]
+    raise UnknownPage(
+        f"There is nothing at {path}.", todo="See /docs for what there is.", facts={"path": path}
+    )

@@ -1,0 +1,106 @@
+"""What a route is: one declaration, from which everything else is made.
+
+The address, what comes in and goes out, who may ask and what can go wrong are said once. The
+endpoint, the check of the role, the OpenAPI document and the tests that walk all routes read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from interlock.errors import InterlockError
+from interlock.systems.access.principals import Principal, Role
+
+if TYPE_CHECKING:
+    from interlock.server.parts import Parts
+
+
+class Lane(StrEnum):
+    """Which bucket a request is taken from."""
+
+    API = "api"
+    RUNNER = "runner"
+    FREE = "free"
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """A request that has been let in and read: what a handler is given."""
+
+    parts: Parts
+    principal: Principal
+    request: str
+    """What the log and a problem call this request."""
+    path: Mapping[str, str]
+    query: Any = None
+    body: Any = None
+    request_id: str | None = None
+    """Under which it is done once, however often it is sent."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def actor(self) -> str:
+        """Who the journal says has done it."""
+        return self.principal.name
+
+
+Handler: TypeAlias = Callable[[Call], Awaitable[Any]]
+"""Answers with a struct, which is encoded, or with a Starlette response, which is sent as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What can be asked next: the value at `source` in the answer is the parameter of another route."""
+
+    route: str
+    parameter: str
+    source: str = "$response.body#/ids/0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One thing that can be asked for."""
+
+    method: str
+    path: str
+    name: str
+    """The operation's id, by which links and clients call it."""
+    summary: str
+    handler: Handler
+    role: Role | None
+    """Who may ask; None for everybody, also without a token."""
+    answer: Any = None
+    """The struct of a good answer; None when it is something else than JSON."""
+    media: str = "application/json"
+    status: int = 200
+    query: type[msgspec.Struct] | None = None
+    bodies: tuple[Any, ...] = ()
+    """The structs that the body may be; none for a request without one."""
+    body_required: bool = True
+    read: Callable[[bytes], Any] | None = None
+    """How the body is read, where it may be one of several."""
+    repeatable: bool = False
+    """It changes something, so it may carry a request id."""
+    everything: bool = False
+    """It is about all queues, so a token that is confined to some is not enough."""
+    errors: tuple[type[InterlockError], ...] = ()
+    lane: Lane = Lane.API
+    bounded: bool = True
+    """Its answer has to be ready in time; streams and long polls are not bounded."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """What the parts of the path mean."""
+    example: Any = None
+    """A good body."""
+    answer_example: Any = None
+    links: tuple[Link, ...] = ()
+
+    @property
+    def tag(self) -> str:
+        """The noun that it is about."""
+        parts = self.path.strip("/").split("/")
+        return parts[1] if parts[0] == "api" and len(parts) > 1 else "server"

@@ -1,0 +1,161 @@
+"""From a declaration to something that answers.
+
+All routes of one address are one endpoint, so that a wrong method is told which ones are right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from interlock.server.declaring import Call, Lane, Route
+from interlock.server.limits import Buckets
+from interlock.server.parts import Parts
+from interlock.server.problems import MethodNotAllowed, TookTooLong
+from interlock.server.reading import decode, read_body, read_query, request_id_of
+from interlock.server.settings import ServerSettings
+from interlock.systems.access.principals import Principal
+
+EXCHANGE = "interlock.exchange"
+"""Where the scope of a request keeps what is known about it."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request and its answer, as far as they are known."""
+
+    request: str
+    headers: Mapping[str, str]
+    principal: Principal | None = None
+    route: Route | None = None
+    status: int = 0
+    began: bool = False
+    """Something of the answer has been sent."""
+    code: str = ""
+
+
+class Lanes:
+    """The buckets of all lanes."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._buckets = {Lane.API: Buckets(settings.api_rate), Lane.RUNNER: Buckets(settings.runner_rate)}
+
+    def take(self, lane: Lane, principal: Principal) -> None:
+        """One request of somebody who has a token; who needs none is on this very machine."""
+        if lane is not Lane.FREE and principal.token_id:
+            self._buckets[lane].take(principal.name)
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """Everything that can be asked for at one address."""
+
+    parts: Parts
+    lanes: Lanes
+    path: str
+    _ways: dict[str, Way] = field(default_factory=dict)
+
+    def add(self, route: Route) -> None:
+        """One more method."""
+        self._ways[route.method] = Way(route)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange: Exchange = scope[EXCHANGE]
+        way = self._ways.get("GET" if scope["method"] == "HEAD" else scope["method"])
+        if way is None:
+            raise self._wrong_method(scope["method"])
+        exchange.route = way.route
+        principal = _admitted(exchange, way.route, self.lanes)
+        call = await way.call(self.parts, principal, exchange, scope, receive)
+        response = await way.answer(call)
+        await response(scope, receive, send)
+
+    def _wrong_method(self, method: str) -> MethodNotAllowed:
+        known = sorted({*self._ways, *(("HEAD",) if "GET" in self._ways else ())})
+        return MethodNotAllowed(
+            f"{method} is not done at {self.path}.", allowed=known, todo=f"Use {' or '.join(known)}."
+        )
+
+
+class Way:
+    """One route, with what it needs to read a request worked out beforehand."""
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
+        self._read = route.read
+        if self._read is None and route.bodies:
+            self._read = partial(decode, msgspec.json.Decoder(route.bodies[0]))
+
+    async def call(
+        self, parts: Parts, principal: Principal, exchange: Exchange, scope: Scope, receive: Receive
+    ) -> Call:
+        """The request, read."""
+        route, headers = self.route, exchange.headers
+        query = read_query(route.query, scope["query_string"]) if route.query is not None else None
+        body: Any = None
+        if self._read is not None:
+            sent = await read_body(headers, receive, parts.settings)
+            body = self._read(sent or (b"" if route.body_required else b"{}"))
+        return Call(
+            parts=parts,
+            principal=principal,
+            request=exchange.request,
+            path=scope["path_params"],
+            query=query,
+            body=body,
+            request_id=request_id_of(headers, body) if route.repeatable else None,
+            headers=headers,
+        )
+
+    async def answer(self, call: Call) -> Response:
+        """What the handler makes of it, in time."""
+        route = self.route
+        if not route.bounded:
+            return self._response(await route.handler(call))
+        limit_s = call.parts.settings.request_s
+        try:
+            async with asyncio.timeout(limit_s) as clock:
+                return self._response(await route.handler(call))
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            raise TookTooLong(
+                f"The answer was not ready within {limit_s:g} s.",
+                todo="Look whether it was done; with a request id it can be sent again without harm.",
+                facts={"limit_s": limit_s},
+            ) from None
+
+    def _response(self, answer: Any) -> Response:
+        if isinstance(answer, Response):
+            return answer
+        return Response(
+            msgspec.json.encode(answer), status_code=self.route.status, media_type=self.route.media
+        )
+
+
+def endpoints_of(routes: Sequence[Route], parts: Parts) -> dict[str, Endpoint]:
+    """One for each address; what is spelled out goes before what stands for many."""
+    lanes = Lanes(parts.settings)
+    found: dict[str, Endpoint] = {}
+    for route in sorted(routes, key=lambda route: (route.path.count("{"), -len(route.path))):
+        found.setdefault(route.path, Endpoint(parts, lanes, route.path)).add(route)
+    return found
+
+
+def _admitted(exchange: Exchange, route: Route, lanes: Lanes) -> Principal:
+    principal = exchange.principal
+    if principal is None:
+        raise LookupError("the gate has let somebody in without a name")
+    if route.role is not None:
+        lanes.take(route.lane, principal)
+        principal.need(route.role)
+        if route.everything:
+            principal.need_everything(f"{route.method} {route.path}")
+    return principal

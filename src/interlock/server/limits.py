@@ -1,0 +1,40 @@
+"""How much is too much: buckets that fill with time."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from interlock.server.problems import TooMany
+from interlock.server.settings import Rate
+
+MAX_REMEMBERED = 10_000
+
+
+class Buckets:
+    """One bucket for each name; each request takes a drop, and an empty bucket says when to come back."""
+
+    def __init__(self, rate: Rate, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.rate = rate
+        self._monotonic = monotonic
+        self._filled: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, name: str) -> None:
+        """Take a drop; raises `TooMany` when there is none."""
+        level, now = self._level(name)
+        if level < 1.0:
+            raise TooMany(
+                f"{name} asks for more than {self.rate.per_s:g} requests a second.",
+                retry_after_s=(1.0 - level) / self.rate.per_s,
+                facts={"per_s": self.rate.per_s, "burst": self.rate.burst},
+            )
+        self._filled[name] = level - 1.0, now
+        self._filled.move_to_end(name)
+        if len(self._filled) > MAX_REMEMBERED:
+            self._filled.popitem(last=False)  # whoever was away the longest has a full one again
+
+    def _level(self, name: str) -> tuple[float, float]:
+        now = self._monotonic()
+        level, at = self._filled.get(name, (float(self.rate.burst), now))
+        return min(level + (now - at) * self.rate.per_s, float(self.rate.burst)), now

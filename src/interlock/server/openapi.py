@@ -1,0 +1,180 @@
+"""The declarations as an OpenAPI 3.1 document. Schemas come from the structs that do the work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from interlock.server.api.seeing import SHAPE
+from interlock.server.declaring import Route
+from interlock.server.messages import MAX_BULK
+from interlock.server.problems import (
+    MEDIA_TYPE,
+    BadRequest,
+    ConflictingRequestIds,
+    Problem,
+    RequestTooLarge,
+    TooBusy,
+    TooMany,
+    UnsupportedMedia,
+    title_of,
+)
+from interlock.server.schemas import schemas_of
+from interlock.systems.access.principals import NotAllowed, NotSignedIn
+
+_PARAMETER = re.compile(r"{(\w+)}")
+
+ABOUT = f"""Submit work, look at it, stop it. Every answer comes from the tables under /api/machines.
+
+Errors are `{MEDIA_TYPE}`. What changes something may carry a `request_id` in its body, or the header
+`Idempotency-Key`: under it the request is done once, however often it is sent. Lists are paged by a
+`cursor`. Up to {MAX_BULK:,} jobs are submitted at once."""
+
+
+def document_of(routes: Sequence[Route], *, tokens_required: bool = True) -> dict[str, Any]:
+    """The whole document."""
+    schemas, components = _schemas(routes)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas, routes)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Interlock", "version": version("interlock"), "description": ABOUT},
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "bearerFormat": "il_…"}},
+        },
+        "security": [{"token": []}] if tokens_required else [{"token": []}, {}],
+    }
+
+
+def _operation(route: Route, schemas: Mapping[Any, Any], routes: Sequence[Route]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": route.name,
+        "summary": route.summary,
+        "tags": [route.tag],
+        "parameters": [*_path_parameters(route), *_query_parameters(route), *_header_parameters(route)],
+        "responses": _responses(route, schemas, routes),
+    }
+    if route.role is None:
+        operation["security"] = []
+    else:
+        operation["description"] = f"Needs the role {route.role}."
+        operation["x-role"] = str(route.role)
+    if route.bodies:
+        content: dict[str, Any] = {"schema": _one_of([schemas[body] for body in route.bodies])}
+        if route.example is not None:
+            content["example"] = route.example
+        operation["requestBody"] = {
+            "required": route.body_required,
+            "content": {"application/json": content},
+        }
+    return operation
+
+
+def _responses(
+    route: Route, schemas: Mapping[Any, Any], routes: Sequence[Route]
+) -> dict[str, dict[str, Any]]:
+    content: dict[str, Any] = {"schema": schemas[route.answer] if route.answer else {"type": "string"}}
+    if route.answer_example is not None:
+        content["example"] = route.answer_example
+    good: dict[str, Any] = {"description": route.summary, "content": {route.media: content}}
+    if links := _links(route, routes):
+        good["links"] = links
+    responses = {str(route.status): good}
+    by_status: dict[int, list[str]] = {}
+    for error in _errors(route):
+        by_status.setdefault(error.status, []).append(f"`{error.code}`: {title_of(error)}")
+    problem = {MEDIA_TYPE: {"schema": schemas[Problem]}}
+    for status, sentences in sorted(by_status.items()):
+        responses[str(status)] = {"description": "\n".join(sentences), "content": problem}
+    responses["default"] = {"description": "Another error.", "content": problem}
+    return responses
+
+
+def _errors(route: Route) -> Iterable[Any]:
+    """What can go wrong here, and what can go wrong everywhere."""
+    found: dict[Any, None] = dict.fromkeys(route.errors)
+    if route.role is not None:
+        found |= dict.fromkeys((NotSignedIn, NotAllowed, TooMany, TooBusy))
+    if route.bodies:
+        found |= dict.fromkeys((BadRequest, RequestTooLarge, UnsupportedMedia))
+    if route.repeatable:
+        found |= dict.fromkeys((ConflictingRequestIds,))
+    if route.query is not None:
+        found |= dict.fromkeys((BadRequest,))
+    return found
+
+
+def _links(route: Route, routes: Sequence[Route]) -> dict[str, Any]:
+    known = {other.name for other in routes}
+    return {
+        f"{link.route}.{link.parameter}": {
+            "operationId": link.route,
+            "parameters": {link.parameter: link.source},
+        }
+        for link in route.links
+        if link.route in known
+    }
+
+
+def _path_parameters(route: Route) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": route.parameters.get(name, ""),
+            "schema": {"type": "string", "pattern": f"^{SHAPE}$"},
+        }
+        for name in _PARAMETER.findall(route.path)
+    ]
+
+
+def _query_parameters(route: Route) -> list[dict[str, Any]]:
+    if route.query is None:
+        return []
+    _, components = schemas_of([route.query])
+    schema = components[route.query.__name__]
+    required = schema.get("required", [])
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": name in required,
+            "description": described.get("description", ""),
+            "schema": {key: value for key, value in described.items() if key != "description"},
+        }
+        for name, described in schema["properties"].items()
+    ]
+
+
+def _header_parameters(route: Route) -> list[dict[str, Any]]:
+    if not route.repeatable:
+        return []
+    return [
+        {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "required": False,
+            "description": "The same as `request_id` in the body.",
+            "schema": {"type": "string", "minLength": 1, "maxLength": 64},
+        }
+    ]
+
+
+def _schemas(routes: Sequence[Route]) -> tuple[dict[Any, Any], dict[str, Any]]:
+    """Where each struct is in the document, and all of them."""
+    types: dict[Any, None] = {Problem: None}
+    for route in routes:
+        types |= dict.fromkeys(route.bodies)
+        if route.answer is not None:
+            types[route.answer] = None
+    return schemas_of(types)
+
+
+def _one_of(schemas: Sequence[Any]) -> Any:
+    return schemas[0] if len(schemas) == 1 else {"oneOf": list(schemas)}

@@ -1,0 +1,155 @@
+"""What the routes work with, and the loops that look after the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from interlock.engine.loops import Health, Loop, run_loops
+from interlock.engine.outbox import Postage, deliver
+from interlock.engine.outbox import recover as recover_messages
+from interlock.engine.sweeps.retention import sweep_ended
+from interlock.server import following
+from interlock.server.following import Following
+from interlock.server.logs import Log
+from interlock.server.metrics import CountedCommits, Metrics
+from interlock.server.settings import ServerSettings
+from interlock.server.waiting_room import WaitingRoom
+from interlock.store.contract import Store
+from interlock.store.urls import store_for
+from interlock.systems.access.checking import TokenCheck
+from interlock.systems.access.tokens import Tokens
+from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.orchestrator.embedded import Household
+from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.orchestrator.stopping import CANCEL_CHILDREN
+
+SWEEP = 500
+DELIVERY = 50
+TOKENS_EVERY_S = 30.0
+
+
+class Parts:
+    """One server's household, and everything around it."""
+
+    def __init__(
+        self, url: str, household: Household, settings: ServerSettings, log: Log, *, tokens_required: bool
+    ) -> None:
+        self.url = url
+        self.household = household
+        self.settings = settings
+        self.log = log
+        self.tokens_required = tokens_required
+        self.tokens = Tokens(household.engine)
+        self.check = TokenCheck(self.tokens, household.engine.clock)
+        self.metrics = Metrics()
+        self.following = Following(household.store)
+        self.waiting_room = WaitingRoom(household.store)
+        self.stopping = asyncio.Event()
+        """Set when the server is asked to end: streams and long polls end then."""
+        self._loops: tuple[Loop, ...] = ()
+        self._running: asyncio.Task[None] | None = None
+        household.engine.committer = CountedCommits(household.engine.committer, self.metrics)
+        self.following.add(self.metrics.follow)
+
+    @property
+    def store(self) -> Store:
+        """Where everything is."""
+        return self.household.store
+
+    async def start(self) -> None:
+        """Begin to look after the store."""
+        await self.following.start()
+        self._loops = self._make_loops()
+        self._running = asyncio.create_task(run_loops(self._loops), name="loops")
+
+    async def stop(self) -> None:
+        """End the loops, finish what is on its way, and let go of the store."""
+        self.stopping.set()
+        self.following.stop()
+        self.waiting_room.close()
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait([self._running])
+        await self.household.close()
+
+    def health(self) -> list[Health]:
+        """How the loops are."""
+        return [loop.health() for loop in self._loops]
+
+    @property
+    def looked_after(self) -> bool:
+        """Whether the loops are still run."""
+        return self._running is not None and not self._running.done()
+
+    def _make_loops(self) -> tuple[Loop, ...]:
+        clock, settings = self.household.engine.clock, self.settings
+        sweep_s = self.household.orchestrator.settings.durations.sweep_every_s
+        follow = Loop(
+            "journal",
+            self.following.round,
+            clock,
+            every_s=following.EVERY_S,
+            full=1,
+            sleep=self.following.pause,
+        )
+        return (
+            Loop("deadlines", self._sweep, clock, every_s=sweep_s, full=SWEEP),
+            Loop("messages", self._deliver, clock, every_s=settings.deliver_every_s, full=DELIVERY),
+            Loop("tokens", self.tokens.sweep, clock, every_s=TOKENS_EVERY_S),
+            Loop("retention", self._retain, clock, every_s=settings.retain_every_s, full=SWEEP),
+            follow,
+        )
+
+    async def _sweep(self) -> int:
+        return await self.household.orchestrator.sweep(limit=SWEEP)
+
+    async def _deliver(self) -> int:
+        here = self.household
+        back = await recover_messages(here.store, limit=SWEEP)
+        handlers = {CANCEL_CHILDREN: here.jobs.cancel_children}
+        return back + await deliver(here.store, here.committer, handlers, Postage(), limit=DELIVERY)
+
+    async def _retain(self) -> int:
+        pruned = await sweep_ended(self.store, CATALOGUE, self.settings.retention, limit=SWEEP)
+        return max((each.records for each in pruned.values()), default=0)
+
+
+@asynccontextmanager
+async def open_parts(
+    url: str,
+    settings: ServerSettings | None = None,
+    *,
+    orchestration: OrchestratorSettings = DEFAULT_SETTINGS,
+    log: Log | None = None,
+    store: Callable[[], Store] | None = None,
+) -> AsyncIterator[Parts]:
+    """Everything that a server needs, open and looked after while this lasts."""
+    settings = settings or ServerSettings()
+    opened = store() if store else store_for(url, CATALOGUE)
+    try:
+        await opened.open()
+    except BaseException:
+        await opened.close()
+        raise
+    household = Household(opened, orchestration)
+    try:
+        required = await _are_tokens_required(settings, Tokens(household.engine))
+        parts = Parts(url, household, settings, log or Log(), tokens_required=required)
+        await parts.start()
+    except BaseException:
+        await household.close()
+        raise
+    try:
+        yield parts
+    finally:
+        await parts.stop()
+
+
+async def _are_tokens_required(settings: ServerSettings, tokens: Tokens) -> bool:
+    if settings.insecure:
+        return False
+    if settings.tokens_required is not None:
+        return settings.tokens_required
+    return not settings.loopback or await tokens.any()

@@ -1,0 +1,210 @@
+"""Every error, as problem+json (RFC 9457). One place maps an error to its answer.
+
+    {"type": "/docs#unknown_job", "title": "No job has that id.", "status": 404, "code": "unknown_job",
+     "error": "There is no job j_0123456789ab.", "facts": {"job_id": "j_0123456789ab"}, "allowed": [],
+     "todo": "Look for it with `interlock job list`; …", "request": "5f3a9c01d2e4b687"}
+
+`type` leads to the page of the server that explains the code; `title` is the same for every error of
+a code, `error` is about this one; `request` is what the server's log calls the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from interlock.errors import InterlockError
+from interlock.systems.access.secret import without_secrets
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """What every error is answered with."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    error: str
+    facts: dict[str, Any] = {}
+    allowed: tuple[str, ...] = ()
+    todo: str = ""
+    request: str = ""
+
+
+class BadRequest(InterlockError):
+    """A request that cannot be understood; `facts` say where it stops making sense."""
+
+    code = "bad_request"
+    status = 422
+
+
+class UnknownPage(InterlockError):
+    """There is nothing at this address."""
+
+    code = "unknown_page"
+    status = 404
+
+
+class UnknownAttempt(InterlockError):
+    """No attempt has that id."""
+
+    code = "unknown_attempt"
+    status = 404
+
+
+class MethodNotAllowed(InterlockError):
+    """There is something at this address, but it is not done like that."""
+
+    code = "method_not_allowed"
+    status = 405
+
+
+class RequestTooLarge(InterlockError):
+    """The body of a request is larger than the server takes; nothing was done."""
+
+    code = "request_too_large"
+    status = 413
+
+
+class UnsupportedMedia(InterlockError):
+    """The body of a request is not JSON by its own account."""
+
+    code = "unsupported_media"
+    status = 415
+
+
+class ConflictingRequestIds(InterlockError):
+    """The body and the header of a request carry different request ids; nothing was done."""
+
+    code = "conflicting_request_ids"
+    status = 409
+
+
+class TooMany(InterlockError):
+    """Somebody asks for more than their share."""
+
+    code = "too_many_requests"
+    status = 429
+
+    def __init__(
+        self, sentence: str, *, retry_after_s: float, facts: dict[str, object] | None = None
+    ) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(sentence, todo=f"Wait for {retry_after_s:.2g} s, then go on.", facts=facts)
+
+
+class TooBusy(InterlockError):
+    """The server has as much to do as it can."""
+
+    code = "too_busy"
+    status = 503
+
+
+class TookTooLong(InterlockError):
+    """The answer was not ready in time; whether something was done may be unknown."""
+
+    code = "took_too_long"
+    status = 504
+
+
+class ArrivedTooSlowly(InterlockError):
+    """The request did not arrive in time; nothing was done."""
+
+    code = "arrived_too_slowly"
+    status = 408
+
+
+class WrongHost(InterlockError):
+    """The server is not called that; nothing was done."""
+
+    code = "wrong_host"
+    status = 421
+
+
+class ForeignOrigin(InterlockError):
+    """A page of somebody else asks a browser to change something here; nothing was done."""
+
+    code = "foreign_origin"
+    status = 403
+
+
+class NotReady(InterlockError):
+    """The server is up, but cannot do its work at the moment."""
+
+    code = "not_ready"
+    status = 503
+
+
+class Unexpected(InterlockError):
+    """A fault of the server. What happened is in its log, under the id of the request."""
+
+    code = "unexpected"
+    status = 500
+
+
+_CLOSING = frozenset({ArrivedTooSlowly, RequestTooLarge})
+"""After these the rest of the request is not read, so the connection cannot be used again."""
+
+
+def problem_of(error: InterlockError, request: str) -> Problem:
+    """The error as it is answered."""
+    return Problem(
+        type=f"/docs#{error.code}",
+        title=title_of(type(error)),
+        status=error.status,
+        code=error.code,
+        error=without_secrets(error.sentence),
+        facts=error.facts,
+        allowed=error.allowed,
+        todo=error.todo,
+        request=request,
+    )
+
+
+def response_of(error: InterlockError, request: str) -> Response:
+    """The error as a response."""
+    body = msgspec.json.encode(problem_of(error, request), enc_hook=str)
+    return Response(body, status_code=error.status, headers=dict(_headers(error)), media_type=MEDIA_TYPE)
+
+
+def unexpected() -> Unexpected:
+    """What somebody is told who has met a fault of the server."""
+    return Unexpected(
+        "The server has a fault.", todo="Report it with the id of the request; the server's log says more."
+    )
+
+
+def title_of(kind: type[InterlockError]) -> str:
+    """What all errors of a code have in common, in a sentence."""
+    return (kind.__doc__ or "").strip().splitlines()[0]
+
+
+def every_error() -> list[type[InterlockError]]:
+    """Every kind of error that is known, sorted by its code."""
+    return sorted(_below(InterlockError), key=lambda kind: kind.code)
+
+
+def _below(kind: type[InterlockError]) -> Iterable[type[InterlockError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        if child.__module__.startswith("interlock."):
+            yield from _below(child)
+
+
+def _headers(error: InterlockError) -> Iterable[tuple[str, str]]:
+    match error:
+        case TooMany():
+            yield "Retry-After", str(max(1, round(error.retry_after_s + 0.5)))
+        case MethodNotAllowed():
+            yield "Allow", ", ".join(error.allowed)
+    if error.status == 401:
+        yield "WWW-Authenticate", 'Bearer realm="interlock"'
+    elif error.status == 503:
+        yield "Retry-After", "1"
+    if type(error) in _CLOSING:
+        yield "Connection", "close"

@@ -1,0 +1,199 @@
+"""The bodies and queries of requests, within bounds.
+
+Whoever sends too much, too deep or too slowly is told so before anything is made of it. What does
+not fit is answered with where it stops making sense.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.types import Receive
+
+from interlock.server.problems import (
+    ArrivedTooSlowly,
+    BadRequest,
+    ConflictingRequestIds,
+    RequestTooLarge,
+    UnsupportedMedia,
+)
+from interlock.server.settings import ServerSettings
+
+MAX_PARAMETERS = 50
+MAX_REQUEST_ID = 64
+
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_BYTE = re.compile(r" \(byte (\d+)\)$")
+_PLACE = re.compile(r" - at `(.*)`$")
+
+T = TypeVar("T")
+
+
+class ClientGone(Exception):
+    """Whoever asked does not wait for an answer any more."""
+
+
+async def read_body(headers: Mapping[str, str], receive: Receive, settings: ServerSettings) -> bytes:
+    """The whole body; raises as soon as it is clear that it is too large or comes too slowly."""
+    announced = headers.get("content-length", "0")
+    if announced.isdecimal() and int(announced) > settings.max_body_bytes:
+        raise _too_large(settings)
+    try:
+        async with asyncio.timeout(settings.body_s):
+            body = await _collected(receive, settings)
+    except TimeoutError:
+        raise ArrivedTooSlowly(
+            f"The body of the request did not arrive within {settings.body_s:g} s.",
+            todo="Send it again; nothing was done.",
+            facts={"limit_s": settings.body_s},
+        ) from None
+    if body:
+        _check_media(headers)
+        check_depth(body, settings.max_json_depth)
+    return body
+
+
+async def _collected(receive: Receive, settings: ServerSettings) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > settings.max_body_bytes:
+            raise _too_large(settings)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def check_depth(body: bytes, limit: int) -> None:
+    """Raise when values are nested more deeply than anybody means."""
+    if body.count(b"[") + body.count(b"{") <= limit:
+        return
+    depth = 0
+    for bracket in _STRING.sub(b"", body).translate(None, _NOT_BRACKETS):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > limit:
+            raise BadRequest(
+                f"The JSON is nested more than {limit} deep.",
+                todo="Make it flatter; nothing was done.",
+                facts={"limit": limit},
+            )
+
+
+def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """The value that the body says; what is wrong with it is told with its place."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise _misfit("body", str(error)) from None
+    except msgspec.DecodeError as error:
+        raise _malformed(body, str(error)) from None
+    except UnicodeDecodeError as error:
+        raise _malformed(body, f"it is not UTF-8: {error.reason}") from None
+    except RecursionError:
+        raise BadRequest(
+            "The JSON is nested too deeply.", todo="Make it flatter; nothing was done."
+        ) from None
+
+
+def read_query(kind: type[T], query: bytes) -> T:
+    """The parameters in an address, each at most once and none that is not known."""
+    try:
+        pairs = parse_qsl(
+            query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_PARAMETERS
+        )
+    except (ValueError, UnicodeError) as error:
+        raise BadRequest(f"The query cannot be read: {error}.", todo="Encode it anew.") from None
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise BadRequest(
+            "A parameter is there twice.",
+            todo="Give each once.",
+            facts={"given": [name for name, _ in pairs]},
+        )
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _misfit("query", str(error)) from None
+
+
+def request_id_of(headers: Mapping[str, str], body: Any) -> str | None:
+    """The id under which a request is done once: in its body, or in the header Idempotency-Key."""
+    in_header = headers.get("idempotency-key")
+    if in_header is not None and len(in_header) > 1 and in_header[0] == in_header[-1] == '"':
+        in_header = in_header[1:-1]
+    in_body = getattr(body, "request_id", None)
+    if in_header is not None and in_body is not None and in_header != in_body:
+        raise ConflictingRequestIds(
+            "The body and the header Idempotency-Key carry different request ids.",
+            todo="Send one of them.",
+            facts={"body": in_body, "header": in_header},
+        )
+    given: str | None = in_body if in_body is not None else in_header
+    if given is not None and not (1 <= len(given) <= MAX_REQUEST_ID and given.isprintable()):
+        raise BadRequest(
+            f"A request id has 1 to {MAX_REQUEST_ID} printable characters.",
+            todo="Shorten it; a UUID will do.",
+            facts={"length": len(given)},
+        )
+    return given
+
+
+def _check_media(headers: Mapping[str, str]) -> None:
+    media = headers.get("content-type", "").partition(";")[0].strip().lower()
+    encoding = headers.get("content-encoding", "identity").lower()
+    if media != "application/json" and not media.endswith("+json"):
+        raise UnsupportedMedia(
+            f"The body is {media or 'of no type'}, and has to be application/json.",
+            todo="Send it with `Content-Type: application/json`.",
+            allowed=["application/json"],
+            facts={"content_type": media},
+        )
+    if encoding != "identity":
+        raise UnsupportedMedia(
+            f"The body is encoded as {encoding}, which is not taken.",
+            todo="Send it without Content-Encoding.",
+            allowed=["identity"],
+            facts={"content_encoding": encoding},
+        )
+
+
+def _too_large(settings: ServerSettings) -> RequestTooLarge:
+    return RequestTooLarge(
+        f"A request has at most {settings.max_body_bytes} bytes.",
+        todo="Keep large data elsewhere and pass a reference, or submit fewer jobs at once.",
+        facts={"limit": settings.max_body_bytes},
+    )
+
+
+def _misfit(where: str, message: str) -> BadRequest:
+    found = _PLACE.search(message)
+    what = _PLACE.sub("", message).replace("`", "")
+    place = found[1] if found else "$"
+    return BadRequest(
+        f"The {where} does not fit at {place}: {what[:1].lower()}{what[1:]}.",
+        todo="See /openapi.json for what is expected; nothing was done.",
+        facts={"where": where, "path": place},
+    )
+
+
+def _malformed(body: bytes, message: str) -> BadRequest:
+    found = _BYTE.search(message)
+    what = _BYTE.sub("", message).removeprefix("JSON is malformed: ")
+    byte = int(found[1]) if found else len(body)
+    before = body[:byte]
+    line, column = before.count(b"\n") + 1, byte - (before.rfind(b"\n") + 1) + 1
+    return BadRequest(
+        f"The body is not JSON: {what[:1].lower()}{what[1:]}, at line {line}, column {column}.",
+        todo="Correct it; nothing was done.",
+        facts={"byte": byte, "line": line, "column": column},
+    )
