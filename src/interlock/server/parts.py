@@ -15,6 +15,7 @@ from interlock.server.following import Following
 from interlock.server.logs import Log
 from interlock.server.metrics import CountedCommits, Metrics
 from interlock.server.settings import ServerSettings
+from interlock.server.streaming import Broadcast, Readers
 from interlock.server.waiting_room import WaitingRoom
 from interlock.store.contract import Store
 from interlock.store.urls import store_for
@@ -46,6 +47,8 @@ class Parts:
         self.metrics = Metrics()
         self.following = Following(household.store)
         self.waiting_room = WaitingRoom(household.store)
+        self.broadcast = Broadcast(household.store, self.following)
+        self.readers = Readers()
         self.stopping = asyncio.Event()
         """Set when the server is asked to end: streams and long polls end then."""
         self._loops: tuple[Loop, ...] = ()
@@ -69,6 +72,7 @@ class Parts:
         self.stopping.set()
         self.following.stop()
         self.waiting_room.close()
+        self.broadcast.close()
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait([self._running])

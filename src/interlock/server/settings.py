@@ -53,6 +53,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     stranger_rate: Rate = Rate(20.0, 200)
     """For each address from which a token comes that is none."""
 
+    streams_each: int = 50
+    """How many live streams somebody may have open."""
+
     deliver_every_s: float = 1.0
     retain_every_s: float = 60.0
     retention: Retention = Retention(by_kind={"message": timedelta(days=7)})

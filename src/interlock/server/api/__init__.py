@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from interlock.server.api import actions, attempts, health, jobs, journal, machines, runner, submitting
+from interlock.server.api import (
+    actions,
+    attempts,
+    events,
+    health,
+    jobs,
+    journal,
+    machines,
+    runner,
+    submitting,
+)
 from interlock.server.declaring import Route
 
 ROUTES: tuple[Route, ...] = (
@@ -12,6 +22,7 @@ ROUTES: tuple[Route, ...] = (
     *attempts.ROUTES,
     *machines.ROUTES,
     *journal.ROUTES,
+    *events.ROUTES,
     *runner.ROUTES,
     *health.ROUTES,
 )
