@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from interlock.store.postgres import PostgresStore
-from interlock.store.records import Commit, Committed, Record
+from interlock.store.records import Commit, Committed, Conflict, Record
 from interlock.testing.store_contract.making import (
     SENDING,
     creation,
@@ -71,3 +71,20 @@ async def test_commits_that_touch_the_same_records_in_opposite_orders_do_not_wai
                 one.commit([Commit(changes=(there, back))]), two.commit([Commit(changes=(back, there))])
             )
         assert sorted(type(outcome).__name__ for [outcome] in outcomes) == ["Committed", "Conflict"]
+
+
+@pytest.mark.parametrize("options", ["", "&listen=off&prepared=off"])
+async def test_a_conflict_costs_no_connection(
+    url: str, open_store: OpenStore, shell: Any, options: str
+) -> None:
+    """The first attempt is refused by the server, which undoes it; the second is judged."""
+    store = await open_store(f"{url}{options}")
+    [record] = await made(store, creation("a"))
+    connected = (
+        "SELECT pid FROM pg_stat_activity "
+        "WHERE application_name = 'interlock' AND datname = current_database()"
+    )
+    before = {row["pid"] for row in await shell.fetch(connected)}
+    outcomes = await store.commit([Commit(changes=(move(record),)), Commit(changes=(creation("a"),))])
+    assert kinds_of(outcomes) == [Committed, Conflict]
+    assert before <= {row["pid"] for row in await shell.fetch(connected)}

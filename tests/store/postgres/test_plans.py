@@ -48,7 +48,7 @@ async def test_keys_are_looked_up_in_the_index_of_keys_from_the_first_day_on(
     async with asyncio.timeout(ENOUGH_S):
         while not (use := await usage(shell))["record_pkey"][0]:
             await asyncio.sleep(0)
-    assert use["record_by_creation"] == (0, 0), "Nobody asked for a list."
+    assert use["record_by_state"] == (0, 0), "Nobody asked for a list."
     assert use["record_by_lane"][1] < 1_000, "A claim reads about as much as it takes."
     assert use["record_by_deadline"][1] < 1_000
     assert use["record_pkey"][1] < 10_000
@@ -69,6 +69,6 @@ async def test_lists_by_state_are_read_from_the_index(url: str, open_store: Open
         "ORDER BY created_at DESC, id DESC LIMIT 10"
     )
     text = "\n".join(row[0] for row in plan)
-    assert "record_by_creation" in text
+    assert "record_by_state" in text
     assert "Sort" not in text
     assert "state = 'lost'" in text.partition("Index Cond")[2]

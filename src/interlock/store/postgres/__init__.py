@@ -6,7 +6,7 @@ Reading order:
     connections   a small pool in which every call has a deadline
     failures      what goes wrong in the driver, in our words
     schema        migrations, the tables that the database enforces, and what is refused at the door
-    wave          commits as the arrays of one call, and its answer as outcomes
+    wave          commits as the columns of one call, and its answer as outcomes
     rows          rows as records and entries, queries as conditions
     waking        who listens, and who tells them
     store         the contract

@@ -65,7 +65,11 @@ class Session:
         if not self._wrapped:
             return await self._asked(self._connection.fetch(sql, *arguments), at_risk=writes)
         await self.begin()
-        rows = await self.within(sql, *arguments)
+        try:
+            rows = await self.within(sql, *arguments)
+        except Again:
+            await self.rollback()  # there is nothing wrong with the connection
+            raise
         await self.commit()
         return rows
 
@@ -185,11 +189,16 @@ class Connections:
             unknown = at_risk and (late or not isinstance(error, NotSent))
             return translate(TimeoutError() if late else error, doing, self.target, unknown=unknown)
 
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self._free.acquire()
-        except TimeoutError:
-            raise unavailable(f"all {self.target.pool} connections are busy", doing, self.target) from None
+        if self._free.locked():
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._free.acquire()
+            except TimeoutError:
+                raise unavailable(
+                    f"all {self.target.pool} connections are busy", doing, self.target
+                ) from None
+        else:
+            await self._free.acquire()  # which does not wait
         try:
             connection = await self._connection(deadline)
         except BaseException as error:

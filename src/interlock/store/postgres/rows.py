@@ -19,7 +19,7 @@ _note = msgspec.json.Decoder(Note).decode
 
 
 def record_of(row: asyncpg.Record, first: int = 0) -> Record:
-    """The record whose columns begin at the `first` of the row."""
+    """The record whose columns begin at the `first` of the row. Unless it says so, it was never changed."""
     (
         kind,
         name,
@@ -50,7 +50,7 @@ def record_of(row: asyncpg.Record, first: int = 0) -> Record:
         deadline_at=deadline_at,
         chain=chain,
         created_at=created_at,
-        updated_at=updated_at,
+        updated_at=created_at if updated_at is None else updated_at,
     )
 
 
@@ -120,15 +120,14 @@ def status_of(rows: Sequence[asyncpg.Record], *, url: str, server: str, wanted_v
 class Conditions:
     """What a query asks for, as phrases over numbered arguments: only what it asks for is in them.
 
-    The first argument is the limit, the second the states where there are some.
+    The first arguments are always there: the limit, the kind, and the states, if it asks for some.
     """
 
     def __init__(self, query: Query, limit: int) -> None:
-        self.arguments: list[Any] = [limit]
-        self._phrases: list[str] = ["record.version > 0"]  # for the indexes' sake: see 0001_tables.sql
-        if query.states:
-            self.arguments.append(list(dict.fromkeys(query.states)))
-        self._add("record.kind = {}", query.kind)
+        states = list(dict.fromkeys(query.states)) or None
+        self.arguments: list[Any] = [limit, query.kind, states]
+        # `version > 0` is for the index's sake: see 0001_tables.sql
+        self._phrases: list[str] = ["record.version > 0", "record.kind = $2"]
         self._add("record.parent = {}", query.parent)
         self._add("record.queue = {}", query.queue)
         self._add("record.labels @> {}", list(query.labels) or None)

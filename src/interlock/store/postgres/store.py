@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -115,7 +116,7 @@ class PostgresStore:
         check_query(self._catalogue, query)
         conditions = Conditions(query, query.limit + 1)
         conditions.after(query.cursor)
-        rows = await self._matching("find", query, conditions)
+        rows = await self._matching("find", conditions)
         page = tuple(record_of(row) for row in islice(rows, query.limit))
         if len(rows) <= query.limit:
             return Page(page)
@@ -124,7 +125,7 @@ class PostgresStore:
     async def count(self, query: Query, *, cap: int = 10_000) -> Count:
         """Count what matches, and stop beyond the cap."""
         check_query(self._catalogue, query)
-        [[number]] = await self._matching("count", query, Conditions(query, cap + 1))
+        [[number]] = await self._matching("count", Conditions(query, cap + 1))
         return Count(min(number, cap), capped=number > cap)
 
     async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
@@ -132,8 +133,7 @@ class PostgresStore:
         check_commits(self._catalogue, commits, self.capabilities.max_body_bytes)
         outcomes: list[Outcome] = []
         for part in self._waves(commits):
-            sql, arguments = statement("commit", self._target.schema), self._arguments(part)
-            rows = await self._connections.fetch("Committing", sql, *arguments, writes=True)
+            rows = await self._connections.run("Committing", partial(self._write, part))
             outcomes += part.outcomes(rows)
             self._saw(rows[0]["at"])
         self._tell(outcomes)
@@ -148,7 +148,7 @@ class PostgresStore:
         async def work(session: Session) -> list[Outcome]:
             await session.begin()
             rows = await self._take(session, "take_ready", arguments, claim.limit)
-            while rows[0]["delayed"]:
+            while rows[-1]["delayed"]:
                 # Records whose time has come get into line first, where others see them too.
                 await session.rollback()
                 promoted = await self._promote(session, claim.kind)
@@ -222,15 +222,23 @@ class PostgresStore:
         server = f"PostgreSQL {self._server.version}" if self._server else "PostgreSQL"
         return status_of(rows, url=self._target.shown, server=server, wanted_version=len(MIGRATIONS))
 
+    async def _write(self, part: Wave, session: Session) -> list[asyncpg.Record]:
+        """Write a wave as if nothing stood in its way; when something did, again with a closer look."""
+        if session.attempt == 1:
+            sql, arguments = statement("write", self._target.schema), self._arguments(part, judging=False)
+        else:
+            sql, arguments = statement("judge", self._target.schema), self._arguments(part, judging=True)[1:]
+        return await session.fetch(sql, *arguments, writes=True)
+
     async def _take(
         self, session: Session, what: str, arguments: tuple[Any, ...], limit: int
     ) -> list[asyncpg.Record]:
-        """Lock up to `limit`, looking further where others hold what came first."""
+        """Lock up to `limit`, looking further where others hold what came first. One row more ends them."""
         sql = statement(what, self._target.schema)
         reach = limit * 2
         while True:
             rows = await session.within(sql, self._seen, *arguments, limit, reach)
-            if len(rows) >= limit or not rows[0]["cut"]:
+            if len(rows) > limit or not rows[-1]["cut"]:
                 return rows
             reach *= _FURTHER
 
@@ -241,25 +249,25 @@ class PostgresStore:
 
     async def _decided(self, session: Session, rows: list[asyncpg.Record], decide: Decide) -> list[Outcome]:
         """Commit what becomes of what was taken, in the transaction that holds it."""
-        now: datetime = rows[0]["moment"]
+        now: datetime = rows.pop()["moment"]
         self._saw(now)
-        records = [record_of(row, 3) for row in rows if row["id"] is not None]
+        records = [record_of(row, 3) for row in rows]
         if not records:
             await session.rollback()
             return []
         try:
             commits = decide(records, now)
             check_commits(self._catalogue, commits, self.capabilities.max_body_bytes)
-            parts = [(part, self._arguments(part)) for part in self._waves(commits)]
+            # Of what we hold we know how it stands, so that nothing can be in the way; a second time we
+            # are not so sure.
+            judging = session.attempt > 1 or not self._foreseen(commits, records)
+            parts = [(part, self._arguments(part, judging=judging)) for part in self._waves(commits)]
         except Exception:
             await session.rollback()
             raise
-        # Of what we hold we know how it stands, so that nothing can be in the way; a second time we
-        # are not so sure.
-        judging = session.attempt > 1 or not self._foreseen(commits, records)
         outcomes: list[Outcome] = []
         for part, arguments in parts:
-            answer = await session.within(statement("write", self._target.schema), judging, *arguments)
+            answer = await session.within(statement("write", self._target.schema), *arguments)
             outcomes += part.outcomes(answer)
             self._saw(answer[0]["at"])
         await session.commit()
@@ -267,18 +275,17 @@ class PostgresStore:
 
     def _foreseen(self, commits: Sequence[Commit], records: Sequence[Record]) -> bool:
         """Whether these change only the records that we hold, as their tables allow."""
-        held = {record.key: record for record in records}
-        return all(
-            commit.request is None
-            and commit.not_after is None
-            and all(
-                (record := held.get(change.key)) is not None
-                and record.version == change.expected
-                and self._catalogue[change.kind].allows(record.state, change.state)
-                for change in commit.changes
-            )
-            for commit in commits
-        )
+        held = {(record.kind, record.id): record for record in records}
+        for commit in commits:
+            if commit.request is not None or commit.not_after is not None:
+                return False
+            for change in commit.changes:
+                record = held.get((change.kind, change.id))
+                if record is None or record.version != change.expected:
+                    return False
+                if not self._catalogue[change.kind].allows(record.state, change.state):
+                    return False
+        return True
 
     def _waves(self, commits: Sequence[Commit]) -> list[Wave]:
         most = self.capabilities.max_batch
@@ -288,9 +295,9 @@ class PostgresStore:
             for start in range(0, len(wave), most)
         ]
 
-    def _arguments(self, wave: Wave) -> list[Any]:
+    def _arguments(self, wave: Wave, *, judging: bool) -> list[Any]:
         try:
-            return wave.arguments(self._seen)
+            return wave.arguments(judging, self._seen)
         except UnicodeDecodeError as error:
             raise translate(
                 asyncpg.InvalidTextRepresentationError(str(error)), "", self._target, unknown=False
@@ -302,9 +309,9 @@ class PostgresStore:
         sql = statement(name, self._target.schema)
         return await self._connections.fetch(doing, sql, *arguments, writes=writes)
 
-    async def _matching(self, name: str, query: Query, conditions: Conditions) -> list[asyncpg.Record]:
-        sql = statement(f"{name}_by_states" if query.states else name, self._target.schema)
-        return await self._connections.fetch("Finding records", conditions.fill(sql), *conditions.arguments)
+    async def _matching(self, name: str, conditions: Conditions) -> list[asyncpg.Record]:
+        sql = conditions.fill(statement(name, self._target.schema))
+        return await self._connections.fetch("Finding records", sql, *conditions.arguments)
 
     def _saw(self, now: datetime) -> datetime:
         """The store's clock never goes back, also when the server's does."""

@@ -1,24 +1,24 @@
-"""Commits as the arrays of one call of `commit_wave`, and its answer as outcomes."""
+"""Commits as the arguments of one call of `write_wave`, and its answer as outcomes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import asyncpg
 import msgspec
 
+from interlock.errors import InvalidRecord
 from interlock.store.postgres.rows import recorded_of
-from interlock.store.ranking import rank_of
+from interlock.store.ranking import microseconds, rank_of
 from interlock.store.records import (
     Change,
     Commit,
     Committed,
     Conflict,
     Illegal,
-    Note,
     Outcome,
     Repeated,
     Request,
@@ -26,8 +26,13 @@ from interlock.store.records import (
     TooLate,
 )
 
-_SEPARATOR = "\x1f"
-_encode = msgspec.json.Encoder().encode
+_BETWEEN_VALUES, _BETWEEN_LABELS = "\x1e", "\x1f"
+_encoder = msgspec.json.Encoder()
+
+_Column: TypeAlias = tuple[str | None, str | None]
+"""What all changes share, or else the values of all in one text."""
+
+_NOTHING: _Column = (None, None)
 
 _ORDER = ("repeated", "late", "stale", "illegal")
 """What is judged first counts first."""
@@ -40,29 +45,55 @@ class Wave:
         self._commits = commits
         changes = [(place, change) for place, commit in enumerate(commits) for change in commit.changes]
         # In the order of keys, in which all lock.
-        changes.sort(key=lambda item: (item[1].kind, item[1].id))
+        changes.sort(key=_key)
         self._changes = changes
         self._limits = [(p, c.not_after) for p, c in enumerate(commits) if c.not_after is not None]
         self._requests = [(p, c.request) for p, c in enumerate(commits) if c.request is not None]
 
-    def arguments(self, not_before: datetime) -> list[Any]:
-        """The arguments of `commit_wave`."""
+    def arguments(self, judging: bool, not_before: datetime) -> list[Any]:
+        """The arguments of `write_wave`. Times cost the driver most: only a judge needs all limits."""
         changes = [change for _, change in self._changes]
         return [
+            judging,
             not_before,
-            [place for place, _ in self._changes],
-            self._turns(),
-            *_change_columns(changes),
+            _joined([change.id for change in changes]),
+            _bodies(changes),
+            _encoder.encode_lines([change.note for change in changes])[:-1].decode(),
+            *self._columns(changes),
             *_columns(_refusals(self._commits), 4),
-            *_columns(self._limits, 2),
+            min([limit for _, limit in self._limits], default=None),
+            *_columns(self._limits if judging else [], 2),
             *_columns([(place, *_request_row(request)) for place, request in self._requests], 7),
         ]
 
-    def _turns(self) -> list[int]:
-        """The position of each change in its commit; nothing where each commit has one at most."""
-        if len({place for place, _ in self._changes}) == len(self._changes):
-            return []
-        return [self._commits[place].changes.index(change) for place, change in self._changes]
+    def _columns(self, changes: Sequence[Change]) -> tuple[list[str | None], list[str | None]]:
+        """What all changes share, and what each has of its own: see `sql/0003_commit.sql`."""
+        if not changes:
+            return [], []
+        ready, ranks = _queueing(changes)
+        columns = [
+            *self._places(),
+            _column([c.kind for c in changes]),
+            _numbers([c.expected for c in changes]),
+            _column([c.state for c in changes]),
+            _column([c.parent for c in changes]),
+            _column([c.queue for c in changes]),
+            _column([_BETWEEN_LABELS.join(c.labels) if c.labels else None for c in changes]),
+            _numbers([c.priority for c in changes]),
+            ready,
+            ranks,
+            _moments([c.deadline_at for c in changes]),
+            _column([c.chain for c in changes]),
+        ]
+        return [shared for shared, _ in columns], [varied for _, varied in columns]
+
+    def _places(self) -> tuple[_Column, _Column]:
+        """Whose each change is, and its position there; nothing where each commit has one, in order."""
+        places = [place for place, _ in self._changes]
+        if places == list(range(len(self._commits))):
+            return _NOTHING, _NOTHING
+        turns = [self._commits[place].changes.index(change) for place, change in self._changes]
+        return _numbers(places), _numbers(turns)
 
     def outcomes(self, rows: Sequence[asyncpg.Record]) -> list[Outcome]:
         """What became of each commit. Rows other than the first tell what stood in the way."""
@@ -100,40 +131,66 @@ class Wave:
                 return place, position, Illegal(change.key, row["source"], change.state)
 
 
-def _change_columns(changes: Sequence[Change]) -> list[list[Any]]:
-    """A column that nobody uses is sent empty: the driver's work is in the number of elements."""
-    return [
-        [c.kind for c in changes],
-        [c.id for c in changes],
-        [c.expected for c in changes],
-        [c.state for c in changes],
-        [c.body.decode() for c in changes],
-        _used([c.parent for c in changes]),
-        _used([c.queue for c in changes]),
-        _used([_SEPARATOR.join(c.labels) if c.labels else None for c in changes]),
-        _used([c.priority or None for c in changes]),
-        _used([None if c.ready_at is None else rank_of(c.ready_at, c.priority) for c in changes]),
-        _used([c.ready_at for c in changes]),
-        _used([c.deadline_at for c in changes]),
-        _used([c.chain or None for c in changes]),
-        _used([None if c.note is None else _text(c.note) for c in changes]),
-    ]
+def _key(item: tuple[int, Change]) -> tuple[str, str]:
+    change = item[1]
+    return change.kind, change.id
 
 
-def _used(column: list[Any]) -> list[Any]:
-    return column if column.count(None) < len(column) else []
+def _column(values: Sequence[str | None]) -> _Column:
+    first = values[0]
+    if values.count(first) == len(values):
+        return first and _joined([first]), None
+    return None, _joined(["" if value is None else value for value in values])
+
+
+def _numbers(values: list[int]) -> _Column:
+    first = values[0]
+    if values.count(first) == len(values):
+        return str(first), None
+    return None, _BETWEEN_VALUES.join(map(str, values))
+
+
+def _moments(values: list[datetime | None]) -> _Column:
+    first = values[0]
+    if values.count(first) == len(values):
+        return None if first is None else str(microseconds(first)), None
+    return None, _BETWEEN_VALUES.join(["" if at is None else str(microseconds(at)) for at in values])
+
+
+def _queueing(changes: Sequence[Change]) -> tuple[_Column, _Column]:
+    """When they are ready, and their ranks, which are the same where nobody is preferred."""
+    ready_at = _moments([c.ready_at for c in changes])
+    if ready_at == _NOTHING or not any(c.priority for c in changes):
+        return ready_at, ready_at
+    ranks = [None if c.ready_at is None else str(rank_of(c.ready_at, c.priority)) for c in changes]
+    return ready_at, _column(ranks)
+
+
+def _bodies(changes: Sequence[Change]) -> str:
+    """JSON does not hold the separator: a control character is escaped in it."""
+    return _parted(_BETWEEN_VALUES.encode().join([c.body for c in changes]).decode(), len(changes))
+
+
+def _joined(values: Sequence[str]) -> str:
+    return _parted(_BETWEEN_VALUES.join(values), len(values))
+
+
+def _parted(text: str, parts: int) -> str:
+    """See that a text comes apart again into as many parts as it was made of."""
+    if text.count(_BETWEEN_VALUES) >= max(parts, 1):
+        raise InvalidRecord(
+            "PostgreSQL cannot keep this: the control character U+001E.",
+            todo="Leave it out, or escape it where it is part of a body. Nothing was written.",
+        )
+    return text
 
 
 def _refusals(commits: Sequence[Commit]) -> list[tuple[int, str, str, str]]:
     return [
-        (place, refused.kind, refused.id, _text(refused.note))
+        (place, refused.kind, refused.id, _encoder.encode(refused.note).decode())
         for place, commit in enumerate(commits)
         for refused in commit.refusals
     ]
-
-
-def _text(note: Note) -> str:
-    return _encode(note).decode()
 
 
 def _request_row(request: Request) -> tuple[str, str, str, int, bytes, float]:

@@ -64,11 +64,12 @@ CREATE TABLE interlock.record (
     -- The id first: it tells records apart at the first comparison.
     PRIMARY KEY (id, kind)
 )
--- Nearly every step moves a record from one partial index to another, so few updates can be HOT;
--- but with some room a new version stays on its page, and the page is cleaned as it is used.
+-- Every step changes the state, which an index holds, so no update is HOT. (Keeping the state, the queue and
+-- the deadlines in narrow tables of their own, so that they could be, would cost as much as it saves.) But
+-- with some room a new version stays on its page, and the page is cleaned as it is used.
 -- Dead versions at the head of the queue are what makes claims slow: vacuum early, do not pause.
 WITH (
-    fillfactor = 85,
+    fillfactor = 70,
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_cost_delay = 0,
@@ -76,19 +77,24 @@ WITH (
     autovacuum_analyze_threshold = 1000
 );
 
--- Each index costs every step an insertion. Partial ones cost only those who are in them.
-CREATE INDEX record_by_lane ON interlock.record (kind, lane, rank, id) WHERE ready;
+-- Each index costs every step an insertion. Partial ones cost only those who are in them. They end with
+-- the id and hold nothing twice, so nobody has to look for what could be stored once.
+CREATE INDEX record_by_lane ON interlock.record (kind, lane, rank, id)
+    WITH (deduplicate_items = off) WHERE ready;
 CREATE INDEX record_by_delay ON interlock.record (kind, ready_at) WHERE ready_at IS NOT NULL AND NOT ready;
-CREATE INDEX record_by_deadline ON interlock.record (kind, deadline_at, id) WHERE deadline_at IS NOT NULL;
-CREATE INDEX record_by_parent ON interlock.record (kind, parent, created_at, id) WHERE parent IS NOT NULL;
+CREATE INDEX record_by_deadline ON interlock.record (kind, deadline_at, id)
+    WITH (deduplicate_items = off) WHERE deadline_at IS NOT NULL;
+CREATE INDEX record_by_parent ON interlock.record (kind, parent, created_at, id)
+    WITH (deduplicate_items = off) WHERE parent IS NOT NULL;
 --
--- One index serves lists with and without a state, prune and status: the state is judged inside the
--- index, without a look at the record. A second one, by state, made every step a tenth slower.
+-- One index serves lists with and without a state, prune and status: each state has a stretch of it, in
+-- the order of creation, and a list of several states merges theirs.
 --
 -- `version > 0` always holds. It is there so that only who asks for it is offered this index: to a
 -- planner that sees an empty table all indexes that begin with the kind look the same, and a plan
 -- made then, for finding one record by its key, must still be good for a million.
-CREATE INDEX record_by_creation ON interlock.record (kind, created_at, state, id) WHERE version > 0;
+CREATE INDEX record_by_state ON interlock.record (kind, state, created_at, id)
+    WITH (deduplicate_items = off) WHERE version > 0;
 
 -- What happened, one row per record and commit.
 --
@@ -107,7 +113,8 @@ CREATE TABLE interlock.journal (
     PRIMARY KEY (xact, entry)
 )
 WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
-CREATE INDEX journal_by_record ON interlock.journal (id, kind, version, entry);
+-- Not by kind: that an id belongs to several kinds is rare, and every entry would be larger for it.
+CREATE INDEX journal_by_record ON interlock.journal (id, version) WITH (deduplicate_items = off);
 
 -- What was asked under an id, and what was answered. The answer is bytes: it need not be JSON.
 CREATE TABLE interlock.request (

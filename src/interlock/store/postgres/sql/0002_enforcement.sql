@@ -2,14 +2,19 @@
 -- rows that the statement touched. A state is a check_violation, a removal a restrict_violation.
 --
 -- The transition tables have no statistics, and a plan made for one row must also do for a
--- thousand: joins among them are hashed, never nested.
+-- thousand: joins among them are hashed, never nested. The records of a statement mostly make the same
+-- move, so moves are gathered first, and each is looked up once.
 
 CREATE FUNCTION interlock.refuse_creations() RETURNS trigger LANGUAGE plpgsql
 SET enable_hashjoin = on SET enable_nestloop = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     wrong record;
 BEGIN
-    SELECT fresh.kind, fresh.id, fresh.state, fresh.version INTO wrong FROM fresh
+    SELECT fresh.kind, fresh.id, fresh.state, fresh.version INTO wrong
+    FROM (
+        SELECT fresh.kind, fresh.state, fresh.version, min(fresh.id) AS id
+        FROM fresh GROUP BY fresh.kind, fresh.state, fresh.version
+    ) AS fresh
     WHERE fresh.version <> 1 OR (SELECT count(*) FROM interlock.path
            WHERE path.kind = fresh.kind AND path.source = '' AND path.target = fresh.state) = 0
     LIMIT 1;
@@ -29,12 +34,16 @@ SET enable_hashjoin = on SET enable_nestloop = off SET enable_mergejoin = off SE
 DECLARE
     wrong record;
 BEGIN
-    SELECT after.kind, after.id, before.state AS source, after.state AS target INTO wrong
-    FROM after LEFT JOIN before ON before.kind = after.kind AND before.id = after.id
-    WHERE before.state IS NULL
-       OR before.state <> after.state
+    SELECT moved.kind, moved.id, moved.source, moved.target INTO wrong
+    FROM (
+        SELECT after.kind, before.state AS source, after.state AS target, min(after.id) AS id
+        FROM after LEFT JOIN before ON before.id = after.id AND before.kind = after.kind
+        GROUP BY after.kind, before.state, after.state
+    ) AS moved
+    WHERE moved.source IS NULL
+       OR moved.source <> moved.target
       AND (SELECT count(*) FROM interlock.path
-           WHERE path.kind = after.kind AND path.source = before.state AND path.target = after.state) = 0
+           WHERE path.kind = moved.kind AND path.source = moved.source AND path.target = moved.target) = 0
     LIMIT 1;
     IF NOT FOUND THEN
         RETURN NULL;

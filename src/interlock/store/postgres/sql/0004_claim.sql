@@ -3,7 +3,9 @@
 
 -- Up to `most` ready records, in the order of their rank. Looks at the first `reach` of each lane;
 -- `cut` says that there was more to look at, so that who got too little can look further.
--- `delayed` says that records have become ready that nobody has promoted yet.
+-- `delayed` says that records have become ready that nobody has promoted yet. These two and the time come
+-- in a row of their own, the last. An `updated_at` that is NULL is the same as `created_at`: moments are
+-- what takes the driver longest to read.
 CREATE FUNCTION interlock.take_ready(
     not_before timestamptz, of_kind text, queues text[], has text[], most integer, reach integer
 )
@@ -29,36 +31,41 @@ BEGIN
         ORDER BY record.ready_at LIMIT 1
     );
 
-    -- The lanes in which something is ready, of these queues, that need none but these labels. Each is
-    -- found by one look into the index, which jumps from lane to lane. Without labels a lane is called
-    -- like its queue; all others of the queue follow its separator.
-    WITH RECURSIVE lane AS (
-        SELECT DISTINCT q.queue, q.queue COLLATE "C" AS name FROM unnest(queues) AS q (queue)
-        UNION ALL
-        SELECT lane.queue, next.name
-        FROM lane
-        CROSS JOIN LATERAL (
-            SELECT r.lane AS name FROM interlock.record AS r
-            WHERE r.kind = of_kind AND r.ready
-              AND r.lane > greatest(lane.name, lane.queue || E'\x1f' COLLATE "C")
-            ORDER BY r.lane LIMIT 1
-        ) AS next
-        WHERE starts_with(next.name, lane.queue || E'\x1f')
-    )
-    SELECT array_agg(lane.name) INTO lanes FROM lane
-    WHERE (string_to_array(lane.name, E'\x1f'))[2:] <@ has;
+    -- The lanes of these queues that need none but these labels. Without labels a lane is called like its
+    -- queue; all others of the queue follow its separator. Each in which something is ready is found by
+    -- one look into the index, which jumps from lane to lane.
+    lanes := ARRAY(SELECT DISTINCT unnest(queues));
+    IF cardinality(has) > 0 THEN
+        WITH RECURSIVE lane AS (
+            SELECT q.queue, q.queue COLLATE "C" AS name FROM unnest(lanes) AS q (queue)
+            UNION ALL
+            SELECT lane.queue, next.name
+            FROM lane
+            CROSS JOIN LATERAL (
+                SELECT r.lane AS name FROM interlock.record AS r
+                WHERE r.kind = of_kind AND r.ready
+                  AND r.lane > greatest(lane.name, lane.queue || E'\x1f' COLLATE "C")
+                ORDER BY r.lane LIMIT 1
+            ) AS next
+            WHERE starts_with(next.name, lane.queue || E'\x1f')
+        )
+        SELECT array_agg(lane.name) INTO lanes FROM lane
+        WHERE (string_to_array(lane.name, E'\x1f'))[2:] <@ has;
+    END IF;
 
     -- One lane, as in most systems: the lock goes along the index and stops when there is enough.
     IF cardinality(lanes) = 1 THEN
         RETURN QUERY
-        SELECT now, coalesce(waiting, false), false, taken.*
-        FROM (SELECT) AS always LEFT JOIN (
-            SELECT r.kind, r.id, r.state, r.version, r.body, r.parent, r.queue, r.labels, r.priority,
-                r.ready_at, r.deadline_at, r.chain, r.created_at, r.updated_at
-            FROM interlock.record AS r
-            WHERE r.kind = of_kind AND r.lane = lanes[1] AND r.ready
-            ORDER BY r.rank, r.id LIMIT most FOR UPDATE SKIP LOCKED
-        ) AS taken ON true;
+        SELECT NULL::timestamptz, NULL::boolean, NULL::boolean,
+            r.kind, r.id, r.state, r.version, r.body, r.parent, r.queue, r.labels, r.priority,
+            r.ready_at, r.deadline_at, r.chain, r.created_at, nullif(r.updated_at, r.created_at)
+        FROM interlock.record AS r
+        WHERE r.kind = of_kind AND r.lane = lanes[1] AND r.ready
+        ORDER BY r.rank, r.id LIMIT most FOR UPDATE SKIP LOCKED;
+        moment := now;
+        delayed := coalesce(waiting, false);
+        cut := false;
+        RETURN NEXT;
         RETURN;
     END IF;
 
@@ -77,15 +84,18 @@ BEGIN
         SELECT r.* FROM (SELECT heads.id, heads.rank FROM heads ORDER BY heads.rank, heads.id) AS head
         CROSS JOIN LATERAL (
             SELECT r.kind, r.id, r.state, r.version, r.body, r.parent, r.queue, r.labels, r.priority,
-                r.ready_at, r.deadline_at, r.chain, r.created_at, r.updated_at
+                r.ready_at, r.deadline_at, r.chain, r.created_at, nullif(r.updated_at, r.created_at)
             FROM interlock.record AS r
             WHERE r.id = head.id AND r.kind = of_kind AND r.ready AND r.rank = head.rank
             FOR UPDATE SKIP LOCKED
         ) AS r
         LIMIT most
     )
-    SELECT now, coalesce(waiting, false), (SELECT count(*) >= reach FROM heads), taken.*
-    FROM (SELECT) AS always LEFT JOIN taken ON true;
+    SELECT NULL::timestamptz, NULL::boolean, NULL::boolean, taken.* FROM taken
+    UNION ALL
+    SELECT now, coalesce(waiting, false), (SELECT count(*) >= reach FROM heads),
+        NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::json, NULL::text, NULL::text, NULL::text[],
+        NULL::integer, NULL::timestamptz, NULL::timestamptz, NULL::text, NULL::timestamptz, NULL::timestamptz;
 END $$;
 
 -- Likewise by deadline.
@@ -117,15 +127,18 @@ BEGIN
         SELECT r.* FROM (SELECT * FROM heads ORDER BY heads.deadline_at, heads.id) AS head
         CROSS JOIN LATERAL (
             SELECT r.kind, r.id, r.state, r.version, r.body, r.parent, r.queue, r.labels, r.priority,
-                r.ready_at, r.deadline_at, r.chain, r.created_at, r.updated_at
+                r.ready_at, r.deadline_at, r.chain, r.created_at, nullif(r.updated_at, r.created_at)
             FROM interlock.record AS r
             WHERE r.id = head.id AND r.kind = head.kind AND r.deadline_at = head.deadline_at
             FOR UPDATE SKIP LOCKED
         ) AS r
         LIMIT most
     )
-    SELECT now, false, (SELECT count(*) >= reach FROM heads), taken.*
-    FROM (SELECT) AS always LEFT JOIN taken ON true;
+    SELECT NULL::timestamptz, NULL::boolean, NULL::boolean, taken.* FROM taken
+    UNION ALL
+    SELECT now, false, (SELECT count(*) >= reach FROM heads),
+        NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::json, NULL::text, NULL::text, NULL::text[],
+        NULL::integer, NULL::timestamptz, NULL::timestamptz, NULL::text, NULL::timestamptz, NULL::timestamptz;
 END $$;
 
 -- Lets records take their place in the queue whose time has come; says how many. In a transaction

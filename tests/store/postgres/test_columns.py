@@ -1,0 +1,103 @@
+"""A wave is sent by columns, and what all its changes share is sent once: nobody may notice."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from interlock.errors import InvalidRecord
+from interlock.store.postgres import PostgresStore
+from interlock.store.records import Change, Commit, Committed, Query, Record
+from interlock.testing.store_contract.making import (
+    PACKING,
+    SENDING,
+    creation,
+    each,
+    ids_of,
+    kinds_of,
+    look,
+    made,
+    move,
+    refusal,
+    there,
+    whole_feed,
+)
+
+OpenStore = Callable[..., Awaitable[PostgresStore]]
+
+Columns = dict[str, Any]
+
+
+def motley(now: datetime) -> list[Columns]:
+    """Columns of which each is there for some and missing for others."""
+    return [
+        {"queue": "post", "ready_at": now, "priority": 3, "note": PACKING},
+        {"parent": "p", "labels": ("cold", "frail"), "body": b'{"text":"\\u001e\\n \xc3\xa4"}'},
+        {"queue": "rail", "deadline_at": now + timedelta(microseconds=1), "chain": "c3", "note": PACKING},
+        {"body": b" [1,\n\t2 ] ", "priority": -100, "labels": ("x",)},
+        {"queue": "post", "ready_at": now + timedelta(hours=1), "parent": "q", "chain": "c5"},
+    ]
+
+
+def columns_of(record: Record | Change) -> dict[str, object]:
+    """What a change says and a record shows."""
+    names = ("state", "body", "parent", "queue", "labels", "priority", "ready_at", "deadline_at", "chain")
+    return {name: getattr(record, name) for name in names}
+
+
+async def test_records_that_have_nothing_in_common_are_created_and_changed_in_one_wave(
+    url: str, open_store: OpenStore
+) -> None:
+    store = await open_store(url)
+    now = await store.now()
+    first = [creation(f"m{n}", **columns) for n, columns in enumerate(motley(now))]
+    records = await made(store, *first)
+    assert [columns_of(record) for record in records] == [columns_of(change) for change in first]
+
+    letters = [
+        creation(f"m{n}", "written", kind="letter", **columns) for n, columns in enumerate(motley(now))
+    ]
+    turned = list(reversed(motley(now)))
+    moved = [move(r, "sent", **{"note": SENDING, **c}) for r, c in zip(records, turned, strict=True)]
+    mixed = [change for pair in zip(reversed(moved), letters, strict=True) for change in pair]
+    assert kinds_of(await store.commit(each(*mixed))) == [Committed] * len(mixed)
+    assert [columns_of(r) for r in await there(store, *mixed)] == [columns_of(change) for change in mixed]
+
+
+async def test_the_journal_has_the_order_of_the_commits_whatever_the_order_of_the_keys(
+    url: str, open_store: OpenStore
+) -> None:
+    store = await open_store(url)
+    commits = [
+        Commit(changes=(creation("z", note=PACKING), creation("m", note=PACKING))),
+        Commit(changes=(creation("y"),)),
+        Commit(changes=(creation("a", note=PACKING),), refusals=(refusal("nobody"),)),
+        Commit(changes=(creation("x", note=PACKING), creation("b"), creation("c", note=PACKING))),
+    ]
+    assert kinds_of(await store.commit(commits)) == [Committed] * len(commits)
+    assert ids_of(await whole_feed(store)) == ["z", "m", "a", "nobody", "x", "c"]
+
+
+@pytest.mark.parametrize("together", [1, 3])
+async def test_a_value_that_would_come_apart_is_refused(
+    url: str, open_store: OpenStore, together: int
+) -> None:
+    store = await open_store(url)
+    changes = [creation("a", chain="\x1e"), creation("b", chain="x"), creation("c", chain="")]
+    with pytest.raises(InvalidRecord, match=r"U\+001E"):
+        await store.commit(each(*changes[:together]))
+    assert await look(store, "a") is None
+
+
+async def test_what_is_in_a_state_that_its_table_no_longer_has_is_still_listed(
+    url: str, open_store: OpenStore, shell: Any
+) -> None:
+    store = await open_store(url)
+    await made(store, creation("a"), creation("b", "lost"), creation("c", "sent"))
+    await shell.execute("DELETE FROM interlock.state WHERE name = 'lost'")
+    page = await store.find(Query(kind="parcel", newest_first=False))
+    assert [record.id for record in page.records] == ["a", "b", "c"]
+    assert (await store.count(Query(kind="parcel"))).number == len("abc")
