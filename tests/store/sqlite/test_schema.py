@@ -15,9 +15,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from interlock.errors import ForeignSchema, SchemaTooNew, StoreTooOld
+from interlock.store.catalogue import Kind
 from interlock.store.migrations import Migration
+from interlock.store.records import Change, Query
 from interlock.store.sqlite import SqliteStore
 from interlock.store.sqlite.opening import (
     APPLICATION_ID,
@@ -159,6 +162,35 @@ async def test_a_program_with_other_kinds_leaves_those_of_its_neighbours(
     await few.close()
     [record] = await made(store, creation("a"))
     assert record.state == "packed"
+
+
+async def test_records_are_found_by_their_state_after_the_tables_have_changed_and_changed_back(
+    path: Path,
+) -> None:
+    parcel = CATALOGUE["parcel"]
+    fewer = replace(
+        parcel,
+        states=tuple(state for state in parcel.states if state != "lost")[::-1],
+        terminal=parcel.terminal - {"lost"},
+        paths=frozenset(path for path in parcel.paths if "lost" not in path),
+        fingerprint="of another day",
+    )
+    await with_tables(path, parcel, creation("a", "lost"), creation("b"))
+    assert await with_tables(path, fewer, creation("c", "sent")) == {"packed": ["b"], "sent": ["c"]}
+    assert await with_tables(path, parcel) == {"lost": ["a"], "packed": ["b"], "sent": ["c"]}
+
+
+async def with_tables(path: Path, parcel: Kind, *creations: Change) -> dict[str, list[str]]:
+    """Open a database with these tables, create something, and list what there is by state."""
+    store = SqliteStore(str(path), {"parcel": parcel})
+    await store.open()
+    try:
+        if creations:
+            await made(store, *creations)
+        pages = {state: await store.find(Query(kind="parcel", states=(state,))) for state in parcel.states}
+    finally:
+        await store.close()
+    return {state: [record.id for record in page.records] for state, page in pages.items() if page.records}
 
 
 def test_a_library_that_is_too_old_is_named() -> None:

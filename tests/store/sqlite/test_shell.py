@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from interlock.store.records import Commit, Committed, Key
+from interlock.store.records import Commit, Committed, Key, Query
 from interlock.store.sqlite import SqliteStore
 from interlock.testing.store_contract.making import PACKING, creation, made, move
 
@@ -76,3 +76,62 @@ async def test_a_row_that_a_shell_added_to_the_journal_is_not_in_the_way(
     [outcome] = await store.commit([Commit(changes=(move(record, note=PACKING),))])
     assert isinstance(outcome, Committed)
     assert [entry.cursor for entry in (await store.feed()).entries] == ["1", "2", "3"]
+
+
+async def test_what_a_shell_has_moved_or_made_is_found_by_its_state(
+    store: SqliteStore, shell: sqlite3.Connection
+) -> None:
+    await made(store, creation("a"), creation("b"))
+    shell.execute("UPDATE records SET state = 'sent' WHERE id = 'a'")
+    shell.execute(REPLACE.replace("'a'", "'c'"))
+    sent = await store.find(Query(kind="parcel", states=("sent",), newest_first=False))
+    assert [record.id for record in sent.records] == ["a", "c"]
+    assert (await store.count(Query(kind="parcel", states=("packed",)))).number == 1
+
+
+async def test_a_shell_cannot_put_a_record_where_its_state_is_not(
+    store: SqliteStore, shell: sqlite3.Connection
+) -> None:
+    await made(store, creation("a"))
+    places = (
+        "SELECT place FROM records UNION ALL SELECT place FROM states WHERE name = 'sent' AND kind = 'parcel'"
+    )
+    (before,), (wrong,) = shell.execute(places)
+    shell.execute("UPDATE records SET place = ?", (wrong,))
+    shell.execute("UPDATE records SET place = NULL")
+    assert shell.execute("SELECT place FROM records").fetchall() == [(before,)]
+    with pytest.raises(sqlite3.IntegrityError, match="no such state"):
+        shell.execute("UPDATE records SET state = 'melted', place = ?", (wrong,))
+
+
+async def test_a_shell_with_recursive_triggers_is_answered_alike(
+    store: SqliteStore, shell: sqlite3.Connection
+) -> None:
+    shell.execute("PRAGMA recursive_triggers = ON")
+    await made(store, creation("a"))
+    shell.execute("UPDATE records SET state = 'sent'")
+    shell.execute(REPLACE.replace("'a'", "'c'"))
+    assert (await store.count(Query(kind="parcel", states=("sent",)))).number == 2
+    with pytest.raises(sqlite3.IntegrityError, match="no path"):
+        shell.execute("UPDATE records SET state = 'packed'")
+
+
+async def test_what_a_shell_made_with_a_time_of_its_own_does_not_disturb_the_order(
+    store: SqliteStore, shell: sqlite3.Connection
+) -> None:
+    [first] = await made(store, creation("a"))
+    shell.execute(REPLACE.replace("'a'", "'b'"))
+    [third] = await made(store, creation("c"))
+    records = (await store.find(Query(kind="parcel", newest_first=False))).records
+    assert [record.id for record in records] == ["a", "b", "c"]
+    assert first.created_at <= records[1].created_at < third.created_at
+
+
+async def test_a_record_is_not_given_the_journal_of_one_that_was_removed_by_hand(
+    store: SqliteStore, shell: sqlite3.Connection
+) -> None:
+    await made(store, creation("a", "delivered", note=PACKING))
+    shell.execute("DELETE FROM records WHERE id = 'a'")
+    await made(store, creation("b", note=PACKING))
+    history = await store.history(Key("parcel", "b"))
+    assert [(entry.id, entry.version) for entry in history.entries] == [("b", 1)]

@@ -7,19 +7,18 @@ from datetime import timedelta
 
 from interlock.store.records import Pruned
 from interlock.store.sqlite.ledger import Ledger
+from interlock.store.sqlite.reading import number_at
 from interlock.store.sqlite.rows import list_text
 
-# A record is created before it is changed, so that the index on creation narrows the search.
+# A record is created before it is changed, so that numbers, which are in the order of creation, narrow
+# the search.
 _OLD = """
-SELECT number, id FROM records INDEXED BY records_by_state
-WHERE kind = ? AND state = ? AND created_us <= ? AND updated_us <= ?
+SELECT number, id FROM records INDEXED BY records_by_place
+WHERE place = (SELECT place FROM states WHERE kind = ? AND name = ?) AND number < ? AND updated_us <= ?
 LIMIT ?
 """
-_ENTRIES = """
-SELECT count(*), ifnull(max(sequence), 0) FROM journal
-WHERE kind = ? AND id IN (SELECT value FROM json_each(?))
-"""
-_REMOVE_ENTRIES = "DELETE FROM journal WHERE kind = ? AND id IN (SELECT value FROM json_each(?))"
+_OF_RECORDS = "record IN (SELECT value FROM json_each(?))"
+_OF_NAMES = "record = 0 AND kind = ? AND id IN (SELECT value FROM json_each(?))"
 _REMOVE_REQUESTS = """
 DELETE FROM requests
 WHERE id IN (SELECT id FROM requests WHERE expires_us <= ? ORDER BY expires_us LIMIT ?)
@@ -48,17 +47,22 @@ def _old(
     ledger: Ledger, kind: str, states: Sequence[str], before_us: int, limit: int
 ) -> list[tuple[int, str]]:
     old: list[tuple[int, str]] = []
+    newer = number_at(ledger.connection, before_us + 1)
     for state in dict.fromkeys(states):
         left = limit - len(old)
-        old += ledger.connection.execute(_OLD, (kind, state, before_us, before_us, left)).fetchall()
+        old += ledger.connection.execute(_OLD, (kind, state, newer, before_us, left)).fetchall()
     return old
 
 
 def _remove(ledger: Ledger, kind: str, gone: list[tuple[int, str]]) -> int:
     connection = ledger.connection
-    names = list_text([name for _, name in gone])
+    numbers, names = list_text([number for number, _ in gone]), list_text([name for _, name in gone])
     connection.executemany("DELETE FROM records WHERE number = ?", [(number,) for number, _ in gone])
-    entries, newest = connection.execute(_ENTRIES, (kind, names)).fetchone()
-    connection.execute(_REMOVE_ENTRIES, (kind, names))
-    connection.execute(_PRUNED_UP_TO, (newest, ledger.now_us))
-    return int(entries)
+    removed = 0
+    for condition, parameters in ((_OF_RECORDS, (numbers,)), (_OF_NAMES, (kind, names))):
+        (newest,) = connection.execute(
+            f"SELECT ifnull(max(sequence), 0) FROM journal WHERE {condition}", parameters
+        ).fetchone()
+        removed += connection.execute(f"DELETE FROM journal WHERE {condition}", parameters).rowcount
+        connection.execute(_PRUNED_UP_TO, (newest, ledger.now_us))
+    return removed

@@ -1,7 +1,8 @@
 """What is only read: records by key and by filter, the journal, requests, and what there is at all.
 
-Lists come from one index in which the records of each state lie in the order of their creation; a
-list of several states, or of all, merges them. So a page costs a page, wherever it begins.
+Lists come from one index in which the records of each state lie in the order of their creation, which is
+that of their numbers; a list of several states, or of all, merges them. So a page costs a page, wherever
+it begins.
 """
 
 from __future__ import annotations
@@ -11,45 +12,38 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
+from operator import itemgetter
 
 from interlock.store.contract import StoreStatus
 from interlock.store.cursors import bad_cursor, read_cursor, write_cursor
 from interlock.store.ranking import microseconds, moment
 from interlock.store.records import Count, Feed, Key, Page, Query, Record, Recorded
 from interlock.store.sqlite.opening import MIGRATIONS, applied_version
-from interlock.store.sqlite.rows import (
-    ENTRY,
-    RECORD,
-    REQUEST,
-    Row,
-    entry_of,
-    list_text,
-    record_of,
-    recorded_of,
-)
+from interlock.store.sqlite.rows import ID, NUMBER, RECORD, entry_of, list_text, record_of, recorded_of
+from interlock.store.sqlite.shapes import ENTRY, REQUEST
 
 _LOAD = (
     "SELECT {columns} FROM json_each(?2) AS wanted"
     " CROSS JOIN records AS r ON r.kind = ?1 AND r.id = wanted.value"
 ).format(columns=", ".join(f"r.{column.strip()}" for column in RECORD.split(",")))
 _STATES = """
-WITH RECURSIVE present (state) AS (
-  VALUES ((SELECT min(state) FROM records WHERE kind = ?1))
-  UNION ALL
-  SELECT (SELECT min(state) FROM records WHERE kind = ?1 AND state > present.state)
-  FROM present WHERE present.state IS NOT NULL
-)
-SELECT state FROM present WHERE state IS NOT NULL
+SELECT name, place FROM states
+WHERE kind = ? AND EXISTS (SELECT 1 FROM records WHERE records.place = states.place)
 """
+_NEXT = "SELECT number, created_us FROM records WHERE number >= ? ORDER BY number LIMIT 1"
 _HAS_LABEL = "EXISTS (SELECT 1 FROM json_each(labels) WHERE value = ?)"
 _FEED = f"SELECT {ENTRY} FROM journal WHERE sequence > ? ORDER BY sequence LIMIT ?"
-_HISTORY = (
-    f"SELECT {ENTRY} FROM journal INDEXED BY journal_by_record"
-    " WHERE kind = ? AND id = ? AND version > ? ORDER BY version, sequence LIMIT ?"
-)
+# What a shell has added may not say which record it belongs to.
+_HISTORY = f"""
+SELECT {ENTRY} FROM journal INDEXED BY journal_by_record
+WHERE record = (SELECT number FROM records WHERE kind = ?1 AND id = ?2) AND version > ?3
+UNION ALL
+SELECT {ENTRY} FROM journal INDEXED BY journal_without_record
+WHERE record = 0 AND kind = ?1 AND id = ?2 AND version > ?3
+ORDER BY sequence LIMIT ?4
+"""
 _STATUS_CAP = 10_000
 _LARGEST = 2**63 - 1
-_ID, _CREATED = 1, 12
 
 
 @contextmanager
@@ -71,20 +65,21 @@ def load(connection: sqlite3.Connection, keys: Sequence[Key]) -> list[Record | N
     with snapshot(connection):
         for kind, wanted in names.items():
             for row in connection.execute(_LOAD, (kind, list_text(wanted))):
-                found[kind, row[_ID]] = record_of(row)
+                found[kind, row[ID]] = record_of(row)
     return [found.get((key.kind, key.id)) for key in keys]
 
 
 def find(connection: sqlite3.Connection, query: Query) -> Page:
     """One page of what matches, and where the next begins."""
-    after = _place_of(query.cursor) if query.cursor else None
+    after = read_cursor(query.cursor)[0] if query.cursor else None
     with snapshot(connection):
         streams = [connection.execute(*ask) for ask in _asks(connection, query, RECORD, after)]
-        rows = list(islice(heapq.merge(*streams, key=_place, reverse=query.newest_first), query.limit + 1))
+        merged = heapq.merge(*streams, key=itemgetter(NUMBER), reverse=query.newest_first)
+        rows = list(islice(merged, query.limit + 1))
         for stream in streams:
             stream.close()
     page = rows[: query.limit]
-    cursor = write_cursor(page[-1][_CREATED], page[-1][_ID]) if len(rows) > query.limit else ""
+    cursor = write_cursor(page[-1][NUMBER], page[-1][ID]) if len(rows) > query.limit else ""
     return Page(tuple(map(record_of, page)), cursor)
 
 
@@ -166,43 +161,56 @@ def status(connection: sqlite3.Connection, url: str) -> StoreStatus:
     )
 
 
+def number_at(connection: sqlite3.Connection, us: int) -> int:
+    """The lowest number of what was created then or later: numbers and times are in the same order."""
+    low = 0
+    found = connection.execute("SELECT max(number) FROM records").fetchone()[0]
+    high = 1 if found is None else found + 1
+    while low < high:
+        middle = (low + high) // 2
+        number, created_us = connection.execute(_NEXT, (middle,)).fetchone() or (high, us)
+        if created_us >= us:
+            high = middle
+        else:
+            low = number + 1
+    return low
+
+
 def _count_states(connection: sqlite3.Connection, kind: str) -> dict[str, int]:
-    capped = "SELECT count(*) FROM (SELECT 1 FROM records WHERE kind = ? AND state = ? LIMIT ?)"
+    capped = "SELECT count(*) FROM (SELECT 1 FROM records WHERE place = ? LIMIT ?)"
     return {
-        state: connection.execute(capped, (kind, state, _STATUS_CAP)).fetchone()[0]
-        for state in _states(connection, kind)
+        state: connection.execute(capped, (place, _STATUS_CAP)).fetchone()[0]
+        for state, place in sorted(connection.execute(_STATES, (kind,)).fetchall())
     }
 
 
-def _states(connection: sqlite3.Connection, kind: str) -> list[str]:
-    """The states that records of a kind are in, by a search each."""
-    return [state for (state,) in connection.execute(_STATES, (kind,))]
-
-
 def _asks(
-    connection: sqlite3.Connection, query: Query, columns: str, after: tuple[int, str] | None
+    connection: sqlite3.Connection, query: Query, columns: str, after: int | None
 ) -> list[tuple[str, list[object]]]:
     """One statement for each stretch of an index that holds matches, in the order of creation."""
-    conditions, parameters = _conditions(query, after)
-    direction = "DESC" if query.newest_first else "ASC"
-    order = f"ORDER BY created_us {direction}, id {direction}"
+    conditions, parameters = _conditions(connection, query, after)
+    order = f"ORDER BY number {'DESC' if query.newest_first else 'ASC'}"
+    stretches: list[tuple[str, str, list[object]]]
     if query.parent is not None:
-        places = [("records_by_parent", "parent = ?", query.parent)]
+        stretches = [("records_by_parent", "kind = ? AND parent = ?", [query.kind, query.parent])]
         if query.states:
             conditions.append(f"state IN ({', '.join('?' * len(query.states))})")
             parameters += query.states
     else:
-        states = dict.fromkeys(query.states) if query.states else _states(connection, query.kind)
-        places = [("records_by_state", "state = ?", state) for state in states]
+        places = dict(connection.execute(_STATES, (query.kind,)).fetchall())
+        states = dict.fromkeys(query.states) if query.states else places
+        stretches = [("records_by_place", "place = ?", [places[s]]) for s in states if s in places]
     asks: list[tuple[str, list[object]]] = []
-    for index, narrowed, value in places:
-        matching = " AND ".join(("kind = ?", narrowed, *conditions))
+    for index, narrowed, values in stretches:
+        matching = " AND ".join((narrowed, *conditions))
         sql = f"SELECT {columns} FROM records INDEXED BY {index} WHERE {matching} {order}"
-        asks.append((sql, [query.kind, value, *parameters]))
+        asks.append((sql, [*values, *parameters]))
     return asks
 
 
-def _conditions(query: Query, after: tuple[int, str] | None) -> tuple[list[str], list[object]]:
+def _conditions(
+    connection: sqlite3.Connection, query: Query, after: int | None
+) -> tuple[list[str], list[object]]:
     conditions: list[str] = []
     parameters: list[object] = []
     if query.queue is not None:
@@ -212,26 +220,15 @@ def _conditions(query: Query, after: tuple[int, str] | None) -> tuple[list[str],
         conditions.append(_HAS_LABEL)
         parameters.append(label)
     if query.since is not None:
-        conditions.append("created_us >= ?")
-        parameters.append(microseconds(query.since))
+        conditions.append("number >= ?")
+        parameters.append(number_at(connection, microseconds(query.since)))
     if query.until is not None:
-        conditions.append("created_us < ?")
-        parameters.append(microseconds(query.until))
+        conditions.append("number < ?")
+        parameters.append(number_at(connection, microseconds(query.until)))
     if after is not None:
-        conditions.append(f"(created_us, id) {'<' if query.newest_first else '>'} (?, ?)")
-        parameters += after
+        conditions.append(f"number {'<' if query.newest_first else '>'} ?")
+        parameters.append(after)
     return conditions, parameters
-
-
-def _place(row: Row) -> tuple[int, str]:
-    return row[_CREATED], row[_ID]
-
-
-def _place_of(cursor: str) -> tuple[int, str]:
-    created_us, name = read_cursor(cursor)
-    if created_us > _LARGEST:
-        raise bad_cursor(cursor)
-    return created_us, name
 
 
 def _sequence_of(cursor: str) -> int:

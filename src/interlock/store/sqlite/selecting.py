@@ -12,10 +12,11 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
+from typing import NamedTuple
 
-from interlock.store.ranking import lanes_for, moment, rank_of
+from interlock.store.ranking import lane_of, moment, rank_of
 from interlock.store.records import Claim, Record
-from interlock.store.sqlite.rows import RECORD, Row, record_of
+from interlock.store.sqlite.rows import ID, NUMBER, OWN_RECORD, RECORD, Row, placed_record_of, record_of
 
 # From one lane and priority to the next by a search each, never by passing records. A comparison of
 # (lane, priority) as a pair would be shorter, but SQLite passes records then.
@@ -23,21 +24,21 @@ _HEADS = """
 WITH RECURSIVE heads (number) AS (
   VALUES ((
     SELECT number FROM records INDEXED BY records_by_lane
-    WHERE kind = ?1 AND ready_us IS NOT NULL AND lane >= ?2 AND lane < ?3
+    WHERE ready_us IS NOT NULL AND lane >= ?1 AND lane < ?2
     ORDER BY lane, priority LIMIT 1
   ))
   UNION ALL
   SELECT coalesce(
     (
       SELECT number FROM records AS next INDEXED BY records_by_lane
-      WHERE next.kind = ?1 AND next.ready_us IS NOT NULL
+      WHERE next.ready_us IS NOT NULL
         AND next.lane = head.lane AND next.priority > head.priority
       ORDER BY next.priority LIMIT 1
     ),
     (
       SELECT number FROM records AS next INDEXED BY records_by_lane
-      WHERE next.kind = ?1 AND next.ready_us IS NOT NULL
-        AND next.lane > head.lane AND next.lane < ?3
+      WHERE next.ready_us IS NOT NULL
+        AND next.lane > head.lane AND next.lane < ?2
       ORDER BY next.lane, next.priority LIMIT 1
     )
   )
@@ -46,59 +47,74 @@ WITH RECURSIVE heads (number) AS (
 SELECT lane, priority FROM heads JOIN records USING (number)
 """
 _READY = f"""
-SELECT {RECORD}, number, ready_us FROM records INDEXED BY records_by_lane
-WHERE kind = ?1 AND lane = ?2 AND priority = ?3 AND ready_us <= ?4
-ORDER BY ready_us, id LIMIT ?5
+SELECT {OWN_RECORD} FROM records INDEXED BY records_by_lane
+WHERE lane = ?1 AND priority = ?2 AND ready_us <= ?3
+ORDER BY ready_us, id LIMIT ?4
 """
 _DUE = f"""
-SELECT {RECORD}, number, deadline_us FROM records INDEXED BY records_by_deadline
+SELECT {RECORD} FROM records INDEXED BY records_by_deadline
 WHERE kind = ?1 AND deadline_us <= ?2
 ORDER BY deadline_us, id LIMIT ?3
 """
-_ID, _NUMBER, _TIME = 1, 14, 15
-_AFTER_SEPARATOR = "\x20"
+_READY_US, _DEADLINE_US = 6, 7
+_SEPARATOR, _AFTER_SEPARATOR = "\x1f", "\x20"
 
 Numbered = tuple[int, Record]
-Stream = tuple[sqlite3.Cursor, int]
-"""Rows in the order of their time, and what to add to it so that streams can be compared."""
+Ranked = tuple[int, str, Row]
+
+
+class Lane(NamedTuple):
+    """What the records of one lane and priority have in common; their rows need not say it again."""
+
+    text: str
+    queue: str
+    labels: tuple[str, ...]
+    priority: int
 
 
 def ready(connection: sqlite3.Connection, claim: Claim, now_us: int) -> list[Numbered]:
     """The first records that this claim may have, in rank order, with their numbers."""
-    heads: list[tuple[str, int]] = []
-    for queue in dict.fromkeys(claim.queues):
-        # A lane begins with its queue and a separator that sorts before all that can be read.
-        found = connection.execute(_HEADS, (claim.kind, queue, queue + _AFTER_SEPARATOR)).fetchall()
-        mine = set(lanes_for({lane for lane, _ in found}, (queue,), claim.labels))
-        heads += [(lane, priority) for lane, priority in found if lane in mine]
-    streams = [
-        (
-            connection.execute(_READY, (claim.kind, lane, priority, now_us, claim.limit)),
-            rank_of(moment(0), priority),
-        )
-        for lane, priority in heads
-    ]
-    return _first(streams, claim.limit)
+    kind, limit = claim.kind, claim.limit
+    lanes = _lanes(connection, claim)
+    cursors = [connection.execute(_READY, (lane.text, lane.priority, now_us, limit)) for lane in lanes]
+    if len(lanes) == 1:
+        _, queue, labels, priority = lanes[0]
+        return [(row[NUMBER], placed_record_of(row, kind, queue, labels, priority)) for row in cursors[0]]
+    found = _merged([_by_rank(*each) for each in zip(cursors, lanes, strict=True)], cursors, limit)
+    return [(row[NUMBER], placed_record_of(row[:-1], kind, *row[-1][1:])) for row in found]
 
 
 def due(connection: sqlite3.Connection, kinds: Sequence[str], now_us: int, limit: int) -> list[Numbered]:
     """The records whose deadline passed first, with their numbers."""
-    return _first(
-        [(connection.execute(_DUE, (kind, now_us, limit)), 0) for kind in dict.fromkeys(kinds)], limit
+    cursors = [connection.execute(_DUE, (kind, now_us, limit)) for kind in dict.fromkeys(kinds)]
+    found = _merged(
+        [((row[_DEADLINE_US], row[ID], row) for row in cursor) for cursor in cursors], cursors, limit
     )
+    return [(row[NUMBER], record_of(row)) for row in found]
 
 
-def _first(streams: list[Stream], limit: int) -> list[Numbered]:
-    if not streams:
-        return []
-    if len(streams) == 1:
-        return [(row[_NUMBER], record_of(row)) for row in streams[0][0]]
-    ranked = heapq.merge(*(_ranked(cursor, shift) for cursor, shift in streams), key=itemgetter(0, 1))
-    first = [(row[_NUMBER], record_of(row)) for _, _, row in islice(ranked, limit)]
-    for cursor, _ in streams:
+def _lanes(connection: sqlite3.Connection, claim: Claim) -> list[Lane]:
+    lanes: list[Lane] = []
+    for queue in dict.fromkeys(claim.queues):
+        # A lane begins with kind, queue and a separator that sorts before all that can be read.
+        first = lane_of(claim.kind, (queue,))
+        found = connection.execute(_HEADS, (first, first + _AFTER_SEPARATOR)).fetchall()
+        heads = [(lane, lane.split(_SEPARATOR), priority) for lane, priority in found if lane is not None]
+        lanes += [
+            Lane(lane, queue, tuple(labels), priority)
+            for lane, (_, of, *labels), priority in heads
+            if of == queue and set(claim.labels).issuperset(labels)
+        ]
+    return lanes
+
+
+def _by_rank(cursor: sqlite3.Cursor, lane: Lane) -> Iterator[Ranked]:
+    shift = rank_of(moment(0), lane.priority)
+    return ((row[_READY_US] + shift, row[ID], (*row, lane)) for row in cursor)
+
+
+def _merged(streams: list[Iterator[Ranked]], cursors: list[sqlite3.Cursor], limit: int) -> list[Row]:
+    first = [row for _, _, row in islice(heapq.merge(*streams, key=itemgetter(0, 1)), limit)]
+    for cursor in cursors:
         cursor.close()
     return first
-
-
-def _ranked(cursor: sqlite3.Cursor, shift: int) -> Iterator[tuple[int, str, Row]]:
-    return ((row[_TIME] + shift, row[_ID], row) for row in cursor)

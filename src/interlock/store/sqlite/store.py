@@ -7,7 +7,9 @@ Reading order:
 
     location, opening    from a URL to a connection; migrations and the enforced tables
     jobs                 how coroutines hand work to a thread, with a deadline
-    writer, ledger       group commit; judging and writing in one transaction
+    writer, ledger       group commit; judging in one transaction
+    knowing              how records stand, as far as a writer has to know
+    pending, shapes      what is to be written, by the narrowest statements
     selecting            who is next
     reader, reading      lists, journal, wake-ups
 """

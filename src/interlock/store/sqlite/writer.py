@@ -21,8 +21,9 @@ from interlock.store.catalogue import Catalogue
 from interlock.store.sqlite.clock import HeldClock
 from interlock.store.sqlite.failures import BAD_DATA, NOTHING, UNKNOWN, is_busy, late, not_open, store_error
 from interlock.store.sqlite.jobs import Job, JobThread, deliver
-from interlock.store.sqlite.ledger import Ledger, Memory
-from interlock.store.sqlite.opening import open_database
+from interlock.store.sqlite.knowing import Memory
+from interlock.store.sqlite.ledger import Ledger, Moves
+from interlock.store.sqlite.opening import open_database, places_of
 
 MOST_AT_ONCE = 2_000
 """Commits in one transaction: more would make the first wait for the last without sparing anything."""
@@ -51,7 +52,8 @@ class Writer(JobThread):
         self._catalogue = catalogue
         self._clock = clock
         self._committed = committed
-        self._memory = Memory()
+        self._memory = Memory(catalogue)
+        self._moves: Moves = {}
         self._connection: sqlite3.Connection
 
     def late(self, outcome: str) -> StoreUnavailable:
@@ -64,6 +66,7 @@ class Writer(JobThread):
 
     def _open(self) -> None:
         self._connection = open_database(self._path, self._catalogue, self._clock, self.timeout_s)
+        self._moves = _moves(self._catalogue, places_of(self._connection))
 
     def _close(self) -> None:
         self._connection.close()
@@ -116,7 +119,7 @@ class Writer(JobThread):
         live = [job for job in jobs if job.begin()]
         outcome = NOTHING
         try:
-            ledger = Ledger(self._connection, self._catalogue, self._clock, self._memory)
+            ledger = Ledger(self._connection, self._moves, self._clock, self._memory)
             _judge(live, ledger)
             outcome = UNKNOWN
             self._connection.execute("COMMIT")
@@ -150,6 +153,19 @@ def _judge(jobs: list[Job], ledger: Ledger) -> None:
         if ledger.broken:
             raise _BrokenError from job.error
     ledger.flush()
+
+
+def _moves(catalogue: Catalogue, places: dict[str, dict[str, int]]) -> Moves:
+    """Every step that is legal: one look-up says so, and where it leads."""
+    return {
+        kind.name: {
+            (source, target): (target, places[kind.name][target], source != target)
+            for source in ("", *kind.states)
+            for target in kind.states
+            if kind.allows(source, target)
+        }
+        for kind in catalogue.values()
+    }
 
 
 def _cause(error: Exception, path: Path) -> BaseException:

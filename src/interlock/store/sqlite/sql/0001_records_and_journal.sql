@@ -21,40 +21,51 @@ CREATE TABLE progress (
 );
 INSERT INTO progress VALUES (1, 0, 0, 0, 1);
 
--- The tables that the program was started with. In `paths` a source of '' stands for creation.
+-- The tables that the program was started with. `place` is a number for a kind and a state, and is never
+-- given out again: records are found by it. A state that the tables no longer have stays, not `known`.
 CREATE TABLE kinds (
   name TEXT PRIMARY KEY,
   fingerprint TEXT NOT NULL
 ) WITHOUT ROWID;
 
 CREATE TABLE states (
+  place INTEGER PRIMARY KEY,
   kind TEXT NOT NULL,
   name TEXT NOT NULL,
   terminal INTEGER NOT NULL,
-  PRIMARY KEY (kind, name)
-) WITHOUT ROWID;
+  known INTEGER NOT NULL DEFAULT 1,
+  UNIQUE (kind, name)
+);
 
+-- `step` is the place it leads from, times 1048576, and the place it leads to: so one look-up by a whole
+-- number tells whether a move is legal. A source of '', at place 0, stands for creation.
 CREATE TABLE paths (
+  step INTEGER PRIMARY KEY,
   kind TEXT NOT NULL,
   source TEXT NOT NULL,
   target TEXT NOT NULL,
-  PRIMARY KEY (kind, source, target)
-) WITHOUT ROWID;
+  UNIQUE (kind, source, target)
+);
 
 -- A rowid table: bodies may be long, and an update by number was measured at two thirds of the cost of
 -- one by (kind, id) in a table without rowid.
+--
+-- Numbers are given out in the order of creation, and within one moment in the order of the ids. So an
+-- index that has nothing but a place lists the records of a state in order, and its entries are small:
+-- it is the one that every step has to move.
 CREATE TABLE records (
   number INTEGER PRIMARY KEY,
   kind TEXT NOT NULL,
   id TEXT NOT NULL,
   state TEXT NOT NULL,
+  place INTEGER, -- of kind and state; what a shell leaves out is put in
   version INTEGER NOT NULL,
   body BLOB NOT NULL CHECK (typeof(body) = 'blob'),
   parent TEXT,
   queue TEXT,
   labels TEXT NOT NULL DEFAULT '[]',
   priority INTEGER NOT NULL DEFAULT 0,
-  lane TEXT, -- queue and labels, where ready_us is set
+  lane TEXT, -- kind, queue and labels, where ready_us is set
   ready_us INTEGER,
   deadline_us INTEGER,
   chain TEXT NOT NULL DEFAULT '',
@@ -62,28 +73,31 @@ CREATE TABLE records (
   updated_us INTEGER NOT NULL
 );
 CREATE UNIQUE INDEX records_by_key ON records (kind, id);
-CREATE INDEX records_by_state ON records (kind, state, created_us, id);
-CREATE INDEX records_by_parent ON records (kind, parent, created_us, id) WHERE parent IS NOT NULL;
+CREATE INDEX records_by_place ON records (place);
+CREATE INDEX records_by_parent ON records (kind, parent) WHERE parent IS NOT NULL;
 CREATE INDEX records_by_deadline ON records (kind, deadline_us, id) WHERE deadline_us IS NOT NULL;
 -- Within a lane and a priority, rank is time: so this one index gives the next record to claim, and
 -- those that are not ready yet lie behind the ready ones, where nobody looks.
-CREATE INDEX records_by_lane ON records (kind, lane, priority, ready_us, id) WHERE ready_us IS NOT NULL;
+CREATE INDEX records_by_lane ON records (lane, priority, ready_us, id) WHERE ready_us IS NOT NULL;
 
+-- `record` is the number of the record; 0 where there was none, and where a shell did not say.
 CREATE TABLE journal (
   sequence INTEGER PRIMARY KEY,
   at_us INTEGER NOT NULL,
+  record INTEGER NOT NULL DEFAULT 0,
   kind TEXT NOT NULL,
   id TEXT NOT NULL,
   version INTEGER NOT NULL,
   steps TEXT NOT NULL,
   actor TEXT NOT NULL,
-  reason TEXT NOT NULL,
-  cause TEXT NOT NULL,
-  request_id TEXT NOT NULL,
-  refusal TEXT NOT NULL,
-  chain TEXT NOT NULL
+  reason TEXT NOT NULL DEFAULT '',
+  cause TEXT NOT NULL DEFAULT '',
+  request_id TEXT NOT NULL DEFAULT '',
+  refusal TEXT NOT NULL DEFAULT '',
+  chain TEXT NOT NULL DEFAULT ''
 );
-CREATE INDEX journal_by_record ON journal (kind, id, version);
+CREATE INDEX journal_by_record ON journal (record, version);
+CREATE INDEX journal_without_record ON journal (kind, id) WHERE record = 0;
 
 CREATE TABLE requests (
   id TEXT PRIMARY KEY,
@@ -98,18 +112,6 @@ CREATE INDEX requests_by_expiry ON requests (expires_us);
 
 -- What the tables do not allow is refused here as well, whoever asks.
 
-CREATE TRIGGER records_are_created_as_the_table_says BEFORE INSERT ON records
-WHEN NOT EXISTS (SELECT 1 FROM paths WHERE kind = NEW.kind AND source = '' AND target = NEW.state)
-BEGIN
-  SELECT CASE
-    WHEN NOT EXISTS (SELECT 1 FROM kinds WHERE name = NEW.kind)
-      THEN RAISE(ABORT, 'interlock: there is no such kind of record')
-    WHEN NOT EXISTS (SELECT 1 FROM states WHERE kind = NEW.kind AND name = NEW.state)
-      THEN RAISE(ABORT, 'interlock: this kind has no such state')
-    ELSE RAISE(ABORT, 'interlock: no record can begin in this state')
-  END;
-END;
-
 -- INSERT OR REPLACE would take the old row away without asking the triggers for updates and deletes.
 CREATE TRIGGER records_are_not_replaced BEFORE INSERT ON records
 WHEN EXISTS (SELECT 1 FROM records WHERE kind = NEW.kind AND id = NEW.id)
@@ -118,17 +120,47 @@ BEGIN
   SELECT RAISE(ABORT, 'interlock: this record is there already; update it');
 END;
 
-CREATE TRIGGER records_move_as_the_table_says BEFORE UPDATE OF state ON records
-WHEN OLD.state IS NOT NEW.state
-  AND NOT EXISTS (SELECT 1 FROM paths WHERE kind = OLD.kind AND source = OLD.state AND target = NEW.state)
+-- The program says the place, and one look-up by number is enough. A shell does not: its changes are judged
+-- by name, are told what is wrong, and get the place that belongs to them. That stands in a trigger of its
+-- own, behind a view that holds nothing, because SQLite clears the memory that a trigger might need each
+-- time it asks whether it is wanted.
+
+CREATE TRIGGER records_are_created_as_the_table_says AFTER INSERT ON records
+WHEN NOT EXISTS (SELECT 1 FROM paths WHERE step = NEW.place AND target = NEW.state AND kind = NEW.kind)
+BEGIN
+  INSERT INTO made_by_hand VALUES (NEW.number, NEW.kind, '', NEW.state);
+END;
+
+CREATE TRIGGER records_move_as_the_table_says AFTER UPDATE OF state, place ON records
+WHEN NOT EXISTS (SELECT 1 FROM paths WHERE step = OLD.place * 1048576 + NEW.place AND target = NEW.state)
+BEGIN
+  INSERT INTO made_by_hand VALUES (NEW.number, NEW.kind, OLD.state, NEW.state);
+END;
+
+CREATE VIEW made_by_hand (number, kind, source, target) AS SELECT 0, '', '', '' WHERE 0;
+
+CREATE TRIGGER changes_by_hand_are_judged_by_name INSTEAD OF INSERT ON made_by_hand
 BEGIN
   SELECT CASE
-    WHEN NOT EXISTS (SELECT 1 FROM states WHERE kind = OLD.kind AND name = NEW.state)
+    WHEN NEW.source = NEW.target AND NEW.target <> '' THEN NULL
+    WHEN EXISTS (SELECT 1 FROM paths WHERE kind = NEW.kind AND source = NEW.source AND target = NEW.target)
+      THEN NULL
+    WHEN NOT EXISTS (SELECT 1 FROM kinds WHERE name = NEW.kind)
+      THEN RAISE(ABORT, 'interlock: there is no such kind of record')
+    WHEN NOT EXISTS (SELECT 1 FROM states WHERE kind = NEW.kind AND name = NEW.target AND known)
       THEN RAISE(ABORT, 'interlock: this kind has no such state')
-    WHEN EXISTS (SELECT 1 FROM states WHERE kind = OLD.kind AND name = OLD.state AND terminal)
+    WHEN NEW.source = ''
+      THEN RAISE(ABORT, 'interlock: no record can begin in this state')
+    WHEN EXISTS (SELECT 1 FROM states WHERE kind = NEW.kind AND name = NEW.source AND terminal)
       THEN RAISE(ABORT, 'interlock: the record has ended, and no path of the table leads out of that')
     ELSE RAISE(ABORT, 'interlock: no path of the table leads from the one state to the other')
   END;
+  -- Records are listed by their numbers, so their times have to be in the same order.
+  UPDATE records SET created_us = (SELECT latest_us FROM progress)
+  WHERE number = NEW.number AND NEW.source = '';
+  UPDATE records SET place = (SELECT place FROM states WHERE kind = NEW.kind AND name = NEW.target)
+  WHERE number = NEW.number
+    AND place IS NOT (SELECT place FROM states WHERE kind = NEW.kind AND name = NEW.target);
 END;
 
 CREATE TRIGGER records_keep_their_names BEFORE UPDATE OF number, kind, id ON records

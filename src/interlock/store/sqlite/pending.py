@@ -1,0 +1,188 @@
+"""What is to be written: gathered row by row, and written in a few batches."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from datetime import datetime
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+import msgspec
+
+from interlock.store.ranking import lane_of, microseconds
+from interlock.store.records import Change, Note
+from interlock.store.sqlite.knowing import NOWHERE, Known, Standing
+from interlock.store.sqlite.rows import NO_LABELS, list_text
+from interlock.store.sqlite.shapes import (
+    CLEARED,
+    INSERT_ENTRY,
+    INSERT_REQUEST,
+    INSERT_SHORT_ENTRY,
+    KEPT,
+    SET,
+    Row,
+    insertion,
+    update,
+)
+
+Moved: TypeAlias = tuple[str, int, bool]
+"""Where a legal step leads: the state as a plain text (the caller's may be an enumeration's), its place,
+and whether that is another one."""
+
+_NUMBER, _KIND, _ID = 0, 1, 2
+_RECORD_OF_ENTRY = 2
+_NUMBER_OF_CHANGE = -1
+# The journal may still tell of a record that somebody has removed by hand.
+_LAST_NUMBER = (
+    "SELECT max(ifnull((SELECT max(number) FROM records), 0), ifnull((SELECT max(record) FROM journal), 0))"
+)
+_encode = msgspec.json.Encoder().encode
+
+
+class Pending:
+    """One batch. Creations are written first, then the changes in their order: one may follow another."""
+
+    def __init__(self, connection: sqlite3.Connection, now_us: int) -> None:
+        self.now_us = now_us
+        self.recorded: list[Row] = []
+        self._connection = connection
+        self._created: defaultdict[tuple[bool, bool, bool], list[list[Any]]] = defaultdict(list)
+        self._changed: list[tuple[tuple[bool, int, int, bool], list[list[Any]]]] = []
+        """Stretches of changes that the same statement makes."""
+        self._changing: tuple[bool, int, int, bool] | None = None
+        self._entries: list[list[Any]] = []
+        self._short_entries: list[list[Any]] = []
+        self._last_number = -1
+        self._last_name = ""
+        self._in_order = True
+        self._at: datetime | None = None
+        self._at_us = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._created or self._changed or self._entries or self._short_entries or self.recorded)
+
+    @property
+    def creates(self) -> bool:
+        """Whether records are among it that were not there."""
+        return bool(self._created)
+
+    def create(self, change: Change, moved: Moved) -> Standing:
+        """A record that was not there; how it stands then."""
+        name, ready_at, deadline_at, queue = change.id, change.ready_at, change.deadline_at, change.queue
+        placing = (queue, change.parent, change.labels, change.priority, change.chain)
+        state, place, _ = moved
+        number, now_us = self._next_number(name), self.now_us
+        row: list[Any] = [number, change.kind, name, state, place, 1, bytearray(change.body)]
+        row += (now_us, now_us, queue or "")
+        if ready_at is not None:
+            row += (_lane(change), self._us(ready_at))
+        if deadline_at is not None:
+            row.append(self._us(deadline_at))
+        placed = placing[1:] != NOWHERE[1:]
+        if placed:
+            row += _placed(change)
+        ready, timed = ready_at is not None, deadline_at is not None
+        self._created[ready, timed, placed].append(row)
+        return number, 1, state, placing, ready, timed
+
+    def change(self, change: Change, standing: Standing, moved: Moved) -> Standing:
+        """A record that is there; how it stands then."""
+        number, version, _, before, was_ready, was_timed = standing
+        state, place, is_moved = moved
+        ready_at, deadline_at = change.ready_at, change.deadline_at
+        placing = (change.queue, change.parent, change.labels, change.priority, change.chain)
+        version += 1
+        row: list[Any] = [version, bytearray(change.body), self.now_us]
+        if is_moved:
+            row += (state, place)
+        ready = CLEARED if was_ready else KEPT
+        if ready_at is not None:
+            row += (_lane(change), self._us(ready_at))
+            ready = SET
+        timed = CLEARED if was_timed else KEPT
+        if deadline_at is not None:
+            row.append(self._us(deadline_at))
+            timed = SET
+        placed = placing != before
+        if placed:
+            row += (change.queue or "", *_placed(change))
+        row.append(number)
+        changing = (is_moved, ready, timed, placed)
+        if changing != self._changing:
+            self._changing = changing
+            self._changed.append((changing, []))
+        self._changed[-1][1].append(row)
+        return number, version, state, placing, ready == SET, timed == SET
+
+    def note(
+        self, sequence: int, number: int, kind: str, name: str, version: int, note: Note, chain: str
+    ) -> None:
+        """An entry for the journal."""
+        steps = _encode(note.steps).decode()
+        row = [sequence, self.now_us, number, kind, name, version, steps, note.actor, note.request_id]
+        reason, cause, refusal = note.reason, note.cause, note.refusal
+        if reason or cause or refusal or chain:
+            row += (reason, cause, refusal, chain)
+            self._entries.append(row)
+        else:
+            self._short_entries.append(row)
+
+    def write(self, known: Known) -> None:
+        """All of it."""
+        if not self._in_order:
+            self._renumber(known)
+        many = self._connection.executemany
+        for creating, rows in self._created.items():
+            many(insertion(*creating), rows)
+        for changing, rows in self._changed:
+            many(update(*changing), rows)
+        for statement, entries in (
+            (INSERT_SHORT_ENTRY, self._short_entries),
+            (INSERT_ENTRY, self._entries),
+            (INSERT_REQUEST, self.recorded),
+        ):
+            if entries:
+                many(statement, entries)
+
+    def _next_number(self, name: str) -> int:
+        if self._last_number < 0:
+            (self._last_number,) = self._connection.execute(_LAST_NUMBER).fetchone()
+        if name < self._last_name:
+            self._in_order = False
+        self._last_name = name
+        self._last_number += 1
+        return self._last_number
+
+    def _renumber(self, known: Known) -> None:
+        """Records of one moment are listed by their ids, and all are listed by their numbers."""
+        created = sorted((row for rows in self._created.values() for row in rows), key=itemgetter(_ID))
+        first = min(row[_NUMBER] for row in created)
+        new = {row[_NUMBER]: number for number, row in enumerate(created, first)}
+        for row in created:
+            standings, name = known[row[_KIND]], row[_ID]
+            standings[name] = (new[row[_NUMBER]], *standings[name][1:])
+        changed = (row for _, rows in self._changed for row in rows)
+        entries = (*self._short_entries, *self._entries)
+        for rows, place in (
+            (created, _NUMBER),
+            (changed, _NUMBER_OF_CHANGE),
+            (entries, _RECORD_OF_ENTRY),
+        ):
+            for row in rows:
+                row[place] = new.get(row[place], row[place])
+
+    def _us(self, at: datetime) -> int:
+        """Records that are claimed together have one deadline, and often it is one object."""
+        if at is not self._at:
+            self._at, self._at_us = at, microseconds(at)
+        return self._at_us
+
+
+def _lane(change: Change) -> str:
+    return lane_of(change.kind, (change.queue or "", *change.labels))
+
+
+def _placed(change: Change) -> tuple[object, ...]:
+    labels = change.labels
+    return change.parent or "", list_text(labels) if labels else NO_LABELS, change.priority, change.chain

@@ -1,0 +1,87 @@
+"""The statements that write, each no wider than what it has to write.
+
+SQLite touches every index that has a column of the statement in it, whether the value changes or not;
+and of what Python hands over, `None` and `bytes` take several times as long as anything else. So there is
+one statement for each set of columns that change together, a NULL is part of its text, and a body is
+handed over as a `bytearray`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, TypeAlias
+
+Row: TypeAlias = list[Any] | tuple[Any, ...]
+
+KEPT, CLEARED, SET = 0, 1, 2
+"""What becomes of a time: it stays NULL, becomes NULL, or is given."""
+
+ENTRY = "sequence, at_us, record, kind, id, version, steps, actor, request_id, reason, cause, refusal, chain"
+_SHORT_ENTRY = "sequence, at_us, record, kind, id, version, steps, actor, request_id"
+REQUEST = "id, endpoint, fingerprint, status, body, created_us, expires_us"
+
+
+def _insertion(table: str, columns: str) -> str:
+    marks = ", ".join("?" for _ in columns.split(","))
+    return f"INSERT INTO {table} ({columns}) VALUES ({marks})"
+
+
+INSERT_ENTRY = _insertion("journal", ENTRY)
+INSERT_SHORT_ENTRY = _insertion("journal", _SHORT_ENTRY)
+"""For one that says neither why nor because of what, as most do."""
+
+# A request that has expired counts as unknown, so that its id may be used anew.
+INSERT_REQUEST = _insertion("requests", REQUEST).replace("INSERT", "INSERT OR REPLACE")
+
+
+@cache
+def insertion(ready: bool, timed: bool, placed: bool) -> str:
+    """Create a record: with a lane and a time, with a deadline, with more than a queue."""
+    columns = [
+        "number",
+        "kind",
+        "id",
+        "state",
+        "place",
+        "version",
+        "body",
+        "created_us",
+        "updated_us",
+        "queue",
+    ]
+    marks = ["?"] * 9 + ["nullif(?, '')"]
+    if ready:
+        columns += ["lane", "ready_us"]
+        marks += ["?", "?"]
+    if timed:
+        columns.append("deadline_us")
+        marks.append("?")
+    if placed:
+        columns += ["parent", "labels", "priority", "chain"]
+        marks += ["nullif(?, '')", "?", "?", "?"]
+    return f"INSERT INTO records ({', '.join(columns)}) VALUES ({', '.join(marks)})"
+
+
+@cache
+def update(moved: bool, ready: int, timed: int, placed: bool) -> str:
+    """Change a record: its state, its lane and time, its deadline, where else it belongs."""
+    parts = ["version = ?", "body = ?", "updated_us = ?"]
+    if moved:
+        parts += ["state = ?", "place = ?"]
+    if ready == SET:
+        parts += ["lane = ?", "ready_us = ?"]
+    elif ready == CLEARED:
+        parts += ["lane = NULL", "ready_us = NULL"]
+    if timed == SET:
+        parts.append("deadline_us = ?")
+    elif timed == CLEARED:
+        parts.append("deadline_us = NULL")
+    if placed:
+        parts += [
+            "queue = nullif(?, '')",
+            "parent = nullif(?, '')",
+            "labels = ?",
+            "priority = ?",
+            "chain = ?",
+        ]
+    return f"UPDATE records SET {', '.join(parts)} WHERE number = ?"
