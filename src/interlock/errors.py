@@ -68,6 +68,10 @@ class InterlockError(Exception):
     code: ClassVar[str] = "error"
     status: ClassVar[int] = 500
 
+    def __init_subclass__(cls, *, code: str = "", status: int = 0) -> None:
+        super().__init_subclass__()
+        cls.code, cls.status = code or cls.code, status or cls.status
+
     def __init__(
         self,
         sentence: str,
@@ -94,256 +98,153 @@ class InterlockError(Exception):
         }
 
 
-class MalformedTable(InterlockError):
+class MalformedTable(InterlockError, code="malformed_table", status=422):
     """A machine was declared with faults; nothing was made of it."""
 
-    code = "malformed_table"
-    status = 422
 
-
-class MalformedCouplings(InterlockError):
+class MalformedCouplings(InterlockError, code="malformed_couplings", status=422):
     """Couplings were declared with faults; nothing was made of them."""
 
-    code = "malformed_couplings"
-    status = 422
 
-
-class MalformedBlueprint(InterlockError):
+class MalformedBlueprint(InterlockError, code="malformed_blueprint", status=422):
     """A file that should hold an exported table does not."""
 
-    code = "malformed_blueprint"
-    status = 422
 
-
-class CannotLoad(InterlockError):
+class CannotLoad(InterlockError, code="cannot_load", status=422):
     """A module, or something in it, that cannot be imported or used as what it should be."""
 
-    code = "cannot_load"
-    status = 422
 
-
-class CannotWrite(InterlockError):
+class CannotWrite(InterlockError, code="cannot_write", status=500):
     """A file that cannot be written; nothing was changed."""
 
-    code = "cannot_write"
-    status = 500
 
-
-class InvalidSettings(InterlockError):
+class InvalidSettings(InterlockError, code="invalid_settings", status=422):
     """Settings that are out of range or contradict each other."""
 
-    code = "invalid_settings"
-    status = 422
 
-
-class StoreError(InterlockError):
+class StoreError(InterlockError, code="store_error", status=500):
     """The store cannot do, or will not do, what it was asked for."""
 
-    code = "store_error"
-    status = 500
 
-
-class BadStoreUrl(StoreError):
+class BadStoreUrl(StoreError, code="bad_store_url", status=422):
     """The URL names no store."""
 
-    code = "bad_store_url"
-    status = 422
 
-
-class StoreUnavailable(StoreError):
+class StoreUnavailable(StoreError, code="store_unavailable", status=503):
     """The database did not answer in time; whether a commit happened may be unknown."""
 
-    code = "store_unavailable"
-    status = 503
 
-
-class StoreMisconfigured(StoreError):
+class StoreMisconfigured(StoreError, code="store_misconfigured", status=503):
     """The database is set up in a way in which promises could not be kept."""
 
-    code = "store_misconfigured"
-    status = 503
 
-
-class StoreTooOld(StoreError):
+class StoreTooOld(StoreError, code="store_too_old", status=503):
     """The database server is older than what is needed."""
 
-    code = "store_too_old"
-    status = 503
 
-
-class SchemaTooNew(StoreError):
+class SchemaTooNew(StoreError, code="schema_too_new", status=503):
     """The schema was written by a newer program than this one."""
 
-    code = "schema_too_new"
-    status = 503
 
-
-class ForeignSchema(StoreError):
+class ForeignSchema(StoreError, code="foreign_schema", status=503):
     """The database holds somebody else's tables under our names."""
 
-    code = "foreign_schema"
-    status = 503
 
-
-class InvalidRecord(StoreError):
+class InvalidRecord(StoreError, code="invalid_record", status=422):
     """A record or commit that breaks the rules of the store; nothing was written."""
 
-    code = "invalid_record"
-    status = 422
 
-
-class TooLarge(StoreError):
+class TooLarge(StoreError, code="too_large", status=413):
     """A body is larger than the store takes; nothing was written."""
 
-    code = "too_large"
-    status = 413
 
-
-class PruneRefused(StoreError):
+class PruneRefused(StoreError, code="prune_refused", status=409):
     """Only what has ended may be pruned."""
 
-    code = "prune_refused"
-    status = 409
 
-
-class ServerRefused(InterlockError):
+class ServerRefused(InterlockError, code="server_refused", status=409):
     """A server has refused a request; the sentence is its own, and `facts` have its code and status."""
 
-    code = "server_refused"
-    status = 409
 
-
-class RunnerError(InterlockError):
+class RunnerError(InterlockError, code="runner_error", status=409):
     """What a runner says is not heard; nothing was changed."""
 
-    code = "runner_error"
-    status = 409
 
-
-class LeaseExpired(RunnerError):
+class LeaseExpired(RunnerError, code="LEASE_EXPIRED"):
     """The lease has expired: the runner was not heard in time, and somebody else may have the work."""
 
-    code = "LEASE_EXPIRED"
 
-
-class LeaseRevoked(RunnerError):
+class LeaseRevoked(RunnerError, code="LEASE_REVOKED"):
     """The lease was taken away: the attempt timed out, was cancelled by force, or was given back."""
 
-    code = "LEASE_REVOKED"
 
-
-class UnknownLease(RunnerError):
+class UnknownLease(RunnerError, code="UNKNOWN_LEASE"):
     """There is no live lease with that token."""
 
-    code = "UNKNOWN_LEASE"
 
-
-class WrongRunner(RunnerError):
+class WrongRunner(RunnerError, code="wrong_runner"):
     """The lease belongs to another runner."""
 
-    code = "wrong_runner"
 
-
-class MessageRefused(RunnerError):
+class MessageRefused(RunnerError, code="message_refused"):
     """The lease lives, but what was said under it cannot be: `facts` say why."""
 
-    code = "message_refused"
 
-
-class CommitFailed(InterlockError):
+class CommitFailed(InterlockError, code="commit_failed", status=409):
     """What was decided did not become true; nothing was changed."""
 
-    code = "commit_failed"
-    status = 409
 
-
-class Contended(CommitFailed):
+class Contended(CommitFailed, code="contended"):
     """Others changed the record first, each time it was tried."""
 
-    code = "contended"
 
-
-class RequestIdReused(CommitFailed):
+class RequestIdReused(CommitFailed, code="request_id_reused"):
     """The request id was used before, for something else."""
 
-    code = "request_id_reused"
 
-
-class IllegalChange(CommitFailed):
+class IllegalChange(CommitFailed, code="illegal_change", status=500):
     """The store refused a change of state that no path of the table allows: a fault of the program."""
 
-    code = "illegal_change"
-    status = 500
 
-
-class JobError(InterlockError):
+class JobError(InterlockError, code="job_error", status=500):
     """Something about a job, its arguments or its result is not as it was asked for."""
 
-    code = "job_error"
-    status = 500
 
-
-class InvalidJob(JobError):
+class InvalidJob(JobError, code="invalid_job", status=422):
     """A job that breaks a rule of submission; nothing was stored."""
 
-    code = "invalid_job"
-    status = 422
 
-
-class UnknownJob(JobError):
+class UnknownJob(JobError, code="unknown_job", status=404):
     """No job has that id."""
 
-    code = "unknown_job"
-    status = 404
 
-
-class InvalidArguments(JobError):
+class InvalidArguments(JobError, code="invalid_arguments", status=422):
     """The arguments do not fit the task."""
 
-    code = "invalid_arguments"
-    status = 422
 
-
-class NotJson(JobError):
+class NotJson(JobError, code="not_json", status=422):
     """A value that JSON cannot hold, and where in the whole it is."""
 
-    code = "not_json"
-    status = 422
 
-
-class ConflictingCompletion(JobError):
+class ConflictingCompletion(JobError, code="conflicting_completion", status=409):
     """The attempt has ended before, in another way; what was reported first stays."""
 
-    code = "conflicting_completion"
-    status = 409
 
-
-class JobFailed(JobError):
+class JobFailed(JobError, code="job_failed", status=409):
     """The job has failed, so there is no result."""
 
-    code = "job_failed"
-    status = 409
 
-
-class JobCanceled(JobError):
+class JobCanceled(JobError, code="job_canceled", status=409):
     """The job was canceled, so there is no result."""
 
-    code = "job_canceled"
-    status = 409
 
-
-class ResultNotReady(JobError):
+class ResultNotReady(JobError, code="result_not_ready", status=409):
     """The job has not ended yet, so there is no result so far."""
 
-    code = "result_not_ready"
-    status = 409
 
-
-class UnknownName(InterlockError):
+class UnknownName(InterlockError, code="unknown_name", status=404):
     """A name that is not known here; the known ones are in `allowed`."""
 
-    code = "unknown_name"
-    status = 404
     noun: ClassVar[str] = "name"
 
     def __init__(self, name: object, known: Sequence[str], *, where: str = "") -> None:
@@ -367,80 +268,58 @@ def _unknown_name(kind: type[UnknownName], name: str, known: tuple[str, ...], wh
     return kind(name, known, where=where)
 
 
-class UnknownMachine(UnknownName):
+class UnknownMachine(UnknownName, code="unknown_machine"):
     """No machine goes by that name."""
 
-    code = "unknown_machine"
     noun = "machine"
 
 
-class UnknownKind(UnknownName):
+class UnknownKind(UnknownName, code="unknown_kind", status=422):
     """The store has no such kind of record."""
 
-    code = "unknown_kind"
-    status = 422
     noun = "kind"
 
 
-class UnknownState(UnknownName):
+class UnknownState(UnknownName, code="unknown_state", status=422):
     """The machine has no such state."""
 
-    code = "unknown_state"
-    status = 422
     noun = "state"
 
 
-class UnknownEvent(UnknownName):
+class UnknownEvent(UnknownName, code="unknown_event", status=422):
     """The machine has no such event."""
 
-    code = "unknown_event"
-    status = 422
     noun = "event"
 
 
-class UnknownTask(UnknownName):
+class UnknownTask(UnknownName, code="unknown_task", status=422):
     """No task goes by that name."""
 
-    code = "unknown_task"
-    status = 422
     noun = "task"
 
 
-class TransitionRefused(InterlockError):
+class TransitionRefused(InterlockError, code="transition_refused", status=409):
     """The table does not allow it; nothing was changed."""
 
-    code = "transition_refused"
-    status = 409
 
-
-class AlreadyThere(TransitionRefused):
+class AlreadyThere(TransitionRefused, code="already_there"):
     """It is in the wanted state already."""
 
-    code = "already_there"
 
-
-class TerminalState(TransitionRefused):
+class TerminalState(TransitionRefused, code="terminal_state"):
     """It has ended; terminal states absorb."""
 
-    code = "terminal_state"
 
-
-class TransitionNotAllowed(TransitionRefused):
+class TransitionNotAllowed(TransitionRefused, code="transition_not_allowed"):
     """The table has no such row in this state."""
 
-    code = "transition_not_allowed"
 
-
-class EventIgnored(TransitionRefused):
+class EventIgnored(TransitionRefused, code="event_ignored"):
     """The table says that this event deliberately does nothing in this state."""
 
-    code = "event_ignored"
 
-
-class GuardRefused(TransitionRefused):
+class GuardRefused(TransitionRefused, code="guard_refused"):
     """The table has a row, and its guard does not hold."""
-
-    code = "guard_refused"
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
