@@ -4,7 +4,10 @@
         job = await il.submit(resize, "cat.png", width=200)
         print(await job.result(timeout_s=60))
 
-It speaks to the store directly; workers on any host that share the store do the work.
+It speaks to the store directly; workers on any host that share the store do the work. Given the
+address of a server instead, it does the same over HTTP:
+
+    async with Interlock("http://127.0.0.1:8088", token="il_…") as il:
 """
 
 from __future__ import annotations
@@ -12,19 +15,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import msgspec
 
 from interlock.errors import InterlockError, InvalidArguments, JobCanceled, JobFailed, ResultNotReady
 from interlock.lifecycles import job as job_lifecycle
+from interlock.remote.addresses import is_server
+from interlock.remote.offering import JobsOffer
 from interlock.store.records import Query
 from interlock.systems.orchestrator.embedded import EmbeddedOrchestrator, Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.orchestrator.viewing import view_of
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.worker.codec import encode
 from interlock.worker.tasks import Task
+
+if TYPE_CHECKING:
+    from interlock.remote.household import RemoteOrchestrator
 
 Work: TypeAlias = "Task[..., Any] | JobSpec | str"
 """A task and its arguments, a finished spec, or the name of a task that is defined elsewhere."""
@@ -56,13 +63,22 @@ class JobHandle:
 
 
 class Interlock:
-    """A store full of jobs."""
+    """A store full of jobs, or a server before one.
+
+    `settings` and `actor` are for a store; a server has settings of its own, and knows who asks by the
+    `token`.
+    """
 
     def __init__(
-        self, url: str, *, settings: OrchestratorSettings = DEFAULT_SETTINGS, actor: str = "client"
+        self,
+        url: str,
+        *,
+        settings: OrchestratorSettings = DEFAULT_SETTINGS,
+        actor: str = "client",
+        token: str | None = None,
     ) -> None:
         self.url = url
-        self._port = EmbeddedOrchestrator(url, settings=settings)
+        self._port = _port_to(url, settings, token)
         self._actor = actor
 
     async def __aenter__(self) -> Self:
@@ -84,8 +100,18 @@ class Interlock:
 
     @property
     def here(self) -> Household:
-        """The parts, for whoever needs more than this class offers."""
-        return self._port.here
+        """The parts of a store, for whoever needs more than this class offers."""
+        if isinstance(self._port, EmbeddedOrchestrator):
+            return self._port.here
+        raise InvalidArguments(
+            f"{self.url} is a server, so its store cannot be reached from here.",
+            todo="Use the methods of this class, or open the store itself.",
+            facts={"url": self.url},
+        )
+
+    @property
+    def _jobs(self) -> JobsOffer:
+        return self._port.here.jobs
 
     async def submit(
         self, work: Work, /, *args: Any, request_id: str | None = None, **kwargs: Any
@@ -96,29 +122,35 @@ class Interlock:
         often it is sent. For options see `task.options(...)`; a finished `JobSpec` is taken as it is.
         """
         spec = spec_of(work, args, kwargs)
-        job_id = await self.here.jobs.submit(spec, actor=self._actor, request_id=request_id)
+        job_id = await self._jobs.submit(spec, actor=self._actor, request_id=request_id)
         return JobHandle(self, job_id)
 
     async def submit_many(
         self, specs: Sequence[JobSpec], *, request_id: str | None = None
     ) -> list[JobHandle]:
         """Submit many jobs at once: `[task.spec(n) for n in range(1000)]`."""
-        ids = await self.here.jobs.submit_many(specs, actor=self._actor, request_id=request_id)
+        ids = await self._jobs.submit_many(specs, actor=self._actor, request_id=request_id)
         return [JobHandle(self, job_id) for job_id in ids]
 
     async def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
         """The job once it has ended, however it did. Raises `ResultNotReady` when that takes too long."""
-        await self.here.jobs.get(job_id)  # whoever waits for a job that is not there should hear so at once
+        await self._jobs.get(job_id)  # whoever waits for a job that is not there should hear so at once
         try:
             async with asyncio.timeout(timeout_s):
-                return view_of(await self.here.waiting.ended(job_id))
+                return await self._ended(job_id)
         except TimeoutError:
-            view = await self.here.jobs.get(job_id)
+            view = await self._jobs.get(job_id)
             raise ResultNotReady(
                 f"The job {job_id} is still {view.state} after {timeout_s:g} s.",
                 todo=f"Wait for longer, or ask why with `interlock job explain {job_id}`.",
                 facts={"job_id": job_id, "state": view.state},
             ) from None
+
+    async def _ended(self, job_id: str) -> JobView:
+        if isinstance(self._port, EmbeddedOrchestrator):
+            here = self._port.here
+            return await here.jobs.view(await here.waiting.ended(job_id))
+        return await self._port.here.waiting.ended(job_id)
 
     async def result(self, job_id: str, *, timeout_s: float | None = None, as_type: Any = Any) -> Any:
         """What the handler returned, once it has; a list when the job had several shards.
@@ -132,20 +164,30 @@ class Interlock:
 
     async def cancel(self, job_id: str, *, reason: str = "", request_id: str | None = None) -> JobView:
         """Ask a job to stop; the view says how far that is."""
-        return await self.here.jobs.cancel(job_id, reason=reason, actor=self._actor, request_id=request_id)
+        return await self._jobs.cancel(job_id, reason=reason, actor=self._actor, request_id=request_id)
 
     async def retry(self, job_id: str, *, request_id: str | None = None) -> JobHandle:
         """Do a job that has ended again, as a new one."""
-        new_id = await self.here.jobs.retry(job_id, actor=self._actor, request_id=request_id)
+        new_id = await self._jobs.retry(job_id, actor=self._actor, request_id=request_id)
         return JobHandle(self, new_id)
 
     async def job(self, job_id: str) -> JobView:
         """A job as it stands."""
-        return await self.here.jobs.get(job_id)
+        return await self._jobs.get(job_id)
 
     async def jobs(self, query: Query | None = None) -> tuple[list[JobView], str]:
         """A page of jobs, newest first, and the cursor of the next page."""
-        return await self.here.jobs.find(query or Query(kind="job"))
+        return await self._jobs.find(query or Query(kind="job"))
+
+
+def _port_to(
+    url: str, settings: OrchestratorSettings, token: str | None
+) -> EmbeddedOrchestrator | RemoteOrchestrator:
+    if not is_server(url):
+        return EmbeddedOrchestrator(url, settings=settings)
+    from interlock.remote.household import RemoteOrchestrator  # noqa: PLC0415 - a store needs no HTTP
+
+    return RemoteOrchestrator(url, token=token, settings=settings)
 
 
 def spec_of(work: Work, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:

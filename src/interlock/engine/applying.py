@@ -18,9 +18,10 @@ from interlock.engine.clock import Clock
 from interlock.engine.committing import Committer
 from interlock.engine.ids import Ids, random_id
 from interlock.engine.surely import commit_surely
-from interlock.errors import Contended, IllegalChange, RequestIdReused
+from interlock.errors import Contended, IllegalChange, InterlockError, RequestIdReused, StoreUnavailable
 from interlock.store.contract import Decide, Store
 from interlock.store.records import (
+    Answer,
     Change,
     Claim,
     Commit,
@@ -32,11 +33,26 @@ from interlock.store.records import (
     Outcome,
     Record,
     Repeated,
+    Request,
     RequestReused,
     TooLate,
 )
 
 A = TypeVar("A")
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request that somebody may send again."""
+
+    id: str
+    endpoint: str
+    fingerprint: str
+
+    def answered(self, body: bytes) -> Request:
+        """The request, to be committed together with what it has brought about."""
+        return Request(
+            id=self.id, endpoint=self.endpoint, fingerprint=self.fingerprint, answer=Answer(body=body)
+        )
 
 
 class Decision(msgspec.Struct, Generic[A], frozen=True):
@@ -105,6 +121,22 @@ class Engine:
                 case RequestReused() | Illegal():
                     raise failed(outcome)
         raise contended(keys, conflict, self.max_tries)
+
+    async def apply_once(
+        self, asked: Asked | None, keys: Sequence[Key], decide: Decider[A]
+    ) -> Applied[A] | Repeated:
+        """The same under a request id: a repeat is answered as before, also where it would now be refused."""
+        try:
+            return await self.apply(keys, decide)
+        except StoreUnavailable:
+            raise
+        except InterlockError:
+            recorded = None if asked is None else await self.store.recall(asked.id)
+            if asked is None or recorded is None:
+                raise
+            if recorded.fingerprint != asked.fingerprint:
+                raise failed(RequestReused(recorded, asked.fingerprint)) from None
+            return Repeated(recorded)
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
         """What the store gives this claimer, with what `decide` makes of it; sealed like all else."""

@@ -52,26 +52,104 @@ class Item(msgspec.Struct, Generic[A]):
 
 async def apply_all(engine: Engine, items: Sequence[Item[A]]) -> list[Result[A]]:
     """What becomes of each of them, in their order."""
-    results: list[Result[A] | None] = [None] * len(items)
-    known = [item.known for item in items]
-    waiting = list(range(len(items)))
-    for _ in range(engine.max_tries):
-        turn = _one_for_each_record(items, waiting)
-        await _load_missing(engine, items, known, turn)
-        decided = _decide(engine, items, known, turn, await engine.clock.now(), results)
+    batch = _Batch(engine, items)
+    while batch.waiting:
+        turn = batch.turn()
+        await batch.load(turn)
+        decided = batch.decide(turn, await engine.clock.now())
         outcomes = await _commit(engine, [commit for _, commit, _ in decided])
         for (place, _, decision), outcome in zip(decided, outcomes, strict=True):
-            results[place] = _result(decision, outcome)
+            batch.settle(place, decision, outcome)
+    return [result for result in batch.results if result is not None]
+
+
+class _Batch(Generic[A]):
+    """Items on their way: what is known of their records, and what has become of them."""
+
+    def __init__(self, engine: Engine, items: Sequence[Item[A]]) -> None:
+        self._engine = engine
+        self._items = items
+        self._known = [item.known for item in items]
+        self._loaded = [item.fresh for item in items]
+        """Whether what is known was read just now. What somebody remembers is only a guess."""
+        self._tries = [0] * len(items)
+        self.results: list[Result[A] | None] = [None] * len(items)
+        self.waiting = dict.fromkeys(range(len(items)))
+
+    def turn(self) -> list[int]:
+        """Of several items about the same record the first has its turn, the others theirs after it."""
+        first: dict[tuple[str, str], int] = {}
+        for place in self.waiting:
+            key = self._items[place].key
+            first.setdefault((key.kind, key.id), place)
+        return list(first.values())
+
+    async def load(self, turn: Sequence[int]) -> None:
+        """Read what nobody knows."""
+        missing = [place for place in turn if self._known[place] is None and not self._loaded[place]]
+        if missing:
+            found = await self._engine.store.load([self._items[place].key for place in missing])
+            for place, record in zip(missing, found, strict=True):
+                self._known[place], self._loaded[place] = record, True
+
+    def decide(self, turn: Sequence[int], now: datetime) -> list[tuple[int, Commit, Decision[A]]]:
+        """Those that have something to commit; the others have their result, or have to look again."""
+        mark = self._engine.mark()
+        decided: list[tuple[int, Commit, Decision[A]]] = []
         for place in turn:
-            known[place] = None  # whoever has to decide again must see what is there now
-        waiting = [place for place in waiting if results[place] is None]
-        if not waiting:
-            break
-    tries = engine.max_tries
-    return [
-        contended([item.key], None, tries) if result is None else result
-        for item, result in zip(items, results, strict=True)
-    ]
+            decision = self._decision(place, now, mark)
+            if decision is None:
+                continue
+            if decision.commit is None:
+                self._end(place, Applied(decision.answer, now, decision.effects))
+            else:
+                sealed = self._engine.sealed(decision.commit, [self._known[place]])
+                decided.append((place, sealed, decision))
+        return decided
+
+    def _decision(self, place: int, now: datetime, mark: str) -> Decision[A] | None:
+        """A decision that may be believed: on what was just read, or proved by the version it names."""
+        item = self._items[place]
+        try:
+            decision = item.decide(self._known[place], now, mark)
+        except InterlockError as error:
+            if self._loaded[place]:
+                self._end(place, error)
+            else:
+                self._forget(place)
+            return None
+        if self._loaded[place] or _names_version(decision.commit, item.key):
+            return decision
+        self._forget(place)
+        return None
+
+    def settle(self, place: int, decision: Decision[A], outcome: Outcome | InterlockError) -> None:
+        """What the store has made of it."""
+        match outcome:
+            case Committed(at):
+                self._end(place, Applied(decision.answer, at, decision.effects))
+            case Conflict() | TooLate():
+                self._tries[place] += 1
+                self._forget(place)
+                if self._tries[place] >= self._engine.max_tries:
+                    conflict = outcome if isinstance(outcome, Conflict) else None
+                    self._end(place, contended([self._items[place].key], conflict, self._tries[place]))
+            case RequestReused() | Illegal():
+                self._end(place, failed(outcome))
+            case _:
+                self._end(place, outcome)
+
+    def _forget(self, place: int) -> None:
+        self._known[place], self._loaded[place] = None, False
+
+    def _end(self, place: int, result: Result[A]) -> None:
+        self.results[place] = result
+        del self.waiting[place]
+
+
+def _names_version(commit: Commit | None, key: Key) -> bool:
+    """Whether the store would notice if the decision was made on an old version of the record."""
+    return commit is not None and any(c.id == key.id and c.kind == key.kind for c in commit.changes)
 
 
 def record_after(change: Change, before: Record | None, at: datetime) -> Record:
@@ -94,49 +172,6 @@ def record_after(change: Change, before: Record | None, at: datetime) -> Record:
     )
 
 
-def _one_for_each_record(items: Sequence[Item[A]], waiting: Sequence[int]) -> list[int]:
-    """Of several items about the same record the first has its turn, the others theirs after it."""
-    first: dict[tuple[str, str], int] = {}
-    for place in waiting:
-        key = items[place].key
-        first.setdefault((key.kind, key.id), place)
-    return list(first.values())
-
-
-async def _load_missing(
-    engine: Engine, items: Sequence[Item[A]], known: list[Record | None], turn: Sequence[int]
-) -> None:
-    missing = [place for place in turn if known[place] is None and not items[place].fresh]
-    if missing:
-        found = await engine.store.load([items[place].key for place in missing])
-        for place, record in zip(missing, found, strict=True):
-            known[place] = record
-
-
-def _decide(
-    engine: Engine,
-    items: Sequence[Item[A]],
-    known: Sequence[Record | None],
-    turn: Sequence[int],
-    now: datetime,
-    results: list[Result[A] | None],
-) -> list[tuple[int, Commit, Decision[A]]]:
-    """Those that have something to commit; the others have their result already."""
-    mark = engine.mark()
-    decided: list[tuple[int, Commit, Decision[A]]] = []
-    for place in turn:
-        try:
-            decision = items[place].decide(known[place], now, mark)
-        except InterlockError as error:
-            results[place] = error
-            continue
-        if decision.commit is None:
-            results[place] = Applied(decision.answer, now, decision.effects)
-        else:
-            decided.append((place, engine.sealed(decision.commit, [known[place]]), decision))
-    return decided
-
-
 async def _commit(engine: Engine, commits: Sequence[Commit]) -> list[Outcome | InterlockError]:
     outcomes = await engine.committer.commit_all(commits)
     doubtful = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, StoreUnavailable)]
@@ -151,16 +186,3 @@ async def _surely(engine: Engine, commit: Commit) -> Outcome | InterlockError:
         return await commit_surely(engine.store, engine.committer, commit, in_doubt=True)
     except InterlockError as error:
         return error
-
-
-def _result(decision: Decision[A], outcome: Outcome | InterlockError) -> Result[A] | None:
-    """None when it has to be decided again."""
-    match outcome:
-        case Committed(at):
-            return Applied(decision.answer, at, decision.effects)
-        case Conflict() | TooLate():
-            return None
-        case RequestReused() | Illegal():
-            return failed(outcome)
-        case _:
-            return outcome

@@ -1,9 +1,9 @@
 """The store's time, known without asking each time.
 
 Deciders need the store's time, and a round trip for each decision would double its price. This
-clock asks now and then, and in between adds what the local monotonic clock has counted. It can be
-off by half a round trip and by the drift since it last asked; that is no danger, because what must
-not be late is judged again by the store itself, in the commit.
+clock asks now and then, and in between adds what the local monotonic clock has counted. It may be
+late, by a round trip at most, but is never ahead: what is ready now must not seem to lie in the
+future. That is no danger, because what must not be late is judged again by the store itself.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from interlock.store.contract import Store
+
+_AT_MOST = 0.9999
+"""How fast a local clock may be counted, so that one that runs a little fast does not get ahead."""
 
 
 class Clock(Protocol):
@@ -41,13 +44,11 @@ class StoreClock:
         """Never goes back, and asks the store when the last answer is old."""
         if self._monotonic() - self._asked_at > self._resync_s:
             await self._ask()
-        passed = timedelta(seconds=self._monotonic() - self._asked_at)
+        passed = timedelta(seconds=(self._monotonic() - self._asked_at) * _AT_MOST)
         self._latest = max(self._latest, self._told + passed)
         return self._latest
 
     async def _ask(self) -> None:
-        before = self._monotonic()
-        told = await self._store.now()
-        # The answer was true somewhere between asking and hearing it; the middle errs least.
-        self._asked_at = (before + self._monotonic()) / 2
-        self._told = told
+        # The answer was true somewhere between asking and hearing it; by now it is at least that late.
+        self._told = await self._store.now()
+        self._asked_at = self._monotonic()

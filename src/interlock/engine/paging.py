@@ -23,12 +23,21 @@ async def every_record(store: Store, kind: str) -> AsyncIterator[Record]:
 
 
 async def every_entry(store: Store, key: Key) -> AsyncIterator[Entry]:
-    """The whole journal of one record, the oldest first."""
-    version = 0
+    """The whole journal of one record, the oldest first.
+
+    Refusals have the version that the record had, so many entries may share one: a page that ends
+    within a version is read again from its beginning.
+    """
+    version, page = 0, PAGE
     while True:
-        entries = (await store.history(key, after_version=version, limit=PAGE)).entries
-        for entry in entries:
+        entries = (await store.history(key, after_version=version, limit=page)).entries
+        full = len(entries) == page
+        told = [entry for entry in entries if not full or entry.version < entries[-1].version]
+        for entry in told:
             yield entry
-        if len(entries) < PAGE:
+        if not full:
             return
-        version = entries[-1].version
+        if told:
+            version = entries[-1].version - 1
+        else:
+            page *= 2  # all of it is one version

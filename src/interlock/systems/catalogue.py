@@ -11,13 +11,23 @@ from interlock.lifecycles import MACHINES
 from interlock.machine import Machine
 from interlock.store.catalogue import catalogue_of
 from interlock.systems.access.lifecycle import TOKEN
-from interlock.systems.orchestrator.logs import LOG
+from interlock.systems.orchestrator.beside import LOG, RESULT
 
 JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
-    {**MACHINES, MESSAGE.name: MESSAGE, LOG.name: LOG, TOKEN.name: TOKEN}
+    {**MACHINES, MESSAGE.name: MESSAGE, LOG.name: LOG, RESULT.name: RESULT, TOKEN.name: TOKEN}
 )
 """Every machine that a journal may speak of: attempts and leases live inside the record of a job."""
 
-_KEPT = ("run", "job", "worker", "workload", "simulation", MESSAGE.name, LOG.name, TOKEN.name)
+_KEPT = (
+    "run",
+    "job",
+    "worker",
+    "workload",
+    "simulation",
+    MESSAGE.name,
+    LOG.name,
+    RESULT.name,
+    TOKEN.name,
+)
 
 CATALOGUE = catalogue_of(JOURNALLED[name] for name in _KEPT)

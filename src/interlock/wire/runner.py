@@ -14,6 +14,21 @@ from typing import TypeAlias
 import msgspec
 
 
+class Secretive(msgspec.Struct):
+    """Base of what carries the token of a lease: whatever prints it does not print the secret."""
+
+    def __repr__(self) -> str:
+        shown = (
+            f"{name}={_without_secret(getattr(self, name)) if name == 'token' else repr(getattr(self, name))}"
+            for name in self.__struct_fields__
+        )
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _without_secret(token: str) -> str:
+    return f"{token.rpartition('.')[0]}.…"
+
+
 class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A runner asks for work."""
 
@@ -30,7 +45,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     """How long to wait for work when there is none; a server waits for 30 s at most."""
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Grant(Secretive, frozen=True, kw_only=True, gc=False):
     """One attempt that a runner has been given, and all it needs to execute it."""
 
     token: str
@@ -76,12 +91,13 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""
 
 
-class RunnerMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+class RunnerMessage(Secretive, frozen=True, kw_only=True, tag_field="type"):
     """Base of what is said under a lease."""
 
     token: str
     runner_id: str
     sequence: int = 0
+    """Grows with each message of a type; the same number again is a repeat. 0: not numbered, never one."""
     log: tuple[LogLine, ...] = ()
 
 
@@ -190,6 +206,8 @@ class Greeting(msgspec.Struct, frozen=True, kw_only=True):
     max_grants: int
     max_messages: int
     max_wait_s: float
+    max_body_bytes: int = 1_048_576
+    """How large a request may be."""
 
 
 class Granted(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,8 +29,10 @@ class LeaseBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     digest: str
     """Of the secret; the secret itself is with the runner only."""
     granted_at: datetime
-    sequence: int = -1
-    """The number of the last heartbeat that was heard."""
+    sequence: int = 0
+    """The largest number of a heartbeat that was heard."""
+    missing: tuple[int, ...] = ()
+    """Smaller numbers that were not heard: such a heartbeat was overtaken, and is no repeat."""
 
     @property
     def timer_at(self) -> datetime | None:
@@ -55,6 +57,8 @@ class AttemptBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     failure: Failure | None = None
     progress: Progress | None = None
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    result_apart: bool = False
+    """The result is large, and is kept in a record of its own."""
     reported: str = ""
     """A digest of the report that was accepted: the same report again is a repeat, another a conflict."""
     cost: float | None = None
@@ -64,6 +68,15 @@ class AttemptBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     def name(self) -> str:
         """What the journal calls it, within its job."""
         return f"{self.shard}.{self.index}"
+
+
+class Folded(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """What is still known of attempts that ended long ago."""
+
+    attempts: int = 0
+    losses: int = 0
+    failures: dict[str, int] = {}
+    """How many of each class there were at each shard: `1.infra`."""
 
 
 class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -83,6 +96,7 @@ class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     checkpoints: dict[str, msgspec.Raw] = {}
     """By shard: what an attempt has saved for the next one."""
     failure: Failure | None = None
+    folded: Folded | None = None
     children: int = 0
     origin_job_id: str | None = None
     trace: dict[str, str] = {}
@@ -90,12 +104,37 @@ class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     @property
     def losses(self) -> int:
         """How often it has lost its worker."""
-        return sum(a.failure is not None and a.failure.failure_class == "lost" for a in self.attempts)
+        kept = sum(a.failure is not None and a.failure.failure_class == "lost" for a in self.attempts)
+        return kept + (self.folded.losses if self.folded else 0)
+
+    @property
+    def tries(self) -> int:
+        """How many attempts there were, those included that are folded by now."""
+        return len(self.attempts) + (self.folded.attempts if self.folded else 0)
 
     @property
     def active(self) -> int:
         """How many attempts have not ended."""
         return sum([one.state not in attempt.ENDED for one in self.attempts])
+
+
+KEPT_ATTEMPTS = 20
+"""How many attempts that have ended a job keeps in full: a record must not grow for ever."""
+
+
+def fold(body: JobBody) -> None:
+    """Of too many ended attempts keep the newest, and of the others what budgets need to know."""
+    ended = [a for a in body.attempts if a.state in attempt.ENDED and a.state is not attempt.SUCCEEDED]
+    if len(ended) <= KEPT_ATTEMPTS:
+        return
+    folded = body.folded = body.folded or Folded(failures={})
+    for old in ended[: len(ended) - KEPT_ATTEMPTS]:
+        body.attempts.remove(old)
+        folded.attempts += 1
+        if old.failure is not None:
+            name = f"{old.shard}.{old.failure.failure_class}"
+            folded.failures = {**folded.failures, name: folded.failures.get(name, 0) + 1}
+            folded.losses += old.failure.failure_class == "lost"
 
 
 class JobHolder:

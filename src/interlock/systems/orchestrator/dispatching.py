@@ -25,6 +25,8 @@ class Claiming(msgspec.Struct, frozen=True):
     epoch: int
     mark: str
     settings: OrchestratorSettings
+    max_body_bytes: int
+    """What the store takes: a job that would grow beyond it must not keep others from being given out."""
 
 
 class Offer(msgspec.Struct, frozen=True, gc=False):
@@ -61,6 +63,8 @@ def _offer(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
         ttl_s = claiming.settings.durations.lease_ttl_s
         draft.tell_lease(one, lease.Ack(at=now, runner_id=request.runner_id, ttl_s=ttl_s))
     change = draft.change(mark=claiming.mark, actor=request.runner_id)
+    if len(change.body) > claiming.max_body_bytes:
+        return None
     return Offer(_grant(claiming, draft, one, str(token)), change, record)
 
 

@@ -31,6 +31,7 @@ from interlock.systems.orchestrator.body import (
     LeaseBody,
     decode_body,
     encode_body,
+    fold,
 )
 from interlock.systems.orchestrator.facts import JobFacts
 from interlock.systems.orchestrator.failures import Failure, FailureClass, pause_before
@@ -303,6 +304,7 @@ class Draft:
             ready_at += pause_before(facts.rule, facts.retries_used + 1, f"{self.id}.{one.shard}")
         following = AttemptBody(shard=one.shard, index=one.index + 1, created_at=self.now, ready_at=ready_at)
         self.body.attempts.append(following)
+        fold(self.body)
         if ready_at <= self.now:
             self._tell(ATTEMPT, following, following.name, following, attempt.publish)
 
@@ -326,9 +328,16 @@ class Draft:
 
 
 OUTWARD = frozenset(
-    {"each of its children", "each job that needs it", "its run", "the simulation it executed"}
+    {
+        "each of its children",
+        "each job that needs it",
+        "its run",
+        "the simulation it executed",
+        "the task under it",
+    }
 )
-"""Receivers that are other records; whoever commits the draft sees to them."""
+"""Receivers that are not in the record: whoever commits the draft sees to other records, and a task
+learns of its lease from the answer to its next message."""
 
 _MAKERS: dict[type[Event], Callable[[Draft, AttemptBody | None], Event]] = {
     job.AllocateResources: lambda draft, _: job.AllocateResources(at=draft.now),

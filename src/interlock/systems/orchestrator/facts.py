@@ -79,7 +79,9 @@ class JobFacts:
         one = self._one
         if one is None:
             return 0
-        return sum(
+        folded = self._body.folded
+        long_ago = folded.failures.get(f"{one.shard}.{self._class}", 0) if folded else 0
+        return long_ago + sum(
             earlier.shard == one.shard
             and earlier.index < one.index
             and earlier.failure is not None

@@ -127,7 +127,8 @@ def pause_before(rule: RetryRule, retry: int, salt: str) -> timedelta:
     The jitter comes from the salt rather than from chance, so that deciding stays a pure function:
     the same retry always waits as long, and different jobs wait differently.
     """
-    pause_s = min(rule.first_pause_s * rule.factor ** (retry - 1), rule.longest_pause_s)
+    growth = rule.factor ** min(retry - 1, 64)  # no pause needs more, and larger numbers are none
+    pause_s = min(rule.first_pause_s * growth, rule.longest_pause_s)
     share = zlib.crc32(f"{salt}:{retry}".encode()) / 2**32
     return timedelta(seconds=pause_s * (1 + rule.jitter * share))
 

@@ -23,12 +23,20 @@ from interlock.lifecycles.lease import LeaseState
 from interlock.machine import Event, Refused
 from interlock.store import records
 from interlock.store.records import Change, Commit, Note, Record
-from interlock.systems.orchestrator.body import AttemptBody
+from interlock.systems.orchestrator.beside import Chunk, chunk_change, result_change
+from interlock.systems.orchestrator.body import AttemptBody, LeaseBody
 from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.failures import Failure, FailureClass, classify
-from interlock.systems.orchestrator.logs import chunk_change
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import commit_of, messages_of
+from interlock.systems.orchestrator.texts import (
+    MAX_DETAILS,
+    MAX_LINES,
+    cleaned,
+    fitting,
+    fitting_lines,
+    is_json,
+)
 from interlock.systems.orchestrator.tokens import Token
 from interlock.wire.runner import (
     Ack,
@@ -38,6 +46,7 @@ from interlock.wire.runner import (
     Failed,
     Heard,
     Heartbeat,
+    LogLine,
     Message,
     NotHeard,
     Release,
@@ -48,6 +57,10 @@ from interlock.wire.runner import (
 
 _STALE_CODES = {lease.EXPIRED: StaleCode.LEASE_EXPIRED, lease.REVOKED: StaleCode.LEASE_REVOKED}
 _ENCODER = msgspec.json.Encoder()
+INLINE_RESULT = 16_384
+"""Larger results are kept beside the job."""
+MOST_MISSING = 32
+"""How many overtaken heartbeats are still waited for."""
 
 
 def hear(
@@ -65,8 +78,9 @@ def hear(
     one = _attempt_of(draft, token)
     if one is None or one.lease is None or not token.opens(one.lease.digest):
         return Decision(_unknown_lease(token))
-    if _size(message) > _limit(message, settings):
-        return Decision(_not_stored(message, settings))
+    message = cleaned(message)
+    if (unfit := _unfit(draft, one, message)) is not None:
+        return Decision(unfit)
     until = record.deadline_at
     if until is not None and until <= now:
         draft.fire_due()
@@ -86,7 +100,9 @@ def note_report(one: AttemptBody, message: Message, settings: OrchestratorSettin
     """What the attempt will be known by; noted first, since the couplings ask for it."""
     match message:
         case Complete(outcome=Succeeded(result=result), cost=cost):
-            one.result, one.cost, one.failure = result, cost, None
+            one.result_apart = len(result) > INLINE_RESULT
+            one.result = msgspec.UNSET if one.result_apart else result
+            one.cost, one.failure = cost, None
         case Complete(outcome=Failed() as failed, cost=cost):
             one.failure, one.cost = _failure(failed, settings), cost
         case _:
@@ -96,11 +112,9 @@ def note_report(one: AttemptBody, message: Message, settings: OrchestratorSettin
 def note_extras(draft: Draft, one: AttemptBody, message: Message) -> None:
     """What a message brings along: progress, a checkpoint, and how far its numbers have come."""
     assert one.lease is not None
-    one.lease.sequence = max(one.lease.sequence, message.sequence)
     match message:
-        case Heartbeat(progress=progress, checkpoint=checkpoint):
-            one.progress = progress or one.progress
-            _save(draft, one, checkpoint)
+        case Heartbeat():
+            _note_heartbeat(draft, one, one.lease, message)
         case Release(checkpoint=checkpoint):
             one.reported = _digest(message)
             _save(draft, one, checkpoint)
@@ -112,6 +126,20 @@ def note_extras(draft: Draft, one: AttemptBody, message: Message) -> None:
                 draft.body.checkpoints.pop(str(one.shard), None)  # nobody will start from it any more
         case Ack():
             pass
+
+
+def _note_heartbeat(draft: Draft, one: AttemptBody, held: LeaseBody, message: Heartbeat) -> None:
+    """What an overtaken one says about progress is old by now; its lines are not."""
+    number = message.sequence
+    if number in held.missing:
+        held.missing = tuple(each for each in held.missing if each != number)
+        return
+    if number > held.sequence:
+        skipped = range(max(held.sequence + 1, number - MOST_MISSING), number)
+        held.missing = (*held.missing, *skipped)[-MOST_MISSING:]
+        held.sequence = number
+    one.progress = message.progress or one.progress
+    _save(draft, one, message.checkpoint)
 
 
 def _save(draft: Draft, one: AttemptBody, checkpoint: msgspec.Raw | msgspec.UnsetType) -> None:
@@ -144,25 +172,42 @@ def _repeated(draft: Draft, one: AttemptBody, message: Message) -> Answer | None
         return None
     if isinstance(message, Ack) and held.state is lease.ACTIVE:
         return _heard(draft, one)
-    if isinstance(message, Heartbeat) and held.state is lease.ACTIVE and message.sequence <= held.sequence:
+    if isinstance(message, Heartbeat) and held.state is lease.ACTIVE and _was_heard(held, message.sequence):
         return _heard(draft, one)
     if held.state in lease.DEAD and one.reported and one.reported == _digest(message):
         return _heard(draft, one)
     return None
 
 
+def _was_heard(held: LeaseBody, number: int) -> bool:
+    return 0 < number <= held.sequence and number not in held.missing
+
+
 def _commit(draft: Draft, one: AttemptBody, message: Message, mark: str, until: datetime | None) -> Commit:
     reason = message.reason if isinstance(message, Release) else ""
     changes = [draft.change(mark=mark, actor=message.runner_id, reason=reason), *messages_of(draft)]
-    if message.log:
-        changes.append(_chunk(draft, one, message, mark))
+    if lines := _lines(draft, message):
+        changes.append(_chunk(draft, one, message, lines, mark))
+    if one.result_apart and isinstance(message, Complete) and isinstance(message.outcome, Succeeded):
+        result = message.outcome.result
+        changes.append(result_change(draft.id, one.name, result, mark=mark, actor=message.runner_id))
     return Commit(changes=tuple(changes), not_after=until)
 
 
-def _chunk(draft: Draft, one: AttemptBody, message: Message, mark: str) -> Change:
-    return chunk_change(
-        draft.id, one.shard, one.index, message.sequence, message.log, mark=mark, actor=message.runner_id
-    )
+def _lines(draft: Draft, message: Message) -> tuple[LogLine, ...]:
+    """What the log shall have of it: its lines, and the whole of a traceback."""
+    if isinstance(message, Complete) and isinstance(message.outcome, Failed) and message.outcome.details:
+        told = (*message.log, LogLine(draft.now, "error", message.outcome.details))
+        return fitting_lines(told, MAX_LINES)
+    return fitting_lines(message.log, MAX_LINES) if message.log else ()
+
+
+def _chunk(draft: Draft, one: AttemptBody, message: Message, lines: tuple[LogLine, ...], mark: str) -> Change:
+    assert draft.record is not None
+    numbered = f"{message_name(message)}-{message.sequence}"
+    name = numbered if message.sequence else f"v{draft.record.version}"
+    chunk = Chunk(shard=one.shard, attempt=one.index, sequence=message.sequence, lines=lines)
+    return chunk_change(draft.id, name, chunk, mark=mark, actor=message.runner_id)
 
 
 def _refuse(
@@ -194,7 +239,7 @@ def _stale_answer(one: AttemptBody, message: Message, refused: Refused[LeaseStat
     if held.state in _STALE_CODES:
         code = _STALE_CODES[held.state]
         return Stale(code=code, error=f"The lease is {held.state}, so {name} is refused and changes nothing.")
-    if held.state in lease.DEAD and isinstance(message, Complete):
+    if held.state is lease.COMPLETED and isinstance(message, Complete):
         return NotHeard(
             code="conflicting_completion",
             error="Another completion was accepted before, with other content; that one stands.",
@@ -240,7 +285,7 @@ def _failure(failed: Failed, settings: OrchestratorSettings) -> Failure:
         error=failed.error,
         exception=failed.exception.split(" ", 1)[0],
         exit_code=failed.exit_code,
-        details=failed.details,
+        details=fitting(failed.details, MAX_DETAILS),
     )
 
 
@@ -258,29 +303,40 @@ def _digest(message: Message) -> str:
     return hashlib.sha256(_ENCODER.encode((message_name(message), content))).hexdigest()[:16]
 
 
-def _size(message: Message) -> int:
+def _unfit(draft: Draft, one: AttemptBody, message: Message) -> NotHeard | None:
+    """Why what a message brings cannot be stored; None when it can."""
+    settings = draft.settings
     match message:
         case Complete(outcome=Succeeded(result=result)):
-            return len(result)
-        case Complete(outcome=Failed(error=error, details=details)):
-            return len(error) + len(details)
+            return _unfit_value("result", result, settings.max_result_bytes)
         case Heartbeat(checkpoint=checkpoint) | Release(checkpoint=checkpoint):
-            return len(checkpoint) if isinstance(checkpoint, msgspec.Raw) else 0
+            if not isinstance(checkpoint, msgspec.Raw):
+                return None
+            others = sum(len(raw) for shard, raw in draft.body.checkpoints.items() if shard != str(one.shard))
+            most = min(settings.max_checkpoint_bytes, settings.max_checkpoints_bytes - others)
+            return _unfit_value("checkpoint", checkpoint, most)
         case _:
-            return 0
+            return None
 
 
-def _limit(message: Message, settings: OrchestratorSettings) -> int:
-    return settings.max_result_bytes if isinstance(message, Complete) else settings.max_checkpoint_bytes
+def _unfit_value(noun: str, raw: msgspec.Raw, most: int) -> NotHeard | None:
+    if len(raw) > most:
+        return _too_large(noun, len(raw), most)
+    if not is_json(raw):
+        return NotHeard(
+            code="not_json",
+            error=f"The {noun} is not one value of JSON.",
+            todo="Encode it as JSON, and report again.",
+        )
+    return None
 
 
-def _not_stored(message: Message, settings: OrchestratorSettings) -> NotHeard:
-    limit = _limit(message, settings)
+def _too_large(noun: str, size: int, most: int) -> NotHeard:
     return NotHeard(
         code="too_large",
-        error=f"What {message_name(message)} brings has {_size(message)} bytes; at most {limit} are stored.",
+        error=f"The {noun} has {size} bytes; at most {most} are stored.",
         todo="Keep large data elsewhere, and report a reference to it.",
-        facts={"bytes": _size(message), "limit": limit},
+        facts={"bytes": size, "limit": most},
     )
 
 

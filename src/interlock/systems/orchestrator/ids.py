@@ -28,3 +28,8 @@ class JobIds:
         ticks = int((now - _ORIGIN) / _TICK)
         self._latest = max(self._latest + 1, ticks) + self._below(_STRIDE)
         return f"j_{self._latest & _LAST:012x}"
+
+
+def drawn_at(digits: int) -> datetime:
+    """The time that the digits of a name stand for; in a bulk, names run ahead of the time."""
+    return _ORIGIN + digits * _TICK

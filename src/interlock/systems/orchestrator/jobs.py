@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
 import msgspec
 
-from interlock.engine.applying import Applied, Decision, Engine
+from interlock.engine.applying import Applied, Asked, Decision, Engine
 from interlock.engine.batching import Item, apply_all
 from interlock.engine.paging import every_entry
 from interlock.errors import InterlockError, TransitionNotAllowed, UnknownJob
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState
 from interlock.store.records import (
-    Answer,
     Change,
     Commit,
     Count,
@@ -27,16 +26,15 @@ from interlock.store.records import (
     Query,
     Record,
     Repeated,
-    Request,
 )
+from interlock.systems.orchestrator.beside import LOG, Chunk
 from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.explaining import Explanation, explain
 from interlock.systems.orchestrator.ids import JobIds
-from interlock.systems.orchestrator.logs import LOG, Chunk
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.stopping import CancelChildren, cancelled, commit_of
 from interlock.systems.orchestrator.submitting import check_spec, depth_below, new_job
-from interlock.systems.orchestrator.viewing import spec_of, view_of
+from interlock.systems.orchestrator.viewing import apart, spec_of, view_of
 from interlock.wire.jobs import JobSpec, JobView, QueueView
 
 BULK = 1_000
@@ -59,6 +57,10 @@ class Jobs:
         self.settings = settings
         self._ids = ids or JobIds(secrets.randbelow)
 
+    async def now(self) -> datetime:
+        """The store's time, or close to it."""
+        return await self.engine.clock.now()
+
     # Submitting
 
     async def submit(self, spec: JobSpec, *, actor: str = "", request_id: str | None = None) -> str:
@@ -74,7 +76,7 @@ class Jobs:
         """
         for spec in specs:
             check_spec(spec, self.settings)
-        if request_id is not None or any(spec.parent_job_id for spec in specs):
+        if request_id is not None or any(spec.parent_job_id is not None for spec in specs):
             return await self._submit_together(specs, actor, request_id)
         ids: list[str] = []
         for start in range(0, len(specs), BULK):
@@ -109,7 +111,8 @@ class Jobs:
     async def _submit_together(
         self, specs: Sequence[JobSpec], actor: str, request_id: str | None
     ) -> list[str]:
-        parents = sorted({spec.parent_job_id for spec in specs if spec.parent_job_id})
+        asked = _asked(request_id, "submit", specs)
+        parents = sorted({spec.parent_job_id for spec in specs if spec.parent_job_id is not None})
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[list[str]]:
             by_id = dict(zip(parents, found, strict=True))
@@ -117,20 +120,25 @@ class Jobs:
             mark = self.engine.mark()
             ids, changes = [], []
             for spec in specs:
-                ids.append(self._ids.draw(now))
+                ids.append(self._draw_but(by_id, now))
                 depth = depths[spec.parent_job_id] if spec.parent_job_id else 0
                 draft = new_job(spec, ids[-1], now, self.settings, depth=depth)
                 changes.append(draft.change(mark=mark, actor=actor))
             # A parent counts its children in the commit that makes them: so it cannot have ended
             # meanwhile, and when it is stopped it knows that there is somebody to tell.
             changes += [self._with_children(r, specs, now, mark) for r in by_id.values() if r is not None]
-            request = _request(request_id, "submit", specs, msgspec.json.encode(ids))
+            request = asked.answered(msgspec.json.encode(ids)) if asked else None
             return Decision(ids, Commit(changes=tuple(changes), request=request))
 
-        applied = await self.engine.apply([Key(JOB.name, name) for name in parents], decide)
+        applied = await self.engine.apply_once(asked, [Key(JOB.name, name) for name in parents], decide)
         if isinstance(applied, Repeated):
             return msgspec.json.decode(applied.recorded.answer.body, type=list[str])
         return applied.answer
+
+    def _draw_but(self, taken: Mapping[str, object], now: datetime) -> str:
+        while (job_id := self._ids.draw(now)) in taken:
+            pass  # the name of a parent in the same commit
+        return job_id
 
     def _with_children(self, parent: Record, specs: Sequence[JobSpec], now: datetime, mark: str) -> Change:
         draft = Draft.of(parent, now, self.settings)
@@ -149,14 +157,15 @@ class Jobs:
         why: str = "cancel",
     ) -> JobView:
         """Ask a job to stop; the view says how far that is. `why` is the code, `reason` the words."""
+        asked = _asked(request_id, f"cancel {job_id}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             draft = cancelled(_present(job_id, found[0]), now, self.settings, why)
             commit = commit_of(draft, mark=self.engine.mark(), actor=actor, reason=reason)
-            request = _request(request_id, f"cancel {job_id}", reason, b"null")
+            request = asked.answered(b"null") if asked else None
             return Decision(None, msgspec.structs.replace(commit, request=request))
 
-        await self.engine.apply([Key(JOB.name, job_id)], decide)
+        await self.engine.apply_once(asked, [Key(JOB.name, job_id)], decide)
         return await self.get(job_id)
 
     async def cancel_children(self, payload: bytes) -> None:
@@ -199,15 +208,16 @@ class Jobs:
                 facts={"job_id": job_id, "state": record.state},
             )
         spec = spec_of(record)
+        asked = _asked(request_id, f"retry {job_id}", None)
 
         def decide(_: Sequence[Record | None], now: datetime) -> Decision[str]:
             new_id = self._ids.draw(now)
             draft = new_job(spec, new_id, now, self.settings, origin_job_id=job_id)
             change = draft.change(mark=self.engine.mark(), actor=actor, reason=f"again, after {job_id}")
-            request = _request(request_id, f"retry {job_id}", None, msgspec.json.encode(new_id))
+            request = asked.answered(msgspec.json.encode(new_id)) if asked else None
             return Decision(new_id, Commit(changes=(change,), request=request))
 
-        applied = await self.engine.apply([], decide)
+        applied = await self.engine.apply_once(asked, [], decide)
         if isinstance(applied, Repeated):
             return msgspec.json.decode(applied.recorded.answer.body, type=str)
         return applied.answer
@@ -216,17 +226,28 @@ class Jobs:
 
     async def get(self, job_id: str) -> JobView:
         """The job as it stands."""
-        return view_of(await self._load(job_id))
+        return await self.view(await self._load(job_id))
+
+    async def view(self, record: Record) -> JobView:
+        """A job that is loaded already, with its results, also those that are kept beside it."""
+        return (await self._views([record]))[0]
+
+    async def _views(self, records: Sequence[Record]) -> list[JobView]:
+        keys = [key for record in records for key in apart(record)]
+        found = await self.engine.store.load(keys) if keys else []
+        kept = {each.id: msgspec.Raw(each.body) for each in found if each is not None}
+        return [view_of(record, kept) for record in records]
 
     async def get_many(self, job_ids: Sequence[str]) -> list[JobView | None]:
         """Several at once; None where there is none."""
         found = await self.engine.store.load([Key(JOB.name, job_id) for job_id in job_ids])
-        return [view_of(record) if record else None for record in found]
+        views = {view.id: view for view in await self._views([record for record in found if record])}
+        return [views.get(job_id) for job_id in job_ids]
 
     async def find(self, query: Query) -> tuple[list[JobView], str]:
         """A page of jobs, and the cursor of the next one."""
         page: Page = await self.engine.store.find(query)
-        return [view_of(record) for record in page.records], page.cursor
+        return await self._views(page.records), page.cursor
 
     async def count(self, query: Query, *, cap: int = 10_000) -> Count:
         """How many match, up to a cap."""
@@ -303,8 +324,8 @@ def _present(job_id: str, record: Record | None) -> Record:
     return record
 
 
-def _request(request_id: str | None, endpoint: str, content: object, answer: bytes) -> Request | None:
+def _asked(request_id: str | None, endpoint: str, content: object) -> Asked | None:
     if request_id is None:
         return None
     fingerprint = hashlib.sha256(msgspec.json.encode((endpoint, content))).hexdigest()[:32]
-    return Request(id=request_id, endpoint=endpoint, fingerprint=fingerprint, answer=Answer(body=answer))
+    return Asked(request_id, endpoint, fingerprint)

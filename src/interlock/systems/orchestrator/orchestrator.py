@@ -55,9 +55,9 @@ class Orchestrator:
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Work for a runner; each attempt is given to one runner only."""
-        claiming = Claiming(
-            request, self._seeds(), await self._known_epoch(), self.engine.mark(), self.settings
-        )
+        epoch = await self._known_epoch()
+        most = self.engine.store.capabilities.max_body_bytes
+        claiming = Claiming(request, self._seeds(), epoch, self.engine.mark(), self.settings, most)
         claim = Claim(kind=JOB.name, queues=request.queues, labels=request.labels, limit=request.limit)
         offers: list[Offer] = []
 
@@ -132,7 +132,8 @@ class Orchestrator:
         mark = self.engine.mark()
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
-            return stopping.swept(records, now, mark, self.settings)
+            most = self.engine.store.capabilities.max_body_bytes
+            return stopping.swept(records, now, mark, self.settings, most)
 
         outcomes = await self.engine.due([JOB.name], limit, decide)
         return sum(isinstance(outcome, Committed) for outcome in outcomes)

@@ -28,6 +28,8 @@ class OrchestratorSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_input_bytes: int = 262_144
     max_result_bytes: int = 262_144
     max_checkpoint_bytes: int = 65_536
+    max_checkpoints_bytes: int = 262_144
+    """Of all shards of a job together: what a record holds is bounded, whatever handlers save."""
 
 
 DEFAULT_SETTINGS = OrchestratorSettings()

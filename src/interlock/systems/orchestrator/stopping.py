@@ -36,17 +36,20 @@ def cancelled(record: Record, now: datetime, settings: OrchestratorSettings, rea
 
 
 def swept(
-    records: Sequence[Record], now: datetime, mark: str, settings: OrchestratorSettings
+    records: Sequence[Record], now: datetime, mark: str, settings: OrchestratorSettings, max_body_bytes: int
 ) -> list[Commit]:
     """What becomes of jobs that have a deadline passed.
 
-    A timer that turns out to be stale moves nothing, and then only the deadline is set right.
+    A timer that turns out to be stale moves nothing, and then only the deadline is set right. A job
+    that would grow beyond what the store takes is left alone, so that the others are dealt with.
     """
     commits = []
     for record in records:
         draft = Draft.of(record, now, settings)
         draft.fire_due()
-        commits.append(commit_of(draft, mark=mark, actor="clock"))
+        commit = commit_of(draft, mark=mark, actor="clock")
+        if len(commit.changes[0].body) <= max_body_bytes:
+            commits.append(commit)
     return commits
 
 

@@ -11,17 +11,22 @@ import msgspec
 from interlock.errors import InvalidJob, TerminalState, TooLarge, UnknownJob
 from interlock.lifecycles import attempt, job
 from interlock.lifecycles.job import JOB, MAX_DEPTH, MAX_WORKERS, Job, JobState
+from interlock.store.checking import MAX_ID, MAX_LABEL, MAX_LABELS
+from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
 from interlock.store.records import Record
 from interlock.systems.orchestrator.body import JobBody
 from interlock.systems.orchestrator.draft import Draft, Place
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.texts import is_json, is_whole
 from interlock.wire.jobs import JobSpec
 
 MAX_RETRIES = 100
 MAX_DELAY_S = 366 * 86_400.0
+MAX_FACTOR = 100.0
 MAX_TASK_NAME = 200
 MAX_DESCRIPTION = 2_000
+MAX_TRACE = 4_096
 
 
 def new_job(
@@ -106,18 +111,41 @@ class _Deep(msgspec.Struct):
 
 
 def _faults(spec: JobSpec) -> Iterator[str]:
-    if not 1 <= len(spec.task) <= MAX_TASK_NAME or not spec.task.isprintable():
+    if not is_json(spec.input):
+        yield "the input is not one value of JSON"
+    yield from _place_faults(spec)
+    yield from _text_faults(spec)
+    if not _is_name(spec.task, MAX_TASK_NAME):
         yield f"the name of a task has 1 to {MAX_TASK_NAME} printable characters"
     if not 1 <= spec.worker_count <= MAX_WORKERS:
         yield f"worker_count is {spec.worker_count} and must be 1 to {MAX_WORKERS}"
-    if len(spec.description) > MAX_DESCRIPTION:
-        yield f"the description has {len(spec.description)} characters, at most {MAX_DESCRIPTION}"
     if not (math.isfinite(spec.delay_s) and 0 <= spec.delay_s <= MAX_DELAY_S):
         yield f"delay_s is {spec.delay_s:g} and must be 0 to {MAX_DELAY_S:g}"
     for name, seconds in (("timeout_s", spec.timeout_s), ("job_timeout_s", spec.job_timeout_s)):
         if seconds is not None and not (math.isfinite(seconds) and 0 < seconds <= MAX_DELAY_S):
             yield f"{name} is {seconds:g} and must be more than 0, and at most {MAX_DELAY_S:g}"
     yield from _retry_faults(spec)
+
+
+def _place_faults(spec: JobSpec) -> Iterator[str]:
+    if not _is_name(spec.queue, MAX_ID):
+        yield f"the name of a queue has 1 to {MAX_ID} printable characters"
+    if spec.parent_job_id is not None and not _is_name(spec.parent_job_id, MAX_ID):
+        yield f"the id of a parent has 1 to {MAX_ID} printable characters"
+    if not all(_is_name(label, MAX_LABEL) for label in spec.labels):
+        yield f"a label has 1 to {MAX_LABEL} printable characters"
+    if len(set(spec.labels)) > MAX_LABELS:
+        yield f"there are {len(set(spec.labels))} labels, at most {MAX_LABELS}"
+    if not MIN_PRIORITY <= spec.priority <= MAX_PRIORITY:
+        yield f"the priority is {spec.priority} and must be {MIN_PRIORITY} to {MAX_PRIORITY}"
+
+
+def _text_faults(spec: JobSpec) -> Iterator[str]:
+    if len(spec.description) > MAX_DESCRIPTION or not is_whole(spec.description):
+        yield f"a description has at most {MAX_DESCRIPTION} whole characters"
+    trace = [*spec.trace, *spec.trace.values()]
+    if sum(map(len, trace)) > MAX_TRACE or not all(map(is_whole, trace)):
+        yield f"a trace has at most {MAX_TRACE} whole characters"
 
 
 def _retry_faults(spec: JobSpec) -> Iterator[str]:
@@ -130,6 +158,12 @@ def _retry_faults(spec: JobSpec) -> Iterator[str]:
     for name, rule in spec.retry.items():
         if name not in known:
             yield f"there is no class of failure {name!r} to retry; there are {', '.join(known)}"
-        pauses = (rule.first_pause_s, rule.longest_pause_s, rule.factor, rule.jitter)
-        if not all(math.isfinite(number) and number >= 0 for number in pauses):
-            yield f"the pauses of {name} must be numbers that are not negative"
+        pauses = (rule.first_pause_s, rule.longest_pause_s)
+        if not all(0 <= number <= MAX_DELAY_S for number in pauses):  # neither holds for what is no number
+            yield f"the pauses of {name} must be 0 to {MAX_DELAY_S:g} s"
+        if not (0 <= rule.factor <= MAX_FACTOR and 0 <= rule.jitter <= MAX_FACTOR):
+            yield f"factor and jitter of {name} must be 0 to {MAX_FACTOR:g}"
+
+
+def _is_name(text: str, most: int) -> bool:
+    return 1 <= len(text) <= most and text.isprintable()

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from interlock.lifecycles import attempt, job
 from interlock.lifecycles.job import JobState
-from interlock.store.records import Record
+from interlock.store.records import Key, Record
+from interlock.systems.orchestrator.beside import result_key
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, LeaseBody, decode_body
 from interlock.systems.orchestrator.failures import Failure
 from interlock.wire.jobs import AttemptView, FailureView, JobSpec, JobView, LeaseView
 
 
-def view_of(record: Record) -> JobView:
-    """The job as it stands."""
+def apart(record: Record) -> list[Key]:
+    """Where the large results of a completed job are."""
+    if record.state != job.COMPLETED or b'"result_apart"' not in record.body:
+        return []
+    done = [one for one in decode_body(record.body).attempts if one.state is attempt.SUCCEEDED]
+    return [result_key(record.id, one.name) for one in done if one.result_apart]
+
+
+def view_of(record: Record, kept: Mapping[str, msgspec.Raw] | None = None) -> JobView:
+    """The job as it stands; `kept` are its large results by their ids, where somebody has loaded them."""
     body = decode_body(record.body)
     return JobView(
         id=record.id,
@@ -37,20 +48,30 @@ def view_of(record: Record) -> JobView:
         stop_reason=body.data.stop_reason,
         losses=body.losses,
         failure=_failure_view(body.failure),
-        result=result_of(record.state, body),
+        result=result_of(record, body, kept or {}),
         input=body.input,
         attempts=tuple(_attempt_view(record.id, one) for one in body.attempts),
         origin_job_id=body.origin_job_id,
     )
 
 
-def result_of(state: str, body: JobBody) -> msgspec.Raw | msgspec.UnsetType:
+def result_of(
+    record: Record, body: JobBody, kept: Mapping[str, msgspec.Raw]
+) -> msgspec.Raw | msgspec.UnsetType:
     """What a completed job returned; a list when it had several shards."""
-    if JobState(state) is not job.COMPLETED:
+    if JobState(record.state) is not job.COMPLETED:
         return msgspec.UNSET
     done = {one.shard: one for one in body.attempts if one.state is attempt.SUCCEEDED}
-    results = [done[shard].result for shard in sorted(done)]
+    results = [_result(record.id, done[shard], kept) for shard in sorted(done)]
+    if any(result is msgspec.UNSET for result in results):
+        return msgspec.UNSET
     return results[0] if body.data.worker_count == 1 else msgspec.Raw(msgspec.json.encode(results))
+
+
+def _result(
+    job_id: str, one: AttemptBody, kept: Mapping[str, msgspec.Raw]
+) -> msgspec.Raw | msgspec.UnsetType:
+    return kept.get(result_key(job_id, one.name).id, msgspec.UNSET) if one.result_apart else one.result
 
 
 def spec_of(record: Record) -> JobSpec:

@@ -1,0 +1,95 @@
+"""What is kept beside a job because the job must not grow with it: lines of logs, and large results.
+
+Each is written once, in the commit of the message that brought it: so it is fenced like the message,
+cannot arrive twice, and outlives a forced cancel. Each is a record of its own kind.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from interlock.machine import Machine, command, consequence, end, ignore, on, state
+from interlock.store.records import Change, Key, Note, StepLine
+from interlock.wire.runner import LogLine
+
+
+class KeptState(StrEnum):
+    """Where such a record stands."""
+
+    OPEN = "open"
+    KEPT = "kept"
+    DISCARDED = "discarded"
+
+
+OPEN, KEPT, DISCARDED = KeptState.OPEN, KeptState.KEPT, KeptState.DISCARDED
+
+keep = command("keep", "It came with a message that was accepted under the live lease.", by="orchestrator")
+discard = consequence("discard", "Nobody wants it.", by="operator")
+
+
+def _written_once(name: str, doc: str) -> Machine[KeptState, None]:
+    # fmt: off
+    return Machine[KeptState, None](
+        name,
+        doc,
+        initial=OPEN,
+        spine=(OPEN, KEPT),
+        stop=(discard,),
+        states=(
+            state(OPEN, "On its way.", turn="orchestrator"),
+            end(KEPT, "Stored; it is never changed."),
+            end(DISCARDED, "Not wanted."),
+        ),
+        rows=(
+            on(keep, OPEN, KEPT, owner="orchestrator", why="It came with a message that was accepted."),
+            on(discard, OPEN, DISCARDED, owner="operator", why="Somebody said so."),
+            ignore(discard, (KEPT, DISCARDED), why="it is over"),
+        ),
+    )
+    # fmt: on
+
+
+LOG = _written_once("log", "Some lines that an attempt has written.")
+RESULT = _written_once("result", "What an attempt returned, where that is large.")
+
+
+class Chunk(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of some lines."""
+
+    shard: int
+    attempt: int
+    sequence: int
+    lines: tuple[LogLine, ...]
+
+
+def chunk_change(job_id: str, name: str, chunk: Chunk, *, mark: str, actor: str) -> Change:
+    """The lines of one message, to be committed with it; the name of the message makes it unique."""
+    chunk_id = f"{job_id}.{chunk.shard}.{chunk.attempt}.{name}"
+    return _change(LOG, chunk_id, job_id, msgspec.json.encode(chunk), mark, actor)
+
+
+def result_change(job_id: str, attempt_name: str, result: msgspec.Raw, *, mark: str, actor: str) -> Change:
+    """A large result, to be committed with the completion that brought it."""
+    return _change(RESULT, result_key(job_id, attempt_name).id, job_id, bytes(result), mark, actor)
+
+
+def result_key(job_id: str, attempt_name: str) -> Key:
+    """Where the large result of an attempt is."""
+    return Key(RESULT.name, f"{job_id}.{attempt_name}")
+
+
+def _change(
+    machine: Machine[KeptState, None], name: str, job_id: str, body: bytes, mark: str, actor: str
+) -> Change:
+    step = StepLine(machine.name, "", keep.name, OPEN, KEPT, "orchestrator")
+    return Change(
+        kind=machine.name,
+        id=name,
+        expected=0,
+        state=KEPT,
+        body=body,
+        parent=job_id,
+        note=Note(steps=(step,), actor=actor, request_id=mark),
+    )

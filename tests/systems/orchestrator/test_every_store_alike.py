@@ -1,0 +1,282 @@
+"""One mixed day of work, the same on every store: whatever it is kept in, it ends in the same states."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.systems.orchestrator.house import House, ack, beat, done, failed, release, stopped
+
+from interlock.errors import InterlockError, RequestIdReused, TerminalState
+from interlock.lifecycles.durations import Durations
+from interlock.store.contract import Store
+from interlock.store.memory import MemoryStore
+from interlock.store.records import Query
+from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.wire.jobs import JobSpec, RetryRule
+from interlock.wire.runner import Grant, LogLine, Progress, StaleCode
+
+HASTY = OrchestratorSettings(
+    durations=Durations(
+        abort_warning_s=0.005,
+        abort_kill_s=0.01,
+        cancel_deadline_s=0.05,
+        shutdown_soft_s=0.02,
+        shutdown_deadline_s=0.06,
+        ack_window_s=0.1,
+        lease_ttl_s=0.1,
+        heartbeat_every_s=0.04,
+    )
+)
+"""For what is to run out; everything else has all the time in the world."""
+
+AT_ONCE = RetryRule(retries=2, first_pause_s=0.0, jitter=0.0)
+
+
+class Day:
+    """Two orchestrators on one database: one that is patient and one that is not."""
+
+    def __init__(self, patient: House, hasty: House) -> None:
+        self.patient = patient
+        self.hasty = hasty
+        self.names: dict[str, str] = {}
+
+    async def submit(self, name: str, **spec: Any) -> str:
+        """A job in a queue of its own, so that whoever asks for it gets it."""
+        self.names[name] = await self.patient.submit(name, queue=name, **spec)
+        return self.names[name]
+
+    async def grant(self, name: str, *, house: House | None = None, **request: Any) -> Grant:
+        """The next attempt of that job; the store's clock may be a little behind whoever made it ready."""
+        async with asyncio.timeout(20):
+            while True:
+                given = await (house or self.patient).claim(limit=1, queues=(name,), **request)
+                if given:
+                    return given[0]
+
+    async def over(self, at: datetime | None) -> None:
+        """Come back when the store's clock has passed a moment and somebody has looked."""
+        assert at is not None
+        while await self.patient.store.now() <= at:
+            pass
+        while await self.patient.recover():
+            pass
+
+    async def expired(self, grant: Grant) -> None:
+        """The lease has run out."""
+        await self.over(grant.expires_at)
+
+
+async def do(day: Day) -> None:
+    """Everything that can happen to a job."""
+    await day.submit("completed", input=msgspec.Raw('{"größe":"\\u0000 ☃"}'.encode()), labels=("b", "a"))
+    grant = await day.grant("completed", labels=("a", "b", "c"), acknowledge=False)
+    await day.patient.heard(ack(grant))
+    line = LogLine(grant.granted_at, "info", "☃ \x00 hello")
+    saving = beat(grant, 1, progress=Progress(done=1), checkpoint=msgspec.Raw(b"[1]"), log=(line,))
+    assert await day.patient.heard(saving) == await day.patient.heard(saving)
+    await day.patient.heard(done(grant, b'{"a":[1.5,null,"\xc3\x9f"]}'))
+    assert (await day.patient.refused(done(grant, b"2"))).code == "conflicting_completion"
+
+    await day.submit("flaky", retry={"flaky": AT_ONCE})
+    await day.patient.heard(failed(await day.grant("flaky"), "flaky"))
+    await day.patient.heard(release(await day.grant("flaky"), checkpoint=msgspec.Raw(b"7")))
+    grant = await day.grant("flaky")
+    assert (grant.attempt, grant.checkpoint) == (3, msgspec.Raw(b"7"))
+    await day.patient.heard(done(grant))
+
+    await day.submit("failed")
+    await day.patient.heard(failed(await day.grant("failed"), "", error="no", exception="a.ValueError"))
+
+    await day.submit("lost")
+    lost = await day.grant("lost", house=day.hasty)
+    await day.expired(lost)
+    assert (await day.patient.stale(done(lost))).code is StaleCode.LEASE_EXPIRED
+    await day.patient.heard(done(await day.grant("lost")))
+
+    await day.submit("unswept", losses=0)
+    grant = await day.grant("unswept", house=day.hasty)
+    while await day.patient.store.now() <= grant.expires_at:
+        pass
+    assert (await day.hasty.stale(done(grant))).code is StaleCode.LEASE_EXPIRED
+
+    await day.submit("not taken")
+    await day.expired(await day.grant("not taken", house=day.hasty, acknowledge=False))
+    await day.patient.heard(done(await day.grant("not taken")))
+
+    await day.submit("sharded", worker_count=3)
+    for grant in [await day.grant("sharded") for _ in range(3)]:
+        await day.patient.heard(done(grant, b"%d" % grant.shard))
+
+    await day.submit("half failed", worker_count=3)
+    first, second = await day.grant("half failed"), await day.grant("half failed")
+    await day.patient.heard(failed(first))
+    await day.patient.heard(stopped(second))
+    await cancel_some(day)
+    await run_out_of_time(day)
+    await plant_a_tree(day)
+
+
+async def cancel_some(day: Day) -> None:
+    await day.patient.jobs.cancel(await day.submit("canceled waiting", delay_s=1_000.0))
+
+    job_id = await day.submit("canceled granted")
+    grant = await day.grant("canceled granted", acknowledge=False)
+    await day.patient.jobs.cancel(job_id)
+    assert (await day.patient.stale(ack(grant))).code is StaleCode.LEASE_REVOKED
+
+    job_id = await day.submit("canceled politely")
+    grant = await day.grant("canceled politely")
+    await day.patient.jobs.cancel(job_id, request_id="c-1", actor="me")
+    assert (await day.patient.heard(beat(grant))).cancel_requested
+    await day.patient.heard(stopped(grant))
+
+    job_id = await day.submit("canceled by force")
+    grant = await day.grant("canceled by force")
+    await day.hasty.jobs.cancel(job_id)
+    await day.over((await day.patient.record(job_id)).deadline_at)
+    assert (await day.patient.stale(done(grant))).code is StaleCode.LEASE_REVOKED
+
+    job_id = await day.submit("canceled too late")
+    grant = await day.grant("canceled too late")
+    await day.patient.jobs.cancel(job_id)
+    await day.patient.heard(done(grant, b"1"))
+    with pytest.raises(InterlockError):
+        await day.patient.jobs.cancel(job_id)
+
+
+async def run_out_of_time(day: Day) -> None:
+    job_id = await day.submit("timed out", timeout_s=0.05)
+    await day.grant("timed out")
+    await day.over((await day.patient.record(job_id)).deadline_at)
+
+    job_id = await day.submit("job timed out", job_timeout_s=0.05)
+    grant = await day.grant("job timed out")
+    await day.over((await day.patient.record(job_id)).deadline_at)
+    await day.patient.heard(stopped(grant))
+
+    job_id = await day.submit("delayed", delay_s=0.1)
+    view = await day.patient.view(job_id)
+    await day.over(view.created_at + timedelta(seconds=0.1))
+    await day.patient.heard(done(await day.grant("delayed")))
+
+
+async def plant_a_tree(day: Day) -> None:
+    parent = await day.submit("parent")
+    child = await day.submit("child", parent_job_id=parent)
+    await day.submit("grandchild", parent_job_id=child)
+    await day.patient.jobs.cancel(parent)
+    while await day.patient.recover():
+        pass
+    with pytest.raises(TerminalState):
+        await day.patient.submit(parent_job_id=child)
+
+    spec = JobSpec(task="asked once", queue="asked once")
+    day.names["asked once"] = await day.patient.jobs.submit(spec, request_id="r-1")
+    assert await day.hasty.jobs.submit(spec, request_id="r-1") == day.names["asked once"]
+    with pytest.raises(RequestIdReused):
+        await day.hasty.jobs.submit(JobSpec(task="other"), request_id="r-1")
+
+
+COMPLETED, CANCELED, FAILED = "COMPLETED", "CANCELED", "FAILED"
+
+EXPECTED: dict[str, tuple[str, list[str], list[str], str]] = {
+    "completed": (COMPLETED, ["SUCCEEDED"], [COMPLETED], '{"a":[1.5,null,"ß"]}'),
+    "flaky": (COMPLETED, [FAILED, "STALE", "SUCCEEDED"], [COMPLETED, "REVOKED", COMPLETED], "null"),
+    "failed": (FAILED, [FAILED], [COMPLETED], "user"),
+    "lost": (COMPLETED, ["STALE", "SUCCEEDED"], ["EXPIRED", COMPLETED], "null"),
+    "unswept": (FAILED, ["STALE"], ["EXPIRED"], "lost"),
+    "not taken": (COMPLETED, ["STALE", "SUCCEEDED"], ["EXPIRED", COMPLETED], "null"),
+    "sharded": (COMPLETED, ["SUCCEEDED"] * 3, [COMPLETED] * 3, "[1,2,3]"),
+    "half failed": (FAILED, [FAILED, CANCELED, CANCELED], [COMPLETED, CANCELED], "user"),
+    "canceled waiting": (CANCELED, [CANCELED], [], "cancel"),
+    "canceled granted": (CANCELED, [CANCELED], ["REVOKED"], "cancel"),
+    "canceled politely": (CANCELED, [CANCELED], [CANCELED], "cancel"),
+    "canceled by force": (CANCELED, [CANCELED], ["REVOKED"], "cancel"),
+    "canceled too late": (CANCELED, [CANCELED], [COMPLETED], "cancel"),
+    "timed out": (FAILED, ["TIMED_OUT"], ["REVOKED"], "timeout"),
+    "job timed out": (CANCELED, [CANCELED], [CANCELED], "timeout"),
+    "delayed": (COMPLETED, ["SUCCEEDED"], [COMPLETED], "null"),
+    "parent": (CANCELED, [CANCELED], [], "cancel"),
+    "child": (CANCELED, [CANCELED], [], "parent"),
+    "grandchild": (CANCELED, [CANCELED], [], "parent"),
+    "asked once": ("PENDING", ["QUEUED"], [], ""),
+}
+
+
+async def what_became_of(house: House, job_id: str) -> tuple[str, list[str], list[str], str]:
+    view = await house.view(job_id)
+    ended = view.stop_reason or (view.failure.failure_class if view.failure else "")
+    if isinstance(view.result, msgspec.Raw):
+        ended = msgspec.json.encode(msgspec.json.decode(view.result)).decode()
+    leases = [one.lease.state for one in view.attempts if one.lease]
+    return view.state, [one.state for one in view.attempts], leases, ended
+
+
+OpenHouse = Callable[[OrchestratorSettings], Awaitable[House]]
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
+async def open_house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenHouse]:
+    """Opens houses on one new database."""
+    memory = MemoryStore(CATALOGUE)
+    store: Callable[[], Store] | None = None
+    url = "memory:"
+    match request.param:
+        case "memory":
+            store = lambda: memory  # noqa: E731 - the same one each time
+        case "sqlite":
+            url = f"sqlite:///{tmp_path / 'day.db'}"
+        case "postgres":
+            url = request.getfixturevalue("postgres").new_database()
+        case _:
+            url = request.getfixturevalue("redis").url
+    opened: list[House] = []
+
+    async def open_one(settings: OrchestratorSettings) -> House:
+        opened.append(await House(settings, store=store, url=url).open(asking=False))
+        return opened[-1]
+
+    yield open_one
+    for house in opened:
+        await house.close()
+    if request.param == "redis":
+        request.getfixturevalue("redis").run("FLUSHALL")
+
+
+async def test_a_mixed_day_ends_in_the_same_states(open_house: OpenHouse) -> None:
+    patient = await open_house(DEFAULT_SETTINGS)
+    day = Day(patient, await open_house(HASTY))
+    await do(day)
+    found = {name: await what_became_of(patient, job_id) for name, job_id in day.names.items()}
+    assert found == EXPECTED
+    assert await patient.faults() == []
+    (chunk,) = await patient.chunks(day.names["completed"])
+    assert [line.text for line in chunk.lines] == ["☃ \x00 hello"]
+    view = await patient.view(day.names["completed"])
+    assert msgspec.json.decode(view.input) == {"größe": "\x00 ☃"}
+    ended = [
+        record
+        for record in (await patient.store.find(Query(kind="job"))).records
+        if record.state != "PENDING"
+    ]
+    assert [(record.id, record.ready_at, record.deadline_at) for record in ended] == [
+        (record.id, None, None) for record in ended
+    ]
+
+
+@pytest.mark.parametrize("job_id", ["j_000000000000", "a\nb", "\x00", "\ud800", "x" * 100, ""])
+async def test_a_strange_name_is_of_no_job_on_any_store(open_house: OpenHouse, job_id: str) -> None:
+    house = await open_house(DEFAULT_SETTINGS)
+    with pytest.raises(InterlockError) as refused:
+        await house.jobs.get(job_id)
+    assert 400 <= refused.value.status < 500
+    with pytest.raises(InterlockError):
+        await house.submit(parent_job_id=job_id)
+    assert await house.number_of_jobs() == 0

@@ -1,0 +1,153 @@
+"""A record has a largest size; a job that comes near it must not be stuck, nor hold up anybody else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+from tests.systems.orchestrator.house import TTL_S, House, done, failed, release
+
+from interlock.store.memory import MemoryStore
+from interlock.systems.catalogue import CATALOGUE
+from interlock.testing.clocks import JumpingClock
+
+LARGEST = 20_000
+
+
+@pytest.fixture
+async def small() -> AsyncIterator[House]:
+    """On a store that takes only small records, so that little is needed to fill one."""
+    clock = JumpingClock()
+    store = MemoryStore(CATALOGUE, clock=clock)
+    store.capabilities = msgspec.structs.replace(store.capabilities, max_body_bytes=LARGEST)
+    house = await House(store=lambda: store, clock=clock).open()
+    yield house
+    await house.close()
+
+
+async def fill(house: House, job_id: str, *, leave: int) -> None:
+    """Let a job fail with so long an explanation that hardly any room is left in its record."""
+    grant = await house.grant()
+    room = LARGEST - len((await house.record(job_id)).body)
+    await house.say(failed(grant, details="x" * (room - leave)))
+    house.clock.jump(400)
+
+
+@pytest.mark.parametrize("leave", [250, 300, 350, 400, 450, 500, 600, 700])
+async def test_a_job_that_has_grown_does_not_keep_others_from_being_given_out(
+    small: House, leave: int
+) -> None:
+    large = await small.submit(retries=100)
+    await fill(small, large, leave=leave)
+    other = await small.submit()
+    given = {grant.job_id for _ in range(3) for grant in await small.claim()}
+    assert other in given
+
+
+@pytest.mark.parametrize("leave", [350, 450, 550, 650, 750, 850])
+async def test_a_job_that_has_grown_does_not_keep_the_sweep_from_others(small: House, leave: int) -> None:
+    large = await small.submit(retries=100)
+    other = await small.started(queue="others")
+    await fill(small, large, leave=leave)
+    await small.claim()
+    small.clock.jump(TTL_S)
+    await small.recover()
+    assert (await small.states(other.job_id))[1][0] == "STALE"
+
+
+async def test_a_job_that_is_given_back_again_and_again_can_still_be_done(small: House) -> None:
+    """Giving back costs nothing, however often: neither a try nor, in the end, the job."""
+    job_id = await small.submit()
+    for _ in range(200):
+        await small.heard(release(await small.grant()))
+    assert (await small.heard(done(await small.grant()))).state == "SUCCEEDED"
+    assert (await small.view(job_id)).state == "COMPLETED"
+
+
+async def test_budgets_are_kept_however_many_attempts_there_were(house: House) -> None:
+    """Of attempts of long ago less is known; how many failures and losses they were is not forgotten."""
+    failing = await house.submit(retries=45)
+    for _ in range(45):
+        await house.heard(failed(await house.grant()))
+        assert (await house.view(failing)).state == "RUNNING"
+        house.clock.jump(600)
+    last = await house.grant()
+    assert last.attempt == 46
+    await house.heard(failed(last))
+    assert (await house.view(failing)).state == "FAILED"
+
+    losing = await house.submit(losses=45)
+    for _ in range(45):
+        await house.grant()
+        await house.later(TTL_S)
+        assert (await house.view(losing)).state == "RUNNING"
+    await house.grant()
+    await house.later(TTL_S)
+    view = await house.view(losing)
+    assert (view.state, view.losses) == ("FAILED", 46)
+    assert await house.faults() == []
+
+
+async def test_the_shards_of_a_job_with_many_attempts_all_stay_known(house: House) -> None:
+    job_id = await house.submit(worker_count=3)
+    first = await house.grant()
+    await house.heard(done(first, b"1"))
+    for _ in range(60):
+        await house.heard(release(await house.grant()))
+    for grant in [await house.grant() for _ in range(2)]:
+        await house.heard(done(grant, b"%d" % grant.shard))
+    view = await house.view(job_id)
+    assert isinstance(view.result, msgspec.Raw)
+    assert (view.state, msgspec.json.decode(view.result)) == ("COMPLETED", [1, 2, 3])
+
+
+async def test_a_late_message_of_an_attempt_of_long_ago_is_stale(house: House) -> None:
+    old = await house.started()
+    await house.heard(release(old))
+    for _ in range(60):
+        await house.heard(release(await house.grant()))
+    before = await house.record(old.job_id)
+    for late in (done(old), release(old, reason="other")):
+        await house.stale(late)
+    assert await house.record(old.job_id) == before
+
+
+@pytest.mark.parametrize("character", ["x", "\x1b", "\x00", '"', "ß", "☃", "\ud800"])
+async def test_an_explanation_is_measured_alike_whatever_it_is_written_in(
+    house: House, character: str
+) -> None:
+    grant = await house.started()
+    await house.heard(failed(grant, details=character * 262_144))
+    assert (await house.view(grant.job_id)).state == "FAILED"
+
+
+async def test_a_large_result_is_shown_like_a_small_one(house: House) -> None:
+    for length in (10, 16_384, 16_385, 100_000):
+        result = b'"' + b"x" * (length - 2) + b'"'
+        grant = await house.started()
+        await house.heard(done(grant, result))
+        assert (await house.view(grant.job_id)).result == msgspec.Raw(result)
+        (found,) = await house.jobs.get_many([grant.job_id])
+        assert found is not None
+        assert found.result == msgspec.Raw(result)
+        assert (await house.heard(done(grant, result))).state == "SUCCEEDED"
+        assert (await house.refused(done(grant, result[:-2] + b'y"'))).code == "conflicting_completion"
+    assert await house.faults() == []
+
+
+async def test_ten_shards_may_each_return_as_much_as_one_may(house: House) -> None:
+    job_id = await house.submit(worker_count=10)
+    result = b'"' + b"x" * (house.settings.max_result_bytes - 2) + b'"'
+    for _ in range(10):
+        await house.heard(done(await house.grant(), result))
+    assert (await house.view(job_id)).state == "COMPLETED"
+
+
+async def test_twenty_long_explanations_do_not_end_the_retries(house: House) -> None:
+    job_id = await house.submit(retries=20)
+    for _ in range(20):
+        await house.heard(failed(await house.grant(), details="x" * 100_000))
+        house.clock.jump(400)
+    assert (await house.heard(done(await house.grant()))).state == "SUCCEEDED"
+    assert (await house.view(job_id)).state == "COMPLETED"
