@@ -9,6 +9,7 @@ Reading order:
     kernel      the suite that compares them, and the aims it is held to
     anatomy     the suite that takes our own `decide` apart
     stores/     the suites of the stores and the engine, beside bare loops with the same drivers
+    jobs/       the suites of the job queue, beside other projects', with real worker processes
 
 A suite is a module with a `run(pace)` that returns a `Section`; a new one is added to `SUITES` in
 `__main__`, and gets its own heading in README.md.

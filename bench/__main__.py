@@ -10,12 +10,18 @@ import msgspec
 from rich.console import Console
 
 from bench import anatomy, kernel
+from bench.jobs import crowd, drains, idle
+from bench.jobs.contenders import STORES, names
 from bench.report import report, show
 from bench.rounds import FULL, LONG, QUICK, Pace
 from bench.stores import claims, flat, grouping, memory
 from bench.stores.bare.loop import Unexpected
 
-SUITES = {"kernel": (kernel, anatomy), "stores": (claims, grouping, flat, memory)}
+SUITES = {
+    "kernel": (kernel, anatomy),
+    "stores": (claims, grouping, flat, memory),
+    "jobs": (drains, idle, crowd),
+}
 
 
 def main() -> int:
@@ -36,7 +42,8 @@ def main() -> int:
 
 
 def _pace(asked: argparse.Namespace) -> Pace:
-    return QUICK if asked.quick else LONG if asked.long else FULL
+    pace = QUICK if asked.quick else LONG if asked.long else FULL
+    return msgspec.structs.replace(pace, stores=tuple(asked.store), peers=tuple(asked.peer))
 
 
 def _arguments() -> argparse.Namespace:
@@ -47,8 +54,11 @@ def _arguments() -> argparse.Namespace:
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--quick", action="store_true", help="few and short rounds; the figures are rough")
     length.add_argument(
-        "--long", action="store_true", help="a million records and commits in the stores; see README.md"
+        "--long", action="store_true", help="a million records, commits and jobs; see README.md"
     )
+    stores = [store.lower() for store in STORES]
+    parser.add_argument("--store", choices=stores, action="append", default=[], help="jobs: only there")
+    parser.add_argument("--peer", choices=names(), action="append", default=[], help="jobs: only beside it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     return parser.parse_args()
 

@@ -40,6 +40,17 @@ class Pace(msgspec.Struct, frozen=True):
     crowd: int
     history: int
     commits: int
+    jobs: int
+    """How many are queued and drained; a slow peer is given fewer."""
+    job_rounds: int
+    job_probes: int
+    """How many single jobs are timed on an idle system."""
+    job_submissions: int
+    job_crowd: int | None = None
+    """The long queue, where there is time for it."""
+    stores: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
+    """What the job queues are compared on and with; nothing means everything."""
 
 
 FULL = Pace(
@@ -52,6 +63,10 @@ FULL = Pace(
     crowd=100_000,
     history=200_000,
     commits=50_000,
+    jobs=100_000,
+    job_rounds=3,
+    job_probes=100,
+    job_submissions=500,
 )
 QUICK = Pace(
     rounds=5,
@@ -63,9 +78,15 @@ QUICK = Pace(
     crowd=20_000,
     history=20_000,
     commits=5_000,
+    jobs=5_000,
+    job_rounds=1,
+    job_probes=30,
+    job_submissions=100,
 )
-LONG = msgspec.structs.replace(FULL, crowd=1_000_000, history=5_000_000, commits=1_000_000)
-"""Only the stores have something to gain from it."""
+LONG = msgspec.structs.replace(
+    FULL, crowd=1_000_000, history=5_000_000, commits=1_000_000, job_crowd=1_000_000
+)
+"""Only the stores and the queue have something to gain from it."""
 
 
 class Figure(msgspec.Struct, frozen=True):

@@ -24,12 +24,17 @@ T = TypeVar("T")
 
 
 class Interlock:
-    """A store full of jobs, for synchronous code. Jobs are named by their ids. Safe among threads."""
+    """Jobs in a store or behind a server, for synchronous code, named by their ids. Safe among threads."""
 
     def __init__(
-        self, url: str, *, settings: OrchestratorSettings = DEFAULT_SETTINGS, actor: str = "client"
+        self,
+        url: str,
+        *,
+        settings: OrchestratorSettings = DEFAULT_SETTINGS,
+        actor: str = "client",
+        token: str | None = None,
     ) -> None:
-        self._inner = client.Interlock(url, settings=settings, actor=actor)
+        self._inner = client.Interlock(url, settings=settings, actor=actor, token=token)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 

@@ -10,8 +10,10 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from tests.cli.shop import TASKS, Shop
 
 from interlock.cli.main import main
+from interlock.worker.tasks import DEFAULT
 
 Ask = Callable[..., CompletedProcess[str]]
 
@@ -104,3 +106,17 @@ def program(folder: Path) -> Ask:
         )
 
     return run
+
+
+@pytest.fixture
+def shop(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    """A project with tasks and a database of its own; `ask` and `program` speak to it."""
+    (folder / "shop_tasks.py").write_text(TASKS, encoding="utf-8")
+    there = Shop(folder)
+    monkeypatch.setenv("INTERLOCK_URL", there.url)
+    paths = list(sys.path)
+    yield there
+    sys.path[:] = paths
+    sys.modules.pop("shop_tasks", None)
+    for name in [name for name in DEFAULT.names() if name.startswith("shop_tasks.")]:
+        del DEFAULT._tasks[name]

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from interlock.cli.durations import parse_duration
-from interlock.cli.looking_after import CATALOGUE
 from interlock.cli.main import main
 from interlock.store.records import Change, Commit, Note, StepLine
 from interlock.store.sqlite import SqliteStore
+from interlock.systems.catalogue import CATALOGUE
 
 
 @pytest.fixture

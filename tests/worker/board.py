@@ -54,7 +54,7 @@ class Job:
     attempts: int = 0
     losses: int = 0
     outcome: Succeeded | Failed | None = None
-    checkpoint: msgspec.Raw | None = None
+    checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     progress: Progress | None = None
     log: list[LogLine] = field(default_factory=list)
     trace: dict[str, str] = field(default_factory=dict)
@@ -100,6 +100,7 @@ class Board:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.ttl_s, self.heartbeat_every_s, self.ack_window_s = ttl_s, heartbeat_every_s, ack_window_s
+        self.timeout_s = 3_600.0
         self.jobs: dict[str, Job] = {}
         self.leases: dict[str, Lease] = {}
         self.messages: list[Message] = []
@@ -226,7 +227,7 @@ class Board:
             expires_at=now + timedelta(seconds=window_s),
             ttl_s=self.ttl_s,
             heartbeat_every_s=self.heartbeat_every_s,
-            timeout_s=3_600.0,
+            timeout_s=self.timeout_s,
             trace=job.trace,
         )
 
@@ -269,9 +270,7 @@ class Board:
                 job.released.append(said.reason)
 
     def _heard(self, lease: Lease) -> Heard:
-        return Heard(
-            state=lease.job.state, ttl_s=self.ttl_s, cancel_requested=lease.job.cancel_requested
-        )
+        return Heard(state=lease.job.state, ttl_s=self.ttl_s, cancel_requested=lease.job.cancel_requested)
 
     def _expire(self, lease: Lease) -> None:
         lease.state = "dead"

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.worker.board import PATIENCE_S, Board
 
 from interlock.lifecycles.durations import Durations
 from interlock.worker.context import Context
@@ -17,7 +18,6 @@ from interlock.worker.logs import make_log
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry
-from tests.worker.board import PATIENCE_S, Board
 
 QUICK = Durations(
     lease_ttl_s=3.0,
@@ -109,6 +109,8 @@ class Lines(io.StringIO):
                 while not self.all(message):
                     await stirred.wait()
                     stirred.clear()
+        except TimeoutError:
+            raise AssertionError(f"waited in vain for {message}; the log says:\n{self.getvalue()}") from None
         finally:
             self._changed.remove(stir)
         return self.all(message)[-1]
@@ -160,7 +162,9 @@ async def start(registry: Registry, board: Board) -> AsyncIterator[Start]:
 
     def start(**choices: Any) -> Worker:
         lines = Lines(board.changed)  # whoever waits at the board looks when a state changes, too
-        parts = {name: choices.pop(name) for name in ("metrics", "tracing", "also") if name in choices}
+        parts = {
+            name: choices.pop(name) for name in ("metrics", "tracing", "also", "monotonic") if name in choices
+        }
         connect = choices.pop("connect", board.port)
         level = choices.pop("level", "info")
         settings = WorkerSettings(

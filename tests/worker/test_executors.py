@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.worker.board import Board, Job
+from tests.worker.conftest import Gate, Start
+from tests.worker.process_tasks import REGISTRY
 
 from interlock.wire.runner import CancelAck, Complete
 from interlock.worker.executors.asynchronous import never_waits
 from interlock.worker.tasks import Registry
-from tests.worker.board import Board, Job
-from tests.worker.conftest import Gate, Start
-from tests.worker.process_tasks import REGISTRY
 
 
 @pytest.fixture
@@ -73,7 +73,9 @@ def test_a_function_without_an_await_never_waits() -> None:
         coroutine.close()
 
 
-async def test_a_handler_that_never_waits_needs_no_task(board: Board, start: Start, registry: Registry) -> None:
+async def test_a_handler_that_never_waits_needs_no_task(
+    board: Board, start: Start, registry: Registry
+) -> None:
     seen = []
 
     @registry.task(name="taskless")
@@ -111,7 +113,9 @@ async def test_a_handler_may_begin_with_a_timeout_or_a_group(
     assert jobs[1].failure.error == "TimeoutError"
 
 
-async def test_handlers_do_not_see_each_others_variables(board: Board, start: Start, registry: Registry) -> None:
+async def test_handlers_do_not_see_each_others_variables(
+    board: Board, start: Start, registry: Registry
+) -> None:
     variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
 
     @registry.task(name="waits")
@@ -235,7 +239,9 @@ async def test_a_process_that_dies_is_a_failure_with_its_exit_code(board: Board,
     assert "ended with exit code 17" in job.failure.error
 
 
-async def test_a_process_that_wants_too_much_memory_fails_and_harms_nobody(board: Board, start: Start) -> None:
+async def test_a_process_that_wants_too_much_memory_fails_and_harms_nobody(
+    board: Board, start: Start
+) -> None:
     job = board.pin("eat")
     start(memory_limit_bytes=1 << 30)
     await ended(board, job)
@@ -304,7 +310,9 @@ async def test_shell_steps_run_one_after_the_other_with_a_live_log(board: Board,
     assert (job.progress.done, job.progress.total) == (2, 2)
 
 
-async def test_lines_of_a_shell_step_are_sent_while_it_runs(board: Board, start: Start, tmp_path: Path) -> None:
+async def test_lines_of_a_shell_step_are_sent_while_it_runs(
+    board: Board, start: Start, tmp_path: Path
+) -> None:
     fifo = tmp_path / "go on"
     os.mkfifo(fifo)
     job = board.pin("interlock.shell", {"run": f"echo first; read x < '{fifo}'; echo last"})
@@ -331,7 +339,8 @@ async def test_a_cancelled_shell_step_is_gone_with_what_it_has_started(
     board: Board, start: Start, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
-    script = f"sleep 60 & echo $$ $! > '{pids}.new'; mv '{pids}.new' '{pids}'; trap '' TERM; echo up; wait; sleep 60"
+    note = f"echo $$ $! > '{pids}.new'; mv '{pids}.new' '{pids}'"
+    script = f"sleep 60 & {note}; trap '' TERM; echo up; wait; sleep 60"
     job = board.pin("interlock.shell", {"run": script})
     start(stop_grace_s=0.1)
     await board.until(lambda: "up" in job.lines, "the step to run")

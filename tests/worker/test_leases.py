@@ -6,13 +6,14 @@ import asyncio
 import threading
 import time
 
+import msgspec
 import pytest
+from tests.worker.board import Board
+from tests.worker.conftest import Gate, Start
 
 from interlock.wire.runner import CancelAck, Complete, Heartbeat, Message, NotHeard, Release, StaleCode
 from interlock.worker.context import Context
 from interlock.worker.tasks import Registry
-from tests.worker.board import Board
-from tests.worker.conftest import Gate, Start
 
 
 async def test_a_lease_is_renewed_for_as_long_as_the_work_takes(
@@ -78,7 +79,9 @@ async def test_a_lease_that_was_taken_away_stops_the_work_and_nothing_is_reporte
     assert not board.said(Release)
 
 
-async def test_a_lost_handler_is_told_why_and_cancelled(board: Board, start: Start, registry: Registry) -> None:
+async def test_a_lost_handler_is_told_why_and_cancelled(
+    board: Board, start: Start, registry: Registry
+) -> None:
     seen: list[str | None] = []
 
     @registry.task(name="watchful")
@@ -101,14 +104,14 @@ async def test_a_lease_that_could_not_be_renewed_in_time_is_lost_before_the_stor
     board: Board, start: Start, held: str, gate: Gate
 ) -> None:
     """The store is away for the renewer only; it is tried until the margin of the time to live."""
-    board.ttl_s = 0.8
+    board.ttl_s = 2.0
     board.held["renew"] = threading.Event()
     job = board.pin(held)
     worker = start()
     await gate.until_entered()
-    began = time.monotonic()
     await worker.lines.until("lease_lost")
-    assert time.monotonic() - began < 0.8, "while the store still believes in the lease"
+    (lease,) = board.leases.values()
+    assert time.monotonic() < lease.expires_at, "the store still believes in the lease"
     assert worker.lines.all("renewal_failed")
     assert job.state == "leased"
     assert not board.said(Complete)
@@ -118,7 +121,7 @@ async def test_a_lease_that_could_not_be_renewed_in_time_is_lost_before_the_stor
 async def test_a_renewal_that_fails_for_a_moment_is_repeated(
     board: Board, start: Start, held: str, gate: Gate
 ) -> None:
-    failures = []
+    failures: list[str] = []
 
     def fail_twice(method: str) -> None:
         from interlock.errors import StoreUnavailable
@@ -141,22 +144,15 @@ async def test_a_handler_that_was_stopped_past_its_lease_reports_nothing(
     board: Board, start: Start, registry: Registry
 ) -> None:
     """As after SIGSTOP: the monotonic clock says so before anybody is asked."""
-    board.ttl_s = 0.3
-    frozen = threading.Event()
-
-    def freeze(method: str) -> None:
-        if method == "renew" and not frozen.is_set():
-            time.sleep(0.5)  # the renewer's own thread stands still, as all would
-            frozen.set()
+    passed_s = [0.0]
 
     @registry.task(name="frozen")
     async def sleeper() -> str:
-        frozen.wait(5.0)
+        passed_s[0] = 60.0  # the whole process has stood still for so long
         return "too late"
 
-    board.before = freeze
     job = board.pin("frozen")
-    worker = start()
+    worker = start(monotonic=lambda: time.monotonic() + passed_s[0])
     await board.until(lambda: "abandoned" in worker.path("task"), "the task to be abandoned")
     assert not board.said(Complete)
     assert job.outcome is None
@@ -216,11 +212,53 @@ async def test_what_a_heartbeat_carries_is_in_the_log_once_even_when_the_handler
     assert job.lines == ["only once"]
 
 
+async def test_a_report_that_waits_for_a_heartbeat_is_sent_also_when_that_was_stale(
+    board: Board, start: Start, registry: Registry, gate: Gate
+) -> None:
+    """Otherwise the task would report for ever, and its slot would be gone."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    def hold_first(method: str) -> None:
+        if method == "renew" and not asked.is_set():
+            asked.set()
+            board.changed()
+            go_on.wait(5.0)
+
+    @registry.task(name="talkative")
+    async def talkative(ctx: Context) -> None:
+        ctx.log("too late")
+        await gate.pass_through()
+
+    board.before = hold_first
+    job = board.pin("talkative")
+    worker = start()
+    await board.until(asked.is_set, "the heartbeat")
+    board.take_away(job)
+    gate.open()
+    await board.until(lambda: "reporting" in worker.path("task"), "the handler to end")
+    go_on.set()
+    await worker.lines.until("report_failed")
+    await board.until(lambda: worker.process.data.active_tasks == 0, "the slot")
+
+
+async def test_an_attempt_that_has_timed_out_is_asked_about_at_once(
+    board: Board, start: Start, held: str, gate: Gate
+) -> None:
+    """Not a heartbeat later: the orchestrator has given it up, and so should we."""
+    board.heartbeat_every_s, board.ttl_s, board.timeout_s = 20.0, 120.0, 0.2
+    job = board.pin(held)
+    worker = start(flush_every_s=60.0)
+    await gate.until_entered()
+    board.take_away(job)
+    line = await worker.lines.until("lease_lost")
+    assert line["code"] == "LEASE_REVOKED"
+
+
 async def test_a_heartbeat_whose_contents_are_refused_renews_the_lease_without_them(
     board: Board, start: Start, held: str, gate: Gate
 ) -> None:
     def refuse(said: Message) -> NotHeard | None:
-        too_much = isinstance(said, Heartbeat) and said.checkpoint is not None
+        too_much = isinstance(said, Heartbeat) and isinstance(said.checkpoint, msgspec.Raw)
         return NotHeard(code="too_large", error="The checkpoint is too large.") if too_much else None
 
     board.ttl_s = 0.5

@@ -1,4 +1,4 @@
-"""A worker process from its start to its end, with the board in view (S1-1..7, S1-21, S1-23, S1-24, S1-27)."""
+"""A worker process from its start to its end, with the board in view (S1-1..7, S1-21, S1-23..24, S1-27)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.worker.board import Board, BoardPort, Job
+from tests.worker.conftest import Gate, Start
 
 from interlock.errors import SchemaTooNew, TransitionNotAllowed
 from interlock.lifecycles import PROCESS
 from interlock.lifecycles.process import BACKING_OFF, RUNNING, STOPPED, connected, shutdown_requested
 from interlock.machine import Refused
-from interlock.wire.runner import Ack, Complete, Release
+from interlock.wire.runner import Ack, ClaimRequest, Complete, Grant, Release
 from interlock.worker.context import Context
 from interlock.worker.tasks import Registry
-from tests.worker.board import Board
-from tests.worker.conftest import Gate, Start
 
 
 async def test_a_worker_starts_connects_recovers_and_runs(board: Board, start: Start, echo: str) -> None:
@@ -50,7 +50,9 @@ async def test_a_worker_that_cannot_connect_tries_again_until_it_can(board: Boar
     assert "recovering" in worker.path()
 
 
-async def test_a_store_that_can_never_be_used_ends_the_worker_with_its_error(board: Board, start: Start) -> None:
+async def test_a_store_that_can_never_be_used_ends_the_worker_with_its_error(
+    board: Board, start: Start
+) -> None:
     board.fatal = SchemaTooNew("The schema is version 9 and this program knows 3.")
     worker = start()
     with pytest.raises(SchemaTooNew):
@@ -78,20 +80,20 @@ async def test_new_work_ends_the_backoff_at_once(board: Board, start: Start, ech
 
 
 async def test_a_call_that_comes_while_it_polls_is_not_lost(board: Board, start: Start, echo: str) -> None:
-    """Work that is pinned after a poll has looked, and before it is answered."""
-    pinned: list[Any] = []
+    """Work that is pinned after a poll has looked, and before the answer is there."""
+    pinned: list[Job] = []
 
-    def pin_late(method: str) -> None:
-        if method == "recover" and board.claims and not pinned:
-            pinned.append(board.pin(echo))
+    class Late(BoardPort):
+        async def claim(self, request: ClaimRequest) -> list[Grant]:
+            grants = await super().claim(request)
+            if not pinned:
+                pinned.append(board.pin(echo))
+            return grants
 
-    worker = start(first_backoff_s=60.0, durations=_long_backoff())
-    await board.until(lambda: worker.process.state is BACKING_OFF, "the backoff")
-    board.before = pin_late
-    first = board.pin(echo)
-    await board.until_state(first, "succeeded")
-    if pinned:
-        await board.until_state(pinned[0], "succeeded")
+    worker = start(first_backoff_s=60.0, durations=_long_backoff(), connect=lambda: Late(board))
+    await board.until(lambda: pinned, "the first poll")
+    await board.until_state(pinned[0], "succeeded")
+    assert "backing_off" in worker.path(), "the first poll had found nothing"
 
 
 async def test_an_idle_worker_does_not_look_for_lost_leases_more_often_than_it_should(
@@ -103,7 +105,9 @@ async def test_an_idle_worker_does_not_look_for_lost_leases_more_often_than_it_s
     assert board.recoveries == 1
 
 
-async def test_a_busy_worker_looks_for_lost_leases_too(board: Board, start: Start, held: str, gate: Gate) -> None:
+async def test_a_busy_worker_looks_for_lost_leases_too(
+    board: Board, start: Start, held: str, gate: Gate
+) -> None:
     """R15"""
     board.pin(held)
     start(concurrency=1)
@@ -115,11 +119,9 @@ async def test_a_busy_worker_looks_for_lost_leases_too(board: Board, start: Star
 
 async def test_a_worker_does_what_another_has_lost(board: Board, start: Start, echo: str) -> None:
     """S1-27: recovers an expired lease from another worker."""
-    from interlock.wire.runner import ClaimRequest
-
     board.ttl_s = 0.05
     job = board.pin(echo, {"value": 1})
-    assert board.claim(ClaimRequest(runner_id="dead#1"))
+    board.claim(ClaimRequest(runner_id="dead#1"))
     board.ttl_s = 3.0
     start()
     await board.until_state(job, "succeeded")
@@ -133,16 +135,18 @@ async def test_a_running_worker_has_a_connection_and_a_stopped_one_has_none(
     board.pin(held)
     worker = start()
     await gate.until_entered()
-    assert worker.process.data.connected
-    assert board.connections >= 1
+    before = worker.process.data
+    assert (before.connected, board.connections >= 1) == (True, True)
     gate.open()
     assert await worker.stop() == 0
-    assert board.connections == 0
-    assert not worker.process.data.connected
+    after = worker.process.data
+    assert (after.connected, board.connections) == (False, 0)
     assert worker.path()[-2:] == ["shutting_down", "stopped"]
 
 
-async def test_there_is_one_handler_at_a_time_for_one_slot(board: Board, start: Start, held: str, gate: Gate) -> None:
+async def test_there_is_one_handler_at_a_time_for_one_slot(
+    board: Board, start: Start, held: str, gate: Gate
+) -> None:
     """S1-24: single active task."""
     jobs = [board.pin(held) for _ in range(3)]
     start(concurrency=1)
@@ -170,7 +174,9 @@ async def test_claims_are_batched_up_to_the_free_slots_while_others_run(
     gate.open()
 
 
-async def test_two_processes_under_one_name_are_told_apart(board: Board, start: Start, held: str, gate: Gate) -> None:
+async def test_two_processes_under_one_name_are_told_apart(
+    board: Board, start: Start, held: str, gate: Gate
+) -> None:
     first, second = start(concurrency=1), start(concurrency=1)
     jobs = [board.pin(held), board.pin(held)]
     await gate.until_entered(2)
@@ -203,7 +209,9 @@ async def test_a_broken_connection_abandons_the_tasks_and_is_made_anew(
     await board.until_state(other, "succeeded")
 
 
-async def test_a_poll_that_fails_once_breaks_nothing(board: Board, start: Start, held: str, gate: Gate) -> None:
+async def test_a_poll_that_fails_once_breaks_nothing(
+    board: Board, start: Start, held: str, gate: Gate
+) -> None:
     job = board.pin(held)
     worker = start(concurrency=2, patience_s=10.0)
     await gate.until_entered()
@@ -217,7 +225,7 @@ async def test_a_poll_that_fails_once_breaks_nothing(board: Board, start: Start,
 
 
 async def test_a_loop_that_crashes_begins_again(board: Board, start: Start, echo: str) -> None:
-    crashes = []
+    crashes: list[str] = []
 
     def crash(method: str) -> None:
         if method == "claim" and len(crashes) < 2:
@@ -234,7 +242,7 @@ async def test_a_loop_that_crashes_begins_again(board: Board, start: Start, echo
 async def test_a_reporter_that_crashes_says_what_it_had_to_say_afterwards(
     board: Board, start: Start, echo: str
 ) -> None:
-    crashes = []
+    crashes: list[str] = []
 
     def crash(method: str) -> None:
         if method == "hear" and not crashes:
@@ -248,7 +256,9 @@ async def test_a_reporter_that_crashes_says_what_it_had_to_say_afterwards(
     assert [line["loop"] for line in worker.lines.all("loop_crashed")] == ["report"]
 
 
-async def test_an_event_that_the_table_does_not_allow_is_refused_and_logged(board: Board, start: Start) -> None:
+async def test_an_event_that_the_table_does_not_allow_is_refused_and_logged(
+    board: Board, start: Start
+) -> None:
     """S1-19, S1-23: invalid transition."""
     worker = start()
     await board.until(lambda: board.claims, "a poll")
@@ -308,7 +318,9 @@ async def test_a_prefetched_grant_that_is_not_used_is_given_back_in_time(
         await board.until_state(job, "succeeded")
 
 
-async def test_a_prefetched_grant_is_given_back_at_shutdown(board: Board, start: Start, held: str, gate: Gate) -> None:
+async def test_a_prefetched_grant_is_given_back_at_shutdown(
+    board: Board, start: Start, held: str, gate: Gate
+) -> None:
     _, second = board.pin(held), board.pin(held)
     worker = start(concurrency=1, prefetch=1)
     await board.until(lambda: second.attempts == 1, "the second to be granted")

@@ -1,4 +1,4 @@
-"""What is reported is what happened, and it arrives or the lease has ended (S1-11, S1-12, S1-27; R10, R11)."""
+"""What is reported is what happened, and it arrives or the lease has ended (S1-12, S1-27; R10, R11)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.worker.board import Board
+from tests.worker.conftest import Gate, Start
 
 from interlock.errors import StoreUnavailable
 from interlock.wire.runner import Complete, Failed, Heartbeat, Message, NotHeard, Succeeded
 from interlock.worker.context import Context
 from interlock.worker.outcomes import clean, failure_of, success_of, tail
 from interlock.worker.tasks import Registry
-from tests.worker.board import Board
-from tests.worker.conftest import Gate, Start
 
 
 class Refused(ConnectionError):
@@ -51,7 +51,9 @@ async def test_a_task_that_nobody_knows_fails_as_tooling(board: Board, start: St
     assert "Did you mean echo?" in job.failure.error
 
 
-async def test_arguments_that_do_not_fit_are_the_users(board: Board, start: Start, registry: Registry) -> None:
+async def test_arguments_that_do_not_fit_are_the_users(
+    board: Board, start: Start, registry: Registry
+) -> None:
     @registry.task(name="double")
     async def double(number: int) -> int:
         return 2 * number
@@ -178,7 +180,9 @@ async def test_the_orchestrator_is_told_when_a_task_completes(board: Board, star
     assert [said.runner_id for said in board.said(Complete)] == [worker.process.runner_id]
 
 
-async def test_a_handler_that_cancels_itself_has_failed(board: Board, start: Start, registry: Registry) -> None:
+async def test_a_handler_that_cancels_itself_has_failed(
+    board: Board, start: Start, registry: Registry
+) -> None:
     @registry.task(name="gives_up")
     async def gives_up() -> None:
         raise asyncio.CancelledError
@@ -211,6 +215,7 @@ async def test_the_report_of_a_stale_attempt_is_refused_and_the_task_ends_failed
     job = board.pin(held)
     worker = start(flush_every_s=60.0)
     await gate.until_entered()
+    await board.until(lambda: board.said(Heartbeat), "the one heartbeat that there is before the report")
     board.take_away(job)
     gate.open()
     line = await worker.lines.until("report_failed")

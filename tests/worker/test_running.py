@@ -97,7 +97,9 @@ def test_a_task_begins_by_being_claimed(running: RunningTask, log: io.StringIO) 
         ((STOPPED,), ABANDONED),
     ],
 )
-def test_a_task_goes_where_the_table_says(running: RunningTask, events: tuple[Event, ...], state: Any) -> None:
+def test_a_task_goes_where_the_table_says(
+    running: RunningTask, events: tuple[Event, ...], state: Any
+) -> None:
     """S1-25: claim success and failure, processing and reporting success and failure, lease and shutdown."""
     assert told(running, *events).state is state
     assert running.ended is (state in ENDED)

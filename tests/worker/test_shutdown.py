@@ -7,15 +7,17 @@ import threading
 import time
 
 import pytest
+from tests.worker.board import Board
+from tests.worker.conftest import Gate, Start
 
 from interlock.wire.runner import Complete, Release
 from interlock.worker.context import Context, TaskCancelled
 from interlock.worker.tasks import Registry
-from tests.worker.board import Board
-from tests.worker.conftest import Gate, Start
 
 
-async def test_a_shutdown_waits_for_the_active_task(board: Board, start: Start, held: str, gate: Gate) -> None:
+async def test_a_shutdown_waits_for_the_active_task(
+    board: Board, start: Start, held: str, gate: Gate
+) -> None:
     """S1-23, S1-27: graceful shutdown completes the active task."""
     job = board.pin(held)
     worker = start()
@@ -101,7 +103,9 @@ async def test_what_a_task_returns_after_it_was_told_to_go_is_not_taken_for_its_
     assert not board.said(Complete)
 
 
-async def test_a_shutdown_that_takes_too_long_is_forced(board: Board, start: Start, held_in_thread: str, gate: Gate) -> None:
+async def test_a_shutdown_that_takes_too_long_is_forced(
+    board: Board, start: Start, held_in_thread: str, gate: Gate
+) -> None:
     """S1-24: timeout forces stop; a thread cannot be stopped, and is not waited for."""
     job = board.pin(held_in_thread)
     worker = start()
@@ -146,7 +150,9 @@ async def test_what_waits_for_a_thread_is_given_back_at_once(
 
 
 @pytest.mark.parametrize("away", [True, False])
-async def test_a_worker_that_is_connecting_can_be_shut_down(board: Board, start: Start, *, away: bool) -> None:
+async def test_a_worker_that_is_connecting_can_be_shut_down(
+    board: Board, start: Start, *, away: bool
+) -> None:
     """Also when the store does not answer at all."""
     if away:
         board.reachable = False

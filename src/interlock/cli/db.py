@@ -5,12 +5,12 @@ Only the words are here; what they need is imported where they run, so that `--h
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 import typer
 
 from interlock.cli.durations import parse_duration
+from interlock.cli.options import Json, Store, examples
 
 FOUND_SOMETHING = 1
 
@@ -20,7 +20,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     epilog="""\b
 URL is one of:
-  sqlite:///interlock.db         a file here (the default)
+  sqlite:///interlock.db         a file here (the default, unless interlock.toml says otherwise)
   postgresql://user@host/name    PostgreSQL 13 or newer
   redis://host:6379/0            Redis 6.2 or newer, or Valkey
 
@@ -31,71 +31,62 @@ Exit codes:
   2  the question was wrong, or the database cannot be used""",
 )
 
-Url = Annotated[
-    str,
-    typer.Option("--store", envvar="INTERLOCK_URL", metavar="URL", help="Which database."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
-DEFAULT_URL = "sqlite:///interlock.db"
 
-
-def _examples(*commands: str) -> str:
-    return "\n".join(("\b", "Examples:", *(f"  interlock db {command}" for command in commands)))
-
-
-@app.command("migrate", epilog=_examples("migrate", "migrate --store postgresql://ci@db/interlock"))
-def migrate(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+@app.command("migrate", epilog=examples("db migrate", "db migrate --store postgresql://ci@db/interlock"))
+def migrate(store: Store = None, as_json: Json = False) -> None:
     """Bring the schema up to date. Safe to run twice, and from many hosts at once."""
     from interlock.cli import looking_after, render
 
-    status = asyncio.run(looking_after.status(url))
+    status = looking_after.status(store)
     if as_json:
         render.print_json({"url": status.url, "schema_version": status.schema_version})
     else:
         typer.echo(f"{status.url} is at schema version {status.schema_version}.")
 
 
-@app.command("status", epilog=_examples("status", "status --json"))
-def show_status(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+@app.command("status", epilog=examples("db status", "db status --json"))
+def show_status(store: Store = None, as_json: Json = False) -> None:
     """Show what is in the database."""
     from interlock.cli import looking_after, render
 
-    status = asyncio.run(looking_after.status(url))
+    status = looking_after.status(store)
     if as_json:
         render.print_json(looking_after.status_entry(status))
     else:
         render.print_sheets(looking_after.status_sheets(status))
 
 
-@app.command("prune", epilog=_examples("prune --older-than 30d", "prune --kind job --older-than 12h --json"))
+@app.command(
+    "prune", epilog=examples("db prune --older-than 30d", "db prune --kind job --older-than 12h --json")
+)
 def prune(
     older_than: Annotated[
         str, typer.Option(metavar="AGE", help="Since it last changed: 90s, 15m, 12h, 30d, 4w.")
     ],
     kind: Annotated[str | None, typer.Option(help="Only records of this kind.")] = None,
-    url: Url = DEFAULT_URL,
+    store: Store = None,
     as_json: Json = False,
 ) -> None:
     """Remove records that ended long ago, with their journal. What is alive is never removed."""
     from interlock.cli import looking_after, render
 
-    pruned = asyncio.run(looking_after.prune(url, kind, parse_duration(older_than)))
+    pruned = looking_after.prune(store, kind, parse_duration(older_than))
     if as_json:
         render.print_json(pruned)
     else:
         render.print_sheets([looking_after.pruned_sheet(pruned)])
 
 
-@app.command("audit", epilog=_examples("audit", "audit --kind job --json"))
+@app.command("audit", epilog=examples("db audit", "db audit --kind job --json"))
 def audit(
     kind: Annotated[str | None, typer.Option(help="Only records of this kind.")] = None,
-    url: Url = DEFAULT_URL,
+    store: Store = None,
     as_json: Json = False,
 ) -> None:
     """Replay the journal and compare it with the records; the exit code is 1 when they disagree."""
     from interlock.cli import looking_after, render
 
-    found = asyncio.run(looking_after.audited(url, kind))
+    found = looking_after.audited(store, kind)
     if as_json:
         render.print_json(looking_after.audit_entry(found))
     else:

@@ -1,22 +1,22 @@
-"""Durations as people type them: 90s, 15m, 12h, 30d, 4w."""
+"""Durations on the command line."""
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 
 import typer
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
-
 
 def parse_duration(text: str) -> timedelta:
     """The duration that `text` says, or an error that says how to write one."""
-    match = _DURATION.fullmatch(text.strip().lower())
-    if match is None:
-        raise typer.BadParameter(f"{text!r} is not a duration; write 90s, 15m, 12h, 30d or 4w")
+    from interlock.wire.durations import read_duration
+
     try:
-        return timedelta(**{_UNITS[match[2]]: float(match[1])})
-    except OverflowError:
-        raise typer.BadParameter(f"{text!r} is longer than anything lasts") from None
+        return read_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def parse_seconds(text: str | None) -> float | None:
+    """The same in seconds, for an option that may be left out."""
+    return None if text is None else parse_duration(text).total_seconds()

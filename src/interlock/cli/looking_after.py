@@ -2,45 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from interlock.cli.sheets import Sheet
+from interlock.cli import project
+from interlock.cli.connecting import store_url
+from interlock.cli.printing import Sheet
 from interlock.engine.audit import Audit, audit
-from interlock.lifecycles import MACHINES
-from interlock.store.catalogue import catalogue_of
 from interlock.store.checking import known_kind
 from interlock.store.contract import Store, StoreStatus
 from interlock.store.urls import store_for
+from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 
-CATALOGUE = catalogue_of(MACHINES.values())
-
-
-@asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Store]:
-    """The store, open while it is needed."""
-    store = store_for(url, CATALOGUE)
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
+T = TypeVar("T")
 
 
-async def status(url: str) -> StoreStatus:
+def ask(url: str | None, work: Callable[[Store], Awaitable[T]]) -> T:
+    """Open the store of this project, do the work, and let go."""
+
+    async def run() -> T:
+        store = store_for(store_url(project.load(url)), CATALOGUE)
+        try:
+            await store.open()
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+def status(url: str | None) -> StoreStatus:
     """What is in the database; opening it has brought its schema up to date."""
-    async with opened(url) as store:
-        return await store.status()
+    return ask(url, lambda store: store.status())
 
 
-async def prune(url: str, kind: str | None, older_than: timedelta) -> dict[str, dict[str, int]]:
+def prune(url: str | None, kind: str | None, older_than: timedelta) -> dict[str, dict[str, int]]:
     """Prune batch after batch until nothing is left to prune; the counts by kind."""
     counts: dict[str, dict[str, int]] = {}
-    async with opened(url) as store:
+
+    async def work(store: Store) -> dict[str, dict[str, int]]:
         for name in _kinds(kind):
             states = sorted(CATALOGUE[name].terminal)
             removed = counts[name] = {"records": 0, "entries": 0, "requests": 0}
@@ -51,13 +55,14 @@ async def prune(url: str, kind: str | None, older_than: timedelta) -> dict[str, 
                 removed["entries"] += batch.entries
                 removed["requests"] += batch.requests
                 more = batch.more
-    return counts
+        return counts
+
+    return ask(url, work)
 
 
-async def audited(url: str, kind: str | None) -> Audit:
+def audited(url: str | None, kind: str | None) -> Audit:
     """The journal, replayed."""
-    async with opened(url) as store:
-        return await audit(store, MACHINES, _kinds(kind))
+    return ask(url, lambda store: audit(store, JOURNALLED, _kinds(kind)))
 
 
 def status_entry(found: StoreStatus) -> dict[str, Any]:

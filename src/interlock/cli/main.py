@@ -6,6 +6,9 @@ code that means something; a traceback only when INTERLOCK_DEBUG=1 asks for it.
     0    fine
     1    the answer is no: a check found something
     2    the question was wrong
+    3    a job that was waited for has failed
+    4    it was canceled
+    5    it has not ended in time
     70   a bug in Interlock
     130  interrupted with Ctrl-C
     141  whoever read the output went away
@@ -16,12 +19,13 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
-from interlock.cli import db, machine
+from interlock.cli import db, jobs, machine, queues, serving, submitting, tokens, workers
 from interlock.cli.errors import tell, tell_surprise
 from interlock.errors import InterlockError
 
@@ -31,7 +35,9 @@ HUNG_UP = 141
 app = typer.Typer(
     name="interlock",
     help="A work orchestrator in which every lifecycle is a declared, checked state machine.",
-    epilog="\b\nExamples:\n  interlock demo\n  interlock machine list\n  interlock machine show job",
+    epilog="\b\nExamples:\n  interlock demo\n  interlock worker start shop.tasks\n"
+    "  interlock submit shop.tasks:send address=a@b.example\n  interlock job list state:failed since:1h\n"
+    "  interlock machine show job",
     no_args_is_help=True,
     add_completion=False,
     # Plain help and plain errors: rich alone would take longer to import than all the rest.
@@ -39,6 +45,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+submitting.register(app)
+app.add_typer(jobs.app, name="job")
+app.add_typer(queues.app, name="queue")
+app.add_typer(workers.app, name="worker")
+serving.register(app)
+app.add_typer(tokens.app, name="token")
 app.add_typer(machine.app, name="machine")
 app.add_typer(db.app, name="db")
 
@@ -72,12 +84,28 @@ def _answer(given: list[str]) -> int:
 def _run(given: list[str]) -> int:
     """Let typer read the words; it answers wrong usage itself and always ends with SystemExit."""
     try:
-        app(given, prog_name="interlock")
+        with _only_what_is_asked_for(given):
+            app(given, prog_name="interlock")
     except SystemExit as done:
         if isinstance(done.__context__, BrokenPipeError):
             raise done.__context__ from None  # typer would call it 1, which here is a finding
         return done.code if isinstance(done.code, int) else 0
     return 0
+
+
+@contextmanager
+def _only_what_is_asked_for(given: list[str]) -> Iterator[None]:
+    """Hide the commands of all other groups: to build them would take longer than to answer."""
+    asked = next((word for word in given if not word.startswith("-")), "")
+    others = [group.typer_instance for group in app.registered_groups if group.name != asked]
+    hidden = [(group, group.registered_commands) for group in others if group is not None]
+    for group, _ in hidden:
+        group.registered_commands = []
+    try:
+        yield
+    finally:
+        for group, commands in hidden:
+            group.registered_commands = commands
 
 
 def _print_in_any_encoding() -> None:
@@ -114,9 +142,9 @@ def interlock(
     epilog="\b\nExamples:\n  interlock demo\n  NO_COLOR=1 interlock demo\n  interlock demo > demo.txt"
 )
 def demo() -> None:
-    """See the machines at work.
+    """See a small studio at work on SQLite: two workers, of which one is killed, and 28 jobs.
 
-    Checks and draws them, then follows one job through a crash and a retry to success.
+    Shows them live, then tells the story of the killed worker's job from the journal. Half a minute.
     """
     from interlock.cli.demo import run_demo  # so that --help answers at once
 

@@ -1,12 +1,7 @@
-"""How answers are shown: tables on a terminal, and in a pipe lines of cells between tabs.
-
-A pipe gets no header, no colour and nothing cut short, so that `cut`, `grep` and `awk` can read it.
-"""
+"""How what is known about machines is shown; the plain ways of showing are those of `printing`."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 
 import msgspec
@@ -14,35 +9,21 @@ import typer
 
 from interlock.cli.errors import colour_wanted
 from interlock.cli.judging import Verdict
-from interlock.cli.sheets import Sheet, machine_sheets, silence_sheet
+from interlock.cli.printing import Sheet, on_terminal, print_json, print_sheets
+from interlock.cli.sheets import machine_sheets, silence_sheet
 from interlock.machine import Blueprint, Difference
 
+__all__ = [
+    "difference_entry",
+    "on_terminal",
+    "print_difference",
+    "print_json",
+    "print_machine",
+    "print_sheets",
+    "print_verdicts",
+]
+
 _COLOUR_OF_CHANGE = {"+": "green", "-": "red", "~": "yellow"}
-
-
-def on_terminal() -> bool:
-    """Whether somebody is looking."""
-    return sys.stdout.isatty()
-
-
-def print_json(answer: object) -> None:
-    """An answer for a program."""
-    print(json.dumps(answer, ensure_ascii=False, indent=2))
-
-
-def print_sheets(sheets: Sequence[Sheet]) -> None:
-    """All the tables that have rows; in a pipe several are told apart by their first cell."""
-    filled = [sheet for sheet in sheets if sheet.rows]
-    if on_terminal():
-        from interlock.cli.tables import print_table  # a pipe need not wait for rich
-
-        for sheet in filled:
-            print_table(sheet)
-        return
-    for sheet in filled:
-        nouns = (sheet.noun,) if len(sheets) > 1 else ()
-        for row in sheet.rows:
-            print("\t".join(" ".join(cell.split()) for cell in (*nouns, *row)))
 
 
 def print_machine(blueprint: Blueprint) -> None:

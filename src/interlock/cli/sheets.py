@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
+from interlock.cli.printing import Sheet
 from interlock.machine import Blueprint, Coupling
 from interlock.machine.blueprint import DeadlineSheet, KeptSheet, StateSheet, TransitionSheet
 from interlock.machine.draw.text import first_sentence, humane
-
-
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """One table. `noun` begins each line of a pipe when several tables share it."""
-
-    noun: str
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]] = field(default=())
 
 
 def list_sheet(blueprints: Iterable[Blueprint]) -> Sheet:

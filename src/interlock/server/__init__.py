@@ -10,9 +10,11 @@ Reading order:
     gate         what every request passes: where it comes from, who it is, how it ends
     problems     every error, as problem+json
     limits       how much is too much
-    openapi      the declarations as an OpenAPI document, and as a page
+    openapi      the declarations as an OpenAPI document (`schemas`), and `pages` that show it
+    app          all of it together
     parts        what the routes work with, and the loops that look after the store
     following    one reader of the journal for everybody in this process
     metrics      what is counted
-    listening    sockets, signals and the end
+    logs         what is written
+    listening    sockets (`connections`), signals and the end; `settings` for all of it
 """

@@ -7,7 +7,7 @@ than all the rest of the start. Whoever adds routes hands their declarations to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from starlette.routing import Route as Mounted
 from starlette.routing import Router
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from interlock.server.api import ROUTES
 from interlock.server.declaring import Route
-from interlock.server.endpoint import endpoints_of
+from interlock.server.endpoint import Endpoint, endpoints_of
 from interlock.server.gate import Gate
 from interlock.server.pages import with_pages
 from interlock.server.parts import Parts
@@ -30,9 +30,24 @@ def every_route(more: Sequence[Route] = ()) -> tuple[Route, ...]:
 def make_app(parts: Parts, *, more: Sequence[Route] = ()) -> ASGIApp:
     """The application of one server; `more` are routes beside our own."""
     routes = every_route(more)
-    mounted = [Mounted(path, endpoint) for path, endpoint in endpoints_of(routes, parts).items()]
-    router = Router(mounted, redirect_slashes=False, default=_unknown_page)
-    return Gate(router, parts, routes)
+    return Gate(Addresses(endpoints_of(routes, parts)), parts, routes)
+
+
+class Addresses:
+    """Finds the endpoint of an address. Most are spelled out, so that nothing has to be searched for."""
+
+    def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
+        self._spelled_out = {path: endpoint for path, endpoint in endpoints.items() if "{" not in path}
+        patterns = [Mounted(path, endpoint) for path, endpoint in endpoints.items() if "{" in path]
+        self._router = Router(patterns, redirect_slashes=False, default=_unknown_page)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._spelled_out.get(scope["path"])
+        if endpoint is None:
+            await self._router(scope, receive, send)
+            return
+        scope["path_params"] = {}
+        await endpoint(scope, receive, send)
 
 
 async def _unknown_page(scope: Scope, _: Receive, __: Send) -> None:

@@ -75,7 +75,7 @@ class Route:
     role: Role | None
     """Who may ask; None for everybody, also without a token."""
     answer: Any = None
-    """The struct of a good answer; None when it is something else than JSON."""
+    """The struct of a good answer, or several of which it is one; None when it is no JSON."""
     media: str = "application/json"
     status: int = 200
     query: type[msgspec.Struct] | None = None
@@ -98,6 +98,13 @@ class Route:
     """A good body."""
     answer_example: Any = None
     links: tuple[Link, ...] = ()
+
+    @property
+    def answers(self) -> tuple[Any, ...]:
+        """Every struct that a good answer may be."""
+        if self.answer is None:
+            return ()
+        return self.answer if isinstance(self.answer, tuple) else (self.answer,)
 
     @property
     def tag(self) -> str:

@@ -69,5 +69,6 @@ class Following:
     async def pause(self, seconds: float) -> None:
         """Until there may be news, or for so long."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
             await asyncio.sleep(GATHER_S)

@@ -7,6 +7,7 @@ The header Authorization and the query are never logged.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Iterable, Sequence
@@ -19,7 +20,7 @@ from interlock.server.declaring import Route
 from interlock.server.endpoint import EXCHANGE, Exchange
 from interlock.server.limits import Buckets
 from interlock.server.parts import Parts
-from interlock.server.problems import ForeignOrigin, TooBusy, WrongHost, response_of, unexpected
+from interlock.server.problems import ForeignOrigin, NotReady, TooBusy, WrongHost, response_of, unexpected
 from interlock.server.reading import ClientGone
 from interlock.server.settings import ServerSettings
 from interlock.systems.access.checking import not_signed_in
@@ -48,6 +49,7 @@ class Gate:
         self._open = frozenset(route.path for route in routes if route.role is None)
         self._hosts = _hosts(parts.settings)
         self._strangers = Buckets(parts.settings.stranger_rate)
+        self._untold = LOCAL if parts.settings.loopback else _ANYBODY
         self._inside = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,6 +72,10 @@ class Gate:
             await self._app(scope, receive, send)
         except ClientGone:
             exchange.status = GONE
+        except asyncio.CancelledError:
+            if not self._parts.stopping.is_set():
+                raise
+            await self._tell(_given_up(), exchange, scope, receive, send)
         except InterlockError as error:
             await self._tell(error, exchange, scope, receive, send)
         except Exception:
@@ -102,7 +108,7 @@ class Gate:
     async def _principal(self, exchange: Exchange, scope: Scope) -> Principal:
         sent = exchange.headers.get("authorization")
         if sent is None and not self._parts.tokens_required:
-            return LOCAL if self._parts.settings.loopback else _ANYBODY
+            return self._untold
         try:
             return await self._parts.check.principal_of(_bearer(sent))
         except NotSignedIn:
@@ -171,6 +177,13 @@ def _noting(exchange: Exchange, send: Send) -> Send:
         await send(message)
 
     return note
+
+
+def _given_up() -> NotReady:
+    return NotReady(
+        "The server has ended before the answer was ready; whether something was done may be unknown.",
+        todo="Ask another server; with a request id it can be sent again without harm.",
+    )
 
 
 def _bearer(sent: str | None) -> str:

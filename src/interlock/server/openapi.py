@@ -78,7 +78,8 @@ def _operation(route: Route, schemas: Mapping[Any, Any], routes: Sequence[Route]
 def _responses(
     route: Route, schemas: Mapping[Any, Any], routes: Sequence[Route]
 ) -> dict[str, dict[str, Any]]:
-    content: dict[str, Any] = {"schema": schemas[route.answer] if route.answer else {"type": "string"}}
+    answers = [schemas[answer] for answer in route.answers]
+    content: dict[str, Any] = {"schema": _one_of(answers) if answers else {"type": "string"}}
     if route.answer_example is not None:
         content["example"] = route.answer_example
     good: dict[str, Any] = {"description": route.summary, "content": {route.media: content}}
@@ -170,10 +171,17 @@ def _schemas(routes: Sequence[Route]) -> tuple[dict[Any, Any], dict[str, Any]]:
     """Where each struct is in the document, and all of them."""
     types: dict[Any, None] = {Problem: None}
     for route in routes:
-        types |= dict.fromkeys(route.bodies)
-        if route.answer is not None:
-            types[route.answer] = None
-    return schemas_of(types)
+        types |= dict.fromkeys((*route.bodies, *route.answers))
+    places, components = schemas_of(types)
+    for body in {body for route in routes for body in route.bodies}:
+        if (tag := getattr(body.__struct_config__, "tag_field", None)) is not None:
+            places[body] = _told_by_its_address(components[body.__name__], tag)
+    return places, components
+
+
+def _told_by_its_address(schema: Mapping[str, Any], tag: str) -> dict[str, Any]:
+    """A message that is one of several may leave out which one it is where only that one is taken."""
+    return {**schema, "required": [name for name in schema["required"] if name != tag]}
 
 
 def _one_of(schemas: Sequence[Any]) -> Any:

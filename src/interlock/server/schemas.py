@@ -16,8 +16,17 @@ def schemas_of(types: Iterable[Any]) -> tuple[dict[Any, Any], dict[str, Any]]:
     """Where each type is in the document, and every struct that they are made of."""
     distinct = list(dict.fromkeys(types))
     with _raw_defaults():
-        references, components = msgspec.json.schema_components(distinct, ref_template=REF)
+        references, components = msgspec.json.schema_components(
+            distinct, schema_hook=_anything, ref_template=REF
+        )
     return dict(zip(distinct, references, strict=True)), components
+
+
+def _anything(kind: type) -> dict[str, Any]:
+    """Facts are values of any kind."""
+    if kind is object:
+        return {"description": "Anything that JSON holds."}
+    raise TypeError(f"no JSON Schema is known for {kind}")
 
 
 @contextmanager

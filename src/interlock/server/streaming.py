@@ -1,18 +1,21 @@
 """The journal as it grows, for any number of readers: read once, encoded once, sent to each.
 
-A reader that joins catches up from its cursor by reading the store, and then lives on what the
-process reads for everybody. One that does not keep up has its buffer thrown away and catches up
-again: it costs itself time, never the others, and never more memory than its buffer.
+What the process has read last is kept for all of them together. A reader is a cursor and nothing
+else: as long as that is among what is kept it is sent what follows, and otherwise it reads the store
+until it is. So one that joins, one that comes back, and one that does not keep up are the same: each
+costs itself time, never the others, and none of them memory.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 
 import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from interlock.server.following import Following
 from interlock.server.messages import entry_view
@@ -20,12 +23,21 @@ from interlock.server.problems import TooMany
 from interlock.store.contract import Store
 from interlock.store.records import Entry
 
-BUFFER = 1_000
+KEPT = 2_000
+"""How many entries are kept for everybody."""
 PAGE = 500
 SILENCE_S = 15.0
 """After so long without news a comment is sent, so that nobody in between takes it for dead."""
+LOOK_EVERY_S = 1.0
+"""How often somebody who is not among the others looks although there is no news."""
+PATIENCE_S = 60.0
+"""A reader that takes nothing for so long is let go; it can come back, and goes on where it was."""
+LAST_S = 1.0
+"""How long a reader has to take the end when the server goes."""
+GATHER_S = 0.0002
+"""How long to gather for each reader that there is: many small writes to many cost more than a few."""
+LONGEST_GATHER_S = 0.25
 
-_PING = b": still here\n\n"
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -35,124 +47,187 @@ class Wanted(msgspec.Struct, frozen=True):
     kinds: frozenset[str] = frozenset()
     ids: frozenset[str] = frozenset()
 
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is left out."""
+        return not self.kinds and not self.ids
+
     def has(self, entry: Entry) -> bool:
         """Whether this entry is among them."""
         return (not self.kinds or entry.kind in self.kinds) and (not self.ids or entry.id in self.ids)
 
 
-class Piece(msgspec.Struct, frozen=True):
-    """An entry, and how it is sent."""
-
-    entry: Entry
-    sent_as: bytes
-
-
 class Broadcast:
-    """Hands every entry that the process reads to every stream."""
+    """What the process has read last, for every stream."""
 
     def __init__(self, store: Store, following: Following) -> None:
         self.store = store
-        self._streams: set[Stream] = set()
-        self._leave = following.add(self._news)
+        self._following = following
+        self._kept: dict[int, Entry] = {}
+        self._sent_as: dict[int, bytes] = {}
+        self._places: dict[str, int] = {}
+        self._next = 0
+        self._block: tuple[int, int, bytes] = (0, 0, b"")
+        self._streams = 0
+        self._news = asyncio.Event()
+        self._leave = following.add(self._more)
 
     @property
     def readers(self) -> int:
         """How many there are."""
-        return len(self._streams)
+        return self._streams
 
     def close(self) -> None:
-        """Hand on nothing more."""
+        """Hear of nothing more."""
         self._leave()
 
-    def join(self, stream: Stream) -> Callable[[], None]:
-        """One more stream; returns how to leave."""
-        self._streams.add(stream)
-        return lambda: self._streams.discard(stream)
+    def join(self) -> None:
+        """One more reader."""
+        self._streams += 1
 
-    def _news(self, entries: Sequence[Entry], gap: bool) -> None:
-        if self._streams:
-            pieces = [Piece(entry, event_of(entry)) for entry in entries]
-            for stream in tuple(self._streams):
-                stream.offer(pieces, gap=gap)
+    def leave(self) -> None:
+        """One fewer."""
+        self._streams -= 1
+
+    def place_after(self, cursor: str) -> int | None:
+        """Where to go on after a cursor; None when that is not among what is kept."""
+        if cursor == self._following.cursor:
+            return self._next
+        place = self._places.get(cursor)
+        return None if place is None else place + 1
+
+    def since(self, place: int, wanted: Wanted) -> tuple[bytes, str]:
+        """What is kept from this place on, as it is sent, and the cursor of its end."""
+        if place >= self._next:
+            return b"", ""
+        cursor = self._kept[self._next - 1].cursor
+        if not wanted.everything:
+            places = (each for each in range(place, self._next) if wanted.has(self._kept[each]))
+            return b"".join(map(self._encoded, places)), cursor
+        if self._block[:2] != (place, self._next):
+            whole = b"".join(map(self._encoded, range(place, self._next)))
+            self._block = (place, self._next, whole)
+        return self._block[2], cursor
+
+    async def news(self, within_s: float) -> None:
+        """Until there may be something, or for so long. Where there are many readers, it is gathered."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._news.wait()
+                await asyncio.sleep(min(self._streams * GATHER_S, LONGEST_GATHER_S))
+
+    def _encoded(self, place: int) -> bytes:
+        found = self._sent_as.get(place)
+        if found is None:
+            found = self._sent_as[place] = event_of(self._kept[place])
+        return found
+
+    def _more(self, entries: Sequence[Entry], gap: bool) -> None:
+        if gap:  # whoever was before it must read the store, which tells of the gap
+            self._kept.clear()
+            self._sent_as.clear()
+            self._places.clear()
+        for entry in entries:
+            self._kept[self._next] = entry
+            self._places[entry.cursor] = self._next
+            self._next += 1
+        while len(self._kept) > KEPT:
+            oldest = next(iter(self._kept))
+            del self._places[self._kept.pop(oldest).cursor]
+            self._sent_as.pop(oldest, None)
+        news, self._news = self._news, asyncio.Event()
+        news.set()
 
 
 class Stream:
     """What one reader is sent, from its cursor on."""
 
-    def __init__(self, broadcast: Broadcast, wanted: Wanted, cursor: str, stopping: asyncio.Event) -> None:
+    def __init__(self, broadcast: Broadcast, wanted: Wanted, cursor: str) -> None:
         self._broadcast = broadcast
         self._wanted = wanted
-        self._cursor = cursor
-        self._stopping = stopping
-        self._waiting: deque[Piece] = deque()
-        self._missed = True
-        """What is live cannot be used before everything up to it was read."""
-        self._news = asyncio.Event()
+        self.cursor = cursor
 
-    def offer(self, pieces: Sequence[Piece], *, gap: bool) -> None:
-        """Something new; called for every stream, so it must not wait."""
-        if gap or len(self._waiting) + len(pieces) > BUFFER:
-            self._waiting.clear()
-            self._missed = True
-        else:
-            self._waiting.extend(pieces)
-        self._news.set()
+    def beginning(self) -> bytes:
+        """Where the reader is, so that it can come back there although nothing has happened yet."""
+        return b"retry: 1000\nid: %s\n\n" % self.cursor.encode()
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """Everything from the cursor on, until somebody stops."""
-        leave = self._broadcast.join(self)
-        try:
-            yield b"retry: 1000\n\n"
-            while not self._stopping.is_set():
-                if self._missed:
-                    async for piece in self._catch_up():
-                        yield piece
-                for piece in self._take():
-                    yield piece
-                if not self._waiting and not self._missed and not await self._more():
-                    yield _PING
-        finally:
-            leave()
-
-    async def _catch_up(self) -> AsyncIterator[bytes]:
-        """Read the store up to its end; what comes meanwhile is buffered, and known by its cursor."""
-        self._missed = False
+    async def next(self) -> bytes:
+        """What has happened; after a long silence a sign of life."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + SILENCE_S
         while True:
-            feed = await self._broadcast.store.feed(self._cursor, limit=PAGE)
-            if feed.gap:
-                yield gap_after(self._cursor)
-            wanted = [event_of(entry) for entry in feed.entries if self._wanted.has(entry)]
-            self._cursor = feed.cursor or self._cursor
-            if wanted:
-                yield b"".join(wanted)
-            read = {entry.cursor for entry in feed.entries}
-            while self._waiting and self._waiting[0].entry.cursor in read:
-                self._waiting.popleft()
-            if len(feed.entries) < PAGE:
-                return
+            place = self._broadcast.place_after(self.cursor)
+            if place is None:
+                piece, more = await self._from_store()
+                wait_s = 0.0 if more else LOOK_EVERY_S
+            else:
+                piece, cursor = self._broadcast.since(place, self._wanted)
+                self.cursor = cursor or self.cursor
+                wait_s = SILENCE_S
+            left_s = until - loop.time()
+            if piece:
+                return piece
+            if left_s <= 0:
+                return b": still here\nid: %s\n\n" % self.cursor.encode()
+            if wait_s:
+                await self._broadcast.news(min(wait_s, left_s))
 
-    def _take(self) -> list[bytes]:
-        """What is live and wanted, in one piece, so that many small ones are one write."""
-        taken = []
-        while self._waiting:
-            piece = self._waiting.popleft()
-            self._cursor = piece.entry.cursor
-            if self._wanted.has(piece.entry):
-                taken.append(piece.sent_as)
-        return [b"".join(taken)] if taken else []
+    async def _from_store(self) -> tuple[bytes, bool]:
+        """A page of the store, and whether there was anything."""
+        feed = await self._broadcast.store.feed(self.cursor, limit=PAGE)
+        pieces = [event_of(entry) for entry in feed.entries if self._wanted.has(entry)]
+        if feed.gap:
+            pieces.insert(0, gap_after(self.cursor))
+        self.cursor = feed.entries[-1].cursor if feed.entries else feed.cursor or self.cursor
+        return b"".join(pieces), bool(feed.entries)
 
-    async def _more(self) -> bool:
-        """Whether something came before the silence became long."""
-        self._news.clear()
-        stop = asyncio.create_task(self._stopping.wait())
-        stop.add_done_callback(lambda _: self._news.set())
+
+class EventStream(Response):
+    """A stream as a response: until the reader goes, takes nothing any more, or the server goes."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, stream: Stream, broadcast: Broadcast, stopping: asyncio.Event) -> None:
+        super().__init__(headers={"X-Accel-Buffering": "no", "Connection": "keep-alive"})
+        del self.headers["content-length"]
+        self._stream = stream
+        self._broadcast = broadcast
+        self._stopping = stopping
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send what happens."""
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        if scope["method"] != "HEAD" and not await self._is_over(receive, send):
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_S):
+                await send({"type": "http.response.body", "body": b""})
+
+    async def _is_over(self, receive: Receive, send: Send) -> bool:
+        """Send until there is a reason to end; whether there is somebody to say so to."""
+        sending = asyncio.ensure_future(self._send(send))
+        gone = asyncio.ensure_future(_gone(receive))
+        stop = asyncio.ensure_future(self._stopping.wait())
+        watched = (sending, gone, stop)
+        self._broadcast.join()
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(SILENCE_S):
-                    return await self._news.wait()
-            return False
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            return not gone.done()
         finally:
-            stop.cancel()
+            self._broadcast.leave()
+            for each in watched:
+                each.cancel()
+            await asyncio.wait(watched)
+            if sending.done() and not sending.cancelled():
+                sending.exception()
+
+    async def _send(self, send: Send) -> None:
+        """Piece after piece; ends with an error when the reader does not take one in time."""
+        piece = self._stream.beginning()
+        while True:
+            async with asyncio.timeout(PATIENCE_S):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            piece = await self._stream.next()
 
 
 class Readers:
@@ -186,3 +261,8 @@ def event_of(entry: Entry) -> bytes:
 def gap_after(cursor: str) -> bytes:
     """Some of what came after the cursor was pruned, so the reader has missed it."""
     return b"event: gap\ndata: %s\n\n" % _ENCODER.encode({"after": cursor})
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -2,7 +2,12 @@
 
 Runners that ask for the same queues with the same labels stand in one line. News calls the first of
 each line; whoever finds work calls the next one, whoever finds none does not. So a job that is
-submitted costs one claim, not one for each runner that waits.
+submitted costs a claim or two, not one for each runner that waits.
+
+A runner may give its claim a name. Asked again under it, because the answer was lost on its way, it
+takes the place of the first one: while that still waits they are one, and wait for as long as was
+said last; afterwards it is answered as before. Whoever goes away is not waited for; what was just
+being given to it is kept for a moment, should it come back, and then given back.
 """
 
 from __future__ import annotations
@@ -13,89 +18,253 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeAlias
 
+from interlock.errors import RequestIdReused
 from interlock.store.contract import Store
 from interlock.wire.runner import ClaimRequest, Grant
 
 LOOK_EVERY_S = 1.0
 """Work that becomes ready by itself (a delay, a retry) makes no news: the first in line looks for it."""
 
-REMEMBERED = 1_000
-"""How many answered claims are known, in case one of them is asked again."""
+CALM_S = 0.02
+"""After a look that found nothing a line is left alone for so long: on a busy store all is news."""
 
-Line: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
+COMES_BACK_S = 5.0
+"""How long something is kept for a runner that has gone away while it was given to it."""
+
+REMEMBERED = 1_000
+REMEMBERED_BYTES = 33_554_432
+"""How much that was given out is known, in case it is asked for again."""
+
+Name: TypeAlias = tuple[str, str, str]
+"""Who asks, for which runner, and what that calls its claim."""
 Claim: TypeAlias = Callable[[ClaimRequest], Awaitable[list[Grant]]]
+GiveBack: TypeAlias = Callable[[list[Grant]], Awaitable[None]]
+
+
+class Line:
+    """Runners that can use the same work, in the order in which they came."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[asyncio.Event] = deque()
+        self._calm_until = 0.0
+        self._next_look: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def join(self, called: asyncio.Event) -> None:
+        """One more."""
+        self._waiting.append(called)
+        if self._next_look is None:
+            self._next_look = self._loop.call_later(LOOK_EVERY_S, self._look)
+
+    def leave(self, called: asyncio.Event, *, unused: bool) -> None:
+        """One fewer; a call that it will not follow goes to the next one."""
+        self._waiting.remove(called)
+        if unused and called.is_set():
+            self.call()
+        if not self._waiting and self._next_look is not None:
+            self._next_look.cancel()
+            self._next_look = None
+
+    def call(self) -> None:
+        """Let the first one look who was not called yet."""
+        first = next((called for called in self._waiting if not called.is_set()), None)
+        if first is not None:
+            first.set()
+
+    def news(self) -> None:
+        """There may be something: at once, or as soon as the line has been left alone for long enough."""
+        wait_s = self._calm_until - self._loop.time()
+        if wait_s <= 0:
+            self.call()
+        elif self._next_look is not None and self._next_look.when() > self._calm_until:
+            self._next_look.cancel()
+            self._next_look = self._loop.call_later(wait_s, self._look)
+
+    def found_nothing(self) -> None:
+        """Somebody has looked in vain."""
+        self._calm_until = self._loop.time() + CALM_S
+
+    def _look(self) -> None:
+        self.call()
+        self._next_look = self._loop.call_later(LOOK_EVERY_S, self._look)
+
+
+class Visit:
+    """One claim, however many requests have asked for its answer."""
+
+    def __init__(self, request: ClaimRequest, until: float) -> None:
+        self.request = request
+        self.until = until
+        self.asking = 0
+        """How many wait for the answer."""
+        self.stirred = asyncio.Event()
+        """It was called, its time is another one now, or nobody waits for it any more."""
+        self.task: asyncio.Task[list[Grant]] | None = None
+        self.size = 0
+        """What it takes to remember it."""
 
 
 class WaitingRoom:
     """The lines of one server."""
 
     def __init__(self, store: Store) -> None:
-        self._lines: dict[Line, deque[asyncio.Event]] = {}
-        self._given: OrderedDict[tuple[str, str], list[Grant]] = OrderedDict()
+        self._lines: dict[tuple[tuple[str, ...], tuple[str, ...]], Line] = {}
+        self._visits: OrderedDict[Name, Visit] = OrderedDict()
+        self._remembered_bytes = 0
+        self._tasks: set[asyncio.Task[list[Grant]]] = set()
         self._loop = asyncio.get_running_loop()
         self._leave = store.subscribe(self._news)
 
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return sum(map(len, self._lines.values()))
+
     def close(self) -> None:
-        """Hear no more news; whoever waits waits until its time is over."""
+        """Hear no more news, and answer nobody any more."""
         self._leave()
+        for task in self._tasks:
+            task.cancel()
 
     async def claim(
-        self, request: ClaimRequest, claim: Claim, *, within_s: float, unless: asyncio.Event
+        self,
+        whom: str,
+        request: ClaimRequest,
+        claim: Claim,
+        give_back: GiveBack,
+        *,
+        within_s: float,
+        unless: asyncio.Event,
     ) -> list[Grant]:
         """What there is, or what there is within that time; nothing at once when somebody says so."""
-        if request.claim_id and (given := self._given.get(_name_of(request))) is not None:
-            return given
         until = self._loop.time() + within_s
-        grants = await claim(request)
-        while not grants and not unless.is_set() and self._loop.time() < until:
-            await self._wait(request, until, unless)
-            grants = await claim(request)
-        if grants:
-            self._call(_line_of(request))
-            self._remember(request, grants)
-        return grants
+        name = (whom, request.runner_id, request.claim_id)
+        visit = self._visits.get(name)
+        if visit is None:
+            visit = Visit(request, until)
+            if request.claim_id:
+                self._visits[name] = visit
+            visit.task = asyncio.create_task(self._give(visit, name, claim, give_back, unless), name="claim")
+            self._tasks.add(visit.task)
+            visit.task.add_done_callback(self._done)
+        else:
+            _check_same(visit.request, request)
+            visit.until = until
+            visit.stirred.set()
+        return await self._answer(visit)
 
-    def _remember(self, request: ClaimRequest, grants: list[Grant]) -> None:
-        """An answer may be lost on its way; whoever asks again gets what is already theirs."""
-        if request.claim_id:
-            self._given[_name_of(request)] = grants
-            if len(self._given) > REMEMBERED:
-                self._given.popitem(last=False)
+    async def _answer(self, visit: Visit) -> list[Grant]:
+        """Whoever is cancelled while it waits has gone, and with the last one its claim."""
+        assert visit.task is not None
+        visit.asking += 1
+        try:
+            return await asyncio.shield(visit.task)
+        finally:
+            visit.asking -= 1
+            visit.stirred.set()
 
-    async def _wait(self, request: ClaimRequest, until: float, unless: asyncio.Event) -> None:
-        line = self._lines.setdefault(_line_of(request), deque())
-        called = asyncio.Event()
-        line.append(called)
+    async def _give(
+        self, visit: Visit, name: Name, claim: Claim, give_back: GiveBack, unless: asyncio.Event
+    ) -> list[Grant]:
+        given: list[Grant] = []
+        try:
+            given = await self._look(visit, claim, unless)
+            if given:
+                self._line_of(visit.request).call()
+            if given and not await self._is_taken(visit):
+                await give_back(given)
+                given = []
+        finally:
+            if not given:
+                self._forget(name, visit)
+        self._remember(name, given)
+        return given
+
+    async def _is_taken(self, visit: Visit) -> bool:
+        """Whether somebody is there to take what was found, or comes back for it."""
+        until = self._loop.time() + COMES_BACK_S if visit.request.claim_id else 0.0
+        while not visit.asking and self._loop.time() < until:
+            visit.stirred.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
+                    await visit.stirred.wait()
+        return bool(visit.asking)
+
+    async def _look(self, visit: Visit, claim: Claim, unless: asyncio.Event) -> list[Grant]:
+        while True:
+            grants = await claim(visit.request)
+            if grants:
+                return grants
+            self._line_of(visit.request).found_nothing()
+            if not await self._wait(visit, unless):
+                return []
+
+    async def _wait(self, visit: Visit, unless: asyncio.Event) -> bool:
+        """Whether to look once more; not when its time is over, all have gone, or somebody says so."""
+        key = (visit.request.queues, visit.request.labels)
+        line, called = self._line_of(visit.request), visit.stirred
+        called.clear()
         stop = asyncio.create_task(unless.wait())
         stop.add_done_callback(lambda _: called.set())
+        looks = False
+        self._lines[key] = line
+        line.join(called)
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(min(until, self._loop.time() + LOOK_EVERY_S)):
-                    await called.wait()
+            if visit.asking and self._loop.time() < visit.until and not unless.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(visit.until):
+                        await called.wait()
+                looks = bool(visit.asking) and not unless.is_set() and called.is_set()
         finally:
             stop.cancel()
-            line.remove(called)
+            line.leave(called, unused=not looks)
             if not line:
-                self._lines.pop(_line_of(request), None)
+                self._lines.pop(key, None)
+        return looks
+
+    def _line_of(self, request: ClaimRequest) -> Line:
+        return self._lines.get((request.queues, request.labels)) or Line(self._loop)
+
+    def _remember(self, name: Name, grants: list[Grant]) -> None:
+        """An answer may be lost on its way; but nothing is remembered for ever."""
+        if (visit := self._visits.get(name)) is None:
+            return
+        visit.size = sum(memoryview(grant.input).nbytes for grant in grants)
+        self._remembered_bytes += visit.size
+        self._visits.move_to_end(name)
+        while len(self._visits) > REMEMBERED or self._remembered_bytes > REMEMBERED_BYTES:
+            oldest = next((each for each, known in self._visits.items() if known.size), name)
+            self._remembered_bytes -= self._visits.pop(oldest).size
+            if oldest == name:
+                return
+
+    def _forget(self, name: Name, visit: Visit) -> None:
+        if self._visits.get(name) is visit:
+            del self._visits[name]
+
+    def _done(self, task: asyncio.Task[list[Grant]]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # perhaps nobody is left who would want to know
 
     def _news(self) -> None:
         """From any thread."""
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._call_everywhere)
+            self._loop.call_soon_threadsafe(self._tell_lines)
 
-    def _call_everywhere(self) -> None:
-        for line in list(self._lines):
-            self._call(line)
-
-    def _call(self, line: Line) -> None:
-        first = next((called for called in self._lines.get(line, ()) if not called.is_set()), None)
-        if first is not None:
-            first.set()
+    def _tell_lines(self) -> None:
+        for line in list(self._lines.values()):
+            line.news()
 
 
-def _line_of(request: ClaimRequest) -> Line:
-    return request.queues, request.labels
-
-
-def _name_of(request: ClaimRequest) -> tuple[str, str]:
-    return request.runner_id, request.claim_id
+def _check_same(first: ClaimRequest, again: ClaimRequest) -> None:
+    """Whoever asks again asks for the same."""
+    if (first.queues, first.labels, first.limit) != (again.queues, again.labels, again.limit):
+        raise RequestIdReused(
+            f"The claim {again.claim_id!r} was made before, and asked for something else.",
+            todo="Give each claim a name of its own, and repeat it as it was.",
+            facts={"claim_id": again.claim_id},
+        )

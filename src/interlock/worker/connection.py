@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable
 
 from interlock.errors import StoreUnavailable
-from interlock.worker.port import OrchestratorPort
+from interlock.worker.port import OrchestratorPort, Patient
 from interlock.worker.storetime import StoreTime
 
 LET_GO_S = 1.0
@@ -64,6 +64,17 @@ class Connection:
         self._port = port
         self._unsubscribe = port.subscribe(self._woken)
         return True
+
+    def granted_after(self, asked_at: float) -> float:
+        """From when on leases of the last claim may be trusted; `asked_at` is when that was made."""
+        port: object = self._port
+        return max(asked_at, port.granted_after) if isinstance(port, Patient) else asked_at
+
+    def hasten(self) -> None:
+        """Wait for work no longer than it takes to ask for it."""
+        port: object = self._port
+        if isinstance(port, Patient):
+            port.hasten()
 
     async def release(self, within_s: float = LET_GO_S) -> None:
         """Let go of it, if there is one."""

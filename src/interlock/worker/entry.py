@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 
+from interlock.errors import InvalidSettings
 from interlock.worker.executors.groups import descendants
 from interlock.worker.logs import Log, libraries_logging, make_log
 from interlock.worker.metrics import Metrics
@@ -72,7 +73,14 @@ def _metrics(settings: WorkerSettings, log: Log) -> Iterator[Metrics | None]:
         yield None
         return
     metrics = Metrics(settings.name)
-    port, stop = metrics.serve(settings.metrics_port)
+    try:
+        port, stop = metrics.serve(settings.metrics_port)
+    except OSError as error:
+        raise InvalidSettings(
+            f"Metrics cannot be served on port {settings.metrics_port}: {error.strerror}.",
+            todo="Give another port, or 0 for any that is free.",
+            facts={"metrics_port": settings.metrics_port},
+        ) from error
     log.info("metrics_served", port=port)
     try:
         yield metrics

@@ -15,7 +15,6 @@ from datetime import datetime
 
 from interlock.errors import UnknownTask
 from interlock.lifecycles.task import (
-    ABANDONED,
     CLAIMING,
     PROCESSING,
     REPORTING,
@@ -52,6 +51,7 @@ from interlock.worker.renewing import Renewer
 from interlock.worker.reporting import Reporter
 from interlock.worker.running import AnyTask, Parcels, RunningTask, report_of
 from interlock.worker.settings import WorkerSettings
+from interlock.worker.stopping import Stopper
 from interlock.worker.tasks import Registry
 from interlock.worker.tracing import Tracing
 from interlock.worker.watching import Watch
@@ -90,7 +90,7 @@ class Executing:
         self._log = log
         self._now = now
         self._on_end = ended
-        self._on_left_behind = left_behind
+        self._stopper = Stopper(settings, log, left_behind=left_behind, freed=self._fill_soon_if_needed)
         self._tracing = tracing
         self._monotonic = monotonic
         self.active: set[RunningTask] = set()
@@ -203,6 +203,7 @@ class Executing:
         running.outcome = outcome
         if running.state is PROCESSING:
             if running.lost or self._monotonic() >= running.lease_ends_at():
+                self._log.warning("lease_lost", task_id=running.grant.job_id, code="LEASE_EXPIRED")
                 self.lose(running)
                 return
             running.tell(self._what_happened(running, outcome))
@@ -282,11 +283,10 @@ class Executing:
             if isinstance(answer, Stale) and not running.sent:
                 self._log.warning("lease_lost", task_id=running.grant.job_id, code=str(answer.code))
                 self.lose(running)
-                continue
-            if isinstance(answer, Heard):
+            elif isinstance(answer, Heard):
                 self._renewed(running, answer)
-            if running.handler_ended and not running.sent:
-                self._report(running)
+            if running.state is REPORTING and running.handler_ended and not running.sent:
+                self._report(running)  # it has waited for this heartbeat to come home
 
     def _renewed(self, running: RunningTask, answer: Heard) -> None:
         if running.state is PROCESSING:
@@ -304,11 +304,12 @@ class Executing:
             running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
             self._settle(running, Interrupted())
             return
-        running.lane.executor.told(running)
-        asyncio.get_running_loop().call_later(self._settings.stop_grace_s, self._kill, running)
+        self._stopper.ask(running)
 
     def lose(self, running: RunningTask, *, give_back: bool = False) -> None:
         """The lease is gone, or cannot be kept: stop the work, and say nothing about it."""
+        if running.state is REPORTING:
+            return  # the answer to the report will say so
         running.stop("lost")
         running.give_back = give_back
         if running.state is CLAIMING:
@@ -316,12 +317,11 @@ class Executing:
             running.tell(claim_failed)
             if give_back:
                 self._reporter.put(running, running.release("connection lost"))
-        elif not (running.tell(LeaseExpired()) and running.state is ABANDONED):
-            return  # it reports already, and the answer to that will say so
+        else:
+            running.tell(LeaseExpired())
         self._finish(running)
         if running.lane is not None and running in running.lane.running:
-            running.lane.executor.told(running)
-            self._kill(running)
+            self._stopper.stop(running)
         elif give_back and running.handler_ended:
             self._give_back(running)
 
@@ -355,30 +355,6 @@ class Executing:
         """Leave nothing behind that can be ended."""
         for lane in self._lanes.values():
             await lane.executor.close()
-
-    def _kill(self, running: RunningTask) -> None:
-        """Stop a handler; when it cannot be stopped, say so and use its slot for others."""
-        if running.handler_ended:
-            return
-        if running.lane.executor.kill(running):
-            delay_s = self._settings.stop_grace_s + self._settings.kill_grace_s
-            asyncio.get_running_loop().call_later(delay_s, self._leave_behind, running)
-        elif running.ended:
-            self._leave_behind(running)
-        else:
-            self._log.warning(
-                "handler_cannot_be_stopped", task_id=running.grant.job_id, task=running.grant.task
-            )
-
-    def _leave_behind(self, running: RunningTask) -> None:
-        if running.handler_ended or running not in running.lane.running:
-            return
-        running.lane.executor.leave(running)
-        if running.ended:
-            running.lane.running.discard(running)
-            self._fill_soon_if_needed()
-        self._log.error("handler_left_behind", task_id=running.grant.job_id, task=running.grant.task)
-        self._on_left_behind()
 
     def _remove_waiting(self, running: RunningTask) -> None:
         self._acknowledging.discard(running)

@@ -3,25 +3,40 @@
 A claim has a name of its own, so that one whose answer was lost can be asked again and is answered as
 before. Messages may be repeated by their nature. Work is waited for at the server, which answers as
 soon as there is some; deadlines of others are the server's business.
+
+Whoever has to go does not wait for the end of a poll: the claim is asked again under its name, without
+patience. So it is known whether something was given out at the last moment, and nothing gets lost.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import httpx2
 import msgspec
 
-from interlock.errors import ServerRefused, StoreUnavailable
-from interlock.wire.runner import Answer, Answers, ClaimRequest, Grant, Granted, Greeting, Message, Messages
+from interlock.errors import InvalidSettings, ServerRefused, StoreUnavailable
+from interlock.wire.runner import (
+    Answer,
+    Answers,
+    ClaimRequest,
+    Grant,
+    Granted,
+    Greeting,
+    Message,
+    NotHeard,
+)
 
 PROTOCOL = 1
 TRIES = 3
+WAIT_S = 20.0
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
-_LOST = (httpx2.TransportError,)
+_TOO_LARGE = 413
+_AROUND = len(b'{"messages":[]}')
 
 T = TypeVar("T")
 
@@ -44,7 +59,7 @@ class HttpOrchestrator:
         *,
         names: Callable[[], str],
         token: str | None = None,
-        wait_s: float = 20.0,
+        wait_s: float = WAIT_S,
         timeout_s: float = 10.0,
         verify: Any = True,
         monotonic: Callable[[], float] = time.monotonic,
@@ -59,6 +74,11 @@ class HttpOrchestrator:
         self._client: httpx2.AsyncClient | None = None
         self._greeting: Greeting | None = None
         self._told: tuple[datetime, float] | None = None
+        self._told_after: tuple[datetime, float] | None = None
+        self.granted_after = float("-inf")
+        self._polled = False
+        self._hurried = asyncio.Event()
+        self._wake: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
         return f"<orchestrator at {self.server}>"
@@ -66,9 +86,8 @@ class HttpOrchestrator:
     async def connect(self) -> None:
         """Make sure that the server answers, knows us, and speaks the same protocol."""
         if self._client is None:
-            self._client = httpx2.AsyncClient(
-                base_url=self.server, headers=self._headers, timeout=self._timeout_s, verify=self._verify
-            )
+            self._client = self._new_client()
+        sent_at = self._monotonic()
         greeting = await self._ask("GET", "/api/runner", None, Greeting)
         if greeting.protocol != PROTOCOL:
             raise ServerRefused(
@@ -77,7 +96,7 @@ class HttpOrchestrator:
                 todo="Run the same version of Interlock on both sides.",
             )
         self._greeting = greeting
-        self._note_time(greeting.now)
+        self._note_time(greeting.now, sent_at)
 
     async def disconnect(self) -> None:
         """Let go of the connections. Safe to call twice."""
@@ -85,30 +104,106 @@ class HttpOrchestrator:
         if client is not None:
             await client.aclose()
 
+    # Work
+
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Work for this runner; the server waits for some."""
-        named = msgspec.structs.replace(request, claim_id=self._names(), wait_s=self._wait_s)
+        """Work for this runner; the server waits for some, except the first time."""
+        named = msgspec.structs.replace(request, claim_id=self._names())
+        wait_s = self._wait_s if self._polled else 0.0
+        self._polled = True
+        grants: list[Grant] | None = None
+        while grants is None:
+            wait_s = 0.0 if self._hurried.is_set() else wait_s
+            grants = await self._unless_hurried(msgspec.structs.replace(named, wait_s=wait_s))
+        if not grants and not self._hurried.is_set():
+            self._wake()  # the server has waited for us: there is no reason to pause before the next time
+        return grants
+
+    def hasten(self) -> None:
+        """Whoever waits for work is answered now, and nobody waits from now on."""
+        self._hurried.set()
+
+    async def _unless_hurried(self, request: ClaimRequest) -> list[Grant] | None:
+        """What was granted; None when it has to be asked again, because there is no time to wait."""
+        if not request.wait_s:
+            return await self._claim(request)
+        claiming = asyncio.ensure_future(self._claim(request))
+        hurried = asyncio.ensure_future(self._hurried.wait())
+        try:
+            await asyncio.wait((claiming, hurried), return_when=asyncio.FIRST_COMPLETED)
+            return claiming.result() if claiming.done() else None
+        finally:
+            claiming.cancel()
+            hurried.cancel()
+            await asyncio.wait((claiming, hurried))
+
+    async def _claim(self, request: ClaimRequest) -> list[Grant]:
+        """One claim, asked again under its name when the answer is lost."""
         for remaining in reversed(range(TRIES)):
+            sent_at = self._monotonic()
             try:
-                granted = await self._ask("POST", "/api/runner/lease", named, Granted, more_s=self._wait_s)
+                granted = await self._ask(
+                    "POST", "/api/runner/lease", msgspec.json.encode(request), Granted, more_s=request.wait_s
+                )
             except StoreUnavailable:
                 if not remaining:
                     raise
             else:
-                self._note_time(granted.now)
+                self._note_time(granted.now, None if request.wait_s else sent_at)
+                self.granted_after = self._earliest(granted)
                 return list(granted.grants)
         return []
 
+    def _earliest(self, granted: Granted) -> float:
+        """The earliest moment here at which any of it can have been granted there.
+
+        Two ways to know: how long ago it was by the server's clock when it answered, and how long after
+        something that was asked for here, and answered there at once. The earlier one counts, so neither
+        an answer that was held up nor a clock that was set makes anybody trust a lease for too long.
+        """
+        if not granted.grants or self._told is None or self._told_after is None:
+            return float("-inf")
+        granted_at = min(grant.granted_at for grant in granted.grants)
+        (now, received_at), (before, sent_at) = self._told, self._told_after
+        return min(
+            received_at - (now - granted_at).total_seconds(), sent_at + (granted_at - before).total_seconds()
+        )
+
+    # What becomes of it
+
     async def hear(self, messages: Sequence[Message]) -> list[Answer]:
         """Say these things, as many at once as the server hears."""
-        most = self._greeting.max_messages if self._greeting else 100
         answers: list[Answer] = []
-        for start in range(0, len(messages), most):
-            said = Messages(messages=tuple(messages[start : start + most]))
-            heard = await self._ask("POST", "/api/runner/messages", said, Answers)
-            self._note_time(heard.now)
-            answers += heard.answers
+        for batch in self._batches([msgspec.json.encode(message) for message in messages]):
+            answers += await self._say(batch)
         return answers
+
+    def _batches(self, messages: Sequence[bytes]) -> Iterator[list[bytes]]:
+        """As few requests as the limits of the server allow."""
+        most = self._greeting.max_messages if self._greeting else 100
+        room = (self._greeting.max_body_bytes if self._greeting else 1_048_576) - _AROUND
+        batch: list[bytes] = []
+        size = 0
+        for message in messages:
+            if batch and (len(batch) == most or size + len(message) + 1 > room):
+                yield batch
+                batch, size = [], 0
+            batch.append(message)
+            size += len(message) + 1
+        if batch:
+            yield batch
+
+    async def _say(self, batch: Sequence[bytes]) -> Sequence[Answer]:
+        body = b'{"messages":[%s]}' % b",".join(batch)
+        sent_at = self._monotonic()
+        try:
+            heard = await self._ask("POST", "/api/runner/messages", body, Answers)
+        except ServerRefused as refused:
+            if refused.facts["status"] != _TOO_LARGE or len(batch) > 1:
+                raise
+            return [NotHeard(code="too_large", error=refused.sentence, todo=refused.todo)]
+        self._note_time(heard.now, sent_at)
+        return heard.answers
 
     async def recover(self) -> int:
         """Nothing: deadlines are the server's business."""
@@ -123,28 +218,51 @@ class HttpOrchestrator:
         at, when = self._told
         return at + timedelta(seconds=self._monotonic() - when)
 
-    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002
-        """Nobody has to be woken: a claim waits at the server, and is answered when there is work."""
-        return lambda: None
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Be woken when it is time to ask again: a claim waits at the server, not here."""
+        self._wake = wake
 
-    def _note_time(self, now: datetime) -> None:
+        def leave() -> None:
+            self._wake = lambda: None
+
+        return leave
+
+    # Asking
+
+    def _note_time(self, now: datetime, sent_at: float | None) -> None:
+        """What time it is there; known to be no later than here when the answer came at once."""
         self._told = (now, self._monotonic())
+        if sent_at is not None:
+            self._told_after = (now, sent_at)
 
-    async def _ask(self, method: str, path: str, body: Any, answer: type[T], *, more_s: float = 0.0) -> T:
+    def _new_client(self) -> httpx2.AsyncClient:
+        try:
+            return httpx2.AsyncClient(
+                base_url=self.server, headers=self._headers, timeout=self._timeout_s, verify=self._verify
+            )
+        except (httpx2.InvalidURL, ValueError) as error:
+            raise InvalidSettings(
+                f"{self.server!r} is not the address of a server: {error}.",
+                todo="Give one such as http://127.0.0.1:8088.",
+                facts={"server": self.server},
+            ) from None
+
+    async def _ask(
+        self, method: str, path: str, body: bytes | None, answer: type[T], *, more_s: float = 0.0
+    ) -> T:
         if self._client is None:
             raise StoreUnavailable(
                 f"Not connected to {self.server}.", todo="Connect first; nothing was said."
             )
-        content = None if body is None else msgspec.json.encode(body)
         try:
             response = await self._client.request(
                 method,
                 path,
-                content=content,
-                headers={"Content-Type": "application/json"} if content else {},
+                content=body,
+                headers={"Content-Type": "application/json"} if body else {},
                 timeout=self._timeout_s + more_s,
             )
-        except _LOST as error:
+        except httpx2.RequestError as error:
             raise self._away(f"{type(error).__name__} {error}".strip()) from error
         if response.status_code in _BUSY:
             raise self._away(f"it answered {response.status_code}")

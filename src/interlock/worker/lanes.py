@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from interlock.worker.executors import Executor
 from interlock.worker.executors.asynchronous import AsyncExecutor
+from interlock.worker.executors.executor import Executor
 from interlock.worker.executors.subprocesses import ProcessExecutor
 from interlock.worker.executors.threads import ThreadExecutor
 from interlock.worker.running import RunningTask

@@ -6,6 +6,7 @@ are too large become failures that say so, and the text of an error is cut and c
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 from pathlib import Path
 from typing import TypeAlias
@@ -15,8 +16,10 @@ import msgspec
 from interlock.errors import InterlockError, InvalidArguments, NotJson, UnknownTask
 from interlock.wire.runner import Failed, Succeeded
 from interlock.worker import codec
-from interlock.worker.settings import MAX_DETAILS_BYTES, MAX_RESULT_BYTES
+from interlock.worker.context import TaskCancelled
 
+MAX_RESULT_BYTES = 262_144
+MAX_DETAILS_BYTES = 16_384
 MAX_ERROR_CHARACTERS = 500
 _OURS = str(Path(__file__).parent)
 
@@ -57,6 +60,13 @@ def success_of(value: object, *, max_bytes: int = MAX_RESULT_BYTES) -> Succeeded
             failure_class="user",
         )
     return Succeeded(result)
+
+
+def outcome_of(error: BaseException) -> Failed | Interrupted:
+    """What became of a handler that has raised: it failed, or it did as it was told and stopped."""
+    if isinstance(error, (asyncio.CancelledError, TaskCancelled)):
+        return Interrupted()
+    return failure_of(error)
 
 
 def failure_of(error: BaseException) -> Failed:

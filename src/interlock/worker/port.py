@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 
@@ -47,4 +47,21 @@ class OrchestratorPort(Protocol):
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Be woken when there may be work; returns how to stop that. From any thread, perhaps too often."""
+        ...
+
+
+@runtime_checkable
+class Patient(Protocol):
+    """A port whose claims wait for work at the other side."""
+
+    @property
+    def granted_after(self) -> float:
+        """A moment of the monotonic clock before which nothing of the last claim was granted.
+
+        A lease is trusted from when it was asked for; whoever has waited for it needs a later moment.
+        """
+        ...
+
+    def hasten(self) -> None:
+        """Whoever waits for work is answered now; called when the worker has to go."""
         ...

@@ -28,7 +28,6 @@ from interlock.lifecycles.process import (
     Process,
     ProcessState,
     RecoveryComplete,
-    ReportShutdown,
     ShutdownComplete,
     TaskEnded,
     accepts_tasks,
@@ -160,9 +159,8 @@ class WorkerProcess:
         self.state, self.data = decided.state, decided.data
         if self._watch.listens:
             self._watch.process_moved(decided.steps)
-        for effect in decided.effects:
-            if isinstance(effect, ReportShutdown):
-                self._watch.shut_down(effect)
+        if decided.effects:
+            self._watch.announce(decided.effects)
         return True
 
     async def _step(self) -> None:
@@ -203,7 +201,7 @@ class WorkerProcess:
     async def _recover(self) -> None:
         """Look for what others have lost, unless that was just done."""
         try:
-            await self._connection.recover(self._durations.sweep_every_s)
+            await unless(self._asked, self._connection.recover(self._durations.sweep_every_s))
         except StoreUnavailable as failure:
             await self._break(failure)
         else:
@@ -274,7 +272,8 @@ class WorkerProcess:
             return
         self._crashes = 0
         self.tell(PollCycleComplete(started=len(grants)))
-        self._executing.take(grants, self._polled_at, begin=not self.shutdown.requested)
+        trusted_from = self._connection.granted_after(self._polled_at)
+        self._executing.take(grants, trusted_from, begin=not self.shutdown.requested)
         if not request.acknowledge:
             half_s = self._durations.ack_window_s / 2
             asyncio.get_running_loop().call_later(half_s, self._executing.release_old)
@@ -283,9 +282,10 @@ class WorkerProcess:
     async def _claim(self, request: ClaimRequest) -> list[Grant] | None:
         """What was granted; None when the process is to go, or the connection is broken."""
         patient_until = self._monotonic() + self._settings.patience_s
+        last_s = min(_LAST_CLAIM_S, self._durations.shutdown_soft_s)
         while True:
             try:
-                return await unless(self._asked, self._connection.port.claim(request), _LAST_CLAIM_S)
+                return await unless(self._asked, self._connection.port.claim(request), last_s)
             except StoreUnavailable as failure:
                 if self.shutdown.requested:
                     return None
@@ -379,6 +379,7 @@ class WorkerProcess:
         """A signal may interrupt anything, so all else is left to the event loop."""
         soon(self._loop, self._asked.set)
         soon(self._loop, self._stir.set)
+        soon(self._loop, self._connection.hasten)
 
     def _wake(self) -> None:
         """There may be work. Called often and from whichever thread, so it does nothing twice."""

@@ -37,6 +37,7 @@ Renewed: TypeAlias = Callable[[Sequence[tuple[RunningTask, Answer | None]]], Non
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 1.0
 _IDLE_S = 0.5
+_AFTER_TIMEOUT_S = 0.1
 LATE = Stale(code=StaleCode.LEASE_EXPIRED, error="The lease could not be renewed in time.")
 
 
@@ -84,9 +85,8 @@ class Renewer:
 
     def add(self, running: RunningTask) -> None:
         """Keep this lease alive from now on."""
-        every_s = running.grant.heartbeat_every_s
-        self._leases[running] = running.renewed_at + every_s
-        if every_s < 2 * _IDLE_S:  # sooner than the thread would look by itself
+        self._leases[running] = due = _next_heartbeat(running, running.renewed_at)
+        if due < running.renewed_at + 2 * _IDLE_S:  # sooner than the thread would look by itself
             self._wake()
 
     def remove(self, running: RunningTask) -> None:
@@ -142,7 +142,7 @@ class Renewer:
                 if await self._round(due):
                     pause_s = _FIRST_PAUSE_S
                 else:
-                    await self._wait(pause_s)
+                    await self._wait(min(pause_s, self._trusted_for_s()))
                     pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                 continue
             await self._wait(self._next_s())
@@ -215,7 +215,7 @@ class Renewer:
             running.renewed_at = asked_at
             running.ttl_s = answer.ttl_s or running.ttl_s
             if running in self._leases:
-                self._leases[running] = asked_at + running.grant.heartbeat_every_s
+                self._leases[running] = _next_heartbeat(running, asked_at)
             if answer.cancel_requested and not running.sent:
                 running.stop("cancel")
 
@@ -225,14 +225,22 @@ class Renewer:
             self._news = self._news or (unsent is not None and not delivered)
 
     def _is_late(self, running: RunningTask, now: float) -> bool:
-        margin_s = self._settings.lease_margin_s(running.ttl_s)
-        return now > running.lease_ends_at() - margin_s and not running.sent
+        return now >= self._lost_at(running) and not running.sent
+
+    def _trusted_for_s(self) -> float:
+        """For how long every lease can still be trusted: whoever waits longer would learn it late."""
+        now = self._monotonic()
+        return max(
+            0.0, min((self._lost_at(running) - now for running in list(self._leases)), default=_IDLE_S)
+        )
+
+    def _lost_at(self, running: RunningTask) -> float:
+        return running.lease_ends_at() - self._settings.lease_margin_s(running.ttl_s)
 
     def _patience_s(self, due: list[tuple[RunningTask, Unsent | None]], now: float) -> float:
         """How long an answer is waited for: a heartbeat, or what the shortest trust leaves of it."""
         every_s = min(running.grant.heartbeat_every_s for running, _ in due)
-        ends_at = min(r.lease_ends_at() - self._settings.lease_margin_s(r.ttl_s) for r, _ in due)
-        return max(0.05, min(every_s, ends_at - now))
+        return max(0.05, min(every_s, min(self._lost_at(running) for running, _ in due) - now))
 
     def _next_s(self) -> float:
         now = self._monotonic()
@@ -259,3 +267,10 @@ class Renewer:
         if loop is not None and nudged is not None:
             with contextlib.suppress(RuntimeError):  # it has ended
                 loop.call_soon_threadsafe(nudged.set)
+
+
+def _next_heartbeat(running: RunningTask, after: float) -> float:
+    """A heartbeat after the last; or when the attempt has timed out, to hear so and stop at once."""
+    times_out_at = running.claimed_at + running.grant.timeout_s + _AFTER_TIMEOUT_S
+    regular = after + running.grant.heartbeat_every_s
+    return times_out_at if after < times_out_at < regular else regular

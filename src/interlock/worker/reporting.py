@@ -16,6 +16,7 @@ from typing import TypeAlias
 from interlock.errors import StoreUnavailable
 from interlock.wire.runner import Answer, Complete, Message, Succeeded
 from interlock.worker.logs import Log
+from interlock.worker.outcomes import MAX_DETAILS_BYTES, NOTHING
 from interlock.worker.running import RunningTask
 from interlock.worker.supervising import Beat
 
@@ -129,6 +130,7 @@ class Reporter:
 
 
 def _size(message: Message) -> int:
-    if type(message) is Complete and type(message.outcome) is Succeeded:
-        return memoryview(message.outcome.result).nbytes
-    return 1_024
+    if type(message) is not Complete or message.outcome is NOTHING:
+        return 256
+    outcome = message.outcome
+    return memoryview(outcome.result).nbytes if isinstance(outcome, Succeeded) else MAX_DETAILS_BYTES

@@ -52,6 +52,7 @@ class RunningTask:
     """A grant, the state of the task that executes it, and everything that belongs to it."""
 
     __slots__ = (
+        "claimed_at",
         "context",
         "data",
         "entered_at",
@@ -82,6 +83,7 @@ class RunningTask:
         self.watch = watch
         self.state: TaskState = PENDING
         self.data = Task()
+        self.claimed_at = claimed_at
         self.entered_at = claimed_at
         self.renewed_at = claimed_at
         """By the monotonic clock, when the last renewal that was answered had been asked for."""

@@ -8,9 +8,8 @@ import msgspec
 
 from interlock.errors import InvalidSettings
 from interlock.lifecycles.durations import DEFAULTS, Durations
+from interlock.worker.outcomes import MAX_RESULT_BYTES
 
-MAX_RESULT_BYTES = 262_144
-MAX_DETAILS_BYTES = 16_384
 _AT_LEAST = {
     "concurrency": 1,
     "threads": 1,

@@ -10,6 +10,9 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+FINE_S = 0.001
+"""Two moments closer than this may be the same one: making a datetime costs more than it is worth."""
+
 
 class StoreTime:
     """What the store's clock shows, nearly. Until it was told, the clock of this machine."""
@@ -20,12 +23,17 @@ class StoreTime:
         local: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._monotonic = monotonic
-        self._at = monotonic()
-        self._told = local()
+        self._at = self._shown_at = monotonic()
+        self._told = self._shown = local()
 
     def __call__(self) -> datetime:
-        return self._told + timedelta(seconds=self._monotonic() - self._at)
+        now = self._monotonic()
+        if now - self._shown_at >= FINE_S:
+            self._shown = max(self._shown, self._told + timedelta(seconds=now - self._at))
+            self._shown_at = now
+        return self._shown
 
     def learn(self, told: datetime) -> None:
-        """The store has just said so; it never goes back by that."""
-        self._told, self._at = max(told, self()), self._monotonic()
+        """The store has just said so. The time that was shown does not go back by it."""
+        self._told, self._at = told, self._monotonic()
+        self._shown_at = float("-inf")

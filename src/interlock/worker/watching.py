@@ -88,8 +88,13 @@ class Watch:
             **known,
         )
 
-    def shut_down(self, report: ReportShutdown) -> None:
-        """The last words of a process."""
+    def announce(self, effects: Sequence[object]) -> None:
+        """What the table wants published: the last words of a process."""
+        for effect in effects:
+            if isinstance(effect, ReportShutdown):
+                self._shut_down(effect)
+
+    def _shut_down(self, report: ReportShutdown) -> None:
         if self._metrics is not None:
             self._metrics.shut_down(report)
         self._warn.info(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 import pytest
-from tests.systems.orchestrator.house import TTL_S, House, done, failed, release
+from tests.systems.orchestrator.house import TTL_S, House, beat, done, failed, release
 
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
@@ -26,33 +27,32 @@ async def small() -> AsyncIterator[House]:
     await house.close()
 
 
-async def fill(house: House, job_id: str, *, leave: int) -> None:
-    """Let a job fail with so long an explanation that hardly any room is left in its record."""
-    grant = await house.grant()
-    room = LARGEST - len((await house.record(job_id)).body)
-    await house.say(failed(grant, details="x" * (room - leave)))
-    house.clock.jump(400)
+async def large_job(house: House, *, leave: int, **spec: Any) -> str:
+    """A job whose input leaves hardly any room in its record."""
+    empty = await house.submit(input=msgspec.Raw(b'""'), queue="measured", **spec)
+    room = LARGEST - len((await house.record(empty)).body) - leave
+    return await house.submit(input=msgspec.Raw(b'"' + b"x" * room + b'"'), **spec)
 
 
-@pytest.mark.parametrize("leave", [250, 300, 350, 400, 450, 500, 600, 700])
+@pytest.mark.parametrize("limit", [1, 10])
+@pytest.mark.parametrize("leave", range(0, 700, 50))
 async def test_a_job_that_has_grown_does_not_keep_others_from_being_given_out(
-    small: House, leave: int
+    small: House, leave: int, limit: int
 ) -> None:
-    large = await small.submit(retries=100)
-    await fill(small, large, leave=leave)
+    await large_job(small, leave=leave)
+    small.clock.jump(1)
     other = await small.submit()
-    given = {grant.job_id for _ in range(3) for grant in await small.claim()}
+    given = {grant.job_id for _ in range(3) for grant in await small.claim(limit=limit)}
     assert other in given
 
 
-@pytest.mark.parametrize("leave", [350, 450, 550, 650, 750, 850])
+@pytest.mark.parametrize("leave", range(260, 700, 40))
 async def test_a_job_that_has_grown_does_not_keep_the_sweep_from_others(small: House, leave: int) -> None:
-    large = await small.submit(retries=100)
-    other = await small.started(queue="others")
-    await fill(small, large, leave=leave)
+    await large_job(small, leave=leave)
     await small.claim()
-    small.clock.jump(TTL_S)
-    await small.recover()
+    small.clock.jump(1)
+    other = await small.started(queue="others")
+    await small.later(TTL_S)
     assert (await small.states(other.job_id))[1][0] == "STALE"
 
 
@@ -141,6 +141,30 @@ async def test_ten_shards_may_each_return_as_much_as_one_may(house: House) -> No
     result = b'"' + b"x" * (house.settings.max_result_bytes - 2) + b'"'
     for _ in range(10):
         await house.heard(done(await house.grant(), result))
+    assert (await house.view(job_id)).state == "COMPLETED"
+
+
+@pytest.mark.parametrize("character", ["x", "\x1b", "☃", "\ud800"])
+async def test_the_most_that_each_limit_allows_fits_into_the_record_together(
+    house: House, character: str
+) -> None:
+    job_id = await house.submit(input=msgspec.Raw(b'"' + b"x" * 262_142 + b'"'), worker_count=10, retries=100)
+    saved = msgspec.Raw(b'"' + b"x" * 65_534 + b'"')
+    for _ in range(9):
+        grant = await house.grant()
+        await house.say(beat(grant, checkpoint=saved))
+        await house.heard(done(grant, b'"' + b"x" * 16_382 + b'"'))
+    told: dict[str, Any] = {
+        "error": character * 2_000,
+        "exception": character * 2_000,
+        "details": character * 262_144,
+    }
+    for _ in range(30):
+        grant = await house.grant()
+        await house.say(beat(grant, checkpoint=saved))
+        await house.heard(failed(grant, **told))
+        house.clock.jump(400)
+    await house.heard(done(await house.grant()))
     assert (await house.view(job_id)).state == "COMPLETED"
 
 

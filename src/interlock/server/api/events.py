@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import msgspec
-from starlette.responses import StreamingResponse
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from interlock.errors import InvalidRecord, UnknownKind
 from interlock.server.declaring import Call, Route
-from interlock.server.problems import TooMany
-from interlock.server.streaming import Stream, Wanted
+from interlock.server.problems import BadRequest, TooMany
+from interlock.server.streaming import EventStream, Readers, Stream, Wanted
 from interlock.store.checking import known_kind
 from interlock.systems.access.principals import Role
 from interlock.systems.catalogue import CATALOGUE
@@ -29,36 +28,55 @@ class EventsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Only about these records, separated by commas."""
 
 
-async def follow_events(call: Call) -> StreamingResponse:
+async def follow_events(call: Call) -> Response:
     """A stream of entries; `gap` where some were pruned before they were read."""
     asked: EventsQuery = call.query
+    parts = call.parts
+    after = call.headers.get("last-event-id", asked.after)
+    if after:
+        await parts.store.feed(after, limit=1)  # a cursor that is none is refused before the stream begins
+    else:
+        after = await parts.store.latest()
+    stream = Stream(parts.broadcast, _wanted(asked), after)
+    return Admitted(
+        EventStream(stream, parts.broadcast, parts.stopping),
+        parts.readers,
+        call.principal.name,
+        parts.settings.streams_each,
+    )
+
+
+class Admitted(Response):
+    """A stream, for as long as which somebody has one more open."""
+
+    def __init__(self, stream: EventStream, readers: Readers, name: str, most: int) -> None:
+        super().__init__()
+        self._stream = stream
+        self._readers = readers
+        self._name = name
+        self._most = most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, unless there are too many already."""
+        self._readers.enter(self._name, self._most)
+        try:
+            await self._stream(scope, receive, send)
+        finally:
+            self._readers.leave(self._name)
+
+
+def _wanted(asked: EventsQuery) -> Wanted:
     kinds = frozenset(filter(None, asked.kind.split(",")))
     for kind in kinds:
         known_kind(CATALOGUE, kind)
-    wanted = Wanted(kinds, frozenset(filter(None, asked.id.split(",")[:MAX_IDS])))
-    after = call.headers.get("last-event-id", asked.after)
-    if after:
-        await call.parts.store.feed(
-            after, limit=1
-        )  # a cursor that is none is refused before the stream begins
-    else:
-        after = await call.parts.store.latest()
-    stream = Stream(call.parts.broadcast, wanted, after, call.parts.stopping)
-    name = call.principal.name
-    call.parts.readers.enter(name, call.parts.settings.streams_each)
-
-    async def pieces() -> AsyncIterator[bytes]:
-        try:
-            async for piece in stream.pieces():
-                yield piece
-        finally:
-            call.parts.readers.leave(name)
-
-    return StreamingResponse(
-        pieces(),
-        media_type="text/event-stream",
-        headers={"X-Accel-Buffering": "no", "Connection": "keep-alive"},
-    )
+    ids = frozenset(filter(None, asked.id.split(",")))
+    if len(ids) > MAX_IDS:
+        raise BadRequest(
+            f"At most {MAX_IDS} records are followed by their ids, not {len(ids)}.",
+            todo="Follow the whole kind, and pass over the others.",
+            facts={"ids": len(ids), "most": MAX_IDS},
+        )
+    return Wanted(kinds, ids)
 
 
 ROUTES = (
@@ -73,6 +91,6 @@ ROUTES = (
         query=EventsQuery,
         media="text/event-stream",
         bounded=False,
-        errors=(UnknownKind, InvalidRecord, TooMany),
+        errors=(UnknownKind, InvalidRecord, BadRequest, TooMany),
     ),
 )

@@ -29,7 +29,8 @@ async def readyz(call: Call) -> Readiness:
     if parts.stopping.is_set():
         raise NotReady("The server is shutting down.", todo="Ask another one.")
     try:
-        store_at = await asyncio.wait_for(parts.store.now(), STORE_S)
+        async with asyncio.timeout(STORE_S):
+            store_at = await parts.store.now()
     except (StoreError, TimeoutError) as error:
         why = error.sentence if isinstance(error, StoreError) else f"no answer within {STORE_S:g} s"
         raise NotReady(f"The store cannot be reached: {why}", todo="Look after the database.") from None

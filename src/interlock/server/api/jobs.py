@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from interlock.errors import RequestIdReused, TransitionNotAllowed, TransitionRefused, UnknownJob
+from interlock.errors import RequestIdReused, TransitionNotAllowed, UnknownJob
 from interlock.lifecycles.job import JOB
-from interlock.server.api.repeating import answered_before
 from interlock.server.api.seeing import filter_of, job_of, page_of, selection_of, shaped
 from interlock.server.declaring import Call, Link, Route
 from interlock.server.messages import (
@@ -26,8 +25,8 @@ from interlock.server.messages import (
 )
 from interlock.store.records import Key, Query
 from interlock.systems.access.principals import Role
+from interlock.systems.orchestrator.beside import LOG, Chunk
 from interlock.systems.orchestrator.explaining import Explanation
-from interlock.systems.orchestrator.logs import LOG, Chunk
 from interlock.wire.filter_words import BadFilter
 from interlock.wire.jobs import JobView
 
@@ -94,12 +93,9 @@ async def cancel_job(call: Call) -> JobView:
     """Ask a job to stop; the view says how far that is."""
     asked: CancelRequest = call.body
     job_id = await _own(call)
-    jobs = call.parts.household.jobs
-    try:
-        return await jobs.cancel(job_id, reason=asked.reason, actor=call.actor, request_id=call.request_id)
-    except TransitionRefused as refused:
-        await answered_before(call, f"cancel {job_id}", refused)
-        return await jobs.get(job_id)
+    return await call.parts.household.jobs.cancel(
+        job_id, reason=asked.reason, actor=call.actor, request_id=call.request_id
+    )
 
 
 async def retry_job(call: Call) -> Submitted:

@@ -2,14 +2,20 @@
 
 One message at a time is answered like any request, with a problem where it is not heard. Several at
 once are always answered with 200, and each of them with an answer of its own.
+
+A runner calls itself what it likes. Where it has a token, the name of that goes before it: so nobody
+can speak for the runner of somebody else, and the journal says whose it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from interlock.errors import (
     ConflictingCompletion,
@@ -17,14 +23,15 @@ from interlock.errors import (
     LeaseExpired,
     LeaseRevoked,
     MessageRefused,
+    RequestIdReused,
     TooLarge,
     UnknownLease,
     WrongRunner,
 )
 from interlock.server.declaring import Call, Handler, Lane, Route
 from interlock.server.problems import BadRequest
-from interlock.server.reading import decode
-from interlock.systems.access.principals import Role
+from interlock.server.reading import ClientGone, decode
+from interlock.systems.access.principals import Principal, Role
 from interlock.wire.runner import (
     Ack,
     Answer,
@@ -32,6 +39,7 @@ from interlock.wire.runner import (
     CancelAck,
     ClaimRequest,
     Complete,
+    Grant,
     Granted,
     Greeting,
     Heard,
@@ -47,6 +55,8 @@ from interlock.wire.runner import (
 MAX_GRANTS = 500
 MAX_MESSAGES = 500
 MAX_WAIT_S = 30.0
+MAX_NAME = 200
+MAX_NAMES = 100
 
 _ERRORS: dict[str, type[InterlockError]] = {
     error.code: error
@@ -66,25 +76,98 @@ async def greet(call: Call) -> Greeting:
         max_grants=MAX_GRANTS,
         max_messages=MAX_MESSAGES,
         max_wait_s=MAX_WAIT_S,
+        max_body_bytes=call.parts.settings.max_body_bytes,
     )
 
 
-async def lease(call: Call) -> Granted:
-    """Work for a runner; it waits for some when there is none."""
+async def lease(call: Call) -> Response:
+    """Work for a runner; it waits for some when there is none, and is not given any once it has gone."""
     asked: ClaimRequest = call.body
+    _check_claim(asked)
+    call.principal.need_queues(asked.queues)
+    asked = msgspec.structs.replace(asked, runner_id=known_as(call.principal, asked.runner_id))
+    here = call.parts.household
+
+    async def give_back(grants: list[Grant]) -> None:
+        await here.orchestrator.hear(
+            [
+                Release(token=grant.token, runner_id=asked.runner_id, sequence=1, reason="nobody took it")
+                for grant in grants
+            ]
+        )
+
+    async def claim() -> Granted:
+        grants = await call.parts.waiting_room.claim(
+            call.principal.name,
+            asked,
+            here.orchestrator.claim,
+            give_back,
+            within_s=max(0.0, min(asked.wait_s, MAX_WAIT_S)),
+            unless=call.parts.stopping,
+        )
+        return Granted(grants=tuple(grants), now=await here.engine.clock.now())
+
+    return LongPoll(claim)
+
+
+class LongPoll(Response):
+    """An answer that may take its time, and is not wanted any more when whoever asked has gone."""
+
+    def __init__(self, answer: Callable[[], Awaitable[Any]]) -> None:
+        super().__init__(media_type="application/json")
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer once there is something to say."""
+        answer = asyncio.ensure_future(self._answer())
+        gone = asyncio.ensure_future(_gone(receive))
+        try:
+            await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise ClientGone
+            body = msgspec.json.encode(answer.result())
+        finally:
+            for each in (answer, gone):
+                each.cancel()
+            await asyncio.wait((answer, gone))
+        await Response(body, media_type="application/json")(scope, receive, send)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def known_as(principal: Principal, runner_id: str) -> str:
+    """What a runner is called in leases and in the journal."""
+    if not (1 <= len(runner_id) <= MAX_NAME and runner_id.isprintable()):
+        raise BadRequest(
+            f"The name of a runner has 1 to {MAX_NAME} printable characters.",
+            todo="Give it another one.",
+            facts={"runner_id": runner_id[:MAX_NAME]},
+        )
+    return f"{principal.name}/{runner_id}" if principal.token_id else runner_id
+
+
+def _check_claim(asked: ClaimRequest) -> None:
     if not 1 <= asked.limit <= MAX_GRANTS:
         raise BadRequest(
             f"A runner asks for 1 to {MAX_GRANTS} attempts at once, not {asked.limit}.",
             todo="Ask for fewer, and again.",
             facts={"limit": asked.limit, "most": MAX_GRANTS},
         )
-    call.principal.need_queues(asked.queues)
-    here = call.parts.household
-    within_s = max(0.0, min(asked.wait_s, MAX_WAIT_S))
-    grants = await call.parts.waiting_room.claim(
-        asked, here.orchestrator.claim, within_s=within_s, unless=call.parts.stopping
-    )
-    return Granted(grants=tuple(grants), now=await here.engine.clock.now())
+    if not asked.queues or max(len(asked.queues), len(asked.labels)) > MAX_NAMES:
+        raise BadRequest(
+            f"A runner names 1 to {MAX_NAMES} queues, and up to {MAX_NAMES} labels.",
+            todo='Name the queues that it works for: {"queues": ["default"]}',
+            facts={"queues": len(asked.queues), "labels": len(asked.labels)},
+        )
+    if any(len(name) > MAX_NAME for name in (*asked.queues, *asked.labels, asked.claim_id)):
+        raise BadRequest(
+            f"The name of a queue, a label or a claim has at most {MAX_NAME} characters.",
+            todo="Shorten it.",
+            facts={"most": MAX_NAME},
+        )
 
 
 async def say_all(call: Call) -> Answers:
@@ -99,7 +182,11 @@ async def _answers(call: Call, messages: Sequence[Message]) -> Answers:
             todo="Send them in several requests.",
             facts={"messages": len(messages), "most": MAX_MESSAGES},
         )
-    answers = await call.parts.household.orchestrator.hear(messages)
+    known = [
+        msgspec.structs.replace(message, runner_id=known_as(call.principal, message.runner_id))
+        for message in messages
+    ]
+    answers = await call.parts.household.orchestrator.hear(known)
     return Answers(answers=tuple(answers), now=await call.parts.household.engine.clock.now())
 
 
@@ -203,7 +290,7 @@ ROUTES = (
         answer=Granted,
         lane=Lane.RUNNER,
         bounded=False,
-        errors=(BadRequest,),
+        errors=(BadRequest, RequestIdReused),
         example={"runner_id": "runner-7", "queues": ["default"], "limit": 1, "wait_s": 1.0},
     ),
     _route("ackLease", "ack", Ack, "The runner begins.", {}),

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from interlock.errors import (
-    InvalidJob,
-    RequestIdReused,
-    TerminalState,
-    TooLarge,
-    TransitionRefused,
-    UnknownJob,
-)
-from interlock.server.api.repeating import answered_before
+from interlock.errors import InvalidJob, RequestIdReused, TerminalState, TooLarge, UnknownJob
 from interlock.server.api.seeing import job_of
 from interlock.server.declaring import Call, Link, Route
 from interlock.server.messages import ManyJobs, OneJob, Submitted
@@ -50,17 +42,8 @@ async def submit(call: Call) -> Submitted:
     if call.principal.scoped:
         for parent in {spec.parent_job_id for spec in specs if spec.parent_job_id}:
             await job_of(call, parent)
-    ids = await _submitted(call, specs)
+    ids = await call.parts.household.jobs.submit_many(specs, actor=call.actor, request_id=call.request_id)
     return Submitted(ids=tuple(ids), id=ids[0] if len(ids) == 1 else None)
-
-
-async def _submitted(call: Call, specs: tuple[JobSpec, ...]) -> list[str]:
-    jobs = call.parts.household.jobs
-    try:
-        return await jobs.submit_many(specs, actor=call.actor, request_id=call.request_id)
-    except TransitionRefused as refused:
-        recorded = await answered_before(call, "submit", refused)
-        return msgspec.json.decode(recorded.answer.body, type=list[str])
 
 
 ROUTES = (

@@ -17,9 +17,8 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
-from interlock.worker.context import TaskCancelled
-from interlock.worker.executors import Ended
-from interlock.worker.outcomes import Interrupted, Outcome, failure_of, success_of
+from interlock.worker.executors.executor import Ended
+from interlock.worker.outcomes import Interrupted, Outcome, outcome_of, success_of
 from interlock.worker.running import RunningTask
 
 _WAITS = frozenset({"GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH"})
@@ -111,13 +110,6 @@ def _discard(awaitable: Awaitable[Any]) -> None:
     """Cancelled before its first step, so that nobody has begun it or ever will."""
     if isinstance(awaitable, Coroutine):
         awaitable.close()
-
-
-def outcome_of(error: BaseException) -> Outcome:
-    """What became of a handler that raised."""
-    if isinstance(error, (asyncio.CancelledError, TaskCancelled)):
-        return Interrupted()
-    return failure_of(error)
 
 
 def never_waits(coroutine: object) -> bool:

@@ -28,10 +28,8 @@ import msgspec
 from interlock.errors import CannotLoad
 from interlock.worker import tasks
 from interlock.worker.context import Context
-from interlock.worker.executors.asynchronous import outcome_of
 from interlock.worker.executors.orders import Over, Run, Said, Stop, line_of, read_order
-from interlock.worker.outcomes import Interrupted, success_of
-from interlock.worker.running import AnyTask
+from interlock.worker.outcomes import Interrupted, outcome_of, success_of
 from interlock.worker.unsent import Unsent
 
 
@@ -64,7 +62,7 @@ def execute(order: Run, context: Context) -> Over:
     return Over(success_of(value, max_bytes=order.max_result_bytes))
 
 
-def find_task(order: Run) -> AnyTask:
+def find_task(order: Run) -> tasks.Task[..., Any]:
     """The task that the order names, from the module that has defined it."""
     try:
         found: Any = _module(order)

@@ -16,7 +16,7 @@ import sys
 import msgspec
 
 from interlock.wire.runner import Failed
-from interlock.worker.executors import Ended
+from interlock.worker.executors.executor import Ended
 from interlock.worker.executors.groups import Group
 from interlock.worker.executors.orders import MAX_LINE_BYTES, Over, Run, Said, Stop, line_of, read_word
 from interlock.worker.outcomes import Interrupted, Outcome, failure_of

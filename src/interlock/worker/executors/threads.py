@@ -14,9 +14,8 @@ import queue
 import threading
 from typing import TypeAlias
 
-from interlock.worker.executors import Ended
-from interlock.worker.executors.asynchronous import outcome_of
-from interlock.worker.outcomes import Outcome, success_of
+from interlock.worker.executors.executor import Ended
+from interlock.worker.outcomes import Outcome, outcome_of, success_of
 from interlock.worker.running import RunningTask
 
 _Work: TypeAlias = tuple[RunningTask, Ended, contextvars.Context, asyncio.AbstractEventLoop]

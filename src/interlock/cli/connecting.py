@@ -1,0 +1,97 @@
+"""A connection for the length of one command: to a store, or to a server before one."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from interlock.cli import project
+from interlock.cli.chunks import StoredChunks
+from interlock.errors import BadStoreUrl
+from interlock.remote.addresses import TOKEN, is_server
+from interlock.remote.offering import Reach
+from interlock.systems.orchestrator.beside import Chunk
+from interlock.systems.orchestrator.embedded import EmbeddedOrchestrator
+
+T = TypeVar("T")
+
+
+class Embedded(EmbeddedOrchestrator):
+    """A store, as it is reached from the command line."""
+
+    def new_chunks(self, job_id: str) -> Callable[[], AsyncIterator[Chunk]]:
+        """What attempts write: each call gives what has come since the one before."""
+        return StoredChunks(self.here.store, job_id)
+
+
+def ask(url: str | None, work: Callable[[Reach], Awaitable[T]]) -> T:
+    """Connect to the store or the server of this project, do the work, and let go."""
+    here = project.load(url)
+
+    async def run() -> T:
+        async with connected(here) as reach:
+            return await work(reach)
+
+    return asyncio.run(run())
+
+
+def ask_store(url: str | None, work: Callable[[EmbeddedOrchestrator], Awaitable[T]]) -> T:
+    """The same for what only the store itself can do."""
+    here = project.load(url)
+    store_url(here)
+
+    async def run() -> T:
+        port = Embedded(here.url, settings=here.settings)
+        await port.connect()
+        try:
+            return await work(port)
+        finally:
+            await port.disconnect()
+
+    return asyncio.run(run())
+
+
+@asynccontextmanager
+async def connected(here: project.Project) -> AsyncIterator[Reach]:
+    """The store or the server of this project, connected while it is needed."""
+    if is_server(here.url):
+        from interlock.remote.household import RemoteOrchestrator
+
+        port: RemoteOrchestrator | Embedded = RemoteOrchestrator(
+            here.url, token=token(), settings=here.settings
+        )
+    else:
+        port = Embedded(here.url, settings=here.settings)
+    await port.connect()
+    try:
+        yield port
+    finally:
+        await port.disconnect()
+
+
+def store_url(here: project.Project) -> str:
+    """The store of this project; raises when all that is known is a server."""
+    if is_server(here.url):
+        raise BadStoreUrl(
+            f"{here.url} is a server, and this is done with the database itself.",
+            todo="Say which one with --store, where the database can be reached.",
+            facts={"url": here.url},
+        )
+    return here.url
+
+
+def token() -> str | None:
+    """What a server lets us in with."""
+    return os.environ.get(TOKEN) or None
+
+
+def actor() -> str:
+    """What the journal says about who did it."""
+    try:
+        return f"{getpass.getuser()} (command line)"
+    except (KeyError, OSError):  # a container may run under a number that has no name
+        return "command line"

@@ -1,0 +1,154 @@
+"""JobsOffer followed to their end: what happens to them, as soon as it does.
+
+The store's feed says which of them have news; their journals say what it is, and nothing is missed
+or told twice, because every entry has a version. Nobody else may be there to notice that a deadline
+has passed, so whoever waits looks after deadlines as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from interlock.cli.steps import StepShown, steps_in
+from interlock.errors import StoreUnavailable
+from interlock.lifecycles import job
+from interlock.lifecycles.job import JOB, JobState
+from interlock.remote.offering import Reach
+from interlock.store.records import Key
+from interlock.systems.orchestrator.waiting import waker
+from interlock.wire.jobs import JobView
+
+POLL_S = 1.0
+"""How often to look although nobody has called: a call may be lost, and progress makes none."""
+
+PAGE = 500
+
+COMPLETED, FAILED, CANCELED, NOT_IN_TIME = 0, 3, 4, 5
+_CODES = {job.COMPLETED: COMPLETED, job.FAILED: FAILED, job.CANCELED: CANCELED}
+_WORST_FIRST = (NOT_IN_TIME, FAILED, CANCELED, COMPLETED)
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What has happened since the last time."""
+
+    steps: Sequence[StepShown]
+    views: Sequence[JobView]
+    """Those that may have changed, as they are now."""
+
+
+def has_ended(view: JobView) -> bool:
+    """Whether nothing will happen to it any more."""
+    return JobState(view.state) in job.ENDED
+
+
+def exit_code(views: Iterable[JobView]) -> int:
+    """The worst outcome of several jobs."""
+    codes = {_CODES.get(JobState(view.state), NOT_IN_TIME) for view in views} or {COMPLETED}
+    return next(code for code in _WORST_FIRST if code in codes)
+
+
+class Following:
+    """Some jobs, followed from now on; what has happened before is told first."""
+
+    def __init__(
+        self,
+        port: Reach,
+        job_ids: Sequence[str],
+        *,
+        tell_steps: bool = True,
+        in_trouble: Callable[[StoreUnavailable], None] = lambda _: None,
+    ) -> None:
+        self._port = port
+        self._living = list(dict.fromkeys(job_ids))
+        self._fresh: set[str] = set(job_ids)
+        """Those that may have steps which nobody has read yet."""
+        self._read: dict[str, int] = {}
+        """Up to which version of each job the steps were read."""
+        self._untold: list[StepShown] = []
+        self._tell_steps = tell_steps
+        self._in_trouble = in_trouble
+        self._cursor = ""
+        self._swept_at = float("-inf")
+
+    async def news(self) -> AsyncGenerator[News, None]:
+        """All that happens to them, until the last one has ended."""
+        called = asyncio.Event()
+        stop = self._port.here.store.subscribe(waker(called))
+        try:
+            while self._living:
+                called.clear()
+                try:
+                    await self._find_fresh()
+                    yield await self._look()
+                    await self._sweep()
+                except StoreUnavailable as error:
+                    self._in_trouble(error)  # it may come back; whoever cannot wait has a timeout
+                if self._living:
+                    await called_or_time(called, POLL_S)
+        finally:
+            stop()
+
+    async def _find_fresh(self) -> None:
+        """Note which of them may have news: all, when part of the feed was missed."""
+        store = self._port.here.store
+        if not self._cursor:
+            self._cursor = await store.latest()
+            return
+        while True:
+            feed = await store.feed(self._cursor)
+            changed = {entry.id for entry in feed.entries if entry.kind == JOB.name}
+            self._fresh |= {job_id for job_id in self._living if feed.gap or job_id in changed}
+            self._cursor = feed.cursor or self._cursor
+            if not feed.entries:
+                return
+
+    async def _look(self) -> News:
+        """The jobs first and their journals after: of what has ended everything is told then.
+
+        Whatever fails half-way is done again; what was read by then is kept until it is told.
+        """
+        views = await self._views(self._living)
+        self._fresh |= {view.id for view in views if has_ended(view)}
+        while self._tell_steps and self._fresh:
+            job_id = min(self._fresh)
+            await self._read_steps(job_id)
+            self._fresh.discard(job_id)
+        self._living = [view.id for view in views if not has_ended(view)]
+        steps, self._untold = self._untold, []
+        return News(sorted(steps, key=lambda step: step.at), views)
+
+    async def _read_steps(self, job_id: str) -> None:
+        store, key = self._port.here.store, Key(JOB.name, job_id)
+        while True:
+            entries = (await store.history(key, after_version=self._read.get(job_id, 0), limit=PAGE)).entries
+            self._untold += [step for step in steps_in(entries) if step.moves]
+            if entries:
+                self._read[job_id] = entries[-1].version
+            if len(entries) < PAGE:
+                return
+
+    async def _views(self, job_ids: Sequence[str]) -> list[JobView]:
+        jobs = self._port.here.jobs
+        found: list[JobView | None] = []
+        for start in range(0, len(job_ids), PAGE):
+            found += await jobs.get_many(job_ids[start : start + PAGE])
+        if None in found:
+            await jobs.get(job_ids[found.index(None)])  # says that there is no such job
+        return [view for view in found if view is not None]
+
+    async def _sweep(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._swept_at >= self._port.settings.durations.sweep_every_s:
+            self._swept_at = now
+            await self._port.recover()
+
+
+async def called_or_time(called: asyncio.Event, seconds: float) -> None:
+    """Until somebody calls, or for so long."""
+    try:
+        await asyncio.wait_for(called.wait(), seconds)
+    except TimeoutError:
+        return

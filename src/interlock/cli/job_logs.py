@@ -1,0 +1,109 @@
+"""What `interlock job logs` does: read what attempts have written, and go on while they write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from datetime import datetime
+
+import msgspec
+import typer
+
+from interlock.cli import printing
+from interlock.cli.answers import print_line
+from interlock.cli.connecting import ask
+from interlock.cli.errors import colour_wanted
+from interlock.cli.finding import whole_id
+from interlock.cli.following import POLL_S, called_or_time, has_ended
+from interlock.cli.times import iso
+from interlock.remote.offering import Reach
+from interlock.systems.orchestrator.beside import Chunk
+from interlock.systems.orchestrator.waiting import waker
+from interlock.wire.runner import LogLine
+
+_LOUD = {"error": "red", "critical": "red", "warning": "yellow", "stderr": "yellow"}
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One line, and whose it is."""
+
+    at: datetime
+    shard: int
+    attempt: int
+    level: str
+    text: str
+
+
+def show(
+    store: str | None, text: str, attempt: str | None, *, follow: bool, plain: bool, as_json: bool
+) -> None:
+    """Print the lines of a job, as far as they are there or until it has ended."""
+    shard, index = attempt_in(attempt)
+    tell = _teller(plain=plain, as_json=as_json)
+
+    async def work(reach: Reach) -> None:
+        job_id = await whole_id(reach.here.jobs, text)
+        await reach.here.jobs.get(job_id)  # a job without a line is told from no job at all
+        async with aclosing(chunks_of(reach, job_id, follow=follow)) as chunks:
+            async for chunk in chunks:
+                if shard in (None, chunk.shard) and index in (None, chunk.attempt):
+                    for line in chunk.lines:
+                        tell(chunk, line)
+
+    ask(store, work)
+
+
+async def chunks_of(reach: Reach, job_id: str, *, follow: bool) -> AsyncGenerator[Chunk, None]:
+    """The chunks in the order in which they arrived; with `follow` until the job has ended."""
+    called = asyncio.Event()
+    stop = reach.here.store.subscribe(waker(called)) if follow else _nobody
+    new_chunks = reach.new_chunks(job_id)
+    try:
+        while True:
+            called.clear()
+            # Looked at before its lines are read: of what has ended nothing is missed then.
+            over = not follow or has_ended(await reach.here.jobs.get(job_id))
+            async for chunk in new_chunks():
+                yield chunk
+            if over:
+                return
+            await called_or_time(called, POLL_S)
+    finally:
+        stop()
+
+
+def _nobody() -> None:
+    """Nobody is woken, so nobody has to be left alone."""
+
+
+def attempt_in(text: str | None) -> tuple[int | None, int | None]:
+    """Which shard and which try: `2` is any shard's second, `3.2` that of the third."""
+    if text is None:
+        return None, None
+    shard, dot, index = text.rpartition(".")
+    if not (index.isascii() and index.isdecimal()) or (dot and not (shard.isascii() and shard.isdecimal())):
+        raise typer.BadParameter(f"{text!r} is no attempt; write 2, or 3.2 for the second of the shard 3")
+    return int(shard) if dot else None, int(index)
+
+
+def _teller(*, plain: bool, as_json: bool) -> Callable[[Chunk, LogLine], None]:
+    if as_json:
+        return _tell_program
+    if plain:
+        return lambda _, line: print(line.text, flush=True)
+    return _tell_person if printing.on_terminal() else _tell_pipe
+
+
+def _tell_program(chunk: Chunk, line: LogLine) -> None:
+    print_line(Line(at=line.at, shard=chunk.shard, attempt=chunk.attempt, level=line.level, text=line.text))
+
+
+def _tell_pipe(chunk: Chunk, line: LogLine) -> None:
+    print("\t".join((iso(line.at), f"{chunk.shard}.{chunk.attempt}", line.level, line.text)), flush=True)
+
+
+def _tell_person(chunk: Chunk, line: LogLine) -> None:
+    head = typer.style(f"{line.at:%H:%M:%S} {chunk.shard}.{chunk.attempt} ", dim=True)
+    level = typer.style(f"{line.level:<7} ", fg=_LOUD.get(line.level, "cyan"))
+    typer.echo(f"{head}{level}{line.text}", color=colour_wanted())

@@ -1,0 +1,129 @@
+"""What `interlock job list|show|history|explain` and `interlock queue list` do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+import typer
+
+from interlock.cli import job_sheets, printing
+from interlock.cli.answers import print_struct
+from interlock.cli.connecting import ask
+from interlock.cli.finding import Found, find, whole_id
+from interlock.cli.steps import StepShown, steps_in
+from interlock.remote.offering import Reach
+from interlock.systems.orchestrator.explaining import Explanation
+from interlock.wire.filters import MAX_SCANNED, read_filter
+from interlock.wire.jobs import JobView, QueueView
+
+PAGE = 1_000
+
+
+class JobList(msgspec.Struct, frozen=True, kw_only=True):
+    """A list of jobs for a program."""
+
+    jobs: list[JobView]
+    cursor: str
+    """Where it goes on; empty at the end."""
+    stopped_early: bool
+    """There was too much to look through; go on at the cursor."""
+
+
+def list_jobs(
+    store: str | None, words: Sequence[str], *, limit: int | None, cursor: str, as_json: bool
+) -> None:
+    """Print the jobs that match; without a limit all of them."""
+    wanted = read_filter(" ".join(words))
+
+    async def work(port: Reach) -> tuple[Found, datetime]:
+        found = await find(port.here.jobs, wanted, limit=limit or PAGE, cursor=cursor)
+        while limit is None and found.cursor:
+            more = await find(port.here.jobs, wanted, limit=PAGE, cursor=found.cursor)
+            found = Found([*found.views, *more.views], more.cursor)
+        return found, await port.now()
+
+    found, now = ask(store, work)
+    if as_json:
+        print_struct(JobList(jobs=found.views, cursor=found.cursor, stopped_early=found.stopped_early))
+        return
+    terminal = printing.on_terminal()
+    printing.print_sheets([job_sheets.list_sheet(found.views, now, terminal=terminal)])
+    _tell_the_rest(found)
+
+
+def _tell_the_rest(found: Found) -> None:
+    """What is not in the list is said beside it: whoever reads the list must not take it for all."""
+    if found.stopped_early:
+        typer.echo(
+            f"Stopped after {MAX_SCANNED} jobs were looked at; narrow the filter with since: or queue:, or "
+            f"go on with --cursor {found.cursor}",
+            err=True,
+        )
+    elif found.cursor:
+        typer.echo(f"There are more: --cursor {found.cursor}, or --all.", err=True)
+    elif not found.views:
+        typer.echo("No job matches.", err=True)
+
+
+def show(store: str | None, text: str, *, as_json: bool) -> None:
+    """Print one job."""
+
+    async def work(port: Reach) -> tuple[JobView, datetime]:
+        return await port.here.jobs.get(await whole_id(port.here.jobs, text)), await port.now()
+
+    view, now = ask(store, work)
+    if as_json:
+        print_struct(view)
+    else:
+        printing.print_sheets(job_sheets.job_sheets(view, now, terminal=printing.on_terminal()))
+        if view.failure is not None and view.failure.details and printing.on_terminal():
+            typer.echo(view.failure.details)
+
+
+def history(store: str | None, text: str, *, as_json: bool) -> None:
+    """Print every step of a job."""
+
+    async def work(port: Reach) -> list[StepShown]:
+        job_id = await whole_id(port.here.jobs, text)
+        return list(steps_in(await port.here.jobs.history(job_id)))
+
+    steps = ask(store, work)
+    if as_json:
+        print_struct(steps)
+    else:
+        printing.print_sheets([job_sheets.history_sheet(steps, terminal=printing.on_terminal())])
+
+
+def explain(store: str | None, text: str, *, as_json: bool) -> None:
+    """Print what a job waits for."""
+
+    async def work(port: Reach) -> tuple[Explanation, datetime]:
+        job_id = await whole_id(port.here.jobs, text)
+        return await port.here.jobs.explain(job_id), await port.now()
+
+    told, now = ask(store, work)
+    if as_json:
+        print_struct(told)
+        return
+    terminal = printing.on_terminal()
+    typer.echo(f"{told.job_id} is {told.state}. {told.sentence}")
+    printing.print_sheets([job_sheets.explanation_sheet(told, now, terminal=terminal)])
+    if told.todo:
+        typer.echo(f"→ {told.todo}")
+
+
+def list_queues(store: str | None, *, as_json: bool) -> None:
+    """Print the queues that have jobs which have not ended."""
+
+    async def work(port: Reach) -> tuple[list[QueueView], datetime]:
+        return await port.here.jobs.queues(), await port.now()
+
+    queues, now = ask(store, work)
+    if as_json:
+        print_struct(queues)
+        return
+    printing.print_sheets([job_sheets.queues_sheet(queues, now, terminal=printing.on_terminal())])
+    if not queues:
+        typer.echo("No queue has a job that has not ended.", err=True)

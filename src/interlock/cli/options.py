@@ -1,0 +1,79 @@
+"""Words that several groups of commands share. Nothing here takes time to import."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        envvar="INTERLOCK_URL",
+        metavar="URL",
+        help="Which database; otherwise as interlock.toml says, or sqlite:///interlock.db.",
+    ),
+]
+Place = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        "--server",
+        envvar="INTERLOCK_URL",
+        metavar="URL",
+        help="Which database or which server (http://..., with INTERLOCK_TOKEN); otherwise as "
+        "interlock.toml says, or sqlite:///interlock.db.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+JobId = Annotated[str, typer.Argument(metavar="ID", help="A job, by its id or the beginning of it.")]
+JobsOrFilter = Annotated[
+    list[str],
+    typer.Argument(metavar="ID... | FILTER...", help="Jobs by their ids, or a filter."),
+]
+
+FILTERS = """\b
+FILTER is any of these words; all of them must hold:
+  state:failed,canceled      -state:completed      queue:ci      task:shop.send
+  label:gpu label:big        both labels; label:gpu,big is either
+  parent:j_...  id:j_...     by the id of its parent, by its own
+  since:1h until:10m         by when it was submitted; also since:2026-01-31 (UTC)"""
+OUTCOMES = """\b
+Exit codes:
+  0    all completed
+  2    the question was wrong, or the store does not answer
+  3    one has failed
+  4    one was canceled, and none has failed
+  5    not all have ended in time
+  130  Ctrl-C; the jobs go on"""
+
+
+def epilog(*parts: str) -> str:
+    """What stands below the options."""
+    return "\n\n".join(parts)
+
+
+def examples(*commands: str) -> str:
+    """Commands that somebody could type, in the epilog."""
+    return "\n".join(("\b", "Examples:", *(f"  interlock {command}" for command in commands)))
+
+
+class FilterCommand(TyperCommand):
+    """A command that takes a filter: `-state:failed` is one of its words, not a bundle of options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Hide the dash from whoever looks for options; `filter_words` brings it back."""
+        hidden = [re.sub(r"^-(?=\w+:)", _DASH, word) for word in args]
+        rest: list[str] = super().parse_args(ctx, hidden)
+        return rest
+
+
+def filter_words(words: list[str] | None) -> list[str]:
+    """The words as they were typed."""
+    return [word.replace(_DASH, "-", 1) if word.startswith(_DASH) else word for word in words or ()]
+
+
+_DASH = "\N{MINUS SIGN}"

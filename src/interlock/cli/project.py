@@ -1,0 +1,239 @@
+"""Where the store is and what it is run with: `interlock.toml`, found from here upward.
+
+    store = "sqlite:///interlock.db"      # relative to this file
+    losses = 3                            # how often a job may lose its worker
+
+    [worker]
+    module = "shop.tasks"
+    queues = ["default", "mail"]
+    labels = ["gpu"]
+    slots = 20
+
+    [durations]
+    lease_ttl_s = 120
+
+    [retries.flaky]
+    retries = 5
+
+    [[failures]]
+    class = "infra"
+    exit_codes = [75]
+
+    [limits]
+    max_input_bytes = 262144
+
+`--store` and INTERLOCK_URL go before what the file says about the store; the rest holds in any case.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from interlock.errors import InvalidSettings, nearest
+from interlock.lifecycles.durations import Durations
+from interlock.systems.orchestrator.failures import (
+    DEFAULT_LOSSES,
+    DEFAULT_RETRIES,
+    DEFAULT_RULES,
+    FailureClass,
+    FailureRule,
+)
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.wire.jobs import RetryRule
+
+FILE = "interlock.toml"
+DEFAULT_URL = "sqlite:///interlock.db"
+_SQLITE = "sqlite:///"
+
+
+class WorkerSection(msgspec.Struct, frozen=True, kw_only=True):
+    """What workers of this project are started with."""
+
+    module: str | None = None
+    name: str | None = None
+    queues: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    slots: int | None = None
+    prefetch: int | None = None
+    log_level: str | None = None
+    metrics_port: int | None = None
+
+
+class FailureSection(msgspec.Struct, frozen=True, kw_only=True, rename={"failure_class": "class"}):
+    """A rule by which a failure is of a class; rules of one's own go before the built-in ones."""
+
+    failure_class: FailureClass
+    exceptions: tuple[str, ...] = ()
+    exit_codes: tuple[int, ...] = ()
+    patterns: tuple[str, ...] = ()
+
+
+class RetrySection(msgspec.Struct, frozen=True, kw_only=True):
+    """How failures of one class are tried again; what is left out is as it is by default."""
+
+    retries: int | None = None
+    first_pause_s: float | None = None
+    factor: float | None = None
+    longest_pause_s: float | None = None
+    jitter: float | None = None
+
+    def over(self, rule: RetryRule) -> RetryRule:
+        """The rule with what is said here."""
+        said = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+        return msgspec.structs.replace(rule, **said)
+
+
+class LimitsSection(msgspec.Struct, frozen=True, kw_only=True):
+    """How large things may be."""
+
+    max_input_bytes: int = OrchestratorSettings().max_input_bytes
+    max_result_bytes: int = OrchestratorSettings().max_result_bytes
+    max_checkpoint_bytes: int = OrchestratorSettings().max_checkpoint_bytes
+
+
+class ProjectFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What the file may say."""
+
+    store: str | None = None
+    losses: int = DEFAULT_LOSSES
+    worker: WorkerSection = WorkerSection()
+    durations: Durations = Durations()
+    retries: dict[FailureClass, RetrySection] = {}
+    failures: tuple[FailureSection, ...] = ()
+    limits: LimitsSection = LimitsSection()
+
+
+class Project(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a command needs to know before it begins."""
+
+    url: str
+    settings: OrchestratorSettings
+    worker: WorkerSection = WorkerSection()
+    file: Path | None = None
+    """Where it was read from."""
+
+
+def load(store: str | None = None, *, start: Path | None = None) -> Project:
+    """The project around `start`, or around the current directory; `store` goes before all else."""
+    file = find_file(start or Path.cwd())
+    said = read_file(file) if file else ProjectFile()
+    url = store or os.environ.get("INTERLOCK_URL") or _from_file(said.store, file) or DEFAULT_URL
+    return Project(url=url, settings=_settings(said), worker=said.worker, file=file)
+
+
+def find_file(folder: Path) -> Path | None:
+    """The nearest project file, here or in a folder above."""
+    places = (place / FILE for place in (folder, *folder.parents))
+    return next((place for place in places if place.is_file()), None)
+
+
+def read_file(path: Path) -> ProjectFile:
+    """What a project file says; unknown names and values that do not fit are errors."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise _bad(path, [_one_line(error)]) from error
+    if faults := list(_unknown_names(tables)):
+        raise _bad(path, faults)
+    try:
+        said = msgspec.convert(tables, ProjectFile)
+    except msgspec.ValidationError as error:
+        raise _bad(path, [_told(error)]) from error
+    except InvalidSettings as error:
+        raise _bad(path, [error.sentence.rstrip(".")]) from error
+    if faults := list(_impossible(said)):
+        raise _bad(path, faults)
+    return said
+
+
+def _settings(said: ProjectFile) -> OrchestratorSettings:
+    own = tuple(FailureRule(**msgspec.structs.asdict(rule)) for rule in said.failures)
+    retries = {name: rule.over(DEFAULT_RETRIES[name]) for name, rule in said.retries.items()}
+    return OrchestratorSettings(
+        durations=said.durations,
+        failure_rules=(*own, *DEFAULT_RULES),
+        retries={**DEFAULT_RETRIES, **retries},
+        losses=said.losses,
+        **msgspec.structs.asdict(said.limits),
+    )
+
+
+def _from_file(url: str | None, file: Path | None) -> str | None:
+    """A database file is meant from where the project is, whichever folder somebody is in."""
+    if url is None or file is None or not url.startswith(_SQLITE) or url.startswith(f"{_SQLITE}/"):
+        return url
+    return f"{_SQLITE}{file.parent}/{url.removeprefix(_SQLITE)}"
+
+
+def _unknown_names(tables: Mapping[str, Any]) -> Iterator[str]:
+    """Every name that means nothing: a misspelt setting must not be a silent default."""
+    yield from _strangers(tables, ProjectFile, "")
+    for name, kind in (("worker", WorkerSection), ("durations", Durations), ("limits", LimitsSection)):
+        yield from _strangers(tables.get(name), kind, f"{name}.")
+    retries, failures = tables.get("retries"), tables.get("failures")
+    yield from _strangers(retries, [str(name) for name in DEFAULT_RETRIES], "retries.")
+    for name, rule in retries.items() if isinstance(retries, dict) else ():
+        yield from _strangers(rule, RetrySection, f"retries.{name}.")
+    for rule in failures if isinstance(failures, list) else ():
+        yield from _strangers(rule, FailureSection, "failures.")
+
+
+def _strangers(table: object, known: type[msgspec.Struct] | list[str], path: str) -> Iterator[str]:
+    names = known if isinstance(known, list) else [f.encode_name for f in msgspec.structs.fields(known)]
+    for name in table if isinstance(table, dict) else ():
+        if name not in names:
+            guess = nearest(name, names)
+            yield f"there is no {path}{name}" + (f", did you mean {path}{guess}" if guess else "")
+
+
+def _impossible(said: ProjectFile) -> Iterator[str]:
+    if said.losses < 0:
+        yield f"losses is {said.losses} and must not be negative"
+    if said.worker.slots is not None and said.worker.slots < 1:
+        yield f"worker.slots is {said.worker.slots} and must be at least 1"
+    for name, size in msgspec.structs.asdict(said.limits).items():
+        if size < 1:
+            yield f"limits.{name} is {size} and must be at least 1"
+    for failure_class, rule in said.retries.items():
+        for name, number in msgspec.structs.asdict(rule).items():
+            if number is not None and not (math.isfinite(number) and number >= 0):
+                yield f"retries.{failure_class}.{name} is {number} and must not be negative"
+    yield from _bad_patterns(said)
+
+
+def _bad_patterns(said: ProjectFile) -> Iterator[str]:
+    for pattern in (pattern for rule in said.failures for pattern in rule.patterns):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            yield f"the pattern {pattern!r} is no regular expression: {error}"
+
+
+def _told(error: msgspec.ValidationError) -> str:
+    """What does not fit, with its name as it stands in the file."""
+    message, _, path = str(error).partition(" - at `")
+    name = path.rstrip("`").removeprefix("$.")
+    what = message.replace("`", "")
+    return f"{name}: {what[:1].lower()}{what[1:]}" if name else what
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return " ".join(str(error).split())
+
+
+def _bad(path: Path, faults: list[str]) -> InvalidSettings:
+    return InvalidSettings(
+        f"{path} cannot be used: " + "; ".join(faults) + ".",
+        todo="Correct the file; nothing was done.",
+        facts={"file": str(path), "faults": faults},
+    )

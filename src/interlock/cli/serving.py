@@ -1,0 +1,124 @@
+"""`interlock server`: the HTTP API for people, programs and runners.
+
+What it needs is imported where it runs, so that `--help` answers at once. `run_server` and
+`announcement` are for whoever starts a server together with something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from interlock.cli.options import Store, epilog, examples
+
+if TYPE_CHECKING:
+    from interlock.cli.project import Project
+    from interlock.server.listening import Listener
+    from interlock.server.logs import Log
+    from interlock.server.parts import Parts
+    from interlock.server.settings import ServerSettings
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the program."""
+    app.command(
+        "server",
+        epilog=epilog(
+            "\b\nOn this machine alone (127.0.0.1) no token is asked for until there is one. Any other\n"
+            "address asks for tokens: interlock token create NAME --role ROLE",
+            "\b\nSIGTERM or Ctrl-C: requests are finished, then it ends. Several servers may share a store.",
+            "\b\nExit codes:\n  0  it was asked to end\n"
+            "  2  it could not begin: an address, a setting or the store",
+            examples(
+                "server",
+                "server --port 9000 --store postgresql://ci@db/interlock",
+                "server --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem",
+            ),
+        ),
+    )(server)
+
+
+def server(
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8088,
+    store: Store = None,
+    token_required: Annotated[
+        bool | None,
+        typer.Option("--token-required/--no-token-required", help="Otherwise where others can reach it."),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Let in whoever can reach it, without a token.")
+    ] = False,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="A certificate (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key (PEM).")] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A name by which it may be called.")
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None, typer.Option(metavar="ORIGIN", help="A page elsewhere that may change something.")
+    ] = None,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_format: Annotated[str, typer.Option(help="auto, json or text.")] = "auto",
+) -> None:
+    """Serve the API over HTTP, and look after the deadlines in the store."""
+    from interlock.cli import project
+    from interlock.server.logs import LEVELS, Log
+    from interlock.server.settings import ServerSettings
+
+    _one_of("--log-level", log_level, LEVELS)
+    _one_of("--log-format", log_format, ("auto", "json", "text"))
+    settings = ServerSettings(
+        host=host,
+        port=port,
+        tokens_required=token_required,
+        insecure=insecure,
+        tls_cert=str(tls_cert) if tls_cert else None,
+        tls_key=str(tls_key) if tls_key else None,
+        allowed_hosts=tuple(allow_host or ()),
+        allowed_origins=tuple(allow_origin or ()),
+    )
+    run_server(project.load(store), settings, Log(log_level, log_format))
+
+
+def run_server(here: Project, settings: ServerSettings, log: Log) -> None:
+    """Serve the store of a project until a signal."""
+    import asyncio
+
+    from interlock.server.listening import serve
+
+    def started(listener: Listener, parts: Parts) -> None:
+        typer.echo("\n".join(announcement(listener.url, parts)))
+
+    asyncio.run(serve(here.url, settings, orchestration=here.settings, log=log, started=started))
+
+
+def announcement(url: str, parts: Parts) -> Iterator[str]:
+    """Where it is, where the data is, who is let in, and what to type first."""
+    yield f"Interlock listens at {url}"
+    yield f"  data    {shown(parts.url)} ({parts.store.capabilities.durability})"
+    if parts.tokens_required:
+        yield "  access  with a token: interlock token create me --role admin"
+        yield f"  try     curl -H 'Authorization: Bearer il_…' {url}/api/jobs"
+    else:
+        whom = "everybody on this machine" if parts.settings.loopback else "EVERYBODY who can reach it"
+        yield f"  access  {whom}, without a token"
+        yield f"  try     curl {url}/api/jobs"
+    yield f"  more    {url}/docs"
+
+
+def shown(store_url: str) -> str:
+    """The URL of a store without its password; of a file, the whole path."""
+    parts = urlsplit(store_url)
+    if parts.scheme == "sqlite":
+        return str(Path(parts.path.removeprefix("/")).resolve())
+    return store_url.replace(f":{parts.password}@", "@") if parts.password else store_url
+
+
+def _one_of(option: str, given: str, known: Iterable[str]) -> None:
+    names = list(known)
+    if given not in names:
+        raise typer.BadParameter(f"{given!r} is none of {', '.join(names)}", param_hint=option)

@@ -1,0 +1,170 @@
+"""What `interlock job watch` and `wait` do: choose jobs, follow them, and answer with the outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, aclosing, nullcontext
+from typing import Protocol
+
+import typer
+
+from interlock.cli import job_sheets, printing
+from interlock.cli.answers import print_line
+from interlock.cli.connecting import ask
+from interlock.cli.finding import chosen
+from interlock.cli.following import NOT_IN_TIME, Following, News, exit_code, has_ended
+from interlock.errors import StoreUnavailable
+from interlock.remote.offering import Reach
+from interlock.wire.jobs import JobView
+
+
+class Screen(Protocol):
+    """Where news is shown."""
+
+    async def show(self, news: News) -> None:
+        """Show what has happened."""
+        ...
+
+
+def watch(store: str | None, words: Sequence[str], timeout_s: float | None, *, as_json: bool) -> int:
+    """Follow jobs to their end and show what happens; the answer is the exit code."""
+
+    async def work(port: Reach) -> int:
+        ids = await _chosen_ids(port, words)
+        return await _followed(port, ids, _screen(port, as_json=as_json), timeout_s)
+
+    return _until_interrupted(lambda: ask(store, work))
+
+
+def wait(store: str | None, words: Sequence[str], timeout_s: float | None, *, as_json: bool) -> int:
+    """Wait for jobs to end and say how each did; the answer is the exit code."""
+
+    async def work(port: Reach) -> int:
+        ids = await _chosen_ids(port, words)
+        return await _followed(port, ids, nullcontext(Outcomes(as_json=as_json)), timeout_s, steps=False)
+
+    return _until_interrupted(lambda: ask(store, work))
+
+
+async def follow(port: Reach, ids: Sequence[str], timeout_s: float | None) -> int:
+    """Follow jobs that were just submitted, as `watch` does."""
+    return await _followed(port, ids, _screen(port, as_json=False), timeout_s)
+
+
+async def follow_quietly(
+    port: Reach, ids: Sequence[str], timeout_s: float | None
+) -> tuple[int, list[JobView]]:
+    """The same, with nothing shown; answers with the jobs as they ended."""
+    last = Remembered()
+    code = await _followed(port, ids, nullcontext(last), timeout_s, steps=False)
+    return code, [last.views[job_id] for job_id in ids if job_id in last.views]
+
+
+async def _chosen_ids(port: Reach, words: Sequence[str]) -> list[str]:
+    views = await chosen(port.here.jobs, words)
+    if not views:
+        typer.echo("No job matches.", err=True)
+    return [view.id for view in views]
+
+
+async def _followed(
+    port: Reach,
+    ids: Sequence[str],
+    screen: AbstractContextManager[Screen],
+    timeout_s: float | None,
+    *,
+    steps: bool = True,
+) -> int:
+    latest: dict[str, JobView] = {}
+    following = Following(port, ids, tell_steps=steps, in_trouble=Trouble())
+    with screen as shown:
+        try:
+            async with asyncio.timeout(timeout_s), aclosing(following.news()) as news:
+                async for piece in news:
+                    latest |= {view.id: view for view in piece.views}
+                    await shown.show(piece)
+        except TimeoutError:
+            living = [view.id for view in latest.values() if not has_ended(view)]
+            typer.echo(f"Not ended in time: {', '.join(living) or 'nobody knows which'}.", err=True)
+            return NOT_IN_TIME
+    return exit_code(latest.values())
+
+
+def _until_interrupted(follow: Callable[[], int]) -> int:
+    try:
+        return follow()
+    except KeyboardInterrupt:
+        typer.echo("Stopped watching; whatever runs goes on.", err=True)
+        raise
+
+
+def _screen(port: Reach, *, as_json: bool) -> AbstractContextManager[Screen]:
+    if as_json:
+        return nullcontext(JsonLines())
+    if not printing.on_terminal():
+        return nullcontext(Transitions())
+    from interlock.cli.live import LiveTable  # a pipe need not wait for rich
+
+    return LiveTable(port.now)
+
+
+class Transitions:
+    """A line for each transition, for a pipe."""
+
+    async def show(self, news: News) -> None:
+        """One line each, there at once."""
+        for step in news.steps:
+            printing.print_row(job_sheets.step_row(step))
+
+
+class JsonLines:
+    """A line of JSON for each transition, and one for each job when it has ended."""
+
+    async def show(self, news: News) -> None:
+        """One line each, there at once."""
+        for step in news.steps:
+            print_line({"step": step})
+        for view in news.views:
+            if has_ended(view):
+                print_line({"job": view})
+
+
+class Outcomes:
+    """A line for each job, when it has ended."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+
+    async def show(self, news: News) -> None:
+        """How those ended that have."""
+        for view in news.views:
+            if not has_ended(view):
+                continue
+            if self._as_json:
+                print_line(view)
+            else:
+                printing.print_row((view.id, view.state, job_sheets.said(view)))
+
+
+class Remembered:
+    """Nothing is shown."""
+
+    def __init__(self) -> None:
+        self.views: dict[str, JobView] = {}
+
+    async def show(self, news: News) -> None:
+        """Keep what is known."""
+        self.views |= {view.id: view for view in news.views}
+
+
+class Trouble:
+    """Says once that the store is away."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def __call__(self, error: StoreUnavailable) -> None:
+        if not self._told:
+            typer.echo(f"{error.sentence} Still trying; Ctrl-C ends this, not the job.", err=True)
+        self._told = True

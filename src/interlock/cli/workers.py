@@ -1,0 +1,92 @@
+"""`interlock worker …`: do the work.
+
+Only the words are here; what they need is imported where they run, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from interlock.cli.options import Place, epilog, examples
+
+app = typer.Typer(help="Do the work.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.callback()
+def worker() -> None:
+    """Do the work."""
+
+
+@app.command(
+    "start",
+    epilog=epilog(
+        "\b\nSIGTERM or Ctrl-C: no new work is taken; what runs may finish, is asked to stop after a while,\n"
+        "and is given back if it does not. A second one ends it at once.",
+        "\b\nExit codes:\n"
+        "  0  every task ended or was given back\n"
+        "  1  the end had to be forced\n"
+        "  2  it could not begin: the module, a setting, the store or the server",
+        examples(
+            "worker start shop.tasks",
+            "worker start shop/tasks.py --queue mail --queue default --slots 20",
+            "worker start shop.tasks --label gpu --burst",
+            "worker start shop.tasks --server https://jobs.example.org:8088",
+        ),
+    ),
+)
+def start(
+    module: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODULE",
+            help="Where the tasks are: package.module, module:registry or file.py; else as the project says.",
+        ),
+    ] = None,
+    queues: Annotated[
+        list[str] | None,
+        typer.Option("--queue", "-q", metavar="QUEUE", help="Take work from it."),
+    ] = None,
+    labels: Annotated[
+        list[str] | None, typer.Option("--label", metavar="LABEL", help="What this worker has.")
+    ] = None,
+    slots: Annotated[int | None, typer.Option(help="How many tasks run at once; 10 by default.")] = None,
+    threads: Annotated[int | None, typer.Option(help="How many of them in threads.")] = None,
+    processes: Annotated[int | None, typer.Option(help="How many of them in processes.")] = None,
+    prefetch: Annotated[int | None, typer.Option(help="How much work waits here for a free slot.")] = None,
+    name: Annotated[str | None, typer.Option(help="What it is called; otherwise as the host.")] = None,
+    metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics there.")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+    log_format: Annotated[str | None, typer.Option(help="auto, json or text.")] = None,
+    burst: Annotated[bool, typer.Option("--burst", help="End when there is nothing to do.")] = False,
+    store: Place = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="INTERLOCK_TOKEN",
+            metavar="TOKEN",
+            show_default=False,
+            help="What a server lets it in with (role runner); better in the environment.",
+        ),
+    ] = None,
+) -> None:
+    """Start a worker in this process; it works until somebody asks it to go."""
+    from interlock.cli import working
+
+    asked = working.Asked(
+        module=module,
+        name=name,
+        queues=tuple(queues or ()),
+        labels=tuple(labels or ()),
+        slots=slots,
+        threads=threads,
+        processes=processes,
+        prefetch=prefetch,
+        metrics_port=metrics_port,
+        log_level=log_level,
+        log_format=log_format,
+        burst=burst,
+        token=token,
+    )
+    raise typer.Exit(working.start(store, asked))

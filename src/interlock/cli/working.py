@@ -1,0 +1,178 @@
+"""What `interlock worker start` does: gather settings, load the tasks, and run."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from interlock.cli import connecting, project
+from interlock.errors import InvalidSettings
+from interlock.lifecycles import job
+from interlock.lifecycles.job import JOB
+from interlock.remote.addresses import is_server
+from interlock.store.records import Query
+from interlock.systems.orchestrator.embedded import EmbeddedOrchestrator
+from interlock.wire.runner import Answer, CancelAck, ClaimRequest, Complete, Grant, Message, Release
+from interlock.worker.entry import run_worker
+from interlock.worker.port import OrchestratorPort, Patient
+from interlock.worker.settings import WorkerSettings
+from interlock.worker.tasks import load_tasks
+
+_LAST_WORDS = (Complete, CancelAck, Release)
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said on the command line; what was not, the project file may say."""
+
+    module: str | None = None
+    name: str | None = None
+    queues: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    slots: int | None = None
+    threads: int | None = None
+    processes: int | None = None
+    prefetch: int | None = None
+    metrics_port: int | None = None
+    log_level: str | None = None
+    log_format: str | None = None
+    burst: bool = False
+    token: str | None = None
+    """What a server lets it in with."""
+
+
+def start(store: str | None, asked: Asked) -> int:
+    """Run a worker of this project; the answer is the exit code."""
+    here = project.load(store)
+    module = asked.module or here.worker.module
+    if module is None:
+        raise InvalidSettings(
+            "Nobody says where the tasks are.",
+            todo='Start it with a module: interlock worker start shop.tasks, or write module = "shop.tasks" '
+            f"below [worker] in {project.FILE}.",
+        )
+    settings = settings_for(here, asked)
+    registry = load_tasks(module)
+
+    def connect() -> OrchestratorPort:
+        return _server_port(here.url, asked) if is_server(here.url) else _store_port(here, asked)
+
+    return run_worker(settings, registry, connect)
+
+
+def _store_port(here: project.Project, asked: Asked) -> OrchestratorPort:
+    port = EmbeddedOrchestrator(here.url, settings=here.settings)
+
+    async def under_way(queues: Sequence[str]) -> bool:
+        for queue in queues:
+            query = Query(kind=JOB.name, states=(job.RUNNING,), queue=queue)
+            if (await port.here.jobs.count(query, cap=1)).number:
+                return True
+        return False
+
+    return Burst(port, _ask_to_go, under_way) if asked.burst else port
+
+
+def _server_port(url: str, asked: Asked) -> OrchestratorPort:
+    from interlock.worker.http import WAIT_S, HttpOrchestrator
+
+    token = asked.token or connecting.token()
+    wait_s = 0.0 if asked.burst else WAIT_S
+    port = HttpOrchestrator(url, names=lambda: secrets.token_hex(8), token=token, wait_s=wait_s)
+    return Burst(port, _ask_to_go) if asked.burst else port
+
+
+def settings_for(here: project.Project, asked: Asked) -> WorkerSettings:
+    """The command line goes before the project file, and that before the defaults."""
+    said = msgspec.structs.asdict(here.worker)
+    said |= {name: value for name, value in msgspec.structs.asdict(asked).items() if value not in (None, ())}
+    options = {
+        "name": said["name"] or socket.gethostname(),
+        "queues": said["queues"],
+        "labels": said["labels"],
+        "concurrency": said["slots"],
+        "threads": said.get("threads"),
+        "processes": said.get("processes"),
+        "prefetch": said["prefetch"],
+        "metrics_port": said["metrics_port"],
+        "log_level": said["log_level"],
+        "log_format": said.get("log_format"),
+        "max_result_bytes": here.settings.max_result_bytes,
+        "durations": here.settings.durations,
+    }
+    return WorkerSettings(**{name: value for name, value in options.items() if value not in (None, ())})
+
+
+def _ask_to_go() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Burst:
+    """A port that asks the worker to go as soon as there is nothing to do.
+
+    That is when nothing is ready for this worker, it has nothing in hand, and nothing in its queues
+    is under way: what another one holds, or what waits to be tried again, may still come to it. A
+    runner behind a server is not told what others do, so there the first two are enough.
+    """
+
+    def __init__(
+        self,
+        port: OrchestratorPort,
+        go: Callable[[], None],
+        under_way: Callable[[Sequence[str]], Awaitable[bool]] | None = None,
+    ) -> None:
+        self._port = port
+        self._go = go
+        self._under_way = under_way
+        self._in_hand: set[str] = set()
+
+    async def claim(self, request: ClaimRequest) -> list[Grant]:
+        """Work for this runner, or the sign to go."""
+        grants = await self._port.claim(request)
+        self._in_hand |= {grant.token for grant in grants}
+        if not self._in_hand and not (self._under_way and await self._under_way(request.queues)):
+            self._go()
+        return grants
+
+    @property
+    def granted_after(self) -> float:
+        """From when on leases of the last claim may be trusted."""
+        port: object = self._port
+        return port.granted_after if isinstance(port, Patient) else float("-inf")
+
+    def hasten(self) -> None:
+        """Wait for work no longer than it takes to ask for it."""
+        port: object = self._port
+        if isinstance(port, Patient):
+            port.hasten()
+
+    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
+        """Say these things; an attempt that was reported is not in hand any more."""
+        answers = await self._port.hear(messages)
+        self._in_hand -= {message.token for message in messages if isinstance(message, _LAST_WORDS)}
+        return answers
+
+    async def connect(self) -> None:
+        """Open the store, or make sure that it still answers."""
+        await self._port.connect()
+
+    async def disconnect(self) -> None:
+        """Let go of everything."""
+        await self._port.disconnect()
+
+    async def recover(self) -> int:
+        """Look for expired leases and other deadlines of anybody."""
+        return await self._port.recover()
+
+    async def now(self) -> datetime:
+        """The store's time, or close to it."""
+        return await self._port.now()
+
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Be woken when there may be work."""
+        return self._port.subscribe(wake)

@@ -1,0 +1,11 @@
+"""Telling the address of a server from that of a store."""
+
+from __future__ import annotations
+
+TOKEN = "INTERLOCK_TOKEN"
+"""The environment variable that holds a token."""
+
+
+def is_server(url: str) -> bool:
+    """Whether a URL names a server, and not a store."""
+    return url.lower().startswith(("http://", "https://"))

@@ -1,0 +1,185 @@
+"""Requests and answers: repeated where that is harmless, and errors by their code.
+
+An answer can get lost after the request was carried out. What only looks may be asked again, and so
+may whatever carries a request id; for everything else the outcome is unknown, and the error says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import httpx2
+import msgspec
+
+from interlock import errors
+from interlock.errors import InterlockError, InvalidSettings, ServerRefused, StoreUnavailable, UnknownName
+from interlock.remote.answers import Problem
+from interlock.systems.access import principals
+from interlock.wire import filter_words
+
+TIMEOUT_S = 35.0
+"""Longer than a server takes for an answer: then it says itself that it took too long."""
+PAUSES_S = (0.1, 0.5)
+"""Before each repeat."""
+_BUSY = frozenset({408, 429, 502, 503, 504})
+_SILENT_S = 60.0
+
+T = TypeVar("T")
+
+
+class Asker:
+    """Somebody who asks a server."""
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        token: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+        verify: Any = True,
+        sleep: Callable[[float], Any] = asyncio.sleep,
+    ) -> None:
+        self.server = server.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._timeout_s = timeout_s
+        self._verify = verify
+        self._sleep = sleep
+        self._client: httpx2.AsyncClient | None = None
+
+    def open(self) -> None:
+        """Be able to ask; nothing is said yet."""
+        if self._client is not None:
+            return
+        try:
+            self._client = httpx2.AsyncClient(
+                base_url=self.server, headers=self._headers, timeout=self._timeout_s, verify=self._verify
+            )
+        except (httpx2.InvalidURL, ValueError) as error:
+            raise InvalidSettings(
+                f"{self.server!r} is not the address of a server: {error}.",
+                todo="Give one such as http://127.0.0.1:8088.",
+                facts={"server": self.server},
+            ) from None
+
+    async def close(self) -> None:
+        """Let go of the connections. Safe to call twice."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def get(self, path: str, answer: type[T], **query: Any) -> T:
+        """Look at something."""
+        asked = {name: value for name, value in query.items() if value not in ("", None)}
+        return _read(await self._surely("GET", path, asked, None), answer)
+
+    async def post(self, path: str, answer: type[T], body: bytes) -> T:
+        """Change something; the body has a request id, under which it is done once."""
+        return _read(await self._surely("POST", path, {}, body), answer)
+
+    @asynccontextmanager
+    async def stream(self, path: str, headers: Mapping[str, str], **query: str) -> AsyncIterator[Lines]:
+        """The lines of an answer that goes on."""
+        patience = httpx2.Timeout(self._timeout_s, read=_SILENT_S)
+        try:
+            async with self._open_client().stream(
+                "GET", path, params=query, headers=dict(headers), timeout=patience
+            ) as response:
+                if response.status_code != 200:
+                    await response.aread()
+                    raise error_of(response)
+                yield response.aiter_lines()
+        except httpx2.RequestError as error:
+            raise self._away(f"{type(error).__name__} {error}".strip()) from error
+
+    async def _surely(
+        self, method: str, path: str, query: Mapping[str, Any], body: bytes | None
+    ) -> httpx2.Response:
+        for pause_s in PAUSES_S:
+            try:
+                return await self._once(method, path, query, body)
+            except StoreUnavailable:
+                await self._sleep(pause_s)
+        return await self._once(method, path, query, body)
+
+    async def _once(
+        self, method: str, path: str, query: Mapping[str, Any], body: bytes | None
+    ) -> httpx2.Response:
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        try:
+            response = await self._open_client().request(
+                method, path, params=query, content=body, headers=headers
+            )
+        except httpx2.RequestError as error:
+            raise self._away(f"{type(error).__name__} {error}".strip()) from error
+        if response.status_code in _BUSY:
+            raise self._away(f"it answered {response.status_code}: {_problem(response).error}".rstrip(": ."))
+        if response.status_code not in (200, 201):
+            raise error_of(response)
+        return response
+
+    def _open_client(self) -> httpx2.AsyncClient:
+        if self._client is None:
+            raise StoreUnavailable(
+                f"Not connected to {self.server}.", todo="Connect first; nothing was done."
+            )
+        return self._client
+
+    def _away(self, why: str) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"The server at {self.server} did not answer as it should: {why}.",
+            todo="See whether it is up; what was asked for may have been done.",
+            facts={"server": self.server},
+        )
+
+
+Lines = AsyncIterator[str]
+
+
+def error_of(response: httpx2.Response) -> InterlockError:
+    """What a server has refused, as the same error that a store would have raised."""
+    problem = _problem(response)
+    kind = _kinds().get(problem.code)
+    if kind is None:
+        return ServerRefused(
+            problem.error,
+            allowed=problem.allowed,
+            todo=problem.todo,
+            facts={**problem.facts, "code": problem.code, "status": response.status_code},
+        )
+    error = kind.__new__(kind)
+    InterlockError.__init__(
+        error, problem.error, allowed=problem.allowed, todo=problem.todo, facts=problem.facts
+    )
+    if isinstance(error, UnknownName):  # what it is made from is among its facts
+        error.name, error.known, error.where = str(problem.facts.get(error.noun, "")), problem.allowed, ""
+    return error
+
+
+def _problem(response: httpx2.Response) -> Problem:
+    plain = f"The server answered {response.status_code}."
+    try:
+        problem = msgspec.json.decode(response.content, type=Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Problem(error=plain, todo="See whether this is the address of an Interlock server.")
+    return problem if problem.error else msgspec.structs.replace(problem, error=plain)
+
+
+def _read(response: httpx2.Response, answer: type[T]) -> T:
+    try:
+        return msgspec.json.decode(response.content, type=answer)
+    except msgspec.DecodeError as error:
+        raise ServerRefused(
+            f"The answer of the server cannot be read: {error}.",
+            todo="See whether this is the address of an Interlock server, and of the same version.",
+            facts={"code": "unreadable", "status": response.status_code},
+        ) from error
+
+
+def _kinds() -> dict[str, type[InterlockError]]:
+    """Every error that a store or a check of ours could raise as well, by its code."""
+    homes = (errors, filter_words, principals)
+    found = [kind for home in homes for kind in vars(home).values() if isinstance(kind, type)]
+    return {kind.code: kind for kind in found if issubclass(kind, InterlockError)}

@@ -1,0 +1,95 @@
+"""All that there is behind a server, on one connection."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from interlock.errors import StoreUnavailable
+from interlock.remote.answers import Ready
+from interlock.remote.asking import Asker
+from interlock.remote.jobs import HttpJobs
+from interlock.remote.journal import HttpJournal
+from interlock.remote.lines import NewLines
+from interlock.remote.waiting import HttpWaiting
+from interlock.systems.orchestrator.beside import Chunk
+from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+
+
+def new_name() -> str:
+    """The id of a request that nobody else makes."""
+    return secrets.token_hex(16)
+
+
+class HttpHousehold:
+    """The parts, as far as they can be reached over HTTP."""
+
+    def __init__(self, asker: Asker, clock: Callable[[], Any], names: Callable[[], str] = new_name) -> None:
+        self.store = HttpJournal(asker)
+        self.jobs = HttpJobs(asker, names=names, clock=clock)
+        self.waiting = HttpWaiting(self.jobs, self.store)
+
+
+class RemoteOrchestrator:
+    """A server, for programs that submit work and look at it."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        settings: OrchestratorSettings = DEFAULT_SETTINGS,
+        verify: Any = True,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.url = url
+        self.settings = settings
+        self._asker = Asker(url, token=token, verify=verify)
+        self._monotonic = monotonic
+        self._told: tuple[datetime, float] | None = None
+        self._household: HttpHousehold | None = None
+
+    @property
+    def here(self) -> HttpHousehold:
+        """What is connected now."""
+        if self._household is None:
+            raise StoreUnavailable(f"Not connected to {self.url}.", todo="Connect first; nothing was done.")
+        return self._household
+
+    async def connect(self) -> None:
+        """Make sure that the server is there and can do its work, and learn what time it is."""
+        self._asker.open()
+        try:
+            ready = await self._asker.get("/readyz", Ready)
+        except BaseException:
+            if self._household is None:
+                await self._asker.close()
+            raise
+        self._told = (ready.store_at, self._monotonic())
+        if self._household is None:
+            self._household = HttpHousehold(self._asker, self.now)
+
+    async def disconnect(self) -> None:
+        """Let go of the connections. Safe to call twice."""
+        household, self._household = self._household, None
+        if household is not None:
+            await household.store.close()
+        await self._asker.close()
+
+    async def now(self) -> datetime:
+        """The store's time, as the server told it, and what has passed since."""
+        if self._told is None:
+            raise StoreUnavailable(f"{self.url} has not told the time yet.", todo="Connect first.")
+        at, when = self._told
+        return at + timedelta(seconds=self._monotonic() - when)
+
+    async def recover(self) -> int:
+        """Nothing: a server looks after deadlines itself."""
+        return 0
+
+    def new_chunks(self, job_id: str) -> Callable[[], AsyncIterator[Chunk]]:
+        """What attempts write: each call gives what has come since the one before."""
+        return NewLines(self._asker, job_id)

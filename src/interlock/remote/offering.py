@@ -1,0 +1,133 @@
+"""What a store and a server both offer to programs. Whoever relies on these works with either."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from interlock.store.records import Count, Entry, Feed, Key, Query
+from interlock.systems.orchestrator.beside import Chunk
+from interlock.systems.orchestrator.explaining import Explanation
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.wire.jobs import JobSpec, JobView, QueueView
+
+
+class JobsOffer(Protocol):
+    """Everything that is done with jobs."""
+
+    async def now(self) -> datetime:
+        """The store's time, or close to it."""
+        ...
+
+    async def submit(self, spec: JobSpec, *, actor: str = "", request_id: str | None = None) -> str:
+        """The id of a new job, or of the one that an earlier request with this id has made."""
+        ...
+
+    async def submit_many(
+        self, specs: Sequence[JobSpec], *, actor: str = "", request_id: str | None = None
+    ) -> list[str]:
+        """The ids of new jobs, in their order."""
+        ...
+
+    async def cancel(
+        self, job_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+    ) -> JobView:
+        """Ask a job to stop; the view says how far that is."""
+        ...
+
+    async def retry(self, job_id: str, *, actor: str = "", request_id: str | None = None) -> str:
+        """Do a job that has ended again, as a new one that names its origin."""
+        ...
+
+    async def get(self, job_id: str) -> JobView:
+        """The job as it stands."""
+        ...
+
+    async def get_many(self, job_ids: Sequence[str]) -> list[JobView | None]:
+        """Several at once; None where there is none."""
+        ...
+
+    async def find(self, query: Query) -> tuple[list[JobView], str]:
+        """A page of jobs, and the cursor of the next one."""
+        ...
+
+    async def count(self, query: Query, *, cap: int = 10_000) -> Count:
+        """How many match, up to a cap."""
+        ...
+
+    async def history(self, job_id: str) -> list[Entry]:
+        """Everything that has happened to it, oldest first."""
+        ...
+
+    def logs(self, job_id: str) -> AsyncIterator[Chunk]:
+        """What its attempts have written, in the order in which it arrived."""
+        ...
+
+    async def explain(self, job_id: str) -> Explanation:
+        """What it waits for, whose turn it is and when the next deadline is; or how it ended."""
+        ...
+
+    async def queues(self) -> list[QueueView]:
+        """The queues that have jobs which have not ended."""
+        ...
+
+
+class JournalOffer(Protocol):
+    """The journal, for whoever follows it."""
+
+    async def latest(self) -> str:
+        """A cursor after which only what is committed from now on is found."""
+        ...
+
+    async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
+        """The journal after a cursor."""
+        ...
+
+    async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
+        """The journal of one record, oldest first."""
+        ...
+
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Be woken when something may have been committed; returns how to stop that."""
+        ...
+
+
+class Place(Protocol):
+    """What is connected."""
+
+    @property
+    def jobs(self) -> JobsOffer:
+        """The jobs."""
+        ...
+
+    @property
+    def store(self) -> JournalOffer:
+        """The journal."""
+        ...
+
+
+class Reach(Protocol):
+    """A way to a place, as the command line needs it."""
+
+    @property
+    def settings(self) -> OrchestratorSettings:
+        """What it is run with, as far as it is known here."""
+        ...
+
+    @property
+    def here(self) -> Place:
+        """What is connected now."""
+        ...
+
+    async def now(self) -> datetime:
+        """The store's time, or close to it."""
+        ...
+
+    async def recover(self) -> int:
+        """Look after deadlines of anybody, where nobody else may do it."""
+        ...
+
+    def new_chunks(self, job_id: str) -> Callable[[], AsyncIterator[Chunk]]:
+        """What attempts write: each call gives what has come since the one before."""
+        ...

@@ -1,0 +1,89 @@
+"""An environment, written as data: who is there, what they do, and what may go wrong how often."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import msgspec
+
+from interlock.lifecycles.durations import Durations
+from interlock.systems.orchestrator.failures import FailureClass
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.verify.jobs.values import FAR_S
+from interlock.wire.jobs import JobSpec, RetryRule
+
+
+class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """One job. Durations are in ticks of the model's clock."""
+
+    shards: int = 1
+    retries: int = 0
+    losses: int = 1
+    attempt_timeout: int | None = None
+    job_timeout: int | None = None
+    """Without one it has all the time in the world."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A small world. What is left at its default does not happen in it."""
+
+    name: str
+    doc: str
+    jobs: tuple[JobPlan, ...] = (JobPlan(),)
+    workers: int = 1
+    orchestrators: int = 1
+    """With two, loading and committing are two steps, between which anything may happen."""
+    acknowledge: bool = False
+    """Whether a claim acknowledges at once, as workers do by default."""
+    submits: bool = False
+    """Whether the jobs have yet to be submitted."""
+    fails: bool = True
+    """Whether a worker may report a failure."""
+    heartbeats: int = 1
+    """How many of them an attempt sends at most."""
+    releases: int = 0
+    cancels: int = 0
+    crashes: int = 0
+    duplicates: int = 0
+    losses: int = 0
+    """How many answers with a grant may be lost; any other message is lost by never being delivered."""
+    ack_window: int = 1
+    lease_ttl: int = 2
+    cancel_deadline: int = 1
+    shows: tuple[str, ...] = ()
+    """What has to be seen in it: the names of `sometimes` claims."""
+    states: int | None = None
+    """How many there are, once counted: another number means that something has changed."""
+
+    @cached_property
+    def settings(self) -> OrchestratorSettings:
+        """What the deciders are told: one tick is one second, and pauses last one tick."""
+        rule = RetryRule(retries=0, first_pause_s=1.0, factor=1.0, jitter=0.0)
+        return OrchestratorSettings(
+            durations=Durations(
+                ack_window_s=self.ack_window,
+                lease_ttl_s=self.lease_ttl,
+                heartbeat_every_s=self.lease_ttl / 3,
+                cancel_deadline_s=self.cancel_deadline,
+                attempt_timeout_s=FAR_S,
+                job_timeout_s=FAR_S,
+                shutdown_deadline_s=self.cancel_deadline,
+                shutdown_soft_s=self.cancel_deadline / 2,
+                abort_kill_s=self.cancel_deadline / 2,
+                abort_warning_s=self.cancel_deadline / 4,
+            ),
+            retries=dict.fromkeys(FailureClass, rule),
+        )
+
+    def spec(self, number: int) -> JobSpec:
+        """The job of this number, as somebody submits it."""
+        job = self.jobs[number]
+        rule = RetryRule(retries=job.retries, first_pause_s=1.0, factor=1.0, jitter=0.0)
+        return JobSpec(
+            task="work",
+            worker_count=job.shards,
+            retry={"user": rule, "timeout": rule},
+            losses=job.losses,
+            timeout_s=job.attempt_timeout,
+            job_timeout_s=job.job_timeout,
+        )

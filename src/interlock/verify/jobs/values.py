@@ -1,0 +1,156 @@
+"""A job's record without what no decision depends on; equal ones share one number.
+
+Time is relative: every decider is asked at the same moment, and passing time moves the record's
+timers towards it. Moments that are only told (when it was created, started, ended) become one; timers
+that have run out keep their order and lose their age. The version is left out, since only whether it
+has changed matters, and that is kept beside each decision that is under way.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from interlock.lifecycles import attempt, lease
+from interlock.lifecycles.job import JOB, Job
+from interlock.store.records import Record
+from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body, encode_body
+from interlock.systems.orchestrator.tokens import digest_of, token_for
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+TICK = timedelta(seconds=1)
+FAR_S = 86_400.0
+"""What lasts this long does not end in a model."""
+_FAR, _NEAR = NOW + timedelta(seconds=FAR_S), timedelta(seconds=FAR_S / 2)
+JOB_ID = "j"
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True):
+    """One value of a job's record: its own machine's state, and the rest as its body."""
+
+    state: str
+    body: bytes
+    ready_at: datetime | None
+    deadline_at: datetime | None
+
+    def record(self, version: int = 1) -> Record:
+        """The record, as a store would hand it out."""
+        return Record(
+            kind=JOB.name,
+            id=JOB_ID,
+            state=self.state,
+            version=version,
+            body=self.body,
+            queue="default",
+            ready_at=self.ready_at,
+            deadline_at=self.deadline_at,
+            created_at=NOW,
+            updated_at=NOW,
+        )
+
+
+def runner_of(worker: int) -> str:
+    """The name of a worker; it keeps it when it is started again."""
+    return f"w{worker}"
+
+
+def digest_for(worker: int, shard: int, index: int) -> str:
+    """What a record keeps of the secret that this worker was given."""
+    return digest_of(token_for(runner_of(worker).encode(), JOB_ID, shard, index).secret)
+
+
+def normal(record: Record, *, passed: int = 0, names: tuple[int, ...] = (), known: int = -1) -> Value:
+    """The value of a record, `passed` ticks later, with workers renamed, and only `known` leases named.
+
+    `known` has a bit for each attempt whose token somebody still has: of a lease that has ended and
+    that nobody will speak about any more, only its end is kept.
+    """
+    body = decode_body(record.body)
+    timers = _Timers(body, timedelta(seconds=passed))
+    body.data = _undated(body.data)
+    body.timer_at = timers.moved(body.timer_at)
+    for one in body.attempts:
+        _normal_attempt(one, timers)
+        if names or known != -1:
+            _name_lease(one, names, known)
+    ready_at = record.ready_at
+    return Value(
+        state=record.state,
+        body=encode_body(body),
+        ready_at=max(ready_at - timedelta(seconds=passed), NOW) if ready_at else None,
+        deadline_at=timers.moved(record.deadline_at),
+    )
+
+
+def attempt_bit(shard: int, index: int) -> int:
+    """The bit of an attempt among those of its job."""
+    return 1 << (8 * shard + index)
+
+
+class _Timers:
+    """Moments moved closer. What is over keeps its order: the earliest of several timers goes first."""
+
+    def __init__(self, body: JobBody, passed: timedelta) -> None:
+        self._passed = passed
+        moments = {m - passed for m in _moments(body)}
+        over = sorted((m for m in moments if m <= NOW), reverse=True)
+        self._over = {moment: NOW - place * TICK for place, moment in enumerate(over)}
+
+    def moved(self, moment: datetime | None) -> datetime | None:
+        """The moment as it is seen from now."""
+        if moment is None:
+            return None
+        seen = moment - self._passed
+        if seen <= NOW:
+            return self._over.get(seen, seen)
+        return seen if seen - NOW < _NEAR else _FAR
+
+
+def _moments(body: JobBody) -> list[datetime]:
+    timers = [body.timer_at, *(one.timer_at for one in body.attempts)]
+    leases = [one.lease.timer_at for one in body.attempts if one.lease is not None]
+    return [moment for moment in (*timers, *leases) if moment is not None]
+
+
+def _undated(data: Job) -> Job:
+    return msgspec.structs.replace(
+        data,
+        created_at=NOW,
+        started_at=NOW if data.started_at else None,
+        completed_at=NOW if data.completed_at else None,
+    )
+
+
+def _normal_attempt(one: AttemptBody, timers: _Timers) -> None:
+    one.created_at = NOW
+    one.started_at = NOW if one.started_at else None
+    one.ended_at = NOW if one.ended_at else None
+    one.timer_at = timers.moved(one.timer_at)
+    if one.state in attempt.UNLEASED:
+        moved = timers.moved(one.ready_at)
+        one.ready_at = None if moved is None else max(moved, NOW)
+    else:
+        one.ready_at = None
+    if one.failure is not None:
+        one.failure = msgspec.structs.replace(one.failure, error="", exception="", details="")
+    held = one.lease
+    if held is not None:
+        held.granted_at = NOW
+        live = held.state in lease.LIVE
+        held.sequence = held.sequence if live else -1
+        expires_at = timers.moved(held.data.expires_at) if live else NOW
+        held.data = msgspec.structs.replace(held.data, expires_at=expires_at or NOW)
+
+
+def _name_lease(one: AttemptBody, names: tuple[int, ...], known: int) -> None:
+    held = one.lease
+    if held is None or not held.data.runner_id:
+        return
+    if held.state not in lease.LIVE and not known & attempt_bit(one.shard, one.index):
+        held.data = msgspec.structs.replace(held.data, runner_id="")
+        held.digest, one.reported = "", ""
+    elif names:
+        worker = names[int(held.data.runner_id[1:])]
+        held.data = msgspec.structs.replace(held.data, runner_id=runner_of(worker))
+        held.digest = digest_for(worker, one.shard, one.index)

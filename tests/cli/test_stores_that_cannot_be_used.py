@@ -1,0 +1,101 @@
+"""A store that is away, or not ours: a sentence and code 2, and whoever watches does not give up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+
+import pytest
+from tests.cli.shop import Ask, Shop
+
+from interlock.cli import following
+from interlock.cli.following import Following
+from interlock.cli.steps import StepShown, steps_in
+from interlock.errors import StoreUnavailable
+from interlock.store.memory import MemoryStore
+from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.orchestrator.embedded import EmbeddedOrchestrator
+from interlock.testing.faults import Fault, FaultyStore, Plan
+from interlock.wire.jobs import JobSpec
+from interlock.wire.runner import ClaimRequest, Complete, Succeeded
+
+READS = ("load", "feed", "latest", "history", "due", "now")
+COMMANDS = (
+    ["submit", "anything", "--unchecked"],
+    ["job", "list"],
+    ["job", "show", "j_0123456789ab"],
+    ["job", "wait", "j_0123456789ab"],
+    ["job", "cancel", "j_0123456789ab"],
+    ["queue", "list"],
+    ["db", "status"],
+)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_store_of_a_newer_program_is_left_alone(ask: Ask, shop: Shop, words: list[str]) -> None:
+    shop.submit()
+    path = shop.folder / "interlock.db"
+    with closing(sqlite3.connect(path)) as shell, shell:
+        shell.execute("INSERT INTO interlock_schema VALUES (99, 'of tomorrow', 0)")
+    answer = ask(*words)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "99" in answer.stderr
+    assert "Traceback" not in answer.stderr
+    with closing(sqlite3.connect(path)) as shell:
+        assert shell.execute("SELECT count(*) FROM records WHERE kind = 'job'").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_store_that_is_away_is_told_without_its_password(ask: Ask, shop: Shop, words: list[str]) -> None:
+    answer = ask(*words, "--store", "postgresql://me:secret@127.0.0.1:1/shop", "--json")
+    error = json.loads(answer.stdout)["error"]
+    assert (answer.returncode, error["code"]) == (2, "store_unavailable")
+    assert "secret" not in answer.stdout + answer.stderr
+
+
+def test_a_file_that_is_no_database_is_told(ask: Ask, shop: Shop) -> None:
+    (shop.folder / "interlock.db").write_text("not a database at all, but long enough to be read as one" * 20)
+    answer = ask("job", "list")
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "Traceback" not in answer.stderr
+
+
+async def test_whoever_follows_jobs_misses_nothing_and_hears_nothing_twice_when_the_store_comes_and_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(following, "POLL_S", 0.001)
+    memory = MemoryStore(CATALOGUE)
+    worker = EmbeddedOrchestrator("memory:", store=lambda: memory)
+    await worker.connect()
+    jobs = worker.here.jobs
+    ids = await jobs.submit_many([JobSpec(task="shop.send")] * 5)
+    away = Plan(seed=3, faults=(Fault("request lost", of=READS, chance=0.4),))
+    watcher = EmbeddedOrchestrator("memory:", store=lambda: FaultyStore(memory, away))
+    await watcher.connect()
+    troubles: list[StoreUnavailable] = []
+    steps: list[StepShown] = []
+    told = asyncio.Event()
+
+    async def follow() -> None:
+        async for news in Following(watcher, ids, in_trouble=troubles.append).news():
+            steps.extend(news.steps)
+            told.set()
+
+    followed = asyncio.create_task(follow())
+    for _ in ids:
+        (grant,) = await worker.claim(ClaimRequest(runner_id="till#1"))
+        done = Complete(token=grant.token, runner_id="till#1", sequence=1, outcome=Succeeded())
+        await worker.hear([done])
+        while (grant.job_id, "COMPLETED") not in {(step.job_id, step.target) for step in steps}:
+            told.clear()
+            await asyncio.wait_for(told.wait(), 60)
+    await asyncio.wait_for(followed, 60)
+
+    assert troubles
+    for job_id in ids:
+        journal = steps_in(await jobs.history(job_id))
+        assert [step for step in steps if step.job_id == job_id] == [step for step in journal if step.moves]
+    await watcher.disconnect()
+    await worker.disconnect()

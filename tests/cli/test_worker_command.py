@@ -1,0 +1,103 @@
+"""`interlock worker start`: a real worker process that does what `interlock submit` has asked for."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import msgspec
+import pytest
+from tests.cli.shop import Ask, Shop
+
+from interlock.cli.project import Project, WorkerSection
+from interlock.cli.working import Asked, settings_for
+from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
+
+
+def test_a_burst_does_all_there_is_and_ends(program: Ask, shop: Shop) -> None:
+    done = program("submit", "shop_tasks:add", "x=3").stdout.strip()
+    failed = program("submit", "shop_tasks:fail").stdout.strip()
+    shell = program("submit", "--shell", "echo hello; echo oops >&2").stdout.strip()
+    elsewhere = program("submit", "anything", "--unchecked", "--queue", "elsewhere").stdout.strip()
+    worker = program("worker", "start", "shop_tasks", "--burst", "--name", "till")
+    assert worker.returncode == 0, worker.stderr
+    answer = program("job", "wait", done, failed, shell)
+    assert answer.returncode == 3
+    assert json.loads(program("job", "show", done, "--json").stdout)["result"] == 4
+    assert "user: ValueError: out of stock" in program("job", "explain", failed).stdout
+    assert sorted(program("job", "logs", shell, "--plain").stdout.split()) == ["hello", "oops"]
+    assert shop.job(elsewhere).state == "PENDING"
+    lease = shop.job(done).attempts[0].lease
+    assert lease is not None
+    assert lease.runner_id.startswith("till#")
+
+
+def test_a_burst_waits_for_what_is_to_be_tried_again(program: Ask, shop: Shop) -> None:
+    (shop.folder / "flaky_tasks.py").write_text(
+        "from interlock.worker.tasks import task\n"
+        "class FlakyError(Exception): ...\n"
+        "@task(retries=0)\n"
+        "def flaky() -> int:\n"
+        "    from pathlib import Path\n"
+        "    if not Path('tried').exists():\n"
+        "        Path('tried').touch()\n"
+        "        raise FlakyError('try again')\n"
+        "    return 1\n"
+    )
+    job_id = program("submit", "flaky_tasks:flaky").stdout.strip()
+    assert program("worker", "start", "flaky_tasks.py", "--burst").returncode == 0
+    assert [attempt.state for attempt in shop.job(job_id).attempts] == ["FAILED", "SUCCEEDED"]
+
+
+def test_a_worker_works_until_it_is_asked_to_go(shop: Shop) -> None:
+    process = shop.start("worker", "start", "shop_tasks", "--queue", "mail", "--queue", "default")
+    try:
+        job_id = shop.submit("shop_tasks.send", queue="mail", input=msgspec.Raw(b'{"address":"a"}'))
+        waiting = shop.start("job", "wait", job_id)
+        assert waiting.communicate(timeout=60)[0].startswith(f"{job_id}\tCOMPLETED")
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 0, said
+    finally:
+        process.kill()
+        process.communicate(timeout=60)
+
+
+def test_the_module_and_the_queues_may_come_from_the_project_file(program: Ask, shop: Shop) -> None:
+    (shop.folder / "interlock.toml").write_text(
+        '[worker]\nmodule = "shop_tasks"\nqueues = ["mail"]\n', encoding="utf-8"
+    )
+    job_id = program("submit", "send", "address=a").stdout.strip()
+    assert shop.job(job_id).task == "shop_tasks.send"
+    assert program("worker", "start", "--burst").returncode == 0
+    assert shop.job(job_id).state == "COMPLETED"
+
+
+def test_the_command_line_goes_before_the_project_file() -> None:
+    said = WorkerSection(name="till", queues=("mail",), slots=3, log_level="debug")
+    here = Project(url="memory:", settings=DEFAULT_SETTINGS, worker=said)
+    settings = settings_for(here, Asked(queues=("ci",), prefetch=0))
+    assert (settings.name, settings.queues, settings.concurrency) == ("till", ("ci",), 3)
+    assert (settings.log_level, settings.prefetch) == ("debug", 0)
+    assert settings_for(here, Asked(slots=7, name="other")).concurrency == 7
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "Nobody says where the tasks are."),
+        (["nowhere"], "Cannot load nowhere: there is no module nowhere"),
+        (["doors"], "there are no tasks in it"),
+        (["broken"], "it raises ZeroDivisionError: division by zero"),
+        (["missing.py"], "there is no such file"),
+        (["shop_tasks", "--slots", "0"], "concurrency is 0 and must be at least 1"),
+        (["shop_tasks", "--log-level", "loud"], "log_level is 'loud' and must be one of debug, info,"),
+        (["shop_tasks", "--name", "a#b"], "name is 'a#b' and must be a word without '#'"),
+        (["shop_tasks", "--store", "mysql://there/it"], "names no store"),
+    ],
+)
+def test_a_worker_that_cannot_begin_says_why(program: Ask, shop: Shop, words: list[str], says: str) -> None:
+    answer = program("worker", "start", *words)
+    assert answer.returncode == 2, answer.stderr
+    assert says in answer.stderr
+    assert "Traceback" not in answer.stderr

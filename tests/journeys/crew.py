@@ -1,0 +1,367 @@
+"""Workers as somebody starts them on a host: they are started, killed, frozen, and asked to go.
+
+Nothing here sleeps. What workers log and what handlers note comes through pipes, what becomes of jobs
+through the store's feed; each of these stirs whoever waits. Every wait has a deadline, and whoever
+runs into one is shown what all workers have said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+from tests.journeys import errands
+
+from interlock.cli import project
+from interlock.client import Interlock
+from interlock.engine.audit import audit
+from interlock.errors import StoreUnavailable
+from interlock.lifecycles import job
+from interlock.lifecycles.durations import Durations
+from interlock.store.records import Entry, Query
+from interlock.systems.catalogue import JOURNALLED
+from interlock.wire.jobs import JobView
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = (sys.executable, "-m", "interlock.cli.main", "worker", "start")
+PATIENCE_S = 20.0
+"""After which waiting has failed; nothing here takes as long, not on a busy machine either."""
+LOOK_ANYWAY_S = 0.5
+"""A call may be lost, and the end of a process calls nobody."""
+SHOWN_LINES = 40
+DULL = ('"no_tasks_available"', '"backoff_complete"', '"recovery_complete"')
+"""Events of a worker that has nothing to do."""
+
+QUICK = Durations(
+    lease_ttl_s=2.0,
+    heartbeat_every_s=0.3,
+    ack_window_s=2.0,
+    sweep_every_s=0.2,
+    cancel_deadline_s=1.0,
+    abort_warning_s=0.2,
+    abort_kill_s=0.4,
+    shutdown_soft_s=0.4,
+    shutdown_deadline_s=1.8,
+    backoff_cap_s=0.4,
+)
+"""So short that a dead worker is missed within a test."""
+
+
+class Stir:
+    """Wakes everybody who waits for something to be true, whenever something has happened."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Event] = set()
+
+    def __call__(self) -> None:
+        for event in self._waiting:
+            event.set()
+
+    async def until(self, true: Callable[[], Awaitable[bool]]) -> None:
+        """Come back when it is true. It is asked at the beginning and after each stir."""
+        event = asyncio.Event()
+        self._waiting.add(event)
+        try:
+            while not await true():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_ANYWAY_S):
+                        await event.wait()
+                event.clear()
+        finally:
+            self._waiting.discard(event)
+
+
+class Worker:
+    """One worker process."""
+
+    def __init__(self, crew: Crew, name: str, process: asyncio.subprocess.Process) -> None:
+        self.name = name
+        self.pid = process.pid
+        """The process to signal."""
+        self.log: list[dict[str, Any]] = []
+        self.words: list[str] = []
+        """What it has written, as it stands."""
+        self._crew = crew
+        self._process = process
+        self._reading = asyncio.create_task(self._read())
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it lives."""
+        return self._process.returncode
+
+    @property
+    def states(self) -> list[str]:
+        """The states that it has been in, as its log tells."""
+        return [line["to_state"] for line in self.log if line["message"] == "worker_state_transition"]
+
+    def said(self, message: str) -> list[dict[str, Any]]:
+        """The lines of its log with that name."""
+        return [line for line in self.log if line["message"] == message]
+
+    async def says(self, message: str) -> None:
+        """Wait for a line of its log."""
+        await self._crew.until(lambda: bool(self.said(message)), f"{self.name} says {message}")
+
+    async def drops(self, job_id: str) -> None:
+        """Wait until it has given up a job without a word to anybody, because its lease was over."""
+        await self._crew.until(
+            lambda: any(
+                (line["task_id"], line["to_state"]) == (job_id, "abandoned")
+                for line in self.said("task_state_transition")
+            ),
+            f"{self.name} drops {job_id}",
+        )
+
+    async def is_in(self, state: str) -> None:
+        """Wait until it has come to a state."""
+        await self._crew.until(lambda: state in self.states, f"{self.name} is {state}")
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """As a laptop that is closed, or a host that swaps."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It goes on, and does not know that time has passed."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def ask_to_go(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """As every orchestrator of containers does."""
+        os.kill(self.pid, how)
+
+    async def gone(self, within_s: float = PATIENCE_S) -> int:
+        """Wait for its end; its exit code."""
+        await self._crew.until(
+            lambda: self._process.returncode is not None and self._reading.done(),
+            f"{self.name} is gone",
+            within_s=within_s,
+        )
+        assert self._process.returncode is not None
+        return self._process.returncode
+
+    async def end(self) -> None:
+        """Leave nothing of it behind, however it is."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+        await self._process.wait()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._reading, 2.0)
+
+    async def _read(self) -> None:
+        assert self._process.stderr is not None
+        async for line in self._process.stderr:
+            self.words.append(line.decode(errors="replace").rstrip())
+            with contextlib.suppress(msgspec.DecodeError):
+                said = msgspec.json.decode(line)
+                if isinstance(said, dict) and "message" in said:
+                    self.log.append(said)
+            self._crew.stir()
+        await self._process.wait()
+        self._crew.stir()
+
+
+class Crew:
+    """The workers of one project on one store, and a client beside them."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder = folder
+        self.url = url
+        self.notes: list[str] = []
+        """What handlers have said, in the order in which it came."""
+        self.stir = Stir()
+        self.workers: list[Worker] = []
+        self._gates = folder / "gates"
+        self._pipe = folder / "notes"
+        self._reader = -1
+        self._rest = b""
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    async def open(self, durations: Durations = QUICK) -> Self:
+        """Lay out the project and connect the client; may be done again with other durations."""
+        if self._reader < 0:
+            self._gates.mkdir()
+            os.mkfifo(self._pipe)
+            # Also for writing, so that it has no end when the last handler closes it.
+            self._reader = os.open(self._pipe, os.O_RDWR | os.O_NONBLOCK)
+            asyncio.get_running_loop().add_reader(self._reader, self._take_notes)
+        else:
+            await self._disconnect()
+        lines = (f"{name} = {seconds}" for name, seconds in msgspec.structs.asdict(durations).items())
+        (self.folder / project.FILE).write_text("\n".join(["[durations]", *lines, ""]), encoding="utf-8")
+        settings = project.load(self.url, start=self.folder).settings
+        self.il = Interlock(self.url, settings=settings, actor="somebody")
+        await self.il.open()
+        loop = asyncio.get_running_loop()
+        self._unsubscribe = self.il.here.store.subscribe(lambda: _soon(loop, self.stir))
+        return self
+
+    async def close(self) -> None:
+        """End everybody, and let go of everything."""
+        for worker in self.workers:
+            await worker.end()
+        await self._disconnect()
+        asyncio.get_running_loop().remove_reader(self._reader)
+        os.close(self._reader)
+
+    # Workers
+
+    async def start(
+        self,
+        name: str = "anna",
+        *options: str,
+        module: str = errands.__name__,
+        within: Sequence[str] = (),
+        program: Sequence[str] = PROGRAM,
+    ) -> Worker:
+        """Start a worker as somebody would from a shell; `within` is what it is started inside of."""
+        process = await asyncio.create_subprocess_exec(
+            *(*within, *program, module, "--store", self.url, "--name", name, *options),
+            cwd=self.folder,
+            env=self._environment(),
+            stdin=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            limit=1024 * 1024,
+        )
+        worker = Worker(self, name, process)
+        self.workers.append(worker)
+        return worker
+
+    async def ready(self, name: str = "anna", *options: str) -> Worker:
+        """Start a worker, and come back when it waits for work."""
+        worker = await self.start(name, *options)
+        await worker.is_in("backing_off")
+        return worker
+
+    # Waiting
+
+    async def until(
+        self, true: Callable[[], bool | Awaitable[bool]], what: str, *, within_s: float = PATIENCE_S
+    ) -> None:
+        """Wait for something to be true, or fail with all that is known."""
+
+        async def ask() -> bool:
+            answer = true()
+            return answer if isinstance(answer, bool) else await answer
+
+        try:
+            async with asyncio.timeout(within_s):
+                await self.stir.until(ask)
+        except TimeoutError:
+            raise AssertionError(
+                f"It was not so within {within_s:g} s that {what}.\n{self.story()}"
+            ) from None
+
+    async def noted(self, beginning: str, times: int = 1, *, within_s: float = PATIENCE_S) -> str:
+        """Wait until handlers have said so; the last line that begins like this."""
+        what = f"a handler notes {beginning!r} {times} times"
+        await self.until(lambda: self.count(beginning) >= times, what, within_s=within_s)
+        return [line for line in self.notes if line.startswith(beginning)][-1]
+
+    def count(self, beginning: str) -> int:
+        """How many notes begin like this."""
+        return sum(line.startswith(beginning) for line in self.notes)
+
+    async def sees(self, job_id: str, true: Callable[[JobView], bool], what: str) -> JobView:
+        """Wait until something is true of a job; the job as it is then."""
+        seen: list[JobView] = []
+
+        async def look() -> bool:
+            with contextlib.suppress(StoreUnavailable):
+                seen[:] = [await self.il.job(job_id)]
+                return true(seen[0])
+            return False
+
+        try:
+            await self.until(look, f"{what} is true of {job_id}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nthe job: {seen}") from None
+        return seen[0]
+
+    async def ended(self, job_id: str) -> JobView:
+        """Wait for the end of a job."""
+        return await self.sees(job_id, lambda view: view.state in job.ENDED, "it has ended")
+
+    async def all_completed(self, number: int, within_s: float = PATIENCE_S) -> None:
+        """Wait until so many jobs of the store are COMPLETED."""
+        query = Query(kind="job", states=(job.COMPLETED,))
+
+        async def look() -> bool:
+            with contextlib.suppress(StoreUnavailable):
+                return (await self.il.here.jobs.count(query, cap=number + 1)).number == number
+            return False
+
+        await self.until(look, f"{number} jobs are COMPLETED", within_s=within_s)
+
+    # Looking
+
+    def open_gate(self, gate: str) -> None:
+        """Let the handler go on that waits there."""
+        (self._gates / gate).touch()
+
+    async def history(self, job_id: str) -> list[Entry]:
+        """The journal of a job."""
+        return await self.il.here.jobs.history(job_id)
+
+    async def steps(self, job_id: str, machine: str) -> list[str]:
+        """How one of the machines of a job has moved: `event → STATE`, in order."""
+        entries = await self.history(job_id)
+        lines = [line for entry in entries for line in entry.note.steps if line.machine == machine]
+        return [f"{line.event} → {line.target}" for line in lines if line.moves]
+
+    async def faults(self) -> list[str]:
+        """Where the journal and the records of all jobs disagree."""
+        found = await audit(self.il.here.store, JOURNALLED, ["job"])
+        return [f"{fault.id} version {fault.version}: {fault.sentence}" for fault in found.faults]
+
+    # Inside
+
+    async def _disconnect(self) -> None:
+        self._unsubscribe()
+        await self.il.close()
+
+    def _environment(self) -> Mapping[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if name != "INTERLOCK_URL"}
+        ours = {errands.NOTES: str(self._pipe), errands.GATES: str(self._gates), "PYTHONPATH": str(ROOT)}
+        return {**inherited, **ours}
+
+    def _take_notes(self) -> None:
+        *lines, self._rest = (self._rest + os.read(self._reader, 65_536)).split(b"\n")
+        self.notes += [line.decode() for line in lines]
+        self.stir()
+
+    def story(self) -> str:
+        """What everybody has said."""
+        parts = [f"notes: {self.notes[-SHOWN_LINES:]}"]
+        for worker in self.workers:
+            telling = [line for line in worker.words if not any(dull in line for dull in DULL)]
+            last = "\n".join(telling[-SHOWN_LINES:])
+            parts.append(f"--- {worker.name} (pid {worker.pid}, exit code {worker.exit_code})\n{last}")
+        return "\n".join(parts)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(") ")[2][0] not in "ZX"
+
+
+def _soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(act)

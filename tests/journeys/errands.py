@@ -1,0 +1,197 @@
+"""What the workers of the journeys do.
+
+The handlers speak to the test in two ways. They `note` lines in a pipe, which the test reads as they
+come; and where they have to be held up they wait for a gate, a file that the test makes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from interlock import Context, task
+
+NOTES, GATES = "JOURNEY_NOTES", "JOURNEY_GATES"
+LONG_S = 120.0
+"""As long as no test lasts."""
+LOOK_S = 0.01
+
+
+def note(line: str) -> None:
+    """Tell the test; one write, so that the lines of many processes do not mix."""
+    pipe = os.open(os.environ[NOTES], os.O_WRONLY)
+    try:
+        os.write(pipe, f"{line}\n".encode())
+    finally:
+        os.close(pipe)
+
+
+def is_open(gate: str) -> bool:
+    """Whether the test has opened a gate."""
+    return (Path(os.environ[GATES]) / gate).exists()
+
+
+async def pass_through(gate: str) -> None:
+    """Wait for the test to open it."""
+    while not is_open(gate):
+        await asyncio.sleep(LOOK_S)
+
+
+@task
+async def jot(number: int) -> int:
+    """Write down a number, once for each time that it is executed."""
+    note(f"jot {number}")
+    return number
+
+
+@task
+async def jot_slowly(number: int) -> int:
+    """The same, but there is always something under way."""
+    await asyncio.sleep(0.02)
+    note(f"jot {number}")
+    return number
+
+
+@task
+async def held(ctx: Context, name: str) -> str:
+    """Wait at a gate that each attempt has for itself; answers which attempt it was, in which process."""
+    note(f"{name} began {ctx.attempt}")
+    await pass_through(f"{name}.{ctx.attempt}")
+    note(f"{name} ended {ctx.attempt}")
+    return f"attempt {ctx.attempt} in {os.getpid()}"
+
+
+@task
+async def stepwise(ctx: Context, steps: int, stuck_after: int) -> dict[str, int]:
+    """Save each step; the first attempt goes no further than `stuck_after`, and waits there for ever."""
+    first = ctx.restored(int) or 0
+    for step in range(first + 1, steps + 1):
+        ctx.checkpoint(step)
+        ctx.progress(step, steps)
+        note(f"stepwise {step}")
+        if ctx.attempt == 1 and step == stuck_after:
+            await asyncio.sleep(LONG_S)
+    return {"began_after": first, "attempt": ctx.attempt}
+
+
+@task
+async def kill_the_worker() -> None:
+    """What a bad extension module does: the process is gone, whoever else is in it."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task
+async def fail(words: str) -> None:
+    """Fail as a program does that has a fault."""
+    raise ValueError(words)
+
+
+# Long ones, that a shutdown or a cancel meets
+
+
+@task
+async def polite(ctx: Context) -> None:
+    """Save something, wait for the word to stop, and stop."""
+    ctx.checkpoint("half of it")
+    note(f"polite began {ctx.attempt} in {os.getpid()}")
+    try:
+        await ctx.wait_cancelled(LONG_S)
+    finally:
+        note("polite stopped")
+    ctx.raise_if_cancelled()
+
+
+@task
+async def deaf(ctx: Context) -> None:
+    """Wait for something else, and never look whether it should stop."""
+    note(f"deaf began {ctx.attempt} in {os.getpid()}")
+    try:
+        await asyncio.sleep(LONG_S)
+    except asyncio.CancelledError:
+        note("deaf stopped")
+        raise
+
+
+@task
+def polite_thread(ctx: Context) -> None:
+    """The same as `polite`, in a thread."""
+    ctx.checkpoint("half of it")
+    note(f"polite_thread began {ctx.attempt} in {os.getpid()}")
+    ctx.wait_cancelled_sync(LONG_S)
+    note("polite_thread stopped")
+    ctx.raise_if_cancelled()
+
+
+@task
+def deaf_thread(name: str) -> str:
+    """Be in a thread that nobody can stop, until the test opens its gate."""
+    note(f"{name} began")
+    while not is_open(name):
+        time.sleep(LOOK_S)
+    note(f"{name} ended")
+    return "a result that nobody asked for any more"
+
+
+@task(executor="process")
+def family(ctx: Context) -> None:
+    """Be a process with a child of its own, and another one that has left for a session of its own."""
+    sleeper = [sys.executable, "-c", f"import time; time.sleep({LONG_S})"]
+    child = subprocess.Popen(sleeper)
+    runaway = subprocess.Popen(sleeper, start_new_session=True)
+    note(f"family began {ctx.attempt} in {os.getpid()} {child.pid} {runaway.pid}")
+    time.sleep(LONG_S)
+
+
+# Those that last longer than a lease
+
+
+@task
+async def wait_for(seconds: float) -> float:
+    """Let the event loop do something else meanwhile."""
+    await asyncio.sleep(seconds)
+    return seconds
+
+
+@task
+def wait_in_a_thread(seconds: float) -> float:
+    """Hold up a thread."""
+    time.sleep(seconds)
+    return seconds
+
+
+@task
+async def compute(seconds: float) -> float:
+    """Hold up the event loop, as a handler does that computes."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        sum(range(1_000))
+    return seconds
+
+
+@task
+async def hold_the_gil(ctx: Context, seconds: float) -> int:
+    """Hold up every thread of the process, as an extension module does; but only the first time."""
+    if ctx.attempt == 1:
+        note("hold_the_gil began")
+        ctypes.PyDLL(None).usleep(ctypes.c_uint(int(seconds * 1_000_000)))
+    return ctx.attempt
+
+
+@task
+async def orphanage() -> list[int]:
+    """Make orphans, and wait until their last trace is gone; answers which process has adopted them."""
+    script = "for i in 1 2 3; do sh -c 'echo $$; exec sleep 0.05' & done"
+    shell = await asyncio.create_subprocess_exec(
+        *("sh", "-c", script), stdout=asyncio.subprocess.PIPE, start_new_session=True
+    )
+    out, _ = await shell.communicate()
+    orphans = [int(word) for word in out.split()]
+    while any(Path(f"/proc/{pid}").exists() for pid in orphans):
+        await asyncio.sleep(LOOK_S)
+    return [os.getpid(), len(orphans)]

@@ -1,0 +1,151 @@
+"""A worker dies, or seems to: somebody else takes its work over, and whoever comes back late is refused."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.journeys import errands
+from tests.journeys.crew import QUICK, Crew
+
+from interlock.systems.orchestrator.embedded import EmbeddedOrchestrator
+from interlock.wire.runner import ClaimRequest, Complete, Stale, StaleCode, Succeeded
+
+every_store = pytest.mark.parametrize("store_url", ["sqlite", "postgres", "redis"], indirect=True)
+
+
+@every_store
+async def test_what_a_killed_worker_has_saved_is_where_the_next_one_begins(crew: Crew) -> None:
+    anna = await crew.ready("anna")
+    made = await crew.il.submit(errands.stepwise, steps=4, stuck_after=2)
+    await crew.sees(
+        made.id,
+        lambda view: bool(view.attempts[0].progress and view.attempts[0].progress.done == 2),
+        "its second step is saved",
+    )
+    ben = await crew.ready("ben")
+
+    anna.kill()
+    view = await crew.ended(made.id)
+
+    # The other one goes on after what was saved.
+    assert await made.result() == {"began_after": 2, "attempt": 2}
+    lost, done = view.attempts
+    assert (lost.state, done.state) == ("STALE", "SUCCEEDED")
+    assert lost.lease is not None
+    assert lost.lease.state == "EXPIRED"
+    assert done.lease is not None
+    assert done.lease.runner_id.startswith("ben#")
+    # It was a loss of the house and none of the user's tries, of which this job had just one.
+    assert view.losses == 1
+    assert lost.failure is not None
+    assert lost.failure.failure_class == "lost"
+    assert view.state == "COMPLETED"
+    # The journal tells it: the clock ended the lease, because nobody else could.
+    assert await crew.steps(made.id, "lease") == [
+        "ack → ACTIVE",
+        "expire → EXPIRED",
+        "ack → ACTIVE",
+        "complete → COMPLETED",
+    ]
+    (expiry,) = [
+        entry
+        for entry in await crew.history(made.id)
+        if any(line.event == "expire" for line in entry.note.steps)
+    ]
+    assert expiry.note.actor == "clock"
+    assert expiry.at >= lost.lease.expires_at
+    assert await crew.faults() == []
+    assert ben.exit_code is None
+
+
+async def test_a_job_that_kills_each_of_its_workers_ends_as_lost_and_is_counted(crew: Crew) -> None:
+    deadly = errands.kill_the_worker.options(losses=1, retries=5)
+    made = await crew.il.submit(deadly)
+    for name in ("anna", "ben"):
+        worker = await crew.start(name)
+        assert await worker.gone() == -9
+    carl = await crew.start("carl")
+
+    view = await crew.ended(made.id)
+
+    assert view.state == "FAILED"
+    assert view.failure is not None
+    assert view.failure.failure_class == "lost"
+    assert view.losses == len(view.attempts) == 2
+    assert [attempt.state for attempt in view.attempts] == ["STALE", "STALE"]
+    assert "lost" in (await crew.il.here.jobs.explain(made.id)).sentence
+    # The third worker was never given it, and has time for others.
+    assert await (await crew.il.submit(errands.jot, 3)).result(timeout_s=10) == 3
+    assert carl.exit_code is None
+
+
+@every_store
+async def test_a_worker_that_was_frozen_past_its_lease_changes_nothing_when_it_comes_back(crew: Crew) -> None:
+    anna = await crew.start("anna")
+    made = await crew.il.submit(errands.held, "errand")
+    await crew.noted("errand began 1")
+    anna.freeze()
+    ben = await crew.start("ben")
+    await crew.noted("errand began 2")
+    crew.open_gate("errand.2")
+    view = await crew.ended(made.id)
+    assert await made.result() == f"attempt 2 in {ben.pid}"
+
+    # Anna wakes, and for her no time has passed: her handler goes on, and its gate is open.
+    crew.open_gate("errand.1")
+    anna.thaw()
+    await anna.drops(made.id)
+
+    # The other's result stays, nothing was added, and she has not lost her wits over it.
+    again = await crew.il.job(made.id)
+    assert again.result == view.result
+    assert again.attempts == view.attempts
+    assert [attempt.state for attempt in again.attempts] == ["STALE", "SUCCEEDED"]
+    ben.ask_to_go()
+    assert await ben.gone() == 0
+    assert await (await crew.il.submit(errands.jot, 1)).result(timeout_s=10) == 1
+    assert await crew.faults() == []
+
+
+async def test_a_report_that_comes_after_the_lease_is_refused_and_the_journal_says_so(crew: Crew) -> None:
+    """A runner whose clock stands still does not know that it is late. The store does."""
+    made = await crew.il.submit(errands.jot, 7)
+    late = EmbeddedOrchestrator(crew.url, settings=crew.il.here.orchestrator.settings)
+    await late.connect()
+    try:
+        (grant,) = await late.claim(ClaimRequest(runner_id="late#1"))
+        await crew.start("anna")
+        assert await made.result(timeout_s=15) == 7
+        report = Complete(
+            token=grant.token, runner_id="late#1", sequence=1, outcome=Succeeded(msgspec.Raw(b"8"))
+        )
+        (answer,) = await late.hear([report])
+        (again,) = await late.hear([report])
+    finally:
+        await late.disconnect()
+
+    assert isinstance(answer, Stale)
+    assert answer.code is StaleCode.LEASE_EXPIRED
+    assert again == answer
+    assert await made.result() == 7
+    refusals = [entry.note for entry in await crew.history(made.id) if entry.note.refusal]
+    assert {note.actor for note in refusals} == {"late#1"}
+    assert "LEASE_EXPIRED" in refusals[0].refusal or "EXPIRED" in refusals[0].refusal
+    assert grant.token not in str(refusals)
+    assert await crew.faults() == []
+
+
+async def test_a_worker_that_holds_the_gil_past_its_lease_is_fenced(crew: Crew) -> None:
+    """Not even its own renewals run then; so the lease ends, another one begins, and nobody is misled."""
+    await crew.ready("anna")
+    made = await crew.il.submit(errands.hold_the_gil, seconds=QUICK.lease_ttl_s * 2)
+    await crew.noted("hold_the_gil began")
+    await crew.start("ben")
+
+    view = await crew.ended(made.id)
+
+    assert await made.result() == 2
+    assert [attempt.state for attempt in view.attempts] == ["STALE", "SUCCEEDED"]
+    anna = crew.workers[0]
+    await anna.drops(made.id)
+    assert (await crew.il.job(made.id)).attempts == view.attempts

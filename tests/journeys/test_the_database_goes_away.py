@@ -1,0 +1,85 @@
+"""The database goes away under load, and workers die with their hands full.
+
+Nothing that was accepted is lost, nothing is done twice to completion, and nobody has to restart a
+worker. A handler may have been executed twice: whoever could not report in time is not believed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from tests.journeys import errands
+from tests.journeys.conftest import Server
+from tests.journeys.crew import Crew
+
+every_store = pytest.mark.parametrize("store_url", ["sqlite", "postgres", "redis"], indirect=True)
+JOBS = 300
+
+
+@pytest.fixture(params=["postgres", "redis"])
+def server(request: pytest.FixtureRequest, own_server: Callable[[str], Server]) -> Server:
+    return own_server(request.param)
+
+
+@pytest.fixture
+async def crew_there(tmp_path: Path, server: Server) -> AsyncIterator[Crew]:
+    """A crew on a server that may be killed."""
+    crew = Crew(tmp_path, server.url)
+    await crew.open()
+    yield crew
+    print(crew.story())
+    await crew.close()
+
+
+async def test_workers_go_on_by_themselves_after_the_server_was_killed(
+    crew_there: Crew, server: Server
+) -> None:
+    crew = crew_there
+    workers = [await crew.start(name, "--slots", "4") for name in ("anna", "ben")]
+    made = await crew.il.submit_many([errands.jot_slowly.spec(number) for number in range(JOBS)])
+    await crew.noted("jot", times=JOBS // 5)
+
+    server.kill()
+    noted_before = len(crew.notes)
+    server.start()
+
+    await crew.noted("jot", times=JOBS, within_s=45)
+    await crew.all_completed(JOBS, within_s=45)
+    # Nothing is lost: every number was written down, and most of them after the server was back.
+    assert {line.split()[1] for line in crew.notes} == {str(number) for number in range(JOBS)}
+    assert noted_before < JOBS
+    # Nothing is done twice to completion: of each job one attempt has succeeded.
+    for handle in made:
+        view = await crew.il.job(handle.id)
+        states = [attempt.state for attempt in view.attempts]
+        assert states.count("SUCCEEDED") == 1
+        assert states[-1] == "SUCCEEDED"
+        assert (await crew.steps(handle.id, "job")).count("success → COMPLETED") == 1
+    assert await crew.faults() == []
+    # And nobody had to help them.
+    assert [worker.exit_code for worker in workers] == [None, None]
+
+
+@every_store
+async def test_of_two_workers_that_look_for_expired_leases_one_requeues_each(crew: Crew) -> None:
+    held = 12
+    anna = await crew.start("anna", "--slots", str(held))
+    made = await crew.il.submit_many([errands.held.spec(f"errand{number}") for number in range(held)])
+    await crew.noted("errand", times=held)
+    for number in range(held):
+        crew.open_gate(f"errand{number}.2")
+    await asyncio.gather(crew.ready("ben"), crew.ready("carl"))
+
+    anna.kill()
+
+    await crew.all_completed(held)
+    for handle in made:
+        view = await crew.il.job(handle.id)
+        assert [attempt.state for attempt in view.attempts] == ["STALE", "SUCCEEDED"]
+        assert view.losses == 1
+        assert (await crew.steps(handle.id, "lease")).count("expire → EXPIRED") == 1
+    assert sum(" began 2" in line for line in crew.notes) == held, "each was begun once more"
+    assert await crew.faults() == []

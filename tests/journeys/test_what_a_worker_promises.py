@@ -1,0 +1,122 @@
+"""What the specification asks of a worker as a whole, under the names that it has there.
+
+Five of its eight are told in full elsewhere: a single task to its completion in
+`test_one_job_from_submit_to_done`, a lease recovered from another worker in `test_a_worker_dies`, a
+shutdown that lets the active task complete in `test_a_worker_is_asked_to_go`, renewal during long
+processing in `test_many_jobs`, and a new connection after the database failed in
+`test_the_database_goes_away`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from datetime import datetime
+
+import pytest
+from tests.journeys import errands
+from tests.journeys.crew import QUICK, Crew, Worker
+
+from interlock.errors import JobFailed
+from interlock.lifecycles.durations import Durations
+
+PATIENT = Durations(
+    lease_ttl_s=4.0,
+    heartbeat_every_s=0.5,
+    ack_window_s=2.0,
+    sweep_every_s=0.2,
+    cancel_deadline_s=1.0,
+    abort_warning_s=0.2,
+    abort_kill_s=0.4,
+    shutdown_soft_s=0.4,
+    shutdown_deadline_s=2.0,
+    backoff_cap_s=5.0,
+)
+
+FIRST_PAUSE_S = 0.2
+
+
+async def test_a_worker_processes_a_failing_task_and_goes_on(crew: Crew) -> None:
+    await crew.start("anna")
+    made = await crew.il.submit(errands.fail, "no such page")
+    with pytest.raises(JobFailed, match="no such page"):
+        await made.result(timeout_s=20)
+    view = await made.view()
+    assert view.state == "FAILED"
+    assert view.failure is not None
+    assert view.failure.failure_class == "user"
+    assert "ValueError" in view.failure.exception
+    assert "errands.py" in view.failure.details, "where it happened is kept"
+    assert len(view.attempts) == 1, "a fault of the program is not tried again"
+    assert await (await crew.il.submit(errands.jot, 1)).result(timeout_s=10) == 1
+
+
+async def test_a_slot_whose_lease_was_lost_is_used_again(crew: Crew) -> None:
+    """A worker that is alive and does nothing is the worst of all."""
+    await crew.start("anna", "--slots", "1")
+    lost = await crew.il.submit(errands.deaf.options(timeout_s=0.5))
+    await crew.noted("deaf began")
+    after = await crew.il.submit(errands.jot, 1)
+    assert (await crew.ended(lost.id)).state == "FAILED"
+    await crew.noted("deaf stopped")
+    assert await after.result(timeout_s=10) == 1
+
+
+async def test_a_worker_backs_off_further_and_further_on_an_empty_queue_and_is_woken_by_work(
+    crew: Crew,
+) -> None:
+    await crew.open(PATIENT)
+    worker = await crew.start("anna")
+    await crew.until(lambda: len(_pauses(worker)) >= 3, "it has backed off three times")
+    first, second, third = _pauses(worker)[:3]
+    assert first < second < third
+    # By now it pauses for more than a second; work ends that at once.
+    made = await crew.il.submit(errands.jot, 1)
+    await made.result(timeout_s=10)
+    (attempt,) = (await made.view()).attempts
+    assert attempt.started_at is not None
+    assert (attempt.started_at - attempt.created_at).total_seconds() < 1.0
+
+
+def _pauses(worker: Worker) -> list[float]:
+    """How long it has stayed in `backing_off`, each time that nobody woke it."""
+    moves = itertools.pairwise(worker.said("worker_state_transition"))
+    pauses = [(_at(after) - _at(before)).total_seconds() for before, after in moves if _rests(before)]
+    return [seconds for seconds in pauses if seconds >= FIRST_PAUSE_S]
+
+
+def _rests(line: dict[str, str]) -> bool:
+    return line["to_state"] == "backing_off"
+
+
+def _at(line: dict[str, str]) -> datetime:
+    return datetime.fromisoformat(line["timestamp"])
+
+
+async def test_whoever_follows_the_store_is_told_when_a_task_is_completed(crew: Crew) -> None:
+    store = crew.il.here.store
+    await crew.ready("anna")
+    cursor = await store.latest()
+    made = await crew.il.submit(errands.held, "errand")
+    await crew.noted("errand began 1")
+    woken: list[bool] = []
+    unsubscribe = store.subscribe(lambda: woken.append(True))
+    crew.open_gate("errand.1")
+    await crew.ended(made.id)
+    unsubscribe()
+    assert woken
+    feed = await store.feed(cursor)
+    moves = [line for entry in feed.entries if entry.id == made.id for line in entry.note.steps]
+    assert [line.target for line in moves if line.machine == "job"] == ["PENDING", "RUNNING", "COMPLETED"]
+
+
+async def test_a_worker_runs_under_its_instance_name(crew: Crew) -> None:
+    worker = await crew.start("kitchen-7")
+    made = await crew.il.submit(errands.jot, 1)
+    await made.result(timeout_s=20)
+    (attempt,) = (await made.view()).attempts
+    assert attempt.lease is not None
+    assert attempt.lease.runner_id.partition("#")[0] == "kitchen-7"
+    assert {line["worker_id"] for line in worker.said("worker_state_transition")} == {attempt.lease.runner_id}
+    assert QUICK.lease_ttl_s == pytest.approx(
+        (attempt.lease.expires_at - attempt.lease.granted_at).total_seconds(), abs=0.5
+    ), "and with the durations of its project file"

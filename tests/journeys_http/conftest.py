@@ -1,0 +1,55 @@
+"""A crew whose workers and clients reach the jobs in one way or the other."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.journeys.crew import Crew
+from tests.journeys_http.serving import Served
+
+from interlock.client import Interlock
+
+
+@pytest.fixture
+def store_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/jobs.db"
+
+
+@pytest.fixture
+async def served(tmp_path: Path, store_url: str) -> AsyncIterator[Served]:
+    """A crew behind a server."""
+    made = Served(tmp_path, store_url)
+    await made.open()
+    await made.serve()
+    yield made
+    print(made.story())
+    await made.close()
+    made.server.close()
+
+
+@pytest.fixture(params=["store", "server"])
+async def crew(request: pytest.FixtureRequest, tmp_path: Path, store_url: str) -> AsyncIterator[Crew]:
+    """A crew of either kind."""
+    made = Crew(tmp_path, store_url) if request.param == "store" else Served(tmp_path, store_url)
+    await made.open()
+    if isinstance(made, Served):
+        await made.serve()
+    yield made
+    print(made.story())  # shown only where a test has failed
+    await made.close()
+    if isinstance(made, Served):
+        made.server.close()
+
+
+@pytest.fixture
+async def client(crew: Crew) -> AsyncIterator[Interlock]:
+    """What a program uses that reaches the jobs in the same way as the crew does."""
+    if isinstance(crew, Served):
+        client = Interlock(crew.server.url, token=crew.tokens["somebody"])
+    else:
+        client = crew.il
+    async with contextlib.AsyncExitStack() as stack:
+        yield client if client is crew.il else await stack.enter_async_context(client)

@@ -1,0 +1,82 @@
+"""A server as a process, and a crew behind it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.journeys.crew import Crew, Worker
+
+from interlock.systems.access.principals import Role
+from interlock.systems.access.tokens import Tokens
+
+PROGRAM = Path(sys.executable).with_name("interlock")
+
+
+class ServerProcess:
+    """`interlock server` on a port of its own, which it keeps when it is started again."""
+
+    def __init__(self, folder: Path, store: str) -> None:
+        self._folder = folder
+        self._store = store
+        self._port = 0
+        self.url = ""
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it, and come back when it answers."""
+        with (self._folder / "server.log").open("a") as log:
+            self._process = subprocess.Popen(
+                [PROGRAM, "server", "--port", str(self._port), "--store", self._store, "--token-required"],
+                cwd=self._folder,
+                env={**os.environ, "INTERLOCK_URL": ""},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert "http://" in line, (self._folder / "server.log").read_text()
+        self.url = line.split()[-1]
+        self._port = int(self.url.rpartition(":")[2])
+
+    def signal(self, number: signal.Signals) -> int:
+        """Send it a signal that ends it; its exit code."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        self._process.communicate(timeout=20)
+        return self._process.returncode
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        if self._process is not None and self._process.poll() is None:
+            self.signal(signal.SIGKILL)
+
+
+class Served(Crew):
+    """Workers and a client that know a server and their tokens, and nothing of the store."""
+
+    server: ServerProcess
+    tokens: dict[str, str]
+
+    async def serve(self) -> None:
+        """Start the server; everybody has a token of their own."""
+        tokens = Tokens(self.il.here.engine)
+        self.tokens = {
+            name: (await tokens.create(name, role)).token
+            for name, role in (("somebody", Role.OPERATOR), ("runners", Role.RUNNER), ("boss", Role.ADMIN))
+        }
+        self.server = ServerProcess(self.folder, self.url)
+        self.server.start()
+
+    async def start(self, name: str = "anna", *options: str, **how: Any) -> Worker:
+        """The same, with the address of the server."""
+        return await super().start(name, "--server", self.server.url, *options, **how)
+
+    def _environment(self) -> dict[str, str]:
+        return {**super()._environment(), "INTERLOCK_TOKEN": self.tokens["runners"]}

@@ -1,0 +1,131 @@
+"""One worker program, one client, and two ways to the jobs: whoever uses them cannot tell which."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from tests.journeys import errands
+from tests.journeys.crew import QUICK, Crew
+from tests.journeys_http.serving import Served
+
+from interlock import Interlock
+from interlock.errors import JobCanceled, JobFailed, UnknownJob
+
+IN_TIME_S = QUICK.shutdown_deadline_s + 1.0
+
+
+def runner(crew: Crew, name: str) -> str:
+    """How the runner id of a worker begins: with a token, the token's name goes before it."""
+    return f"runners/{name}#" if isinstance(crew, Served) else f"{name}#"
+
+
+async def test_one_job_from_submit_to_done(crew: Crew, client: Interlock) -> None:
+    made = await client.submit(errands.jot, 7)
+    waiting = await made.view()
+    await crew.start("anna")
+
+    assert await made.result(timeout_s=20) == 7
+
+    view = await made.view()
+    assert (waiting.state, view.state) == ("PENDING", "COMPLETED")
+    (attempt,) = view.attempts
+    assert attempt.lease is not None
+    assert attempt.lease.runner_id.startswith(runner(crew, "anna"))
+    assert await crew.steps(made.id, "lease") == ["ack → ACTIVE", "complete → COMPLETED"]
+    # Who did it is known by the token, where there is one.
+    actors = [entry.note.actor for entry in await crew.history(made.id)]
+    assert actors == ["somebody", attempt.lease.runner_id, attempt.lease.runner_id]
+    assert crew.count("jot 7") == 1
+    assert await crew.faults() == []
+
+
+async def test_what_a_killed_worker_has_saved_is_where_the_next_one_begins(
+    crew: Crew, client: Interlock
+) -> None:
+    anna = await crew.ready("anna")
+    made = await client.submit(errands.stepwise, steps=4, stuck_after=2)
+    await crew.sees(
+        made.id,
+        lambda view: bool(view.attempts[0].progress and view.attempts[0].progress.done == 2),
+        "its second step is saved",
+    )
+    await crew.ready("ben")
+
+    anna.kill()
+
+    assert await made.result(timeout_s=20) == {"began_after": 2, "attempt": 2}
+    lost, done = (await made.view()).attempts
+    assert (lost.state, done.state) == ("STALE", "SUCCEEDED")
+    assert lost.lease is not None
+    assert done.lease is not None
+    assert lost.lease.state == "EXPIRED"
+    assert done.lease.runner_id.startswith(runner(crew, "ben"))
+    assert await crew.faults() == []
+
+
+async def test_a_worker_that_has_to_go_gives_its_work_back(crew: Crew, client: Interlock) -> None:
+    anna = await crew.start("anna")
+    made = await client.submit(errands.polite)
+    await crew.noted("polite began 1")
+    began = time.monotonic()
+
+    anna.ask_to_go()
+
+    assert await anna.gone() == 0
+    assert time.monotonic() - began < IN_TIME_S
+    view = await made.view()
+    assert [attempt.state for attempt in view.attempts] == ["STALE", "QUEUED"]
+    assert view.losses == 0
+    await crew.start("ben")
+    await crew.noted("polite began 2")
+    await made.cancel()
+    assert (await client.wait(made.id, timeout_s=20)).state == "CANCELED"
+    assert await crew.faults() == []
+
+
+async def test_a_worker_that_waits_for_work_goes_at_once(crew: Crew, client: Interlock) -> None:
+    anna = await crew.ready("anna")
+    assert await (await client.submit(errands.jot, 1)).result(timeout_s=20) == 1
+    began = time.monotonic()
+
+    anna.ask_to_go()
+
+    assert await anna.gone() == 0
+    assert time.monotonic() - began < IN_TIME_S
+
+
+async def test_a_cancelled_job_is_stopped_and_says_so(crew: Crew, client: Interlock) -> None:
+    await crew.start("anna")
+    made = await client.submit(errands.polite)
+    await crew.noted("polite began 1")
+
+    asked = await made.cancel(reason="nobody needs it")
+
+    assert asked.state == "RUNNING", "it is asked first"
+    view = await client.wait(made.id, timeout_s=20)
+    (attempt,) = view.attempts
+    assert (view.state, attempt.state, attempt.forced) == ("CANCELED", "CANCELED", False)
+    await crew.noted("polite stopped")
+    with pytest.raises(JobCanceled):
+        await made.result(timeout_s=5)
+    (stop,) = [entry for entry in await crew.history(made.id) if entry.note.reason]
+    assert (stop.note.actor, stop.note.reason) == ("somebody", "nobody needs it")
+
+
+async def test_errors_are_the_same(crew: Crew, client: Interlock) -> None:
+    await crew.start("anna")
+    failing = await client.submit(errands.fail.options(retries=0), "no paper")
+    with pytest.raises(JobFailed, match="no paper"):
+        await failing.result(timeout_s=20)
+    with pytest.raises(UnknownJob, match="There is no job j_0123456789ab"):
+        await client.job("j_0123456789ab")
+
+
+async def test_many_jobs_are_done_once_each_by_two_workers(crew: Crew, client: Interlock) -> None:
+    await crew.start("anna")
+    await crew.start("ben")
+    await client.submit_many([errands.jot.spec(number) for number in range(200)])
+    await crew.all_completed(200)
+    assert sorted(crew.notes) == sorted(f"jot {number}" for number in range(200))
+    assert await crew.faults() == []

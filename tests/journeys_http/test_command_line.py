@@ -1,0 +1,120 @@
+"""The command line through a server: `--server URL` where `--store URL` would stand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from subprocess import DEVNULL, PIPE
+
+import pytest
+from tests.journeys import errands
+from tests.journeys_http.serving import PROGRAM, Served
+
+
+class Person:
+    """Somebody at a terminal who has a token, and no way to the database."""
+
+    def __init__(self, served: Served, token: str) -> None:
+        self._served = served
+        self._environment = {**os.environ, "INTERLOCK_TOKEN": token, "NO_COLOR": "1", "INTERLOCK_URL": ""}
+
+    async def start(self, *words: str) -> asyncio.subprocess.Process:
+        """A command that goes on."""
+        return await asyncio.create_subprocess_exec(
+            *(PROGRAM, *words, "--server", self._served.server.url),
+            cwd="/",
+            env={**self._environment, "PYTHONPATH": str(self._served.folder)},
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
+        )
+
+    async def says(self, *words: str, code: int = 0) -> str:
+        """What a command answers; the errors when it should fail."""
+        process = await self.start(*words)
+        out, err = await asyncio.wait_for(process.communicate(), 30)
+        assert process.returncode == code, (words, out, err)
+        return (err if code == 2 else out).decode()
+
+
+@pytest.fixture
+def person(served: Served) -> Person:
+    return Person(served, served.tokens["somebody"])
+
+
+async def test_a_job_is_submitted_listed_shown_explained_and_told(served: Served, person: Person) -> None:
+    job_id = (await person.says("submit", "--shell", "echo hello; echo world", "--queue", "mail")).strip()
+    assert "mail" in await person.says("queue", "list")
+    assert json.loads(await person.says("job", "show", job_id[:-2], "--json"))["state"] == "PENDING"
+    assert "waits for a worker of the queue mail" in await person.says("job", "explain", job_id)
+    following = await person.start("job", "logs", job_id, "--follow", "--plain")
+    watching = await person.start("job", "watch", job_id)
+
+    await served.start("anna", "--queue", "mail")
+
+    assert (await person.says("job", "wait", job_id, "--timeout", "30s")).split("\t")[1] == "COMPLETED"
+    lines, _ = await asyncio.wait_for(following.communicate(), 30)
+    assert lines.decode().split() == ["hello", "world"]
+    steps, _ = await asyncio.wait_for(watching.communicate(), 30)
+    assert "COMPLETED" in steps.decode()
+    assert watching.returncode == 0
+    assert job_id in await person.says("job", "list", "state:completed", "queue:mail", "since:1h")
+    assert "acknowledged" in await person.says("job", "history", job_id)
+    assert (await person.says("job", "logs", job_id, "--plain")).split() == ["hello", "world"]
+
+
+async def test_jobs_are_stopped_and_done_again_one_by_one_and_by_a_filter(
+    served: Served, person: Person
+) -> None:
+    first = (await person.says("submit", "shop.send", "--unchecked", "--count", "3")).split()
+    assert "CANCELED" in await person.says("job", "cancel", first[0], "--reason", "wrong branch")
+    assert len((await person.says("job", "cancel", "state:pending", "--yes")).split("\n")) == 3
+    again = (await person.says("job", "retry", first[0])).strip()
+    view = json.loads(await person.says("job", "show", again, "--json"))
+    assert view["origin_job_id"] == first[0]
+    (stop,) = [entry for entry in await served.history(first[0]) if entry.note.reason]
+    assert (stop.note.actor, stop.note.reason) == ("somebody", "wrong branch")
+
+
+async def test_what_is_refused_is_told_in_the_same_words(served: Served, person: Person) -> None:
+    told = await person.says("job", "show", "j_0123456789ab", code=2)
+    assert told.startswith("Error: There is no job j_0123456789ab.")
+    assert "did you mean" in (await person.says("job", "list", "state:fialed", code=2)).lower()
+    runner = Person(served, served.tokens["runners"])
+    assert "needs viewer" in await runner.says("job", "list", code=2)
+    stranger = Person(served, "il_nobody")
+    assert "token" in await stranger.says("job", "list", code=2)
+
+
+async def test_what_only_the_database_can_do_is_not_done_through_a_server(
+    served: Served, person: Person
+) -> None:
+    for words in (("db", "status"), ("token", "list")):
+        process = await asyncio.create_subprocess_exec(
+            *(PROGRAM, *words, "--store", served.server.url), cwd="/", stdout=PIPE, stderr=PIPE
+        )
+        _, err = await process.communicate()
+        assert process.returncode == 2
+        assert "is a server, and this is done with the database itself" in err.decode()
+
+
+async def test_a_server_that_is_not_there_is_told_in_a_sentence(served: Served, person: Person) -> None:
+    served.server.close()
+    told = await person.says("job", "list", code=2)
+    assert told.startswith(f"Error: The server at {served.server.url} did not answer as it should")
+    assert "Traceback" not in told
+
+
+async def test_a_worker_without_a_token_is_told_so_and_ends(served: Served) -> None:
+    served.tokens["runners"] = ""
+    anna = await served.start("anna")
+    assert await anna.gone() == 2
+    assert any("No token came with the request" in line for line in anna.words)
+
+
+async def test_a_burst_through_a_server_does_all_there_is_and_ends(served: Served) -> None:
+    made = [await served.il.submit(errands.jot, number) for number in range(3)]
+    anna = await served.start("anna", "--burst")
+    assert await anna.gone() == 0
+    assert [(await handle.view()).state for handle in made] == ["COMPLETED"] * 3

@@ -1,0 +1,1 @@
+"""Tests of the HTTP server, against real ones on a loopback port."""

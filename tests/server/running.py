@@ -1,0 +1,147 @@
+"""A real server on a free port of this machine, in this process or as a program."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+
+from interlock.server.declaring import Route
+from interlock.server.listening import Listener, serve
+from interlock.server.logs import Log
+from interlock.server.parts import Parts
+from interlock.server.settings import ServerSettings
+from interlock.systems.access.principals import Role
+from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.wire.jobs import JobSpec
+from interlock.wire.runner import ClaimRequest, Complete, Grant, LogLine, Succeeded
+
+ANY_PORT = ServerSettings(port=0, shutdown_s=5.0)
+
+
+class Running:
+    """A server, and how to ask it."""
+
+    def __init__(self, listener: Listener, parts: Parts, log: io.StringIO) -> None:
+        self.listener = listener
+        self.parts = parts
+        self.url = listener.url
+        self.log = log
+        self._clients: list[httpx2.AsyncClient] = []
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """For those who speak HTTP by hand."""
+        host, _, port = self.url.removeprefix("http://").rpartition(":")
+        return host, int(port)
+
+    def client(self, token: str | None = None, **options: Any) -> httpx2.AsyncClient:
+        """Somebody who asks; with a token when there is one."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        client = httpx2.AsyncClient(
+            base_url=self.url, headers=headers, trust_env=False, timeout=20.0, **options
+        )
+        self._clients.append(client)
+        return client
+
+    async def token(self, role: Role, name: str = "", queues: Sequence[str] = ()) -> str:
+        """A new token."""
+        issued = await self.parts.tokens.create(name or f"a-{role}", role, queues=queues)
+        return issued.token
+
+    async def submit(self, task: str = "shop.send", **spec: Any) -> str:
+        """A job, past the API."""
+        return await self.parts.household.jobs.submit(JobSpec(task=task, **spec), actor="test")
+
+    async def work(self, job_id: str, *, result: bytes = b"null", lines: tuple[LogLine, ...] = ()) -> Grant:
+        """Claim everything, and complete one job."""
+        orchestrator = self.parts.household.orchestrator
+        grants = await orchestrator.claim(ClaimRequest(runner_id="r", limit=100, queues=("default", "mail")))
+        grant = next(grant for grant in grants if grant.job_id == job_id)
+        message = Complete(
+            token=grant.token,
+            runner_id="r",
+            sequence=1,
+            outcome=Succeeded(msgspec.Raw(result)),
+            log=lines,
+        )
+        await orchestrator.hear([message])
+        return grant
+
+    async def close(self) -> None:
+        """Nobody asks any more."""
+        for client in self._clients:
+            await client.aclose()
+
+
+@asynccontextmanager
+async def running(
+    url: str = "memory:",
+    settings: ServerSettings = ANY_PORT,
+    *,
+    orchestration: OrchestratorSettings = DEFAULT_SETTINGS,
+    more: Sequence[Route] = (),
+) -> AsyncIterator[Running]:
+    """A server in this process while this lasts."""
+    ready: asyncio.Future[tuple[Listener, Parts]] = asyncio.get_running_loop().create_future()
+    log = io.StringIO()
+    serving = asyncio.create_task(
+        serve(
+            url,
+            settings,
+            orchestration=orchestration,
+            log=Log("debug", "json", log),
+            more=more,
+            started=lambda listener, parts: ready.set_result((listener, parts)),
+            signals=False,
+        )
+    )
+    futures: list[asyncio.Future[Any]] = [serving, ready]
+    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+    if not ready.done():
+        await serving
+    server = Running(*ready.result(), log)
+    try:
+        yield server
+    finally:
+        await server.close()
+        server.listener.stop()
+        await serving
+
+
+@contextmanager
+def program(*arguments: str, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """`interlock server` as a process of its own, its address, and all that it has said by then."""
+    script = Path(sys.executable).with_name("interlock")
+    process = subprocess.Popen(
+        [script, "server", "--port", "0", *arguments],
+        cwd=folder,
+        env={**os.environ, "INTERLOCK_URL": "", "NO_COLOR": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        said = ""
+        while "/docs" not in said and (line := process.stdout.readline()):
+            said += line
+        found = re.search(r"https?://\S+", said)
+        assert found, said + (process.communicate(timeout=20)[1])
+        yield process, found[0], said
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=20)

@@ -1,0 +1,250 @@
+"""Who is let in, and what they may do there; everything is walked from the declarations."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import httpx2
+import pytest
+from tests.server.running import ANY_PORT, Running, running
+
+from interlock.server.app import every_route
+from interlock.server.declaring import Route
+from interlock.server.settings import ServerSettings
+from interlock.systems.access.checking import TokenCheck
+from interlock.systems.access.principals import Role
+from interlock.systems.access.secret import read_secret
+
+ROUTES = every_route()
+OPEN = {"/healthz", "/readyz"}
+
+
+@pytest.fixture
+async def guarded() -> AsyncIterator[Running]:
+    """A server that asks for tokens."""
+    async with running(settings=ServerSettings(port=0, tokens_required=True, shutdown_s=5.0)) as one:
+        yield one
+
+
+async def ask(client: httpx2.AsyncClient, route: Route) -> httpx2.Response:
+    """One request to a route, good enough to get past the door."""
+    path = route.path.format(job_id="j_000000000000", attempt_id="j_000000000000.1.1", name="job")
+    params = {"job": "j_000000000000"} if route.name == "listAttempts" else {}
+    async with client.stream(route.method, path, json=route.example, params=params) as answer:
+        if route.bounded or answer.is_error:
+            await answer.aread()
+    return answer
+
+
+async def test_every_route_but_health_and_readiness_refuses_without_a_token(guarded: Running) -> None:
+    client = guarded.client()
+    for route in ROUTES:
+        answer = await ask(client, route)
+        if route.path in OPEN:
+            assert answer.status_code == 200, route.path
+            continue
+        assert answer.status_code == 401, route.path
+        assert answer.json()["code"] == "not_signed_in"
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert {route.path for route in ROUTES if route.role is None} == OPEN
+
+
+async def test_an_address_that_does_not_exist_is_told_only_to_those_who_are_let_in(guarded: Running) -> None:
+    assert (await guarded.client().get("/nowhere")).status_code == 401
+    assert (await guarded.client(await guarded.token(Role.VIEWER)).get("/nowhere")).status_code == 404
+
+
+@pytest.mark.parametrize("role", list(Role))
+async def test_each_role_may_do_what_the_declarations_say_and_nothing_else(
+    guarded: Running, role: Role
+) -> None:
+    client = guarded.client(await guarded.token(role))
+    for route in ROUTES:
+        answer = await ask(client, route)
+        allowed = route.role is None or role.includes(route.role)
+        assert (answer.status_code != 403) is allowed, f"{role}: {route.method} {route.path} {answer.text}"
+        assert answer.status_code not in (401, 500), f"{route.path} {answer.text}"
+        if not allowed:
+            assert answer.json()["code"] == "not_allowed"
+            assert str(route.role) in answer.json()["allowed"]
+
+
+async def test_roles_of_people_are_ranked_and_a_runner_is_apart() -> None:
+    people = [Role.VIEWER, Role.SUBMITTER, Role.OPERATOR, Role.ADMIN]
+    for place, role in enumerate(people):
+        assert [role.includes(other) for other in people] == [n <= place for n in range(4)]
+        assert not role.includes(Role.RUNNER)
+        assert not Role.RUNNER.includes(role)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    ["", "Bearer", "Basic YTpi", "Bearer il_", "Bearer il_0000000000000000_" + "0" * 64],
+)
+async def test_what_is_no_token_lets_nobody_in(guarded: Running, sent: str) -> None:
+    answer = await guarded.client().get("/api/jobs", headers={"Authorization": sent})
+    assert answer.status_code == 401
+
+
+async def test_the_right_name_with_another_secret_lets_nobody_in(guarded: Running) -> None:
+    token = await guarded.token(Role.ADMIN)
+    other = token[:-1] + ("0" if token[-1] != "0" else "1")
+    assert (await guarded.client(other).get("/api/jobs")).status_code == 401
+    assert (await guarded.client(token).get("/api/jobs")).status_code == 200
+
+
+async def test_the_actor_of_what_happens_is_the_name_of_the_token(guarded: Running) -> None:
+    client = guarded.client(await guarded.token(Role.OPERATOR, "ann@example"))
+    job_id = (await client.post("/api/jobs", json={"task": "shop.send"})).json()["id"]
+    await client.post(f"/api/jobs/{job_id}/cancel")
+    entries = (await client.get(f"/api/jobs/{job_id}/history")).json()["entries"]
+    assert {entry["actor"] for entry in entries} == {"ann@example"}
+
+
+async def test_a_revoked_token_works_for_seconds_at_most(guarded: Running) -> None:
+    now = 0.0
+    parts = guarded.parts
+    parts.check = TokenCheck(parts.tokens, parts.household.engine.clock, monotonic=lambda: now)
+    client = guarded.client(await guarded.token(Role.VIEWER, "ann"))
+    assert (await client.get("/api/jobs")).status_code == 200
+    await parts.tokens.revoke("ann")
+    assert (await client.get("/api/jobs")).status_code == 200  # believed, for as long as it is said
+    now = 3.1
+    assert (await client.get("/api/jobs")).status_code == 401
+
+
+async def test_a_token_whose_time_is_over_lets_nobody_in_even_before_the_sweep(guarded: Running) -> None:
+    issued = await guarded.parts.tokens.create("brief", Role.VIEWER, lasts=timedelta(microseconds=1))
+    assert (await guarded.client(issued.token).get("/api/jobs")).status_code == 401
+
+
+async def test_no_token_and_no_authorization_is_ever_logged_or_answered(guarded: Running) -> None:
+    token = await guarded.token(Role.VIEWER, "ann")
+    secret = read_secret(token)
+    assert secret is not None
+    client = guarded.client(token)
+    answers = [await client.get(path) for path in ("/api/jobs", "/nowhere", f"/api/jobs/{token}")]
+    answers.append(await client.get("/api/jobs", params={"q": token}))
+    said = guarded.log.getvalue()
+    assert "ann" in said
+    assert secret.secret not in said
+    assert "uthorization" not in said
+    listed = json.dumps([repr(view) for view in await guarded.parts.tokens.list()])
+    assert secret.secret not in listed + repr(secret) + str(secret)
+
+
+async def test_for_a_token_that_is_confined_to_queues_the_others_do_not_exist(guarded: Running) -> None:
+    mine, theirs = await guarded.submit(queue="mail"), await guarded.submit(queue="builds")
+    client = guarded.client(await guarded.token(Role.ADMIN, "mailer", queues=("mail", "letters")))
+    assert (await client.get(f"/api/jobs/{mine}")).status_code == 200
+    for method, path in (
+        ("GET", f"/api/jobs/{theirs}"),
+        ("GET", f"/api/jobs/{theirs}/history"),
+        ("GET", f"/api/jobs/{theirs}/explain"),
+        ("GET", f"/api/jobs/{theirs}/logs"),
+        ("POST", f"/api/jobs/{theirs}/cancel"),
+        ("POST", f"/api/jobs/{theirs}/retry"),
+        ("GET", f"/api/attempts?job={theirs}"),
+        ("GET", f"/api/attempts/{theirs}.1.1"),
+    ):
+        assert (await client.request(method, path)).status_code == 404, path
+    listed = (await client.get("/api/jobs")).json()["jobs"]
+    assert [job["id"] for job in listed] == [mine]
+    assert [queue["name"] for queue in (await client.get("/api/queues")).json()["queues"]] == ["mail"]
+    for path in ("/api/jobs?q=queue:builds", "/api/journal", "/metrics"):
+        assert (await client.get(path)).status_code == 403, path
+    for body in (
+        {"task": "a.b", "queue": "builds"},
+        {"jobs": [{"task": "a.b", "queue": "mail"}, {"task": "a.b"}]},
+    ):
+        assert (await client.post("/api/jobs", json=body)).json()["code"] == "not_allowed"
+    child = {"task": "a.b", "queue": "mail", "parent_job_id": theirs}
+    assert (await client.post("/api/jobs", json=child)).status_code == 404
+    swept = await client.post("/api/jobs/actions", json={"filter": "", "action": "cancel"})
+    assert [each["id"] for each in swept.json()["done"]] == [mine]
+    assert (await guarded.parts.household.jobs.get(theirs)).state == "PENDING"
+
+
+async def test_on_this_machine_tokens_are_asked_for_as_soon_as_there_is_one(tmp_path: object) -> None:
+    url = f"sqlite:///{tmp_path}/interlock.db"
+    async with running(url) as first:
+        assert (await first.client().get("/api/jobs")).status_code == 200
+        token = await first.token(Role.VIEWER)
+    async with running(url) as second:
+        assert (await second.client().get("/api/jobs")).status_code == 401
+        assert (await second.client(token).get("/api/jobs")).status_code == 200
+
+
+async def test_where_no_token_is_asked_for_a_bad_one_is_refused_all_the_same(server: Running) -> None:
+    assert (await server.client("il_nonsense").get("/api/jobs")).status_code == 401
+
+
+# Browsers
+
+
+@pytest.mark.parametrize("name", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
+async def test_a_name_that_leads_to_this_machine_does_not_speak_for_it(server: Running, name: str) -> None:
+    for path in ("/api/jobs", "/healthz"):
+        answer = await server.client().get(path, headers={"Host": name})
+        assert (answer.status_code, answer.json()["code"]) == (421, "wrong_host")
+
+
+@pytest.mark.parametrize("name", ["localhost", "LOCALHOST:80", "127.0.0.1:1", "[::1]:9", "[::1]"])
+async def test_the_names_of_this_machine_are_fine(server: Running, name: str) -> None:
+    assert (await server.client().get("/api/jobs", headers={"Host": name})).status_code == 200
+
+
+async def test_a_name_that_was_allowed_is_fine() -> None:
+    async with running(settings=ServerSettings(port=0, allowed_hosts=("ci.example",), shutdown_s=5.0)) as one:
+        assert (await one.client().get("/api/jobs", headers={"Host": "ci.example"})).status_code == 200
+        assert (await one.client().get("/api/jobs", headers={"Host": "di.example"})).status_code == 421
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+async def test_a_page_of_somebody_else_changes_nothing(server: Running, headers: dict[str, str]) -> None:
+    client = server.client()
+    answer = await client.post("/api/jobs", json={"task": "a.b"}, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (403, "foreign_origin")
+    assert (await client.get("/api/jobs", headers=headers)).json()["jobs"] == []
+
+
+async def test_a_page_of_this_server_and_one_that_was_allowed_may_change_something() -> None:
+    settings = ServerSettings(port=0, allowed_origins=("https://tools.example",), shutdown_s=5.0)
+    async with running(settings=settings) as one:
+        for origin in (one.url, "https://tools.example"):
+            answer = await one.client().post("/api/jobs", json={"task": "a.b"}, headers={"Origin": origin})
+            assert answer.status_code == 201
+
+
+async def test_tokens_are_checked_by_many_at_once_with_one_look_at_the_store(guarded: Running) -> None:
+    token = await guarded.token(Role.VIEWER)
+    clients = [guarded.client(token) for _ in range(8)]
+    answers = await asyncio.gather(*(client.get("/api/jobs") for client in clients))
+    assert {answer.status_code for answer in answers} == {200}
+
+
+async def test_settings_that_would_let_everybody_in_by_accident_are_refused() -> None:
+    from interlock.errors import InvalidSettings
+
+    for wrong in (
+        {"host": "0.0.0.0", "tokens_required": False},
+        {"insecure": True, "tokens_required": True},
+        {"tls_cert": "cert.pem"},
+        {"port": 70_000},
+        {"max_body_bytes": 0},
+    ):
+        with pytest.raises(InvalidSettings):
+            ServerSettings(**wrong)
+    assert ANY_PORT.loopback
+    assert not ServerSettings(host="0.0.0.0").loopback

@@ -1,0 +1,273 @@
+"""What is too much: too large, too deep, too slow, too often, too many."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import httpx2
+import pytest
+from tests.server.running import Running, running
+
+from interlock.server.declaring import Call, Route
+from interlock.server.limits import Buckets
+from interlock.server.messages import Alive
+from interlock.server.problems import BadRequest, TooMany
+from interlock.server.reading import check_depth
+from interlock.server.settings import Rate, ServerSettings
+from interlock.systems.access.principals import Role
+
+SMALL = ServerSettings(
+    port=0,
+    max_body_bytes=2_000,
+    max_json_depth=10,
+    max_header_bytes=4_096,
+    header_s=0.2,
+    body_s=0.2,
+    keep_alive_s=5,
+    shutdown_s=5.0,
+)
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+async def small() -> AsyncIterator[Running]:
+    """A server that is soon full."""
+    async with running(settings=SMALL) as one:
+        yield one
+
+
+async def raw(server: Running, *parts: bytes) -> bytes:
+    """Send this by hand, and read until the server hangs up."""
+    reader, writer = await asyncio.open_connection(*server.address)
+    try:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+        return await asyncio.wait_for(reader.read(), 10)
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_a_body_that_announces_to_be_too_large_is_refused_before_it_comes(small: Running) -> None:
+    head = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    answer = await raw(small, head + b"Content-Length: 100000000\r\n\r\n{")
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b'"code":"request_too_large"' in answer
+    assert b"connection: close" in answer.lower()
+
+
+async def test_a_body_that_turns_out_to_be_too_large_is_refused_while_it_comes(small: Running) -> None:
+    head = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    chunks = [b"3e8\r\n" + b"x" * 1_000 + b"\r\n"] * 3  # and it does not say that this was all
+    answer = await raw(small, head + b"Transfer-Encoding: chunked\r\n\r\n", *chunks)
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b'"code":"request_too_large"' in answer
+
+
+async def test_somebody_who_never_stops_sending_is_hung_up_on(small: Running) -> None:
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while sent < 50_000_000:
+            sent += 1_000
+            yield b"x" * 1_000
+
+    with suppress(httpx2.TransportError):  # it may be cut off before it comes to listen
+        await small.client().post("/api/jobs", content=endless(), headers=JSON)
+    assert sent < 50_000_000
+    assert (await small.client().get("/api/jobs")).json()["jobs"] == []
+
+
+async def test_a_body_of_exactly_the_limit_is_taken(small: Running) -> None:
+    start = b'{"task":"a.b","description":"'
+    body = start + b"x" * (SMALL.max_body_bytes - len(start) - 2) + b'"}'
+    assert len(body) == SMALL.max_body_bytes
+    assert (await small.client().post("/api/jobs", content=body, headers=JSON)).status_code == 201
+    answer = await small.client().post("/api/jobs", content=body + b" ", headers=JSON)
+    assert answer.status_code == 413
+
+
+async def test_json_that_is_too_deep_is_refused(small: Running) -> None:
+    deep = b'{"task":"a.b","input":' + b"[" * 10 + b"]" * 10 + b"}"
+    answer = await small.client().post("/api/jobs", content=deep, headers=JSON)
+    assert (answer.status_code, answer.json()["facts"]) == (422, {"limit": 10})
+    flat = b'{"task":"a.b","input":' + b"[" * 9 + b"]" * 9 + b"}"
+    assert (await small.client().post("/api/jobs", content=flat, headers=JSON)).status_code == 201
+
+
+async def test_json_deeper_than_any_stack_is_refused_with_the_limits_that_we_run_with(
+    server: Running,
+) -> None:
+    deep = b'{"task":"a.b","input":' + b"[" * 400_000 + b"]" * 400_000 + b"}"
+    answer = await server.client().post("/api/jobs", content=deep, headers=JSON)
+    assert (answer.status_code, answer.json()["code"]) == (422, "bad_request")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a":"[[[[[[[[[["}',
+        rb'{"a":"\"[[[[[[\\[[[["}',
+        b"[],[],[],[],[],[]",
+        b'"' + b"[" * 20,
+        b'"\\',
+    ],
+)
+def test_brackets_in_words_and_side_by_side_are_not_depth(body: bytes) -> None:
+    check_depth(body, 3)
+
+
+def test_depth_behind_words_is_noticed_and_costs_no_more_than_the_length() -> None:
+    with pytest.raises(BadRequest):
+        check_depth(rb'{"a\"":"[[[\\","b":[[[[]]]]}', 3)
+    check_depth(b'"\\"' * 300_000 + b"[" * 3 + b'"', 4)
+
+
+async def test_a_head_that_drips_is_not_waited_for(small: Running) -> None:
+    reader, writer = await asyncio.open_connection(*small.address)
+    writer.write(b"GET /api/jobs HTTP/1.1\r\nHost: localhost\r\n")
+    answer = b""
+    for _ in range(200):
+        with suppress(TimeoutError):
+            answer = await asyncio.wait_for(reader.read(12), 0.02)
+            break
+        writer.write(b"X-Slow: 1\r\n")
+    assert answer == b"HTTP/1.1 408"
+    assert b'"code":"arrived_too_slowly"' in await reader.read()
+    writer.close()
+
+
+async def test_somebody_who_says_nothing_at_all_is_not_waited_for(small: Running) -> None:
+    assert (await raw(small)).startswith(b"HTTP/1.1 408")
+
+
+async def test_the_second_head_on_a_connection_may_not_drip_either(small: Running) -> None:
+    reader, writer = await asyncio.open_connection(*small.address)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert (await reader.readuntil(b'{"status":"ok"}')).startswith(b"HTTP/1.1 200")
+    writer.write(b"GET /healthz HT")
+    answer = await asyncio.wait_for(reader.read(), 5)
+    assert answer.startswith(b"HTTP/1.1 408")
+    writer.close()
+
+
+async def test_a_connection_that_is_idle_between_requests_lives_longer_than_a_head_may_take(
+    small: Running,
+) -> None:
+    reader, writer = await asyncio.open_connection(*small.address)
+    ask = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    for _ in range(3):
+        writer.write(ask)
+        await asyncio.wait_for(reader.readuntil(b'{"status":"ok"}'), 5)
+        with pytest.raises(TimeoutError):  # it stays open for longer than the time of a head
+            await asyncio.wait_for(reader.read(1), 0.3)
+    writer.close()
+
+
+async def test_a_body_that_drips_is_not_waited_for(small: Running) -> None:
+    head = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    answer = await raw(small, head + b"Content-Length: 20\r\n\r\n", b"{")
+    assert answer.startswith(b"HTTP/1.1 408")
+
+
+async def test_a_head_that_is_too_large_is_refused(small: Running) -> None:
+    answer = await raw(small, b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 20_000)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b'"code":"no_http"' in answer
+
+
+async def test_what_is_no_http_at_all_is_told_so(small: Running) -> None:
+    answer = await raw(small, b"\x16\x03\x01\x02\x00\x01\x00 hello\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"application/problem+json" in answer
+
+
+async def test_a_client_that_goes_away_in_the_middle_costs_nothing(small: Running) -> None:
+    _, writer = await asyncio.open_connection(*small.address)
+    writer.write(b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    assert (await small.client().get("/api/jobs")).status_code == 200
+    assert '"level":"error"' not in small.log.getvalue()
+
+
+# Too often, too many
+
+
+async def test_somebody_who_asks_too_often_is_told_when_to_come_back() -> None:
+    settings = ServerSettings(port=0, tokens_required=True, api_rate=Rate(0.5, 3), shutdown_s=5.0)
+    async with running(settings=settings) as one:
+        busy, other = (
+            one.client(await one.token(Role.VIEWER, "a")),
+            one.client(await one.token(Role.VIEWER, "b")),
+        )
+        statuses = [(await busy.get("/api/queues")).status_code for _ in range(4)]
+        assert statuses == [200, 200, 200, 429]
+        answer = await busy.get("/api/queues")
+        assert answer.json()["code"] == "too_many_requests"
+        assert 1 <= int(answer.headers["retry-after"]) <= 3
+        assert (await other.get("/api/queues")).status_code == 200
+        assert (await busy.get("/healthz")).status_code == 200
+
+
+async def test_somebody_who_tries_tokens_out_is_slowed_down() -> None:
+    settings = ServerSettings(port=0, tokens_required=True, stranger_rate=Rate(0.1, 5), shutdown_s=5.0)
+    async with running(settings=settings) as one:
+        good = one.client(await one.token(Role.VIEWER))
+        bad = one.client("il_" + "0" * 16 + "_" + "0" * 64)
+        statuses = [(await bad.get("/api/jobs")).status_code for _ in range(8)]
+        assert statuses == [401] * 5 + [429] * 3
+        assert (await good.get("/api/jobs")).status_code == 200
+
+
+def test_a_bucket_fills_with_time_up_to_its_brim() -> None:
+    now = 0.0
+    buckets = Buckets(Rate(10.0, 2), monotonic=lambda: now)
+    for name in ("a", "a", "b"):
+        buckets.take(name)
+    with pytest.raises(TooMany) as refused:
+        buckets.take("a")
+    assert refused.value.retry_after_s == pytest.approx(0.1)
+    now = 0.1
+    buckets.take("a")
+    now = 100.0
+    buckets.take("a")
+    buckets.take("a")
+    with pytest.raises(TooMany):
+        buckets.take("a")
+
+
+async def test_a_server_that_has_too_much_to_do_says_so_at_once() -> None:
+    go_on, inside = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def wait(_: Call) -> Alive:
+        inside.release()
+        await go_on.wait()
+        return Alive(status="ok")
+
+    slow = Route(
+        method="GET",
+        path="/api/slow",
+        name="slow",
+        summary="Wait.",
+        handler=wait,
+        role=Role.VIEWER,
+        answer=Alive,
+    )
+    settings = ServerSettings(port=0, max_concurrent=2, shutdown_s=5.0)
+    async with running(settings=settings, more=[slow]) as one:
+        client = one.client()
+        waiting = [asyncio.create_task(client.get("/api/slow")) for _ in range(2)]
+        for _ in waiting:
+            await asyncio.wait_for(inside.acquire(), 5)
+        answer = await client.get("/api/jobs")
+        assert (answer.status_code, answer.json()["code"]) == (503, "too_busy")
+        assert (await client.get("/healthz")).status_code == 200
+        go_on.set()
+        assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200, 200]
+        assert (await client.get("/api/jobs")).status_code == 200

@@ -1,0 +1,206 @@
+"""A server looks after the store: deadlines, messages and what has ended, and says when it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tests.server.running import Running, running
+
+from interlock.engine.sweeps.retention import Retention
+from interlock.errors import StoreUnavailable
+from interlock.lifecycles.durations import Durations
+from interlock.server.following import Following
+from interlock.server.logs import Log, libraries_logging
+from interlock.server.metrics import Metrics
+from interlock.server.settings import ServerSettings
+from interlock.store.records import Entry, Note, StepLine
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.wire.runner import ClaimRequest
+
+QUICK = Durations(
+    ack_window_s=0.2,
+    lease_ttl_s=0.3,
+    heartbeat_every_s=0.1,
+    sweep_every_s=0.05,
+    cancel_deadline_s=0.1,
+    shutdown_deadline_s=0.2,
+    shutdown_soft_s=0.1,
+    abort_kill_s=0.05,
+    abort_warning_s=0.02,
+)
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+async def quick() -> AsyncIterator[Running]:
+    """A server whose deadlines are short."""
+    settings = ServerSettings(port=0, deliver_every_s=0.05, retain_every_s=0.05, shutdown_s=5.0)
+    async with running(settings=settings, orchestration=OrchestratorSettings(durations=QUICK)) as one:
+        yield one
+
+
+async def until(server: Running, holds: Callable[[Sequence[Entry]], bool]) -> list[Entry]:
+    """What the journal says, once it says what was waited for."""
+    seen: list[Entry] = []
+    news = asyncio.Event()
+
+    def read(entries: Sequence[Entry], _: bool) -> None:
+        seen.extend(entries)
+        if holds(seen):
+            news.set()
+
+    remove = server.parts.following.add(read)
+    async with asyncio.timeout(20):
+        await news.wait()
+    remove()
+    return seen
+
+
+def moves(entries: Sequence[Entry]) -> list[tuple[str, str]]:
+    return [(step.machine, step.target) for entry in entries for step in entry.note.steps]
+
+
+async def test_a_lease_that_nobody_renews_is_swept_by_the_server(quick: Running) -> None:
+    await quick.submit()
+    waiting = asyncio.create_task(until(quick, lambda seen: ("attempt", "STALE") in moves(seen)))
+    grants = await quick.parts.household.orchestrator.claim(ClaimRequest(runner_id="gone"))
+    assert len(grants) == 1
+    entries = await waiting
+    assert ("lease", "EXPIRED") in moves(entries)
+    assert "clock" in {entry.note.actor for entry in entries}
+
+
+async def test_the_children_of_a_job_that_was_stopped_are_told_by_the_server(quick: Running) -> None:
+    client = quick.client()
+    parent = await quick.submit()
+    child = (await client.post("/api/jobs", json={"task": "a.b", "parent_job_id": parent})).json()["id"]
+    waiting = asyncio.create_task(
+        until(quick, lambda seen: any(e.id == child and ("job", "CANCELED") in moves([e]) for e in seen))
+    )
+    await client.post(f"/api/jobs/{parent}/cancel")
+    await waiting
+    assert (await client.get(f"/api/jobs/{child}")).json()["stop_reason"] == "parent"
+
+
+async def test_what_ended_long_ago_is_pruned_by_the_server() -> None:
+    settings = ServerSettings(
+        port=0, retain_every_s=0.05, retention=Retention(default=timedelta(0)), shutdown_s=5.0
+    )
+    async with running(settings=settings) as one:
+        client = one.client()
+        job_id = await one.submit()
+        assert (await client.post(f"/api/jobs/{job_id}/cancel")).status_code == 200
+        async with asyncio.timeout(20):
+            while (await client.get(f"/api/jobs/{job_id}")).status_code != 404:
+                pass
+
+
+async def test_a_loop_that_fails_again_and_again_makes_the_server_unready(
+    quick: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = asyncio.Semaphore(0)
+
+    async def away(*_: object, **__: object) -> None:
+        failures.release()
+        raise StoreUnavailable("The database does not answer.")
+
+    monkeypatch.setattr(quick.parts.store, "due", away)
+    async with asyncio.timeout(20):
+        while (await quick.client().get("/readyz")).status_code == 200:
+            await failures.acquire()
+    told = (await quick.client().get("/readyz")).json()
+    assert told["code"] == "not_ready"
+    assert told["facts"]["loops"]["deadlines"] >= 3
+    assert (
+        'interlock_loop_failures_in_a_row{loop="deadlines"} 0.0'
+        not in (await quick.client().get("/metrics")).text
+    )
+    assert "loop deadlines failed" in quick.log.getvalue()
+
+
+# What is counted and written
+
+
+def entry(at_s: float, source: str, target: str, *, refusal: str = "", name: str = "j_1") -> Entry:
+    steps = () if refusal else (StepLine("job", "", "go", source, target, "orchestrator"),)
+    return Entry(
+        cursor="1",
+        at=NOON + timedelta(seconds=at_s),
+        kind="job",
+        id=name,
+        version=1,
+        note=Note(steps=steps, refusal=refusal),
+    )
+
+
+def test_time_in_a_state_is_observed_when_it_is_left() -> None:
+    metrics = Metrics()
+    metrics.follow([entry(0, "SUBMITTED", "PENDING"), entry(2.5, "PENDING", "RUNNING")], False)
+    metrics.follow([entry(3.5, "RUNNING", "COMPLETED"), entry(4, "", "", refusal="stale")], False)
+    page = metrics.page([]).decode()
+    for line in (
+        'interlock_state_seconds_sum{machine="job",state="PENDING"} 2.5',
+        'interlock_state_seconds_sum{machine="job",state="RUNNING"} 1.0',
+        'interlock_transitions_total{from_state="PENDING",machine="job",to_state="RUNNING"} 1.0',
+        'interlock_transitions_refused_total{code="journal"} 1.0',
+    ):
+        assert line in page
+    assert 'state="SUBMITTED"' not in page.replace("from_state", "")
+
+
+def test_after_a_gap_nothing_is_made_up() -> None:
+    metrics = Metrics()
+    metrics.follow([entry(0, "SUBMITTED", "PENDING")], False)
+    metrics.follow([entry(9, "RUNNING", "COMPLETED")], True)
+    page = metrics.page([]).decode()
+    assert "interlock_journal_gaps_total 1.0" in page
+    assert 'interlock_state_seconds_count{machine="job"' not in page
+
+
+async def test_whoever_does_not_want_to_be_told_any_more_is_not(server: Running) -> None:
+    following = Following(server.parts.store)
+    await following.start()
+    heard: list[int] = []
+    remove = following.add(lambda entries, _: heard.append(len(entries)))
+    await server.submit()
+    assert await following.round() == 1
+    remove()
+    remove()
+    await server.submit()
+    assert await following.round() == 1
+    assert heard == [1]
+    following.stop()
+
+
+def test_no_secret_gets_into_a_line_and_others_are_written_alike() -> None:
+    stream = io.StringIO()
+    log = Log("info", "json", stream)
+    lease = "j_0123456789ab.1.1." + "0f" * 16
+    token = "il_" + "0a" * 8 + "_" + "1b" * 32
+    log.info("odd", text=f"{lease} {token}", empty="")
+    log.debug("never", text="seen")
+    with libraries_logging(log):
+        logging.getLogger("somebody").warning("careful with %s", token)
+    said = stream.getvalue()
+    assert len(said.splitlines()) == 2
+    assert "0f0f" not in said
+    assert "1b1b" not in said
+    assert "j_0123456789ab.1.1.***" in said
+    assert '"logger":"somebody"' in said
+
+
+def test_a_line_for_people_is_short_and_a_stream_that_is_gone_is_no_matter() -> None:
+    stream = io.StringIO()
+    log = Log("info", "text", stream)
+    try:
+        int("nothing")
+    except ValueError:
+        log.exception("unexpected", request="r1")
+    assert "error   unexpected request=r1\nTraceback" in stream.getvalue()
+    stream.close()
+    log.info("nobody reads this")

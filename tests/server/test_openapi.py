@@ -1,0 +1,106 @@
+"""The OpenAPI document is made from the declarations, and says what is true."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import httpx2
+import jsonschema_rs
+import pytest
+from tests.server.running import Running
+
+from interlock.server.app import every_route
+from interlock.server.openapi import document_of
+
+ROUTES = every_route()
+DOCUMENT: dict[str, Any] = json.loads(json.dumps(document_of(ROUTES)))
+
+
+def operations() -> list[tuple[str, str, dict[str, Any]]]:
+    return [(path, method, one) for path, by in DOCUMENT["paths"].items() for method, one in by.items()]
+
+
+def check(instance: object, schema: dict[str, Any]) -> None:
+    """Raise unless the instance is as the schema says."""
+    whole = {**schema, "components": DOCUMENT["components"]}
+    jsonschema_rs.Draft202012Validator(whole).validate(instance)
+
+
+def test_every_route_is_in_the_document_with_its_role_and_the_other_way_round() -> None:
+    said = {(path, method.upper(), one.get("x-role")) for path, method, one in operations()}
+    assert said == {(r.path, r.method, None if r.role is None else str(r.role)) for r in ROUTES}
+
+
+def test_names_are_used_once_and_links_lead_somewhere() -> None:
+    names = [one["operationId"] for _, _, one in operations()]
+    assert len(set(names)) == len(names)
+    parameters = {
+        one["operationId"]: {parameter["name"] for parameter in one["parameters"]}
+        for _, _, one in operations()
+    }
+    links = [
+        link
+        for _, _, one in operations()
+        for response in one["responses"].values()
+        for link in response.get("links", {}).values()
+    ]
+    assert len(links) >= 8
+    for link in links:
+        assert set(link["parameters"]) <= parameters[link["operationId"]]
+
+
+def test_every_reference_leads_somewhere() -> None:
+    for name in re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(DOCUMENT)):
+        assert name in DOCUMENT["components"]["schemas"]
+
+
+def test_every_part_of_a_path_is_described() -> None:
+    for path, _, one in operations():
+        described = {p["name"] for p in one["parameters"] if p["in"] == "path" and p["description"]}
+        assert described == set(re.findall(r"{(\w+)}", path)), path
+
+
+@pytest.mark.parametrize("operation", [o for o in operations() if "requestBody" in o[2]], ids=lambda o: o[0])
+def test_every_example_of_a_body_fits_its_schema(operation: tuple[str, str, dict[str, Any]]) -> None:
+    content = operation[2]["requestBody"]["content"]["application/json"]
+    check(content["example"], content["schema"])
+
+
+async def test_answers_fit_their_schemas(server: Running, client: httpx2.AsyncClient) -> None:
+    assert (await client.get("/openapi.json")).json()["paths"].keys() == DOCUMENT["paths"].keys()
+    job_id = await server.submit()
+    await server.work(job_id, result=b"[1]")
+    for route in ROUTES:
+        if route.method != "GET" or route.answer is None or not route.bounded:
+            continue
+        path = route.path.format(job_id=job_id, attempt_id=f"{job_id}.1.1", name="lease")
+        params = {"job": job_id} if route.name == "listAttempts" else {}
+        answer = await client.get(path, params=params)
+        assert answer.status_code == 200, answer.text
+        content = DOCUMENT["paths"][route.path]["get"]["responses"]["200"]["content"]["application/json"]
+        check(answer.json(), content["schema"])
+
+
+async def test_problems_fit_their_schema(client: httpx2.AsyncClient) -> None:
+    schema = {"$ref": "#/components/schemas/Problem"}
+    for answer in (
+        await client.get("/nowhere"),
+        await client.get("/api/jobs/x"),
+        await client.post("/api/jobs", json={"task": 1}),
+        await client.put("/api/jobs"),
+    ):
+        check(answer.json(), schema)
+
+
+async def test_the_page_for_people_names_every_route_and_needs_nothing_from_elsewhere(
+    client: httpx2.AsyncClient,
+) -> None:
+    page = await client.get("/docs")
+    for route in ROUTES:
+        assert f"{route.method} {route.path}" in page.text
+    assert "<script" not in page.text
+    assert "http://" not in page.text
+    assert "https://" not in page.text
+    assert "default-src 'none'" in page.headers["content-security-policy"]

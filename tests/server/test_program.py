@@ -1,0 +1,188 @@
+"""`interlock server` as a program: it starts soon, says what it is, and ends in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+from tests.server.running import ANY_PORT, program, running
+
+from interlock.server.declaring import Call, Route
+from interlock.server.listening import CannotListen, bind
+from interlock.server.messages import Alive
+from interlock.server.settings import ServerSettings
+from interlock.systems.access.principals import Role
+
+
+def interlock(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The program, run to its end."""
+    script = Path(sys.executable).with_name("interlock")
+    return subprocess.run(
+        [script, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_a_server_is_up_in_seconds_says_where_it_is_and_ends_when_told(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with (
+        program(folder=tmp_path) as (process, url, said),
+        httpx2.Client(base_url=url, trust_env=False) as client,
+    ):
+        assert client.get("/readyz").status_code == 200
+        took = time.monotonic() - began
+        assert client.post("/api/jobs", json={"task": "a.b"}).status_code == 201
+        process.send_signal(signal.SIGTERM)
+        errors = process.communicate(timeout=20)[1]
+        assert process.returncode == 0, errors
+        assert f"{tmp_path}/interlock.db" in said
+        assert "without a token" in said
+        assert f"curl {url}/api/jobs" in said
+        assert "Traceback" not in errors
+    assert took < 10, f"the start took {took:.1f} s"  # alone on a machine it is well under 2
+
+
+def test_a_request_that_has_begun_is_finished_after_sigterm(tmp_path: Path) -> None:
+    body = b'{"task": "a.b"}'
+    with program(folder=tmp_path) as (process, url, _):
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
+        with socket.create_connection(address, timeout=20) as half:
+            head = f"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+            half.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body[:5])
+            with httpx2.Client(base_url=url, trust_env=False) as client:
+                client.get("/healthz")  # by now the half of the other request has been read
+            process.send_signal(signal.SIGTERM)
+            while True:  # until the door is shut
+                try:
+                    socket.create_connection(address, timeout=20).close()
+                except ConnectionError:
+                    break
+            half.sendall(body[5:])
+            assert half.recv(12) == b"HTTP/1.1 201"
+        assert process.wait(20) == 0
+
+
+def test_what_was_accepted_is_there_after_a_kill(tmp_path: Path) -> None:
+    with program(folder=tmp_path) as (process, url, _):
+        with httpx2.Client(base_url=url, trust_env=False) as client:
+            job_id = client.post("/api/jobs", json={"task": "a.b"}).json()["id"]
+        process.kill()
+        process.wait(20)
+    with program(folder=tmp_path) as (_, url, _), httpx2.Client(base_url=url, trust_env=False) as client:
+        assert client.get(f"/api/jobs/{job_id}").json()["state"] == "PENDING"
+
+
+def test_tokens_are_made_listed_and_revoked_and_a_server_heeds_them(tmp_path: Path) -> None:
+    made = interlock("token", "create", "ci", "--role", "viewer", "--expires", "30d", folder=tmp_path)
+    assert made.returncode == 0, made.stderr
+    token = made.stdout.strip()
+    assert token.startswith("il_")
+    assert "not shown again" in made.stderr
+    listed = interlock("token", "list", folder=tmp_path)
+    assert listed.stdout.startswith("ci\tviewer\tactive\tall\t")
+    assert token not in listed.stdout
+    with program(folder=tmp_path) as (_, url, _), httpx2.Client(base_url=url, trust_env=False) as client:
+        assert client.get("/api/jobs").status_code == 401
+        assert client.get("/api/jobs", headers={"Authorization": f"Bearer {token}"}).status_code == 200
+    twice = interlock("token", "create", "ci", "--role", "viewer", folder=tmp_path)
+    assert twice.returncode == 2
+    gone = interlock("token", "revoke", "ci", "--reason", "it was in a log", folder=tmp_path)
+    assert gone.stdout == "ci (viewer) is revoked.\n"
+    assert interlock("token", "list", folder=tmp_path).stdout == ""
+    assert "revoked" in interlock("token", "list", "--all", "--json", folder=tmp_path).stdout
+    assert interlock("token", "revoke", "nobody", folder=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--host", "0.0.0.0", "--no-token-required"), "others can reach 0.0.0.0"),
+        (("--host", "no.such.host.invalid"), "Cannot listen at no.such.host.invalid"),
+        (("--store", "nonsense:"), "names no store"),
+        (("--tls-cert", "cert.pem"), "a certificate and its key are given together"),
+        (("--tls-cert", "a.pem", "--tls-key", "b.pem"), "cannot be used"),
+        (("--log-level", "loud"), "is none of debug"),
+    ],
+)
+def test_a_server_that_cannot_begin_says_why_in_words(
+    tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    done = interlock("server", "--port", "0", *arguments, folder=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_address_that_somebody_else_has_is_told(tmp_path: Path) -> None:
+    with bind(ANY_PORT) as taken:
+        port = taken.getsockname()[1]
+        done = interlock("server", "--port", str(port), folder=tmp_path)
+        assert done.returncode == 2
+        assert f"Cannot listen at 127.0.0.1:{port}: Address already in use." in done.stderr
+        with pytest.raises(CannotListen):
+            bind(ServerSettings(port=port))
+
+
+async def test_requests_are_finished_and_new_ones_refused_while_a_server_ends() -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def wait(call: Call) -> Alive:
+        begun.set()
+        await go_on.wait()
+        await call.parts.store.now()  # the store is still there
+        return Alive(status="ok")
+
+    slow = Route(method="GET", path="/api/slow", name="slow", summary="Wait.", handler=wait, role=Role.VIEWER)
+    async with running(more=[slow]) as one:
+        waiting = asyncio.create_task(one.client().get("/api/slow"))
+        await asyncio.wait_for(begun.wait(), 5)
+        one.listener.stop()
+        while True:  # until the door is shut
+            try:
+                _, writer = await asyncio.open_connection(*one.address)
+            except ConnectionError:
+                break
+            writer.close()
+        go_on.set()
+        assert (await waiting).json() == {"status": "ok"}
+
+
+async def test_a_server_does_not_wait_for_ever_for_a_request_that_does_not_end() -> None:
+    begun = asyncio.Event()
+
+    async def never(_: Call) -> Alive:
+        begun.set()
+        await asyncio.Event().wait()
+        return Alive(status="ok")
+
+    slow = Route(
+        method="GET", path="/api/slow", name="slow", summary="Wait.", handler=never, role=Role.VIEWER
+    )
+    async with running(settings=ServerSettings(port=0, shutdown_s=1.0), more=[slow]) as one:
+        waiting = asyncio.create_task(one.client().get("/api/slow"))
+        await asyncio.wait_for(begun.wait(), 5)
+        one.listener.stop()
+        answer = await waiting
+        assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
+
+
+async def test_a_server_speaks_tls_when_it_has_a_certificate(tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    made = subprocess.run(
+        [*words.split(), "-keyout", str(key), "-out", str(cert), *names], capture_output=True, check=False
+    )
+    assert made.returncode == 0, made.stderr
+    settings = ServerSettings(port=0, tls_cert=str(cert), tls_key=str(key), shutdown_s=5.0)
+    async with running(settings=settings) as one:
+        assert one.url.startswith("https://127.0.0.1:")
+        trusting = ssl.create_default_context(cafile=str(cert))
+        assert (await one.client(verify=trusting).get("/healthz")).json() == {"status": "ok"}

@@ -1,0 +1,248 @@
+"""Workers that are processes, and signals that are signals (S1-7, S1-20, S1-29; R12, R13)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.worker.board import PATIENCE_S, Board
+from tests.worker.conftest import QUICK
+from tests.worker.remote import served
+
+from interlock.wire.runner import Complete
+from interlock.worker.settings import WorkerSettings
+
+ROOT = Path(__file__).parents[2]
+
+
+class Program:
+    """A worker in a process of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.lines: list[dict[str, Any]] = []
+        self._reading = asyncio.create_task(self._read())
+        self._changed = asyncio.Event()
+
+    async def until(self, message: str, **facts: Any) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not self.said(message, **facts):
+                await self._changed.wait()
+                self._changed.clear()
+
+    def said(self, message: str, **facts: Any) -> list[dict[str, Any]]:
+        return [
+            line
+            for line in self.lines
+            if line["message"] == message and all(line.get(name) == value for name, value in facts.items())
+        ]
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    async def ended(self) -> int:
+        async with asyncio.timeout(PATIENCE_S):
+            await self._reading
+            return await self._process.wait()
+
+    async def close(self) -> None:
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+        await self._reading
+        await self._process.wait()
+
+    async def _read(self) -> None:
+        assert self._process.stderr is not None
+        async for line in self._process.stderr:
+            with contextlib.suppress(msgspec.DecodeError):
+                self.lines.append(msgspec.json.decode(line))
+            self._changed.set()
+
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def socket_path(tmp_path: Path) -> Path:
+    return tmp_path / "board"
+
+
+@pytest.fixture
+async def served_board(board: Board, socket_path: Path) -> AsyncIterator[Board]:
+    async with served(board, socket_path):
+        yield board
+
+
+@pytest.fixture
+async def run(socket_path: Path) -> AsyncIterator[Run]:
+    begun: list[Program] = []
+
+    async def run(**choices: Any) -> Program:
+        settings = WorkerSettings(
+            **{"name": "host-1", "durations": QUICK, "first_backoff_s": 0.02, "stop_grace_s": 0.2, **choices}
+        )
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "tests.worker.program",
+            str(socket_path),
+            msgspec.json.encode(settings).decode(),
+            cwd=ROOT,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        begun.append(Program(process))
+        return begun[-1]
+
+    yield run
+    for program in begun:
+        await program.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_an_idle_worker_at_once(
+    served_board: Board, run: Run, number: signal.Signals
+) -> None:
+    program = await run()
+    await program.until("worker_state_transition", to_state="backing_off")
+    program.signal(number)
+    assert await program.ended() == 0
+    assert program.said("worker_shutdown")[0]["forced"] is False
+
+
+async def test_a_signal_ends_a_worker_that_cannot_connect(run: Run) -> None:
+    """The store is away: nobody listens at the socket."""
+    program = await run()
+    await program.until("connection_failed")
+    program.signal(signal.SIGTERM)
+    assert await program.ended() == 0
+    assert program.lines[-1]["message"] == "worker_shutdown"
+
+
+async def test_a_short_task_finishes_before_its_worker_goes(served_board: Board, run: Run) -> None:
+    job = served_board.pin("nap", {"seconds": 0.3})
+    program = await run()
+    await served_board.until(lambda: "napping" in job.lines, "the nap")
+    program.signal(signal.SIGTERM)
+    program.signal(signal.SIGTERM)
+    assert await program.ended() == 0
+    assert (job.state, job.result) == ("succeeded", "rested")
+
+
+async def test_a_long_task_is_given_back_with_what_it_saved(served_board: Board, run: Run) -> None:
+    """120 s of work, and a process that is gone in time."""
+    job = served_board.pin("nap", {"seconds": 120})
+    program = await run()
+    await served_board.until(lambda: "napping" in job.lines, "the nap")
+    began = time.monotonic()
+    program.signal(signal.SIGTERM)
+    assert await program.ended() == 0
+    assert time.monotonic() - began < QUICK.shutdown_deadline_s + 0.5
+    assert (job.state, job.released, job.losses) == ("queued", ["shutdown"], 0)
+    assert bytes(job.checkpoint or b"") == b'{"began":true}'
+
+
+async def test_a_handler_that_blocks_the_event_loop_does_not_keep_its_process_from_ending(
+    served_board: Board, run: Run
+) -> None:
+    """The supervisor's thread ends it, and says so."""
+    job = served_board.pin("block", {"seconds": 60})
+    program = await run()
+    await served_board.until(lambda: "blocking" in job.lines, "it to block")
+    began = time.monotonic()
+    program.signal(signal.SIGTERM)
+    assert await program.ended() == 1
+    assert time.monotonic() - began < QUICK.shutdown_deadline_s + 0.5
+    assert program.said("shutdown_forced")
+
+
+async def test_a_worker_that_is_killed_takes_its_processes_with_it(
+    served_board: Board, run: Run, tmp_path: Path
+) -> None:
+    """Even kill -9: whoever loses the worker ends itself."""
+    served_board.pin("deaf", {"folder": str(tmp_path)})
+    program = await run()
+    await served_board.until((tmp_path / "pids").exists, "both to run")
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    program.signal(signal.SIGKILL)
+    assert await program.ended() == -signal.SIGKILL
+    for pid in pids:
+        await _gone(pid)
+
+
+async def test_a_worker_that_was_stopped_past_its_lease_does_not_report(
+    served_board: Board, run: Run
+) -> None:
+    """SIGSTOP and SIGCONT: another has done the work meanwhile, and only its report counts."""
+    served_board.ttl_s = 0.6
+    job = served_board.pin("nap", {"seconds": 0.5})
+    stopped = await run()
+    await served_board.until(lambda: "napping" in job.lines, "the nap")
+    stopped.signal(signal.SIGSTOP)
+    other = await run()
+    await served_board.until_state(job, "succeeded")
+    assert job.attempts == 2
+    stopped.signal(signal.SIGCONT)
+    await stopped.until("lease_lost")
+    completions = [said.runner_id for said in served_board.said(Complete)]
+    assert len(completions) == 1
+    for program in (stopped, other):
+        program.signal(signal.SIGTERM)
+        assert await program.ended() == 0
+
+
+async def test_a_worker_survives_a_board_that_goes_away_and_comes_back(
+    board: Board, socket_path: Path, run: Run
+) -> None:
+    async with served(board, socket_path):
+        program = await run(patience_s=0.1)
+        await program.until("worker_state_transition", to_state="backing_off")
+    await program.until("connection_failed")
+    async with served(board, socket_path):
+        job = board.pin("quick", {"value": 3})
+        await board.until_state(job, "succeeded")
+        program.signal(signal.SIGTERM)
+        assert await program.ended() == 0
+
+
+async def test_every_line_of_a_worker_in_a_pipe_is_json_and_none_has_a_token(
+    served_board: Board, run: Run
+) -> None:
+    """S1-19, R31"""
+    job = served_board.pin("nap", {"seconds": 0.0})
+    program = await run()
+    await served_board.until_state(job, "succeeded")
+    program.signal(signal.SIGTERM)
+    assert await program.ended() == 0
+    text = msgspec.json.encode(program.lines).decode()
+    assert len(program.lines) > 8
+    assert "secret" not in text
+    assert {line["worker_id"].partition("#")[0] for line in program.said("worker_state_transition")} == {
+        "host-1"
+    }
+
+
+async def _gone(pid: int) -> None:
+    """Wait until a process that is not our child has ended."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
