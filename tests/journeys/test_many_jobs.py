@@ -42,7 +42,7 @@ async def test_two_workers_do_two_thousand_jobs_each_exactly_once(crew: Crew) ->
     assert Counter(crew.notes) == Counter(f"jot {number}" for number in range(2_000))
     assert len({handle.id for handle in made}) == 2_000
     assert await crew.faults() == []
-    assert [worker.words for worker in crew.workers] == [[], []], "nobody had to warn of anything"
+    assert [worker.said("lease_lost") for worker in crew.workers] == [[], []]
     # The result of each is its own.
     views = await _every_job(crew.il)
     assert sorted(msgspec.json.decode(view.result, type=int) for view in views if view.result) == [

@@ -1,0 +1,177 @@
+"""The table of the run and the couplings around it, asked once for each pair of value and event."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from interlock.lifecycles import job, run
+from interlock.lifecycles.couplings import COUPLINGS, Circumstances
+from interlock.lifecycles.job import JOB, JobState
+from interlock.lifecycles.run import RUN, Run, RunState
+from interlock.machine import Event, Moved, Step
+from interlock.machine.events import type_of
+from interlock.store.records import StepLine
+from interlock.verify.claims import bit
+from interlock.verify.runs.plan import RunPlan
+
+NO_TIMER = 99
+CREATE, STOP = "create", "stop"
+
+TABLES_HOLD = "the claims of the run's table hold"
+STEPS_HOLD = "the claims of the run's table about each step hold"
+RUN_ABSORBS = "a run that was reported stays reported"
+
+
+class RunValue(NamedTuple):
+    """What decides about a run: its state, what it knows, its timer, and how its jobs stand."""
+
+    state: RunState
+    data: Run
+    timer: int
+    """Ticks until its deadline."""
+    tally: tuple[JobState | None, ...]
+    """What the run has heard of each job; None before the first word."""
+
+
+class RunEntry(NamedTuple):
+    """What an event makes of a run."""
+
+    after: int
+    lines: tuple[StepLine, ...]
+    orders: tuple[str, ...]
+    """What the jobs are to be told: CREATE or STOP."""
+    wrong: int
+
+
+JOB_STEPS: list[Step[JobState]] = []
+"""The steps of a job that a run hears of, by number."""
+
+
+class RunDeciding:
+    """The values of one run, and what becomes of them."""
+
+    def __init__(self, plan: RunPlan, places: dict[str, int]) -> None:
+        self.plan = plan
+        self.places = places
+        self.values: list[RunValue] = []
+        self._ids: dict[RunValue, int] = {}
+        self._entries: dict[tuple[int, object], RunEntry] = {}
+        told = [c for c in COUPLINGS if c.cause is JOB and c.effect is RUN]
+        steps = [step for state in JOB.states for step in JOB.steps_at(state)]
+        self.job_steps = [step for step in steps if any(c.may_follow(step) for c in told)]
+        self._told = told
+        nothing_heard = (None,) * len(plan.jobs)
+        self.first = self.intern(RunValue(RUN.initial, Run(), NO_TIMER, nothing_heard))
+
+    def intern(self, value: RunValue) -> int:
+        """The number of a value."""
+        known = self._ids.get(value)
+        if known is None:
+            known = self._ids[value] = len(self.values)
+            self.values.append(value)
+        return known
+
+    def age(self, number: int) -> int:
+        """One tick later."""
+        value = self.values[number]
+        if value.timer == NO_TIMER or value.timer == 0:
+            return number
+        return self.intern(value._replace(timer=value.timer - 1))
+
+    def tell(self, number: int, event: Event) -> RunEntry:
+        """What an event does."""
+        key = (number, event)
+        if key not in self._entries:
+            self._entries[key] = self._decide(self.values[number], [event])
+        return self._entries[key]
+
+    def fire(self, number: int) -> RunEntry | None:
+        """What its deadline does, once it has passed."""
+        value = self.values[number]
+        within = RUN.table.entry(value.state).within
+        if value.timer or within is None:
+            return None
+        event = within.event if isinstance(within.event, Event) else type_of(within.event)()
+        return self.tell(number, event)
+
+    def hear(self, number: int, which: int, step_number: int) -> RunEntry:
+        """What it means for the run that one of its jobs took a step."""
+        key = (number, (which, step_number))
+        if key not in self._entries:
+            self._entries[key] = self._hear(self.values[number], which, self.job_steps[step_number])
+        return self._entries[key]
+
+    def _hear(self, value: RunValue, which: int, step: Step[JobState]) -> RunEntry:
+        known = value.tally[which]
+        if known not in job.ENDED:
+            value = value._replace(tally=(*value.tally[:which], step.target, *value.tally[which + 1 :]))
+        facts = self._facts(value, which)
+        events = [c.event() for c in self._told if c.event is not None and c.follows(step, facts)]
+        return self._decide(value, events)
+
+    def _decide(self, value: RunValue, events: list[Event]) -> RunEntry:
+        """Tell the run, and carry on what follows from its steps."""
+        lines: list[StepLine] = []
+        orders: list[str] = []
+        wrong, waiting = 0, deque(events)
+        while waiting:
+            decision = RUN.decide(value.state, value.data, waiting.popleft())
+            if not isinstance(decision, Moved):
+                continue
+            wrong |= self._wrong(value, decision.state, decision.data)
+            value = value._replace(state=decision.state, data=decision.data)
+            for step in decision.steps:
+                lines.append(
+                    StepLine("run", "", step.event, step.source, step.target, step.owner, step.moves)
+                )
+                value = value._replace(timer=self._timer(value, step))
+                for coupling in COUPLINGS.after(step, self._facts(value, 0)):
+                    if coupling.effect is RUN and coupling.event is not None:
+                        waiting.append(coupling.event())
+                    elif coupling.effect is JOB:
+                        orders.append(CREATE if coupling.event is None else STOP)
+        if RUN.broken(value.state, value.data):
+            wrong |= bit(self.places[TABLES_HOLD])
+        return RunEntry(self.intern(value), tuple(lines), tuple(orders), wrong)
+
+    def _wrong(self, before: RunValue, state: RunState, data: Run) -> int:
+        wrong = 0
+        if RUN.broken_across(before.state, before.data, state, data):
+            wrong |= bit(self.places[STEPS_HOLD])
+        if before.state in RUN.terminal and state is not before.state:
+            wrong |= bit(self.places[RUN_ABSORBS])
+        return wrong
+
+    def _timer(self, value: RunValue, step: Step[RunState]) -> int:
+        """A step arms what it says; a deadline that two neighbouring states share keeps running."""
+        if step.arms:
+            return self._ticks(step.arms[0].setting)
+        return value.timer if RUN.table.entry(step.target).within is not None else NO_TIMER
+
+    def _ticks(self, setting: str) -> int:
+        plan = self.plan
+        ticks = {
+            "planner_timeout_s": plan.planner_timeout,
+            "run_timeout_s": plan.run_timeout,
+            "cancel_deadline_s": plan.cancel_deadline,
+        }[setting]
+        return ticks or NO_TIMER
+
+    def _facts(self, value: RunValue, which: int) -> Circumstances:
+        required = self.plan.required
+        needed = [state for state, counts in zip(value.tally, required, strict=True) if counts]
+        planned = value.state not in (*run.UNPLANNED, run.PLAN_FAILED)
+        return Circumstances(
+            stopping=value.data.cancel_requested,
+            anything_active=planned
+            and self._was_planned(value)
+            and any(state not in job.ENDED for state in value.tally),
+            required=required[which] if required else False,
+            every_required_job_succeeded=all(state is job.COMPLETED for state in needed),
+            fail_fast=self.plan.fail_fast,
+        )
+
+    def _was_planned(self, value: RunValue) -> bool:
+        """Before there is a plan nothing of it is active."""
+        return any(state is not None for state in value.tally)
