@@ -52,15 +52,11 @@ async def test_a_job_is_submitted_listed_shown_explained_and_told(served: Served
     watching = await person.start("job", "watch", job_id)
 
     await served.start("anna", "--queue", "mail")
-    import time; T=time.monotonic()
 
     assert (await person.says("job", "wait", job_id, "--timeout", "30s")).split("\t")[1] == "COMPLETED"
-    print("WAITED", time.monotonic()-T)
     lines, _ = await asyncio.wait_for(following.communicate(), 30)
     assert lines.decode().split() == ["hello", "world"]
-    print("LINES", time.monotonic()-T)
     steps, _ = await asyncio.wait_for(watching.communicate(), 30)
-    print("STEPS", time.monotonic()-T)
     assert "COMPLETED" in steps.decode()
     assert watching.returncode == 0
     assert job_id in await person.says("job", "list", "state:completed", "queue:mail", "since:1h")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from interlock.cli.steps import StepShown, steps_in
@@ -148,7 +149,6 @@ class Following:
 
 async def called_or_time(called: asyncio.Event, seconds: float) -> None:
     """Until somebody calls, or for so long."""
-    try:
-        await asyncio.wait_for(called.wait(), seconds)
-    except TimeoutError:
-        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await called.wait()

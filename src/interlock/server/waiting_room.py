@@ -123,6 +123,11 @@ class WaitingRoom:
         """How many wait."""
         return sum(map(len, self._lines.values()))
 
+    @property
+    def asking(self) -> int:
+        """How many requests they have made."""
+        return sum(visit.asking for visit in self._visits.values())
+
     def close(self) -> None:
         """Hear no more news, and answer nobody any more."""
         self._leave()

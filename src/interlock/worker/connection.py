@@ -93,4 +93,5 @@ class Connection:
 
 async def _let_go(port: OrchestratorPort, within_s: float) -> None:
     with contextlib.suppress(Exception):
-        await asyncio.wait_for(port.disconnect(), within_s)
+        async with asyncio.timeout(within_s):
+            await port.disconnect()

@@ -167,7 +167,8 @@ class Renewer:
         """Renew these, in one go; answers whether the store was heard."""
         asked_at = self._monotonic()
         try:
-            answers = await asyncio.wait_for(self._hear(due), self._patience_s(due, asked_at))
+            async with asyncio.timeout(self._patience_s(due, asked_at)):
+                answers = await self._hear(due)
         except (StoreUnavailable, TimeoutError) as error:
             self._bring_home(due, delivered=False)
             self._renewed([(running, None) for running, unsent in due if unsent is not None])
@@ -252,7 +253,8 @@ class Renewer:
     async def _wait(self, seconds: float) -> None:
         assert self._nudged is not None
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._nudged.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._nudged.wait()
         self._nudged.clear()
 
     async def _let_go(self) -> None:
@@ -260,7 +262,8 @@ class Renewer:
         port, self._port = self._port, None
         if port is not None:
             with contextlib.suppress(Exception):
-                await asyncio.wait_for(port.disconnect(), 0.5)
+                async with asyncio.timeout(0.5):
+                    await port.disconnect()
 
     def _wake(self) -> None:
         loop, nudged = self._loop, self._nudged

@@ -28,7 +28,8 @@ async def unless(event: asyncio.Event, work: Coroutine[Any, Any, T], then_s: flo
 async def set_within(event: asyncio.Event, seconds: float) -> bool:
     """Whether the event came in time."""
     with contextlib.suppress(TimeoutError):
-        return await asyncio.wait_for(event.wait(), max(0.0, seconds))
+        async with asyncio.timeout(max(0.0, seconds)):
+            return await event.wait()
     return False
 
 

@@ -68,11 +68,11 @@ def claims_of(plan: Plan) -> list[Claim]:
 class JobWorld:
     """The model of a plan."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, places: dict[str, int] | None = None) -> None:
         self.plan = plan
         self.name = plan.name
         self.claims: Sequence[Claim] = claims_of(plan)
-        self.places = {claim.claim: place for place, claim in enumerate(self.claims)}
+        self.places = places or {claim.claim: place for place, claim in enumerate(self.claims)}
         self.deciding = self._make_deciding()
         self._first = [self.deciding.submit(number) for number in range(len(plan.jobs))]
         self._racing = plan.orchestrators > 1
@@ -105,6 +105,10 @@ class JobWorld:
         jobs = tuple(ABSENT if plan.submits else self._first[number].after for number in numbers)
         net = tuple(write_note(Say.SUBMIT, 0, number) for number in numbers) if plan.submits else ()
         return jobs, (IDLE,) * plan.workers, net, (None,) * plan.orchestrators, spares.first(plan)
+
+    def first(self, number: int) -> int:
+        """The value of a job that was just submitted."""
+        return self._first[number].after
 
     def canonical(self, state: State) -> State:
         """The same with the names of workers and jobs put in order."""
@@ -272,7 +276,7 @@ class JobWorld:
             out.append((done, self._settle(state, done.job, reply), bits))
             return
         if not self._racing:
-            out.append((done, self._become(state, done.job, entry.after, reply), bits))
+            out.append((done, self.become(state, done.job, entry.after, reply), bits))
             return
         orch = state[3]
         for place, busy in enumerate(orch):
@@ -283,7 +287,7 @@ class JobWorld:
                 out.append((done._replace(what=f"decide {done.what}"), (*state[:3], held, state[4]), bits))
                 return
 
-    def _become(self, state: State, job: int, after: int, reply: int) -> State:
+    def become(self, state: State, job: int, after: int, reply: int) -> State:
         """A job has a new version: whoever has decided on the old one will be told so."""
         jobs, hands, net, orch, spare = state
         if self._racing:
@@ -322,7 +326,7 @@ class JobWorld:
             op, job, after, _, reply, fate = one
             if fate == FRESH:
                 done = Done("commit", job, place, None, op)
-                out.append((done, self._become(free, job, after, reply), 0))
+                out.append((done, self.become(free, job, after, reply), 0))
             else:
                 self._looked_again(free, one, out)
             if spares.has(spare, spares.CRASHES):

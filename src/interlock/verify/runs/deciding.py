@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from interlock.lifecycles import job, run
+from interlock.lifecycles import job
 from interlock.lifecycles.couplings import COUPLINGS, Circumstances
 from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.run import RUN, Run, RunState
@@ -42,10 +42,6 @@ class RunEntry(NamedTuple):
     orders: tuple[str, ...]
     """What the jobs are to be told: CREATE or STOP."""
     wrong: int
-
-
-JOB_STEPS: list[Step[JobState]] = []
-"""The steps of a job that a run hears of, by number."""
 
 
 class RunDeciding:
@@ -129,8 +125,11 @@ class RunDeciding:
                 for coupling in COUPLINGS.after(step, self._facts(value, 0)):
                     if coupling.effect is RUN and coupling.event is not None:
                         waiting.append(coupling.event())
+                    elif coupling.effect is JOB and coupling.event is None:
+                        orders.append(CREATE)
+                        value = value._replace(tally=(job.PENDING,) * len(value.tally))
                     elif coupling.effect is JOB:
-                        orders.append(CREATE if coupling.event is None else STOP)
+                        orders.append(STOP)
         if RUN.broken(value.state, value.data):
             wrong |= bit(self.places[TABLES_HOLD])
         return RunEntry(self.intern(value), tuple(lines), tuple(orders), wrong)
@@ -161,17 +160,10 @@ class RunDeciding:
     def _facts(self, value: RunValue, which: int) -> Circumstances:
         required = self.plan.required
         needed = [state for state, counts in zip(value.tally, required, strict=True) if counts]
-        planned = value.state not in (*run.UNPLANNED, run.PLAN_FAILED)
         return Circumstances(
             stopping=value.data.cancel_requested,
-            anything_active=planned
-            and self._was_planned(value)
-            and any(state not in job.ENDED for state in value.tally),
+            anything_active=any(state is not None and state not in job.ENDED for state in value.tally),
             required=required[which] if required else False,
             every_required_job_succeeded=all(state is job.COMPLETED for state in needed),
             fail_fast=self.plan.fail_fast,
         )
-
-    def _was_planned(self, value: RunValue) -> bool:
-        """Before there is a plan nothing of it is active."""
-        return any(state is not None for state in value.tally)

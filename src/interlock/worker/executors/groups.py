@@ -59,7 +59,8 @@ class Group:
             await self._output.exited.wait()
             kill_group(self.pid, signal.SIGKILL)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._output.drained.wait(), DRAIN_S)
+                async with asyncio.timeout(DRAIN_S):
+                    await self._output.drained.wait()
             return self._transport.get_returncode() or 0
         finally:
             if self._killing is not None:

@@ -1,0 +1,357 @@
+"""The runner protocol as somebody speaks it who has only read its page."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx2
+import pytest
+from tests.server.runners import Runner, done
+from tests.server.running import ANY_PORT, Running, running
+
+from interlock.lifecycles.durations import Durations
+from interlock.systems.access.principals import Role
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+
+SHORT = OrchestratorSettings(
+    durations=Durations(
+        lease_ttl_s=0.5,
+        heartbeat_every_s=0.1,
+        ack_window_s=0.5,
+        sweep_every_s=0.05,
+        cancel_deadline_s=0.3,
+        abort_warning_s=0.1,
+        abort_kill_s=0.2,
+        shutdown_soft_s=0.1,
+        shutdown_deadline_s=0.4,
+    )
+)
+
+
+@pytest.fixture
+def runner(client: httpx2.AsyncClient) -> Runner:
+    return Runner(client)
+
+
+async def versions(server: Running, job_id: str) -> int:
+    """How often a job was changed."""
+    return (await server.parts.household.jobs.get(job_id)).version
+
+
+async def test_the_greeting_says_what_a_runner_has_to_know(client: httpx2.AsyncClient) -> None:
+    told = (await client.get("/api/runner")).json()
+    assert told["protocol"] == 1
+    assert told["heartbeat_every_s"] < told["lease_ttl_s"]
+    assert told["max_grants"] == told["max_messages"] == 500
+    assert told["max_wait_s"] == 30.0
+    assert told["max_body_bytes"] == 1_048_576
+    assert told["now"].endswith("Z")
+
+
+async def test_the_life_of_one_attempt(server: Running, runner: Runner) -> None:
+    job_id = await server.submit()
+    grant = await runner.grant(acknowledge=False)
+    assert (grant["job_id"], grant["task"], grant["input"], grant["attempt"]) == (job_id, "shop.send", {}, 1)
+    token = grant["token"]
+
+    ack = await runner.say("ack", token, 1)
+    beat = await runner.say("heartbeat", token, 2, progress={"done": 1, "total": 2})
+    log = await runner.say("log", token, 3, log=[["2026-05-01T12:00:00Z", "info", "hi"]])
+    end = await runner.say("complete", token, 4, **done({"sent": True}))
+
+    assert [answer.status_code for answer in (ack, beat, log, end)] == [200] * 4
+    assert beat.json()["state"] == "RUNNING"
+    assert beat.json()["ttl_s"] > 0
+    assert "expires_at" in beat.json()
+    assert end.json()["state"] == "SUCCEEDED"
+    view = await server.parts.household.jobs.get(job_id)
+    assert (view.state, bytes(view.result)) == ("COMPLETED", b'{"sent":true}')  # type: ignore[arg-type]
+
+
+MESSAGES: dict[str, dict[str, Any]] = {
+    "ack": {},
+    "heartbeat": {"progress": {"done": 1, "total": 2}, "checkpoint": {"at": 3}},
+    "log": {"log": [["2026-05-01T12:00:00Z", "info", "hi"]]},
+    "complete": done(1),
+    "release": {"reason": "shutdown"},
+}
+
+
+@pytest.mark.parametrize("what", MESSAGES)
+async def test_a_message_that_comes_twice_is_answered_the_same_and_done_once(
+    server: Running, runner: Runner, what: str
+) -> None:
+    job_id = await server.submit()
+    token = (await runner.grant(acknowledge=what != "ack"))["token"]
+
+    first = await runner.say(what, token, 1, **MESSAGES[what])
+    version = await versions(server, job_id)
+    second = await runner.say(what, token, 1, **MESSAGES[what])
+
+    assert (first.status_code, second.status_code) == (200, 200), second.text
+    assert second.json()["state"] == first.json()["state"]
+    assert await versions(server, job_id) == version
+    chunks = [chunk async for chunk in server.parts.household.jobs.logs(job_id)]
+    assert len(chunks) == (what == "log")
+
+
+async def test_a_cancel_is_told_with_the_next_heartbeat_and_acknowledged_twice_without_harm(
+    server: Running, runner: Runner
+) -> None:
+    job_id = await server.submit()
+    token = (await runner.grant())["token"]
+    await server.parts.household.jobs.cancel(job_id, reason="enough")
+
+    told = (await runner.say("heartbeat", token, 1)).json()
+    first = await runner.say("cancel-ack", token, 2)
+    second = await runner.say("cancel-ack", token, 2)
+
+    assert told["cancel_requested"] is True
+    assert told["cancel_deadline_at"].endswith("Z")
+    assert first.json()["state"] == second.json()["state"] == "CANCELED"
+    assert (await server.parts.household.jobs.get(job_id)).state == "CANCELED"
+
+
+async def test_an_end_that_contradicts_the_first_is_refused(server: Running, runner: Runner) -> None:
+    await server.submit()
+    token = (await runner.grant())["token"]
+    assert (await runner.say("complete", token, 1, **done(1))).status_code == 200
+    other = await runner.say("complete", token, 2, **done(2))
+    assert (other.status_code, other.json()["code"]) == (409, "conflicting_completion")
+
+
+async def test_a_lease_that_has_run_out_is_expired(server: Running) -> None:
+    async with running(settings=ANY_PORT, orchestration=SHORT) as short:
+        runner = Runner(short.client())
+        job_id = await short.submit()
+        token = (await runner.grant())["token"]
+        seen = asyncio.Event()
+        leave = short.parts.following.add(lambda entries, _: seen.set() if _expired(entries) else None)
+        async with asyncio.timeout(20):
+            await seen.wait()
+        leave()
+        late = await runner.say("complete", token, 1, **done(1))
+        assert (late.status_code, late.json()["code"]) == (409, "LEASE_EXPIRED")
+        assert (await short.parts.household.jobs.get(job_id)).state != "COMPLETED"
+
+
+def _expired(entries: Any) -> bool:
+    return any(step.event == "expire" for entry in entries for step in entry.note.steps)
+
+
+async def test_a_lease_that_was_given_back_is_revoked(server: Running, runner: Runner) -> None:
+    await server.submit()
+    token = (await runner.grant())["token"]
+    await runner.say("release", token, 1)
+    late = await runner.say("heartbeat", token, 2)
+    assert (late.status_code, late.json()["code"]) == (409, "LEASE_REVOKED")
+
+
+@pytest.mark.parametrize("token", ["", "nonsense", "j_0123456789ab.1.1." + "0" * 32])
+async def test_a_lease_that_nobody_has_given_out_is_unknown(runner: Runner, token: str) -> None:
+    answer = await runner.say("heartbeat", token, 1)
+    assert (answer.status_code, answer.json()["code"]) == (409, "UNKNOWN_LEASE")
+
+
+async def test_only_the_runner_of_a_lease_is_heard(server: Running, runner: Runner) -> None:
+    job_id = await server.submit()
+    token = (await runner.grant())["token"]
+    other = await Runner(server.client(), "runner-8").say("complete", token, 1, **done(1))
+    assert (other.status_code, other.json()["code"]) == (409, "wrong_runner")
+    assert (await server.parts.household.jobs.get(job_id)).state == "RUNNING"
+    assert (await runner.say("complete", token, 1, **done(1))).status_code == 200
+
+
+async def test_a_name_is_bound_to_the_token_it_was_used_with(server: Running) -> None:
+    mine, yours = [Runner(server.client(await server.token(Role.RUNNER, name))) for name in ("mine", "yours")]
+    job_id = await server.submit()
+    token = (await mine.grant())["token"]
+    stolen = await yours.say("complete", token, 1, **done("not mine"))
+    assert stolen.json()["code"] == "wrong_runner"
+    await mine.say("complete", token, 1, **done("mine"))
+    entries = await server.parts.household.jobs.history(job_id)
+    assert entries[-1].note.actor == "mine/runner-7"
+    secret = token.rpartition(".")[2]
+    assert secret not in server.log.getvalue()
+
+
+async def test_several_messages_have_an_answer_each(server: Running, runner: Runner) -> None:
+    for _ in range(3):
+        await server.submit()
+    first, second, third = [grant["token"] for grant in await runner.grants(limit=3)]
+    messages = [
+        {"type": "complete", **runner.message(first, 1, **done(1))},
+        {"type": "heartbeat", **runner.message("nonsense", 1)},
+        {"type": "release", **runner.message(second, 1)},
+        {"type": "heartbeat", **runner.message(third, 1), "runner_id": "another"},
+    ]
+    answer = await runner.client.post("/api/runner/messages", json={"messages": messages})
+    assert answer.status_code == 200
+    assert [each["answer"] for each in answer.json()["answers"]] == ["heard", "stale", "heard", "refused"]
+    assert [each.get("code") for each in answer.json()["answers"]] == [
+        None,
+        "UNKNOWN_LEASE",
+        None,
+        "wrong_runner",
+    ]
+
+
+async def test_several_messages_of_one_type_need_not_say_it(server: Running, runner: Runner) -> None:
+    for _ in range(2):
+        await server.submit()
+    tokens = [grant["token"] for grant in await runner.grants(limit=2)]
+    messages = [runner.message(token, 1, **done(1)) for token in tokens]
+    answer = await runner.client.post("/api/runner/complete", json={"messages": messages})
+    assert [each["state"] for each in answer.json()["answers"]] == ["SUCCEEDED"] * 2
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("lease", {"runner_id": "r", "limit": 0}),
+        ("lease", {"runner_id": "r", "limit": 501}),
+        ("lease", {"runner_id": "r", "queues": []}),
+        ("lease", {"runner_id": "r", "queues": ["q"] * 101}),
+        ("lease", {"runner_id": ""}),
+        ("lease", {"runner_id": "a\nb"}),
+        ("lease", {"runner_id": "r" * 201}),
+        ("lease", {"runner_id": "r", "claim_id": "c" * 201}),
+        ("lease", {}),
+        ("heartbeat", {"token": "t", "runner_id": ""}),
+        ("heartbeat", {"token": "t", "runner_id": "r", "type": "ack"}),
+        ("complete", {"token": "t", "runner_id": "r"}),
+        ("messages", {"messages": [{"type": "ack", "token": "t", "runner_id": "r"}] * 501}),
+        ("messages", {"messages": [{"type": "sing", "token": "t", "runner_id": "r"}]}),
+        ("messages", {}),
+    ],
+)
+async def test_what_makes_no_sense_is_told_and_changes_nothing(
+    client: httpx2.AsyncClient, path: str, body: dict[str, Any]
+) -> None:
+    answer = await client.post(f"/api/runner/{path}", json=body)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["code"] == "bad_request"
+    assert answer.json()["todo"]
+
+
+async def test_only_the_role_runner_may_do_any_of_it(server: Running) -> None:
+    paths = ("lease", "ack", "heartbeat", "log", "complete", "cancel-ack", "release", "messages")
+    for role in (Role.VIEWER, Role.SUBMITTER, Role.OPERATOR, Role.ADMIN):
+        client = server.client(await server.token(role))
+        for path in paths:
+            answer = await client.post(f"/api/runner/{path}", json={"runner_id": "r"})
+            assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed"), (role, path)
+        assert (await client.get("/api/runner")).status_code == 403
+    runner = server.client(await server.token(Role.RUNNER))
+    assert (await runner.get("/api/jobs")).status_code == 403
+
+
+async def test_a_token_for_some_queues_gets_work_of_those_only(server: Running) -> None:
+    mail = await server.submit(queue="mail")
+    await server.submit(queue="default")
+    runner = Runner(server.client(await server.token(Role.RUNNER, queues=["mail"])))
+    refused = await runner.lease(queues=["mail", "default"], limit=10)
+    assert (refused.status_code, refused.json()["code"]) == (403, "not_allowed")
+    assert (await runner.lease(limit=10)).status_code == 403, "default is not one of its queues"
+    assert [grant["job_id"] for grant in await runner.grants(queues=["mail"], limit=10)] == [mail]
+
+
+# Waiting for work
+
+
+async def test_a_runner_that_waits_is_answered_as_soon_as_there_is_work(
+    server: Running, runner: Runner
+) -> None:
+    waiting = asyncio.create_task(runner.grant(wait_s=30))
+    await waiters(server, 1)
+    job_id = await server.submit()
+    async with asyncio.timeout(5):
+        assert (await waiting)["job_id"] == job_id
+
+
+async def test_work_that_comes_through_another_server_is_given_at_once(tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    async with running(url) as one, running(url) as other:
+        waiting = asyncio.create_task(Runner(one.client()).grant(wait_s=30))
+        await waiters(one, 1)
+        response = await other.client().post("/api/jobs", json={"task": "shop.send"})
+        async with asyncio.timeout(5):
+            assert (await waiting)["job_id"] == response.json()["id"]
+
+
+async def test_a_runner_that_waits_in_vain_is_answered_with_nothing(runner: Runner) -> None:
+    assert await runner.grants(wait_s=0.05) == []
+
+
+async def test_a_server_that_is_asked_to_go_lets_nobody_wait(server: Running, runner: Runner) -> None:
+    waiting = asyncio.create_task(runner.grants(wait_s=30))
+    await waiters(server, 1)
+    server.listener.stop()
+    async with asyncio.timeout(5):
+        assert await waiting == []
+
+
+async def test_a_runner_that_has_gone_is_not_given_anything(server: Running) -> None:
+    waiting = asyncio.create_task(Runner(server.client(), "ghost").grants(wait_s=30))
+    await waiters(server, 1)
+    waiting.cancel()
+    await waiters(server, 0)
+    job_id = await server.submit()
+    assert (await server.parts.household.jobs.get(job_id)).state == "PENDING"
+    assert (await Runner(server.client()).grant())["job_id"] == job_id
+
+
+async def test_a_claim_under_its_name_is_answered_as_before(server: Running, runner: Runner) -> None:
+    for _ in range(2):
+        await server.submit()
+    first = await runner.grants(claim_id="c1")
+    assert await runner.grants(claim_id="c1") == first
+    (other,) = await runner.grants(claim_id="c2")
+    assert other["job_id"] != first[0]["job_id"]
+    changed = await runner.lease(claim_id="c1", limit=2)
+    assert (changed.status_code, changed.json()["code"]) == (409, "request_id_reused")
+
+
+async def test_a_claim_is_nobodys_business_but_of_whoever_has_made_it(server: Running) -> None:
+    mine, yours = [Runner(server.client(await server.token(Role.RUNNER, name))) for name in ("mine", "yours")]
+    await server.submit()
+    assert len(await mine.grants(claim_id="1")) == 1
+    assert await yours.grants(claim_id="1") == []
+
+
+async def test_a_claim_that_is_repeated_while_it_waits_is_one_claim(server: Running, runner: Runner) -> None:
+    first = asyncio.create_task(runner.grants(claim_id="c", wait_s=30))
+    await waiters(server, 1)
+    again = asyncio.create_task(runner.grants(claim_id="c", wait_s=30))
+    await asked(server, 2)
+    for _ in range(2):
+        await server.submit()
+    async with asyncio.timeout(5):
+        assert await first == await again
+    assert len(await first) == 1
+
+
+async def test_a_repeat_without_patience_ends_the_waiting(server: Running, runner: Runner) -> None:
+    first = asyncio.create_task(runner.grants(claim_id="c", wait_s=30))
+    await waiters(server, 1)
+    async with asyncio.timeout(5):
+        assert await runner.grants(claim_id="c", wait_s=0) == []
+        assert await first == []
+
+
+async def waiters(server: Running, number: int) -> None:
+    """Until so many wait."""
+    await until(lambda: server.parts.waiting_room.waiting == number)
+
+
+async def asked(server: Running, number: int) -> None:
+    """Until so many requests are inside."""
+    await until(lambda: server.parts.waiting_room.asking == number)
+
+
+async def until(true: Any) -> None:
+    """Give everybody a turn until it is true."""
+    async with asyncio.timeout(10):
+        while not true():
+            await asyncio.sleep(0.005)
