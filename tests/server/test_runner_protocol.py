@@ -354,4 +354,4 @@ async def until(true: Any) -> None:
     """Give everybody a turn until it is true."""
     async with asyncio.timeout(10):
         while not true():
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0)

@@ -23,7 +23,7 @@ def worker() -> None:
     "start",
     epilog=epilog(
         "\b\nSIGTERM or Ctrl-C: no new work is taken; what runs may finish, is asked to stop after a while,\n"
-        "and is given back if it does not. A second one ends it at once.",
+        "and is given back if it does not. A second signal changes nothing.",
         "\b\nExit codes:\n"
         "  0  every task ended or was given back\n"
         "  1  the end had to be forced\n"

@@ -22,8 +22,10 @@ from interlock.wire.runner import Answer, CancelAck, ClaimRequest, Complete, Gra
 from interlock.worker.entry import run_worker
 from interlock.worker.port import OrchestratorPort, Patient
 from interlock.worker.settings import WorkerSettings
+from interlock.worker.signals import Shutdown, heeding_signals
 from interlock.worker.tasks import load_tasks
 
+DEFAULT_GRACE_S = 5.0
 _LAST_WORDS = (Complete, CancelAck, Release)
 
 
@@ -57,12 +59,13 @@ def start(store: str | None, asked: Asked) -> int:
             f"below [worker] in {project.FILE}.",
         )
     settings = settings_for(here, asked)
-    registry = load_tasks(module)
 
     def connect() -> OrchestratorPort:
         return _server_port(here.url, asked) if is_server(here.url) else _store_port(here, asked)
 
-    return run_worker(settings, registry, connect)
+    shutdown = Shutdown()
+    with heeding_signals(shutdown):  # importing may take long, and a signal must not be lost meanwhile
+        return run_worker(settings, load_tasks(module), connect, shutdown)
 
 
 def _store_port(here: project.Project, asked: Asked) -> OrchestratorPort:
@@ -104,6 +107,8 @@ def settings_for(here: project.Project, asked: Asked) -> WorkerSettings:
         "log_format": said.get("log_format"),
         "max_result_bytes": here.settings.max_result_bytes,
         "durations": here.settings.durations,
+        # A handler that does not listen has to be stopped well before its cancel is forced.
+        "stop_grace_s": min(DEFAULT_GRACE_S, here.settings.durations.cancel_deadline_s / 4),
     }
     return WorkerSettings(**{name: value for name, value in options.items() if value not in (None, ())})
 

@@ -30,9 +30,17 @@ FORCED = 1
 _BEFORE_DEADLINE_S = 0.25
 
 
-def run_worker(settings: WorkerSettings, registry: Registry, connect: Callable[[], OrchestratorPort]) -> int:
-    """Run a worker under its instance name until somebody asks it to go; gives the exit code."""
-    shutdown = Shutdown()
+def run_worker(
+    settings: WorkerSettings,
+    registry: Registry,
+    connect: Callable[[], OrchestratorPort],
+    shutdown: Shutdown | None = None,
+) -> int:
+    """Run a worker under its instance name until somebody asks it to go; gives the exit code.
+
+    Whoever heeds signals already, because loading the tasks takes long, hands over what was asked.
+    """
+    shutdown = shutdown or Shutdown()
     log = make_log(settings.log_level, settings.log_format)
     libraries = libraries_logging("warning", settings.log_format)
     with heeding_signals(shutdown), libraries, _metrics(settings, log) as metrics:

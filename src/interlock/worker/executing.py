@@ -76,6 +76,7 @@ class Executing:
         log: Log,
         now: Callable[[], datetime],
         ended: Callable[[RunningTask], None],
+        freed: Callable[[], None],
         left_behind: Callable[[], None],
         tracing: Tracing | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -89,7 +90,7 @@ class Executing:
         self._watch = watch
         self._log = log
         self._now = now
-        self._on_end = ended
+        self._on_end, self._freed = ended, freed
         self._stopper = Stopper(settings, log, left_behind=left_behind, freed=self._fill_soon_if_needed)
         self._tracing = tracing
         self._monotonic = monotonic
@@ -193,6 +194,7 @@ class Executing:
         running.lane.running.discard(running)
         if running.ended:
             self._give_back(running)
+            self._freed()  # its end was told before, when there was no room yet
         else:
             self._settle(running, outcome)
         self._fill_soon_if_needed()

@@ -126,6 +126,7 @@ class WorkerProcess:
             around,
             hear=self._hear,
             task_ended=self._task_ended,
+            room_made=self._stir.set,
             reports_fail=self._reports_fail,
             poll_awaited=self._should_poll,
             also=also,

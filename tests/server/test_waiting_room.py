@@ -1,0 +1,253 @@
+"""Runners that wait: news wakes as few of them as can use it, and nobody waits for a ghost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from interlock.errors import StoreUnavailable
+from interlock.server import waiting_room
+from interlock.server.waiting_room import WaitingRoom
+from interlock.store.memory import MemoryStore
+from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.orchestrator.embedded import Household
+from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
+from interlock.wire.jobs import JobSpec
+from interlock.wire.runner import ClaimRequest, Grant, Release
+
+
+class Room:
+    """A waiting room, with a count of what it costs."""
+
+    def __init__(self, household: Household) -> None:
+        self.household = household
+        self.room = WaitingRoom(household.store)
+        self.stopping = asyncio.Event()
+        self.claims = 0
+        self.given_back: list[Grant] = []
+        self.before_answer: Callable[[], Any] = lambda: None
+        self.failing = False
+
+    async def claim(self, request: ClaimRequest) -> list[Grant]:
+        """A claim at the store, counted."""
+        self.claims += 1
+        if self.failing:
+            raise StoreUnavailable("The store is away.")
+        grants = await self.household.orchestrator.claim(request)
+        self.before_answer()
+        return grants
+
+    async def give_back(self, grants: list[Grant]) -> None:
+        """Nobody took them."""
+        self.given_back += grants
+        messages = [Release(token=grant.token, runner_id="r0", sequence=1) for grant in grants]
+        await self.household.orchestrator.hear(messages)
+
+    def wait(self, runner: str = "r0", wait_s: float = 60.0, **asked: Any) -> asyncio.Task[list[Grant]]:
+        """Somebody who waits."""
+        return asyncio.create_task(
+            self.room.claim(
+                "somebody",
+                ClaimRequest(runner_id=runner, **asked),
+                self.claim,
+                self.give_back,
+                within_s=wait_s,
+                unless=self.stopping,
+            )
+        )
+
+    async def submit(self, number: int = 1, **spec: Any) -> list[str]:
+        """New work."""
+        return await self.household.jobs.submit_many([JobSpec(task="t", **spec)] * number)
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        """Give everybody a turn until it is true."""
+        async with asyncio.timeout(20):
+            while not true():
+                await asyncio.sleep(0)
+
+    async def settled(self) -> None:
+        """Until nobody looks any more: two looks at the same number of claims, a calm apart."""
+        before = -1
+        while before != self.claims:
+            before = self.claims
+            await asyncio.sleep(2 * waiting_room.CALM_S)
+
+
+@pytest.fixture
+async def room(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Room]:
+    monkeypatch.setattr(waiting_room, "LOOK_EVERY_S", 3_600.0)  # only news wakes somebody, or a test says so
+    store = MemoryStore(CATALOGUE)
+    await store.open()
+    household = Household(store, DEFAULT_SETTINGS)
+    made = Room(household)
+    yield made
+    made.stopping.set()
+    made.room.close()
+    await household.close()
+
+
+async def test_of_two_hundred_that_wait_one_job_wakes_two(room: Room) -> None:
+    waiting = [room.wait(f"r{number}") for number in range(200)]
+    await room.until(lambda: room.room.waiting == 200)
+    assert room.claims == 200, "each has looked once, when it came"
+
+    (job_id,) = await room.submit()
+    await room.until(lambda: any(task.done() for task in waiting))
+    await room.settled()
+
+    given = [task.result() for task in waiting if task.done()]
+    assert [[grant.job_id for grant in grants] for grants in given] == [[job_id]]
+    # Whoever has found it has called the next one, who found nothing; the grant itself was news as well.
+    assert room.claims - 200 <= 3
+    room.stopping.set()
+    await asyncio.gather(*waiting)
+
+
+async def test_each_of_several_jobs_goes_to_somebody_at_once(room: Room) -> None:
+    waiting = [room.wait(f"r{number}") for number in range(20)]
+    await room.until(lambda: room.room.waiting == 20)
+    await room.submit(10)
+    await room.until(lambda: sum(task.done() for task in waiting) == 10)
+    jobs = [task.result()[0].job_id for task in waiting if task.done()]
+    assert len(set(jobs)) == 10
+    room.stopping.set()
+    await asyncio.gather(*waiting)
+
+
+async def test_the_first_to_come_is_the_first_to_be_given_work(room: Room) -> None:
+    first = room.wait("first")
+    await room.until(lambda: room.room.waiting == 1)
+    second = room.wait("second")
+    await room.until(lambda: room.room.waiting == 2)
+    await room.submit()
+    assert len(await first) == 1
+    assert not second.done()
+    second.cancel()
+
+
+async def test_those_who_wait_for_another_queue_are_in_another_line(room: Room) -> None:
+    mail, ci = room.wait("m", queues=("mail",)), room.wait("c", queues=("ci",))
+    await room.until(lambda: room.room.waiting == 2)
+    await room.submit(queue="ci")
+    assert len(await ci) == 1
+    assert not mail.done()
+    mail.cancel()
+
+
+async def test_on_a_busy_store_a_line_looks_only_now_and_then(room: Room) -> None:
+    waiting = room.wait("m", queues=("mail",))
+    await room.until(lambda: room.room.waiting == 1)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    for _ in range(300):
+        await room.submit(queue="ci")
+    took_s = loop.time() - began
+    assert room.claims <= 3 + took_s / waiting_room.CALM_S
+    await room.submit(queue="mail")
+    assert len(await waiting) == 1, "what comes while it is left alone is still found"
+
+
+async def test_work_that_becomes_ready_by_itself_is_found_by_the_first_in_line(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_room, "LOOK_EVERY_S", 0.1)
+    await room.submit(delay_s=0.25)
+    waiting = [room.wait(f"r{number}") for number in range(50)]
+    done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED, timeout=20)
+    assert len(done) == 1
+    assert room.claims < 50 + 50, "not each of them looks each time"
+    room.stopping.set()
+    await asyncio.gather(*waiting)
+
+
+async def test_a_call_to_somebody_who_goes_away_reaches_the_next_one(room: Room) -> None:
+    first, second = room.wait("first"), room.wait("second")
+    await room.until(lambda: room.room.waiting == 2)
+    room.room._tell_lines()  # the first one is called …
+    first.cancel()  # … and is gone before it has looked
+    await room.until(first.done)
+    await room.submit()
+    assert len(await second) == 1
+
+
+async def test_somebody_who_goes_away_leaves_no_trace(room: Room) -> None:
+    for name in ("", "c1"):
+        gone = room.wait("ghost", claim_id=name)
+        await room.until(lambda: room.room.waiting == 1)
+        gone.cancel()
+        await room.until(lambda: room.room.waiting == 0)
+    assert room.room._visits == {}
+    assert room.room._lines == {}
+
+
+async def test_what_was_being_given_to_somebody_who_has_gone_is_given_back(room: Room) -> None:
+    (job_id,) = await room.submit()
+    waiting = room.wait("r0")
+    room.before_answer = waiting.cancel
+    await room.until(lambda: bool(room.given_back))
+    room.before_answer = lambda: None
+    (grant,) = await room.wait("r1")
+    assert grant.job_id == job_id
+    assert grant.attempt == 2, "given back, without using up a try"
+
+
+async def test_it_is_kept_for_a_moment_for_somebody_who_can_ask_again(room: Room) -> None:
+    await room.submit()
+    waiting = room.wait("r0", claim_id="c1")
+    room.before_answer = waiting.cancel
+    await room.until(lambda: waiting.cancelled())
+    (grant,) = await room.wait("r0", claim_id="c1")
+    assert (grant.attempt, room.given_back) == (1, [])
+    assert room.claims == 1
+
+
+async def test_and_given_back_when_they_do_not(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting_room, "COMES_BACK_S", 0.05)
+    await room.submit()
+    waiting = room.wait("r0", claim_id="c1")
+    room.before_answer = waiting.cancel
+    await room.until(lambda: bool(room.given_back))
+    room.before_answer = lambda: None
+    assert (await room.wait("r0", claim_id="c1"))[0].attempt == 2
+
+
+async def test_a_store_that_fails_is_told_to_whoever_waits_and_nothing_is_remembered(room: Room) -> None:
+    room.failing = True
+    with pytest.raises(StoreUnavailable):
+        await room.wait("r0", claim_id="c1")
+    room.failing = False
+    await room.submit()
+    assert len(await room.wait("r0", claim_id="c1")) == 1
+
+
+async def test_what_is_remembered_is_bounded(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting_room, "REMEMBERED", 5)
+    await room.submit(20)
+    for number in range(20):
+        await room.wait("r0", claim_id=f"c{number}")
+    assert len(room.room._visits) == 5
+    assert [name[2] for name in room.room._visits] == [f"c{number}" for number in range(15, 20)]
+    assert room.room._remembered_bytes == sum(visit.size for visit in room.room._visits.values())
+
+
+async def test_also_in_bytes(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    import msgspec
+
+    monkeypatch.setattr(waiting_room, "REMEMBERED_BYTES", 3_000)
+    await room.submit(10, input=msgspec.Raw(b'{"x":"%s"}' % (b"x" * 992)))
+    for number in range(10):
+        await room.wait("r0", claim_id=f"c{number}")
+    assert 0 < room.room._remembered_bytes <= 3_000
+
+
+async def test_a_server_that_goes_answers_everybody_with_nothing_and_takes_no_more(room: Room) -> None:
+    waiting = [room.wait(f"r{number}") for number in range(10)]
+    await room.until(lambda: room.room.waiting == 10)
+    before = room.claims
+    room.stopping.set()
+    assert await asyncio.gather(*waiting) == [[]] * 10
+    assert room.claims == before
