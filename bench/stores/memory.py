@@ -1,7 +1,7 @@
 """What the process holds after many commits: nothing may pile up.
 
 64 callers renew their errands through the group commit, with a journal entry each. The first fifth of
-the commits is to fill caches; SQLite's page cache alone may hold 64 MB, and lives in our process.
+the commits is to fill caches; SQLite's page cache alone may hold 8 MB, and lives in our process.
 """
 
 from __future__ import annotations

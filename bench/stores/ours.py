@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
@@ -19,6 +18,7 @@ from bench.stores.errand import (
     submitted,
 )
 from interlock.engine.committing import GroupCommit
+from interlock.errors import InterlockError
 from interlock.store.contract import Store
 from interlock.store.records import Claim, Commit, Committed, Outcome, Record
 
@@ -75,10 +75,7 @@ class Ours:
 
         for _ in range(batches):
             check(await self.store.claim(_CLAIM, decide), BATCH)
-            check(
-                await asyncio.gather(*(self._group.commit(completed(record, until)) for record in taken)),
-                BATCH,
-            )
+            check(await self._group.commit_all([completed(record, until) for record in taken]), BATCH)
 
     async def close(self) -> None:
         """Finish what waits, and close the store."""
@@ -86,7 +83,7 @@ class Ours:
         await self.store.close()
 
 
-def check(outcomes: Iterable[Outcome], wanted: int | None = None) -> None:
+def check(outcomes: Iterable[Outcome | InterlockError], wanted: int | None = None) -> None:
     """What is timed has to have happened."""
     number = 0
     for outcome in outcomes:

@@ -199,7 +199,7 @@ async def test_it_is_kept_for_a_moment_for_somebody_who_can_ask_again(room: Room
     await room.submit()
     waiting = room.wait("r0", claim_id="c1")
     room.before_answer = waiting.cancel
-    await room.until(lambda: waiting.cancelled())
+    await room.until(waiting.cancelled)
     (grant,) = await room.wait("r0", claim_id="c1")
     assert (grant.attempt, room.given_back) == (1, [])
     assert room.claims == 1

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import sqlalchemy
 from dbos import DBOS, DBOSClient
 
 from bench.jobs.peers.adapter import Adapter, batches, concurrency_here, own_worker
-from bench.jobs.peers.handler import tick, touch
+from bench.jobs.peers.handler import GATE, opened, tick, touch
 
 _QUEUE = "bench"
 _BULK = 1_000
@@ -93,12 +94,17 @@ class Contender(Adapter):
         DBOS.workflow(name="tick")(tick)
         DBOS.workflow(name="touch")(touch)
         DBOS.launch()
-        DBOS.register_queue(
+        gated = GATE in os.environ
+        queue = DBOS.register_queue(
             _QUEUE,
-            worker_concurrency=concurrency_here(),
+            # What waits for a thread does not count for it, so it would claim everything at the gate.
+            worker_concurrency=1 if gated else concurrency_here(),
             polling_interval_sec=_POLLED_EVERY_S,
             on_conflict="always_update",
         )
+        if gated:
+            opened.wait()
+            queue.set_worker_concurrency(concurrency_here())
         signal.pause()
 
 

@@ -24,6 +24,9 @@ GATE, SEEN, TOUCHED = "BENCH_GATE", "BENCH_SEEN", "BENCH_TOUCHED"
 MOMENT = struct.Struct("<qq")
 """The number of a job, and the monotonic clock of this machine in nanoseconds."""
 
+opened = threading.Event()
+"""Set once this process is past the gate."""
+
 _seen: mmap.mmap | None = None
 _entering = threading.Lock()
 _telling: socket.socket | None = None
@@ -55,4 +58,5 @@ def _past_the_gate() -> mmap.mmap:
                 gate.recv(1)
             with open(os.environ[SEEN], "r+b") as file:  # noqa: PTH123 - as light as it can be
                 _seen = mmap.mmap(file.fileno(), 0)
+            opened.set()
         return _seen

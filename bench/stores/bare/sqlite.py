@@ -40,7 +40,7 @@ class BareSqlite:
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None)
         # Those of our store, where they make it faster.
-        for setting in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -65536"):
+        for setting in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -8192"):
             self._connection.execute(f"PRAGMA {setting}")
         self._connection.execute("PRAGMA wal_autocheckpoint = 4000")
         self._connection.executescript(_TABLES)

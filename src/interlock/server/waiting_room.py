@@ -16,6 +16,7 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import TypeAlias
 
 from interlock.errors import RequestIdReused
@@ -45,6 +46,8 @@ class Line:
     """Runners that can use the same work, in the order in which they came."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.visits = 0
+        """How many claims it is for, whether they wait or look."""
         self._loop = loop
         self._waiting: deque[asyncio.Event] = deque()
         self._calm_until = 0.0
@@ -102,9 +105,16 @@ class Visit:
         """How many wait for the answer."""
         self.stirred = asyncio.Event()
         """It was called, its time is another one now, or nobody waits for it any more."""
-        self.task: asyncio.Task[list[Grant]] | None = None
+        self.found: asyncio.Future[list[Grant]] = asyncio.get_running_loop().create_future()
+        self.taken = False
+        """Somebody was there to take what was found."""
         self.size = 0
         """What it takes to remember it."""
+
+    def stir(self, said: asyncio.Task[bool]) -> None:
+        """Somebody says that it is enough; a word that is taken back means nothing."""
+        if not said.cancelled():
+            self.stirred.set()
 
 
 class WaitingRoom:
@@ -114,7 +124,7 @@ class WaitingRoom:
         self._lines: dict[tuple[tuple[str, ...], tuple[str, ...]], Line] = {}
         self._visits: OrderedDict[Name, Visit] = OrderedDict()
         self._remembered_bytes = 0
-        self._tasks: set[asyncio.Task[list[Grant]]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._leave = store.subscribe(self._news)
 
@@ -125,7 +135,7 @@ class WaitingRoom:
 
     @property
     def asking(self) -> int:
-        """How many requests they have made."""
+        """How many requests under a name are unanswered."""
         return sum(visit.asking for visit in self._visits.values())
 
     def close(self) -> None:
@@ -152,9 +162,9 @@ class WaitingRoom:
             visit = Visit(request, until)
             if request.claim_id:
                 self._visits[name] = visit
-            visit.task = asyncio.create_task(self._give(visit, name, claim, give_back, unless), name="claim")
-            self._tasks.add(visit.task)
-            visit.task.add_done_callback(self._done)
+            task = asyncio.create_task(self._give(visit, name, claim, give_back, unless), name="claim")
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._done, visit))
         else:
             _check_same(visit.request, request)
             visit.until = until
@@ -163,59 +173,62 @@ class WaitingRoom:
 
     async def _answer(self, visit: Visit) -> list[Grant]:
         """Whoever is cancelled while it waits has gone, and with the last one its claim."""
-        assert visit.task is not None
         visit.asking += 1
         try:
-            return await asyncio.shield(visit.task)
+            grants = await asyncio.shield(visit.found)
+            visit.taken = True
+            return grants
         finally:
             visit.asking -= 1
             visit.stirred.set()
 
     async def _give(
         self, visit: Visit, name: Name, claim: Claim, give_back: GiveBack, unless: asyncio.Event
-    ) -> list[Grant]:
-        given: list[Grant] = []
+    ) -> None:
         try:
-            given = await self._look(visit, claim, unless)
-            if given:
-                self._line_of(visit.request).call()
-            if given and not await self._is_taken(visit):
-                await give_back(given)
-                given = []
-        finally:
-            if not given:
-                self._forget(name, visit)
-        self._remember(name, given)
-        return given
+            found = await self._look(visit, claim, unless)
+        except BaseException:
+            self._forget(name, visit)
+            raise
+        if found:
+            self._remember(name, visit, found)
+        else:
+            self._forget(name, visit)
+        visit.found.set_result(found)
+        if found and not await self._is_taken(visit):
+            self._forget(name, visit)
+            await give_back(found)
 
     async def _is_taken(self, visit: Visit) -> bool:
-        """Whether somebody is there to take what was found, or comes back for it."""
+        """Whether somebody was there to take what was found, or comes back for it."""
         until = self._loop.time() + COMES_BACK_S if visit.request.claim_id else 0.0
-        while not visit.asking and self._loop.time() < until:
+        while not visit.taken and (visit.asking or self._loop.time() < until):
             visit.stirred.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(until):
+                async with asyncio.timeout_at(None if visit.asking else until):
                     await visit.stirred.wait()
-        return bool(visit.asking)
+        return visit.taken
 
     async def _look(self, visit: Visit, claim: Claim, unless: asyncio.Event) -> list[Grant]:
-        while True:
-            grants = await claim(visit.request)
-            if grants:
-                return grants
-            self._line_of(visit.request).found_nothing()
-            if not await self._wait(visit, unless):
-                return []
-
-    async def _wait(self, visit: Visit, unless: asyncio.Event) -> bool:
-        """Whether to look once more; not when its time is over, all have gone, or somebody says so."""
-        key = (visit.request.queues, visit.request.labels)
-        line, called = self._line_of(visit.request), visit.stirred
-        called.clear()
         stop = asyncio.create_task(unless.wait())
-        stop.add_done_callback(lambda _: called.set())
+        stop.add_done_callback(visit.stir)
+        line = self._enter(visit.request)
+        try:
+            while not (grants := await claim(visit.request)):
+                line.found_nothing()
+                if not await self._wait(visit, line, unless):
+                    return []
+            line.call()
+            return grants
+        finally:
+            stop.cancel()
+            self._exit(visit.request, line)
+
+    async def _wait(self, visit: Visit, line: Line, unless: asyncio.Event) -> bool:
+        """Whether to look once more; not when its time is over, all have gone, or somebody says so."""
+        called = visit.stirred
+        called.clear()
         looks = False
-        self._lines[key] = line
         line.join(called)
         try:
             if visit.asking and self._loop.time() < visit.until and not unless.is_set():
@@ -224,36 +237,48 @@ class WaitingRoom:
                         await called.wait()
                 looks = bool(visit.asking) and not unless.is_set() and called.is_set()
         finally:
-            stop.cancel()
             line.leave(called, unused=not looks)
-            if not line:
-                self._lines.pop(key, None)
         return looks
 
-    def _line_of(self, request: ClaimRequest) -> Line:
-        return self._lines.get((request.queues, request.labels)) or Line(self._loop)
+    def _enter(self, request: ClaimRequest) -> Line:
+        line = self._lines.setdefault((request.queues, request.labels), Line(self._loop))
+        line.visits += 1
+        return line
 
-    def _remember(self, name: Name, grants: list[Grant]) -> None:
+    def _exit(self, request: ClaimRequest, line: Line) -> None:
+        line.visits -= 1
+        if not line.visits:
+            del self._lines[request.queues, request.labels]
+
+    def _remember(self, name: Name, visit: Visit, grants: list[Grant]) -> None:
         """An answer may be lost on its way; but nothing is remembered for ever."""
-        if (visit := self._visits.get(name)) is None:
+        if self._visits.get(name) is not visit:
             return
         visit.size = sum(memoryview(grant.input).nbytes for grant in grants)
         self._remembered_bytes += visit.size
         self._visits.move_to_end(name)
         while len(self._visits) > REMEMBERED or self._remembered_bytes > REMEMBERED_BYTES:
-            oldest = next((each for each, known in self._visits.items() if known.size), name)
-            self._remembered_bytes -= self._visits.pop(oldest).size
+            oldest = next(each for each, known in self._visits.items() if known.size)
+            self._forget(oldest, self._visits[oldest])
             if oldest == name:
                 return
 
     def _forget(self, name: Name, visit: Visit) -> None:
         if self._visits.get(name) is visit:
             del self._visits[name]
+            self._remembered_bytes -= visit.size
 
-    def _done(self, task: asyncio.Task[list[Grant]]) -> None:
+    def _done(self, visit: Visit, task: asyncio.Task[None]) -> None:
+        """Whatever went wrong is told to whoever waits; perhaps nobody is left who would want to know."""
         self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # perhaps nobody is left who would want to know
+        error = None if task.cancelled() else task.exception()
+        if visit.found.done():
+            return
+        if error is None:
+            visit.found.cancel()
+        else:
+            visit.found.set_exception(error)
+            visit.found.exception()
 
     def _news(self) -> None:
         """From any thread."""

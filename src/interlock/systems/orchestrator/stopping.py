@@ -61,8 +61,7 @@ def commit_of(draft: Draft, *, mark: str, actor: str, reason: str = "") -> Commi
 
 def messages_of(draft: Draft) -> tuple[Change, ...]:
     """Word to other records, committed with what causes it, so that a crash does not swallow it."""
-    reached = {coupling.to for coupling in draft.outward}
-    if "each of its children" not in reached or not draft.body.children:
+    if not draft.body.children or not any(c.to == "each of its children" for c in draft.outward):
         return ()
     version = draft.record.version if draft.record else 0
     payload = CancelChildren(draft.id, draft.job.data.stop_reason or "cancel")

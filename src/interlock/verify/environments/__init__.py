@@ -27,7 +27,7 @@ def plan_named(name: str) -> Plan:
     try:
         return ENVIRONMENTS[name]
     except KeyError:
-        raise UnknownEnvironment(name, tuple(ENVIRONMENTS)) from None
+        raise UnknownName(name, tuple(ENVIRONMENTS), where="an environment") from None
 
 
 def model_of(plan: Plan) -> Model:
@@ -35,10 +35,4 @@ def model_of(plan: Plan) -> Model:
     return RunWorld(plan) if isinstance(plan, RunPlan) else JobWorld(plan)
 
 
-class UnknownEnvironment(UnknownName):
-    """Nobody has described an environment of this name."""
-
-    noun = "environment"
-
-
-__all__ = ["ENVIRONMENTS", "LONG", "QUICK", "UnknownEnvironment", "model_of", "plan_named"]
+__all__ = ["ENVIRONMENTS", "LONG", "QUICK", "model_of", "plan_named"]

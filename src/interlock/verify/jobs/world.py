@@ -82,6 +82,7 @@ class JobWorld:
         self._asked_for = bit(self.places[judging.ASKED_FOR])
         self._marks = {name: self._mark(name) for name in (judging.LOOKED_AGAIN, judging.TOO_LATE)}
         self._repeated = self._mark(judging.REPEATED)
+        self._on_the_way = 0
         self._learn_goals()
         self.names = naming.Naming(self)
 
@@ -133,7 +134,7 @@ class JobWorld:
             seen |= self._given_once
         seen |= 0 if open_ones else self._settled
         seen |= self._stopping if stopping else self._done_stopping
-        return seen | (self._due if due else self._reclaimed)
+        return seen | self._on_the_way | (self._due if due else self._reclaimed)
 
     def _goal(self, value: int) -> tuple[int, bool]:
         known = self._goal_of.get(value)
@@ -310,6 +311,7 @@ class JobWorld:
             if doomed and ended & attempt_bit(note.shard, note.index):
                 entry = self.deciding.hear(jobs[job], code)
                 if not entry.changed and not entry.wrong:
+                    self._on_the_way |= entry.marks
                     flying.append(self._reply_code(entry, code))
                     continue
             flying.append(code)

@@ -1,0 +1,177 @@
+"""Every row, guard and coupling of the tables, broken in turn.
+
+    drop       a row no longer applies in one of its states: the event does nothing there
+    retarget   it leads to another state
+    true       a guard lets everything through
+    false      a guard lets nothing through
+    drop       a coupling is taken out, or one of its conditions is
+
+A mutant is put in place of the table itself, so that the deciders of production decide by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import msgspec
+
+from interlock.lifecycles import ATTEMPT, COUPLINGS, JOB, LEASE, RUN
+from interlock.machine import Coupling, Couplings, Machine, Row, ignore
+from interlock.machine.names import name_of
+from interlock.machine.table import Act
+from interlock.systems.orchestrator.lines import _TRACKS as TRACKS
+
+AnyMachine: TypeAlias = Machine[Any, Any]
+AnyRow: TypeAlias = Row[Any, Any]
+
+MODELLED: tuple[AnyMachine, ...] = (RUN, JOB, ATTEMPT, LEASE)
+"""The machines that the model checker explores together."""
+
+
+class Mutant(msgspec.Struct, frozen=True, kw_only=True):
+    """One way in which the tables are wrong."""
+
+    name: str
+    """Stable, so that survivors can be listed: job / cancel: RUNNING → CANCELED / drop."""
+    machine: str
+    what: str
+    rows: tuple[AnyRow, ...] = ()
+    couplings: tuple[Coupling[Any], ...] = ()
+
+
+def all_mutants(machines: Sequence[AnyMachine] = MODELLED) -> list[Mutant]:
+    """Each of them once, in the order of the tables."""
+    found = [mutant for machine in machines for mutant in _of_machine(machine)]
+    names = {machine.name for machine in machines}
+    return [*found, *(mutant for mutant in _of_couplings() if mutant.machine in names)]
+
+
+@contextmanager
+def in_place(mutant: Mutant) -> Iterator[None]:
+    """Have everybody decide by the mutant. Raises what the table's own checks say, where they notice."""
+    before = {machine.name: dict(vars(machine)) for machine in MODELLED}
+    couplings = COUPLINGS.all
+    changed: Couplings[Any] = Couplings(mutant.couplings or couplings)
+    tables = {machine.name: _anew(machine, mutant) for machine in MODELLED}
+    try:
+        for machine in MODELLED:
+            vars(machine).update(vars(tables[machine.name]))
+        COUPLINGS.all = changed.all
+        TRACKS.clear()
+        yield
+    finally:
+        for machine in MODELLED:
+            vars(machine).update(before[machine.name])
+        COUPLINGS.all = couplings
+        TRACKS.clear()
+
+
+def _anew(machine: AnyMachine, mutant: Mutant) -> AnyMachine:
+    """The machine made again: with steps of its own, since what follows from a step is remembered."""
+    table = machine.table
+    return Machine(
+        table.name,
+        table.doc,
+        initial=table.initial,
+        states=table.states,
+        rows=mutant.rows if mutant.rows and machine.name == mutant.machine else table.rows,
+        stop=table.stop,
+        spine=table.spine,
+        invariants=table.invariants,
+    )
+
+
+# Rows and guards
+
+
+def _of_machine(machine: AnyMachine) -> Iterator[Mutant]:
+    for place, row in enumerate(machine.table.rows):
+        if row.act.silent:
+            continue
+        for source in row.sources:
+            title = f"{machine.name} / {row.event.name}: {source}{_arrow(row)}"
+            yield _mutant(machine, f"{title} / drop", _dropped(machine, place, source))
+            if row.act is Act.MOVE:
+                yield from _retargeted(machine, place, source, title)
+        title = f"{machine.name} / {row.event.name}: {', '.join(row.sources)}{_arrow(row)}"
+        for guard in row.when:
+            for answer in (True, False):
+                changed = replace(row, when=tuple(_says(g, answer) if g is guard else g for g in row.when))
+                rows = _with(machine, place, changed)
+                yield _mutant(machine, f"{title} / {name_of(guard)} is {str(answer).lower()}", rows)
+
+
+def _dropped(machine: AnyMachine, place: int, source: Any) -> tuple[AnyRow, ...]:
+    """Without the row in this state; where it was the only one, the event is silently ignored."""
+    row = machine.table.rows[place]
+    left = tuple(name for name in row.sources if name != source)
+    rows = _with(machine, place, replace(row, sources=left) if left else None)
+    alone = machine.table.rows_at(source, row.event) == (row,)
+    return (*rows, ignore(row.event, source, why="it was dropped")) if alone else rows
+
+
+def _retargeted(machine: AnyMachine, place: int, source: Any, title: str) -> Iterator[Mutant]:
+    """The row leads to the next state of the table that is neither where it begins nor where it leads."""
+    row, states = machine.table.rows[place], machine.states
+    start = states.index(row.target)
+    around = (*states[start + 1 :], *states[:start])
+    other = next(name for name in around if name not in (source, row.target))
+    left = tuple(name for name in row.sources if name != source)
+    moved = replace(row, sources=(source,), target=other)
+    rows = list(machine.table.rows)
+    rows[place : place + 1] = [moved, replace(row, sources=left)] if left else [moved]
+    yield _mutant(machine, f"{title} / to {other}", tuple(rows))
+
+
+def _with(machine: AnyMachine, place: int, row: AnyRow | None) -> tuple[AnyRow, ...]:
+    rows = machine.table.rows
+    return (*rows[:place], *(() if row is None else (row,)), *rows[place + 1 :])
+
+
+def _says(guard: Callable[..., bool], answer: bool) -> Callable[..., bool]:
+    def broken(_data: object, _event: object) -> bool:
+        return answer
+
+    broken.__name__, broken.__doc__ = name_of(guard), guard.__doc__
+    return broken
+
+
+def _arrow(row: AnyRow) -> str:
+    if row.act is Act.MOVE:
+        return f" → {row.target}"
+    return " (walk)" if row.act is Act.WALK else " (stay)"
+
+
+def _mutant(machine: AnyMachine, name: str, rows: tuple[AnyRow, ...]) -> Mutant:
+    return Mutant(name=name, machine=machine.name, what=name.rpartition(" / ")[2], rows=rows)
+
+
+# Couplings
+
+
+def _of_couplings() -> Iterator[Mutant]:
+    for place, coupling in enumerate(COUPLINGS.all):
+        if coupling.cause not in MODELLED or coupling.effect not in MODELLED:
+            continue
+        if coupling.to in _NOT_MODELLED:
+            continue
+        title = f"{coupling.cause.name} / {coupling.sentence}"
+        yield _coupled(coupling, f"{title} / drop", place, None)
+        for condition in coupling.when:
+            left = tuple(one for one in coupling.when if one is not condition)
+            changed = replace(coupling, when=left)
+            yield _coupled(coupling, f"{title} / without {condition.__name__}", place, changed)
+
+
+_NOT_MODELLED = ("each of its children", "each job that needs it")
+"""Trees of jobs and needs between jobs are not part of the model."""
+
+
+def _coupled(coupling: Coupling[Any], name: str, place: int, changed: Coupling[Any] | None) -> Mutant:
+    rest = COUPLINGS.all
+    kept = (*rest[:place], *(() if changed is None else (changed,)), *rest[place + 1 :])
+    what = name.rpartition(" / ")[2]
+    return Mutant(name=name, machine=coupling.cause.name, what=what, couplings=kept)

@@ -1,0 +1,238 @@
+"""Live events: everything once and in order, also for whoever comes back, and at nobody's cost."""
+
+from __future__ import annotations
+
+import asyncio
+import tracemalloc
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from pathlib import Path
+
+import httpx2
+import pytest
+from tests.server.listeners import listening
+from tests.server.running import ANY_PORT, Running, running
+
+from interlock.server import streaming
+from interlock.server.settings import ServerSettings
+from interlock.systems.access.principals import Role
+
+
+async def test_what_happens_is_told_as_it_happens(server: Running, client: httpx2.AsyncClient) -> None:
+    await server.submit()  # before anybody listens
+    async with listening(client) as events:
+        job_id = await server.submit()
+        await server.work(job_id)
+        told = await events.until(job_id, "COMPLETED")
+    assert {entry["kind"] for entry in told} == {"job"}
+    assert [entry["version"] for entry in told if entry["id"] == job_id] == [1, 2, 3]
+    assert told[0]["id"] == job_id, "it begins with what comes now"
+
+
+async def test_a_stream_says_at_once_where_it_begins(server: Running, client: httpx2.AsyncClient) -> None:
+    async with listening(client) as events:
+        assert events.cursor == await server.parts.store.latest()
+        assert events.response.headers["content-type"].startswith("text/event-stream")
+        assert events.response.headers["cache-control"] == "no-store"
+
+
+async def test_whoever_comes_back_goes_on_where_they_were(
+    server: Running, client: httpx2.AsyncClient
+) -> None:
+    async with listening(client) as events:
+        first = await server.submit()
+        assert (await events.entry())["id"] == first
+        cursor = events.cursor
+    missed = [await server.submit() for _ in range(5)]
+    async with listening(client, after=cursor) as events:
+        live = await server.submit()
+        assert [entry["id"] for entry in await events.entries(6)] == [*missed, live]
+    async with listening(client, after=cursor) as events:
+        assert [entry["id"] for entry in await events.entries(6)] == [*missed, live]
+
+
+async def test_nothing_is_told_twice_when_what_was_missed_meets_what_is_live(
+    server: Running, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "PAGE", 3)
+    cursor = await server.parts.store.latest()
+    expected: list[str] = []
+    for _ in range(10):
+        expected += [await server.submit() for _ in range(7)]
+        async with listening(client, after=cursor) as events:
+            expected += [await server.submit() for _ in range(3)]
+            told = [entry["id"] for entry in await events.entries(10)]
+            assert told == expected[-10:]
+            cursor = events.cursor
+    assert len(set(expected)) == 100
+
+
+async def test_one_can_follow_some_kinds_and_some_records_only(
+    server: Running, client: httpx2.AsyncClient
+) -> None:
+    mine = await server.submit()
+    async with listening(client, kind="job", id=f"{mine},j_0123456789ab") as events:
+        other = await server.submit()
+        await server.work(mine)
+        told = await events.until(mine, "COMPLETED")
+        assert {entry["id"] for entry in told} == {mine}
+    async with listening(client, kind="token") as events:
+        await server.work(other)
+        await server.token(Role.VIEWER, "ann")
+        assert (await events.entry())["kind"] == "token"
+
+
+async def test_whoever_wants_little_comes_back_behind_what_they_did_not_want(
+    server: Running, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "SILENCE_S", 0.1)
+    async with listening(client, kind="token") as events:
+        await server.submit()
+        while events.cursor != await server.parts.store.latest():
+            alive = await events.event()
+            assert (alive.kind, alive.comments) == ("", [": still here"])
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ({"kind": "jbo"}, "unknown_kind"),
+        ({"after": "nonsense"}, "invalid_record"),
+        ({"id": ",".join(f"j_{number}" for number in range(101))}, "bad_request"),
+        ({"whatever": "1"}, "bad_request"),
+    ],
+)
+async def test_what_makes_no_sense_is_told_before_the_stream_begins(
+    client: httpx2.AsyncClient, query: dict[str, str], code: str
+) -> None:
+    answer = await client.get("/api/events", params=query)
+    assert (answer.status_code, answer.json()["code"]) == (422, code)
+
+
+async def test_only_the_head_can_be_asked_for(client: httpx2.AsyncClient) -> None:
+    answer = await client.head("/api/events")
+    assert answer.status_code == 200
+    assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_a_gap_is_told_where_something_was_pruned_before_it_was_read(
+    server: Running, client: httpx2.AsyncClient
+) -> None:
+    async with listening(client) as events:
+        cursor = events.cursor
+    pruned = await server.submit()
+    await server.work(pruned)
+    await server.parts.store.prune(kind="job", states=["COMPLETED"], older_than=timedelta(0))
+    async with listening(client, after=cursor) as events:
+        gap = await events.event()
+        assert (gap.kind, gap.data) == ("gap", {"after": cursor})
+        job_id = await server.submit()
+        assert (await events.entry())["id"] == job_id
+
+
+async def test_one_that_never_reads_does_not_hold_up_the_others(server: Running) -> None:
+    jobs = 600
+    reader, writer = await asyncio.open_connection(*server.address, limit=1_024)
+    writer.write(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await reader.readline()  # it has begun; from now on nothing is taken any more
+    reader._transport.pause_reading()  # type: ignore[attr-defined]
+    async with AsyncExitStack() as stack:
+        settings = httpx2.Limits(max_connections=200)
+        client = server.client(limits=settings)
+        others = [await stack.enter_async_context(listening(client)) for _ in range(49)]
+        ids = []
+        for _ in range(jobs):
+            ids.append(await server.submit(description="x" * 1_000))
+        for told in await asyncio.gather(*(each.entries(jobs) for each in others)):
+            assert [entry["id"] for entry in told] == ids
+        assert server.parts.broadcast.readers == 50
+    writer.transport.abort()
+
+
+async def test_a_hundred_readers_cost_no_memory_of_their_own(tmp_path: Path) -> None:
+    settings = ServerSettings(port=0, shutdown_s=2.0, streams_each=200)
+    async with running(settings=settings) as server, AsyncExitStack() as stack:
+        client = server.client(limits=httpx2.Limits(max_connections=200))
+        stuck = []
+        for _ in range(100):
+            reader, writer = await asyncio.open_connection(*server.address, limit=1_024)
+            writer.write(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await reader.readline()
+            reader._transport.pause_reading()  # type: ignore[attr-defined]
+            stuck.append(writer)
+        fine = await stack.enter_async_context(listening(client))
+        await _submit_and_read(server, fine, 1_000)
+        tracemalloc.start()
+        before, _ = tracemalloc.get_traced_memory()
+        await _submit_and_read(server, fine, 3_000)
+        after, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        # 3,000 entries for 100 who do not read would be more than 100 MB.
+        assert after - before < 30_000_000
+        for writer in stuck:
+            writer.transport.abort()
+
+
+async def _submit_and_read(server: Running, events: object, number: int) -> None:
+    from tests.server.listeners import Listening
+
+    assert isinstance(events, Listening)
+    reading = asyncio.create_task(events.entries(number))
+    for _ in range(number // 100):
+        for _ in range(100):
+            await server.submit()
+    await reading
+
+
+async def test_somebody_may_have_only_so_many_streams_open() -> None:
+    settings = ServerSettings(port=0, shutdown_s=2.0, streams_each=2)
+    async with running(settings=settings) as server, AsyncExitStack() as stack:
+        ann = server.client(await server.token(Role.VIEWER, "ann"))
+        first = await stack.enter_async_context(AsyncExitStack())
+        await first.enter_async_context(listening(ann))
+        await stack.enter_async_context(listening(ann))
+        refused = await ann.get("/api/events")
+        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_requests")
+        assert int(refused.headers["retry-after"]) >= 1
+        bob = server.client(await server.token(Role.VIEWER, "bob"))
+        await stack.enter_async_context(listening(bob))
+        await first.aclose()
+        while server.parts.broadcast.readers > 2:
+            await asyncio.sleep(0)
+        await stack.enter_async_context(listening(ann))
+
+
+async def test_only_who_may_see_everything_may_follow_it(server: Running) -> None:
+    confined = server.client(await server.token(Role.VIEWER, "ann", queues=["mail"]))
+    runner = server.client(await server.token(Role.RUNNER, "r"))
+    for client in (confined, runner):
+        assert (await client.get("/api/events")).status_code == 403
+
+
+async def test_a_server_that_goes_ends_its_streams(tmp_path: Path) -> None:
+    async with running() as server:
+        client = server.client()
+        async with listening(client) as events:
+            server.listener.stop()
+            await events.ended()
+
+
+async def test_after_a_restart_nothing_is_missing(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    async with running(url) as server, listening(server.client()) as events:
+        first = await server.submit()
+        assert (await events.entry())["id"] == first
+        second = await server.submit()
+        cursor = events.cursor
+    async with running(url) as server:
+        third = await server.submit()
+        async with listening(server.client(), after=cursor) as events:
+            fourth = await server.submit()
+            assert [entry["id"] for entry in await events.entries(3)] == [second, third, fourth]
+
+
+async def test_what_another_server_does_is_told_as_well(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    async with running(url) as one, running(url, ANY_PORT) as other, listening(one.client()) as events:
+        job_id = await other.submit()
+        assert (await events.entry())["id"] == job_id
