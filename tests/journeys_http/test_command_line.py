@@ -22,7 +22,7 @@ class Person:
     async def start(self, *words: str) -> asyncio.subprocess.Process:
         """A command that goes on."""
         return await asyncio.create_subprocess_exec(
-            *(PROGRAM, *words, "--server", self._served.server.url),
+            *(str(PROGRAM), *words, "--server", self._served.server.url),
             cwd="/",
             env={**self._environment, "PYTHONPATH": str(self._served.folder)},
             stdin=DEVNULL,
@@ -92,7 +92,7 @@ async def test_what_only_the_database_can_do_is_not_done_through_a_server(
 ) -> None:
     for words in (("db", "status"), ("token", "list")):
         process = await asyncio.create_subprocess_exec(
-            *(PROGRAM, *words, "--store", served.server.url), cwd="/", stdout=PIPE, stderr=PIPE
+            *(str(PROGRAM), *words, "--store", served.server.url), cwd="/", stdout=PIPE, stderr=PIPE
         )
         _, err = await process.communicate()
         assert process.returncode == 2

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import secrets
 import signal
+from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
+from chaos.proxy import wires_to
 from tests.journeys import errands
+from tests.journeys.crew import QUICK
 from tests.journeys_http.serving import Served
 
-from interlock import Interlock
+from interlock import Interlock, JobSpec
+from interlock.errors import StoreUnavailable
+from interlock.wire.runner import Answer, ClaimRequest, Complete, Heard, Message, Succeeded
+from interlock.worker.http import HttpOrchestrator
+
+LASTING = msgspec.structs.replace(QUICK, lease_ttl_s=20.0, ack_window_s=20.0)
+
+
+@pytest.fixture
+async def still_open() -> AsyncIterator[contextlib.AsyncExitStack]:
+    async with contextlib.AsyncExitStack() as stack:
+        yield stack
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
@@ -47,3 +65,66 @@ async def test_a_server_that_is_asked_to_go_ends_long_polls_and_goes(served: Ser
     served.server.start()
     assert await (await served.il.submit(errands.jot, 5)).result(timeout_s=20) == 5
     assert anna.exit_code is None
+
+
+async def test_a_wire_that_is_cut_again_and_again_loses_and_repeats_nothing(served: Served) -> None:
+    host, _, port = served.server.url.removeprefix("http://").rpartition(":")
+    async with wires_to((host, int(port))) as wires:
+        await served.start("anna", "--server", f"http://127.0.0.1:{wires.port}")
+        await served.il.submit_many([errands.jot_slowly.spec(number) for number in range(100)])
+        for some in range(10, 100, 10):
+            await served.noted("jot", times=some)
+            await wires.cut_all()
+        await served.all_completed(100)
+    assert sorted(served.notes) == sorted(f"jot {number}" for number in range(100))
+    assert await served.faults() == []
+
+
+async def test_killed_under_fifty_runners_and_back_within_the_time_to_live(
+    served: Served, still_open: contextlib.AsyncExitStack
+) -> None:
+    await served.open(LASTING)
+    served.server.signal(signal.SIGTERM)
+    served.server.start()
+    ids = [made.id for made in await served.il.submit_many([JobSpec(task="anything")] * 50)]
+    ports = [_port(served) for _ in ids]
+    held = []
+    for port in ports:
+        still_open.push_async_callback(port.disconnect)
+        await port.connect()
+        held += await port.claim(ClaimRequest(runner_id=f"r{len(held)}"))
+    assert sorted(grant.job_id for grant in held) == sorted(ids)
+
+    served.server.signal(signal.SIGKILL)
+    reports = [
+        asyncio.create_task(
+            _surely(
+                port,
+                Complete(token=grant.token, runner_id=f"r{number}", sequence=1, outcome=Succeeded()),
+            )
+        )
+        for number, (port, grant) in enumerate(zip(ports, held, strict=True))
+    ]
+    served.server.start()
+
+    assert all(isinstance(answer, Heard) for answer in await asyncio.gather(*reports))
+    views = [await served.il.job(job_id) for job_id in ids]
+    assert {view.state for view in views} == {"COMPLETED"}
+    assert {len(view.attempts) for view in views} == {1}, "nothing was requeued needlessly"
+    assert await served.faults() == []
+
+
+def _port(served: Served) -> HttpOrchestrator:
+    return HttpOrchestrator(
+        served.server.url, names=lambda: secrets.token_hex(8), token=served.tokens["runners"]
+    )
+
+
+async def _surely(port: HttpOrchestrator, message: Message) -> Answer:
+    """Say it until it is answered, as a worker does."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                return (await port.hear([message]))[0]
+            except StoreUnavailable:
+                await asyncio.sleep(0.05)

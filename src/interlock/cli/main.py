@@ -25,7 +25,7 @@ from typing import Annotated
 
 import typer
 
-from interlock.cli import db, jobs, machine, queues, serving, submitting, tokens, workers
+from interlock.cli import db, jobs, machine, queues, serving, submitting, tokens, verifying, workers
 from interlock.cli.errors import tell, tell_surprise
 from interlock.errors import InterlockError
 
@@ -52,6 +52,7 @@ app.add_typer(workers.app, name="worker")
 serving.register(app)
 app.add_typer(tokens.app, name="token")
 app.add_typer(machine.app, name="machine")
+app.add_typer(verifying.app, name="verify")
 app.add_typer(db.app, name="db")
 
 

@@ -8,7 +8,7 @@ committed whole or not at all, and effects are handed over only after that.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -102,9 +102,10 @@ class Engine:
         `Repeated` when the commit carried a request that was done before: its recorded answer stands.
         """
         conflict: Conflict | None = None
+        not_before = datetime.min.replace(tzinfo=UTC)
         for _ in range(self.max_tries):
             records = await self.store.load(keys)
-            decision = decide(records, await self.clock.now())
+            decision = decide(records, max(await self.clock.now(), not_before))
             if decision.commit is None:
                 return Applied(decision.answer, await self.clock.now(), decision.effects)
             sealed = self.sealed(decision.commit, records)
@@ -116,8 +117,8 @@ class Engine:
                     return outcome
                 case Conflict():
                     conflict = outcome
-                case TooLate():
-                    pass  # by now the decider sees for itself that it is too late
+                case TooLate(now=now):
+                    not_before = now  # then the decider sees for itself that it is too late
                 case RequestReused() | Illegal():
                     raise failed(outcome)
         raise contended(keys, conflict, self.max_tries)

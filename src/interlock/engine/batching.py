@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -56,7 +56,7 @@ async def apply_all(engine: Engine, items: Sequence[Item[A]]) -> list[Result[A]]
     while batch.waiting:
         turn = batch.turn()
         await batch.load(turn)
-        decided = batch.decide(turn, await engine.clock.now())
+        decided = batch.decide(turn, max(await engine.clock.now(), batch.not_before))
         outcomes = await _commit(engine, [commit for _, commit, _ in decided])
         for (place, _, decision), outcome in zip(decided, outcomes, strict=True):
             batch.settle(place, decision, outcome)
@@ -73,6 +73,8 @@ class _Batch(Generic[A]):
         self._loaded = [item.fresh for item in items]
         """Whether what is known was read just now. What somebody remembers is only a guess."""
         self._tries = [0] * len(items)
+        self.not_before = datetime.min.replace(tzinfo=UTC)
+        """What the store has said the time is; an estimate may be behind, after a machine has slept."""
         self.results: list[Result[A] | None] = [None] * len(items)
         self.waiting = dict.fromkeys(range(len(items)))
 
@@ -129,6 +131,8 @@ class _Batch(Generic[A]):
             case Committed(at):
                 self._end(place, Applied(decision.answer, at, decision.effects))
             case Conflict() | TooLate():
+                if isinstance(outcome, TooLate):
+                    self.not_before = max(self.not_before, outcome.now)
                 self._tries[place] += 1
                 self._forget(place)
                 if self._tries[place] >= self._engine.max_tries:

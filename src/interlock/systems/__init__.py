@@ -1,6 +1,6 @@
 """The systems that are built on the engine, each a folder of its own.
 
-    orchestrator    jobs, attempts, leases: who does what, and what becomes of it
-    access          who may do what: roles, and tokens that live in the store
-    catalogue       which kinds of record they keep
+orchestrator    jobs, attempts, leases: who does what, and what becomes of it
+access          who may do what: roles, and tokens that live in the store
+catalogue       which kinds of record they keep
 """

@@ -10,6 +10,8 @@ from array import array
 
 _FIRST_SIZE = 1 << 16
 _ALL_64 = (1 << 64) - 1
+_FOR_ZERO = 0x9E3779B97F4A7C15
+"""An empty place holds a zero, so a hash of zero is taken for this."""
 
 
 class Seen:
@@ -23,7 +25,7 @@ class Seen:
 
     def number(self, hashed: int) -> int:
         """The number of a state; a new one has the number that `count` was before."""
-        hashed = hashed & _ALL_64 or 1  # an empty place holds a zero
+        hashed = hashed & _ALL_64 or _FOR_ZERO
         hashes, mask = self._hashes, self._mask
         place = (hashed ^ hashed >> 29) & mask
         while found := hashes[place]:
@@ -39,7 +41,7 @@ class Seen:
 
     def find(self, hashed: int) -> int | None:
         """The number of a state that was met; None for any other."""
-        hashed = hashed & _ALL_64 or 1
+        hashed = hashed & _ALL_64 or _FOR_ZERO
         place = (hashed ^ hashed >> 29) & self._mask
         while found := self._hashes[place]:
             if found == hashed:

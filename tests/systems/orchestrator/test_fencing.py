@@ -21,6 +21,7 @@ from tests.systems.orchestrator.house import (
     stopped,
 )
 
+from interlock.engine.clock import StoreClock
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Record
 from interlock.systems.catalogue import CATALOGUE
@@ -206,6 +207,14 @@ async def test_a_message_whose_commit_would_come_after_the_leases_end_is_stale(
     assert (await house.stale(say(grant))).code is StaleCode.LEASE_EXPIRED
     assert await house.states(grant.job_id) == ("RUNNING", ["STALE", "QUEUED"])
     await house.close()
+
+
+async def test_a_machine_that_slept_is_told_that_its_lease_has_expired(house: House) -> None:
+    """While a machine sleeps its monotonic clock may stand still; the store has told us the time by then."""
+    house.port.here.engine.clock = StoreClock(house.store, monotonic=lambda: 100.0)
+    grant = await house.started()
+    house.clock.jump(TTL_S)
+    assert (await house.stale(done(grant))).code is StaleCode.LEASE_EXPIRED
 
 
 async def test_of_two_orchestrators_the_slower_one_is_told_the_truth(house: House) -> None:

@@ -241,6 +241,17 @@ async def test_an_overtaken_heartbeat_is_not_a_repeat_and_its_lines_are_kept(hou
     assert sorted(texts) == ["line 1", "line 2"]
 
 
+async def test_the_checkpoint_of_an_overtaken_heartbeat_is_kept_unless_there_is_a_newer_one(
+    house: House,
+) -> None:
+    grant = await house.started()
+    await house.heard(beat(grant, 3))
+    await house.heard(beat(grant, 2, checkpoint=msgspec.Raw(b"2")))
+    await house.heard(beat(grant, 1, checkpoint=msgspec.Raw(b"1")))
+    await house.heard(release(grant))
+    assert (await house.grant()).checkpoint == msgspec.Raw(b"2")
+
+
 async def test_messages_of_different_types_may_have_the_same_number(house: House) -> None:
     """A message is known by its lease, its type and its number."""
     line = (LogLine(house.clock(), "info", "hello"),)

@@ -31,6 +31,8 @@ class LeaseBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     granted_at: datetime
     sequence: int = 0
     """The largest number of a heartbeat that was heard."""
+    saved: int = 0
+    """The number of the heartbeat that brought the newest checkpoint."""
     missing: tuple[int, ...] = ()
     """Smaller numbers that were not heard: such a heartbeat was overtaken, and is no repeat."""
 

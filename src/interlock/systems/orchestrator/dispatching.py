@@ -12,6 +12,7 @@ from interlock.store.records import Change, Commit, Record
 from interlock.systems.orchestrator.body import AttemptBody
 from interlock.systems.orchestrator.draft import Draft, Granting
 from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.stopping import outgrown
 from interlock.systems.orchestrator.tokens import digest_of, fence_of, token_for
 from interlock.wire.runner import ClaimRequest, Grant
 
@@ -30,9 +31,9 @@ class Claiming(msgspec.Struct, frozen=True):
 
 
 class Offer(msgspec.Struct, frozen=True, gc=False):
-    """A grant, once its change has been committed."""
+    """A grant, once its change has been committed; None for a job that nobody can be given any more."""
 
-    grant: Grant
+    grant: Grant | None
     change: Change
     before: Record
 
@@ -64,7 +65,8 @@ def _offer(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
         draft.tell_lease(one, lease.Ack(at=now, runner_id=request.runner_id, ttl_s=ttl_s))
     change = draft.change(mark=claiming.mark, actor=request.runner_id)
     if len(change.body) > claiming.max_body_bytes:
-        return None
+        stopped = outgrown(record, now, claiming.settings)
+        return Offer(None, stopped.change(mark=claiming.mark, actor="orchestrator"), record)
     return Offer(_grant(claiming, draft, one, str(token)), change, record)
 
 

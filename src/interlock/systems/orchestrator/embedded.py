@@ -14,6 +14,7 @@ from interlock.engine.committing import GroupCommit
 from interlock.engine.outbox import Postage, deliver
 from interlock.engine.outbox import recover as recover_messages
 from interlock.errors import StoreUnavailable
+from interlock.lifecycles.job import MAX_DEPTH
 from interlock.store.contract import Store
 from interlock.store.urls import store_for
 from interlock.systems.catalogue import CATALOGUE
@@ -104,7 +105,12 @@ class EmbeddedOrchestrator:
         swept = await here.orchestrator.sweep(limit=SWEEP)
         swept += await recover_messages(here.store, limit=SWEEP)
         handlers = {CANCEL_CHILDREN: here.jobs.cancel_children}
-        return swept + await deliver(here.store, here.committer, handlers, Postage(), limit=50)
+        for _ in range(MAX_DEPTH + 1):  # word to children may be followed by word to theirs
+            delivered = await deliver(here.store, here.committer, handlers, Postage(), limit=50)
+            swept += delivered
+            if not delivered:
+                break
+        return swept
 
     async def now(self) -> datetime:
         """The store's time, or close to it."""

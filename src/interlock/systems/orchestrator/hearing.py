@@ -11,7 +11,7 @@ is said under a lease that has ended.
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import assert_never
 
 import msgspec
@@ -57,6 +57,7 @@ from interlock.wire.runner import (
 
 _STALE_CODES = {lease.EXPIRED: StaleCode.LEASE_EXPIRED, lease.REVOKED: StaleCode.LEASE_REVOKED}
 _ENCODER = msgspec.json.Encoder()
+_INSTANT = timedelta(microseconds=1)
 INLINE_RESULT = 16_384
 """Larger results are kept beside the job."""
 MOST_MISSING = 32
@@ -131,6 +132,9 @@ def note_extras(draft: Draft, one: AttemptBody, message: Message) -> None:
 def _note_heartbeat(draft: Draft, one: AttemptBody, held: LeaseBody, message: Heartbeat) -> None:
     """What an overtaken one says about progress is old by now; its lines are not."""
     number = message.sequence
+    if isinstance(message.checkpoint, msgspec.Raw) and number >= held.saved:
+        held.saved = number
+        _save(draft, one, message.checkpoint)
     if number in held.missing:
         held.missing = tuple(each for each in held.missing if each != number)
         return
@@ -139,7 +143,6 @@ def _note_heartbeat(draft: Draft, one: AttemptBody, held: LeaseBody, message: He
         held.missing = (*held.missing, *skipped)[-MOST_MISSING:]
         held.sequence = number
     one.progress = message.progress or one.progress
-    _save(draft, one, message.checkpoint)
 
 
 def _save(draft: Draft, one: AttemptBody, checkpoint: msgspec.Raw | msgspec.UnsetType) -> None:
@@ -191,7 +194,8 @@ def _commit(draft: Draft, one: AttemptBody, message: Message, mark: str, until: 
     if one.result_apart and isinstance(message, Complete) and isinstance(message.outcome, Succeeded):
         result = message.outcome.result
         changes.append(result_change(draft.id, one.name, result, mark=mark, actor=message.runner_id))
-    return Commit(changes=tuple(changes), not_after=until)
+    # At the moment at which a timer runs out it has: the commit has to be before it.
+    return Commit(changes=tuple(changes), not_after=until - _INSTANT if until else None)
 
 
 def _lines(draft: Draft, message: Message) -> tuple[LogLine, ...]:

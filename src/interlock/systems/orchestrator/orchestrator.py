@@ -76,7 +76,7 @@ class Orchestrator:
         ]
         for offer, at in given:
             self._hold(record_after(offer.change, offer.before, at))
-        return [offer.grant for offer, _ in given]
+        return [offer.grant for offer, _ in given if offer.grant is not None]
 
     async def _find_out(self, offers: Sequence[Offer]) -> list[Grant]:
         """The answer to a claim was lost: what carries our secret is ours."""
@@ -85,7 +85,10 @@ class Orchestrator:
                 "The store did not answer a claim.", todo="Ask again; nothing was given out."
             )
         found = await self.engine.store.load([offer.before.key for offer in offers])
-        ours = [(o.grant, r) for o, r in zip(offers, found, strict=True) if r and _was_granted(o.grant, r)]
+        pairs = [(offer.grant, record) for offer, record in zip(offers, found, strict=True)]
+        ours = [
+            (grant, record) for grant, record in pairs if grant and record and _was_granted(grant, record)
+        ]
         for _, record in ours:
             self._hold(record)
         return [grant for grant, _ in ours]

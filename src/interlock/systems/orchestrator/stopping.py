@@ -35,21 +35,39 @@ def cancelled(record: Record, now: datetime, settings: OrchestratorSettings, rea
     return draft
 
 
+def outgrown(record: Record, now: datetime, settings: OrchestratorSettings) -> Draft:
+    """A job that would grow beyond what the store takes: it is stopped, and lets go of what made it grow.
+
+    That cannot happen with the limits that we run with; but a job that can neither be given out nor
+    written back would be at the head of its queue for ever.
+    """
+    draft = Draft.of(record, now, settings)
+    draft.body.checkpoints = {}
+    for one in draft.body.attempts:
+        if one.failure is not None:
+            one.failure = msgspec.structs.replace(one.failure, details="", error=one.failure.error[:200])
+    if 2 * len(draft.body.input) > len(record.body):
+        draft.body.input = msgspec.Raw(b"null")
+    draft.stop_reason = "too_large"
+    draft.tell_job(job.Cancel(at=now, still_active=draft.body.active, reason="too_large"))
+    return draft
+
+
 def swept(
     records: Sequence[Record], now: datetime, mark: str, settings: OrchestratorSettings, max_body_bytes: int
 ) -> list[Commit]:
     """What becomes of jobs that have a deadline passed.
 
-    A timer that turns out to be stale moves nothing, and then only the deadline is set right. A job
-    that would grow beyond what the store takes is left alone, so that the others are dealt with.
+    A timer that turns out to be stale moves nothing, and then only the deadline is set right.
     """
     commits = []
     for record in records:
         draft = Draft.of(record, now, settings)
         draft.fire_due()
         commit = commit_of(draft, mark=mark, actor="clock")
-        if len(commit.changes[0].body) <= max_body_bytes:
-            commits.append(commit)
+        if len(commit.changes[0].body) > max_body_bytes:
+            commit = commit_of(outgrown(record, now, settings), mark=mark, actor="orchestrator")
+        commits.append(commit)
     return commits
 
 

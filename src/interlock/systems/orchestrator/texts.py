@@ -7,6 +7,7 @@ import msgspec
 from interlock.wire.runner import Complete, Failed, Heartbeat, LogLine, Message, Release
 
 MAX_ERROR = 2_000
+MAX_PROGRESS = 500
 MAX_EXPLANATION = 131_072
 """How much of a traceback or of the last output is kept in the log."""
 MAX_LINES = 524_288
@@ -49,6 +50,14 @@ def fitting(text: str, most: int) -> str:
     return end
 
 
+def opening(text: str, most: int) -> str:
+    """The beginning of a text, in whole characters, of which at most so many bytes are stored."""
+    start = whole(text[:most])[:most]
+    if len(msgspec.json.encode(start)) - 2 > most:
+        start = start[: most // _WORST]
+    return start
+
+
 def fitting_lines(lines: tuple[LogLine, ...], most: int) -> tuple[LogLine, ...]:
     """The last of these lines, of which at most so many bytes are stored."""
     size = len(msgspec.json.encode(lines))
@@ -62,7 +71,7 @@ def cleaned(message: Message) -> Message:
     """The message with all its text fit to be stored."""
     if message.log:
         lines = tuple(
-            LogLine(line.at, whole(line.level)[:MAX_LEVEL], fitting(line.text, MAX_LINE))
+            LogLine(line.at, opening(line.level, MAX_LEVEL), fitting(line.text, MAX_LINE))
             for line in message.log
         )
         message = msgspec.structs.replace(message, log=lines)
@@ -70,15 +79,15 @@ def cleaned(message: Message) -> Message:
         case Complete(outcome=Failed() as failed):
             told = msgspec.structs.replace(
                 failed,
-                error=whole(failed.error)[:MAX_ERROR],
-                exception=whole(failed.exception)[:MAX_ERROR],
+                error=opening(failed.error, MAX_ERROR),
+                exception=opening(failed.exception, MAX_ERROR),
                 details=fitting(failed.details, MAX_EXPLANATION),
             )
             return msgspec.structs.replace(message, outcome=told)
         case Heartbeat(progress=progress) if progress is not None and progress.message:
-            told_progress = msgspec.structs.replace(progress, message=whole(progress.message)[:MAX_ERROR])
+            told_progress = msgspec.structs.replace(progress, message=opening(progress.message, MAX_PROGRESS))
             return msgspec.structs.replace(message, progress=told_progress)
         case Release(reason=reason):
-            return msgspec.structs.replace(message, reason=whole(reason)[:MAX_ERROR])
+            return msgspec.structs.replace(message, reason=opening(reason, MAX_ERROR))
         case _:
             return message

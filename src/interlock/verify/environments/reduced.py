@@ -71,7 +71,6 @@ REDUCED: tuple[Plan, ...] = (
         heartbeats=0,
         workers=1,
         acknowledge=True,
-        run_cancels=1,
-        shows=(RUN_SIGHTS[0], RUN_SIGHTS[3]),
+        shows=(RUN_SIGHTS[0],),
     ),
 )

@@ -19,7 +19,8 @@ from interlock.lifecycles import lease
 from interlock.lifecycles.job import JOB
 from interlock.store.catalogue import catalogue_of
 from interlock.store.memory import MemoryStore
-from interlock.store.records import Commit, Committed, Outcome, Record, StepLine
+from interlock.store.records import Answer as Reply
+from interlock.store.records import Commit, Committed, Outcome, Record, Request, StepLine
 from interlock.systems.orchestrator.dispatching import Claiming, offers_of
 from interlock.systems.orchestrator.hearing import hear
 from interlock.systems.orchestrator.beside import LOG
@@ -162,6 +163,16 @@ class Deciding:
         not_after = None if until is None else NOW + timedelta(seconds=until)
         shelf = self._shelf(value.record(2 if stale else 1))
         (outcome,) = finished(shelf.commit([msgspec.structs.replace(change, not_after=not_after)]))
+        return type(outcome)
+
+    def judge_again(self) -> type[Outcome]:
+        """What a store says to a request that it has carried out before."""
+        request = Request(id="r", endpoint="submit", fingerprint="f", answer=Reply())
+        commit = commit_of(new_job(self.plan.spec(0), JOB_ID, NOW, self._settings), mark=MARK, actor="user")
+        again = commit_of(new_job(self.plan.spec(0), "another", NOW, self._settings), mark=MARK, actor="user")
+        shelf = self._shelf(None)
+        for asked in (commit, again):
+            (outcome,) = finished(shelf.commit([msgspec.structs.replace(asked, request=request)]))
         return type(outcome)
 
     # Asking

@@ -241,6 +241,7 @@ STORE_CLAIM = "the store takes what was decided"
 GIVEN_ONCE = "an attempt is given to one worker only"
 ASKED_FOR = "a job is canceled only if somebody asked or its time was up"
 DONE_ONCE = "a request is carried out once"
+IN_TIME = "nothing is committed after the end of the lease that it was said under"
 
 
 # What has to be seen, so that nothing holds vacuously

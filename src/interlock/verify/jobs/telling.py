@@ -102,4 +102,5 @@ def _op(op: int) -> str:
     note = read_note(op)
     if note.say is Say.CANCEL:
         return "a user's cancel"
-    return f"worker {note.worker + 1} {_SAID[note.say]} ({note.shard}.{note.index})"
+    said = _SAID.get(note.say, "is answered")
+    return f"worker {note.worker + 1} {said} ({note.shard}.{note.index})"

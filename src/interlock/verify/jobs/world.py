@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from interlock.store.records import Conflict, TooLate
+from interlock.store.records import Conflict, Repeated, TooLate
 from interlock.verify.checking import Step
 from interlock.verify.claims import AIDED, Claim, always, bit, eventually, sometimes, trigger_bit
 from interlock.verify.jobs import judging, naming, spares
@@ -55,7 +55,7 @@ class Done(NamedTuple):
 def claims_of(plan: Plan) -> list[Claim]:
     """Everything that is claimed of the jobs of a plan."""
     held = [*judging.VALUE_CLAIMS, *judging.STEP_CLAIMS, judging.STORE_CLAIM]
-    held += [judging.GIVEN_ONCE, judging.ASKED_FOR, judging.DONE_ONCE]
+    held += [judging.GIVEN_ONCE, judging.ASKED_FOR, judging.DONE_ONCE, judging.IN_TIME]
     return [
         *(always(claim) for claim in held),
         eventually(SETTLES),
@@ -77,12 +77,15 @@ class JobWorld:
         self._first = [self.deciding.submit(number) for number in range(len(plan.jobs))]
         self._racing = plan.orchestrators > 1
         self._conflicts = self.deciding.judge(stale=True, until=None) is Conflict
+        self._repeats = self.deciding.judge_again() is Repeated
         self._is_late = self.deciding.judge(stale=False, until=-1) is TooLate
         self._given_once = bit(self.places[judging.GIVEN_ONCE])
         self._asked_for = bit(self.places[judging.ASKED_FOR])
         self._marks = {name: self._mark(name) for name in (judging.LOOKED_AGAIN, judging.TOO_LATE)}
         self._repeated = self._mark(judging.REPEATED)
         self._on_the_way = 0
+        self._twice = (bit(self.places[judging.DONE_ONCE]),)
+        self._overtime = (bit(self.places[judging.IN_TIME]),)
         self._learn_goals()
         self.names = naming.Naming(self)
 
@@ -237,7 +240,8 @@ class JobWorld:
             return
         if note.say is Say.CANCEL:
             if spare & spares.asked(note.job):
-                out.append((Done("again", note.job, 0, None, code), state, aided | self._repeated))
+                done = Done("again", note.job, 0, None, code)
+                out.append((done, state if self._repeats else self._twice, aided | self._repeated))
                 return
             entry = self.deciding.cancel(value)
             asked = spare | spares.asked(note.job) if entry.changed else spare
@@ -251,7 +255,7 @@ class JobWorld:
         jobs, hands, net, orch, spare = state
         done = Done("submit", job, 0, self._first[job], 0)
         if jobs[job] != ABSENT:
-            return done, state, aided | self._repeated
+            return done, state if self._repeats else self._twice, aided | self._repeated
         new = (*jobs[:job], self._first[job].after, *jobs[job + 1 :])
         return done, (new, hands, net, orch, spare), aided
 
@@ -325,10 +329,10 @@ class JobWorld:
             if one is None or one in orch[:place]:
                 continue
             free = (jobs, hands, net, (*orch[:place], None, *orch[place + 1 :]), spare)
-            op, job, after, _, reply, fate = one
+            op, job, after, until, reply, fate = one
             if fate == FRESH:
                 done = Done("commit", job, place, None, op)
-                out.append((done, self.become(free, job, after, reply), 0))
+                out.append((done, self._overtime if until < 0 else self.become(free, job, after, reply), 0))
             else:
                 self._looked_again(free, one, out)
             if spares.has(spare, spares.CRASHES):
@@ -384,11 +388,13 @@ class JobWorld:
 
     def _works(self, state: State, worker: int, code: int, out: list[Step]) -> None:
         """A worker that was let begin says something about its attempt."""
-        hand = read_hand(code)
+        hand, plan, spare = read_hand(code), self.plan, state[4]
+        last = plan.heartbeats + 1
+        if hand.phase is not Phase.REPORTING and spares.has(spare, spares.RELEASES):
+            fewer = (*state[:4], spare - spares.RELEASES)
+            self._say(fewer, worker, Say.RELEASE, last, out, AIDED)
         if hand.phase is not Phase.WORKING:
             return
-        plan, spare = self.plan, state[4]
-        last = plan.heartbeats + 1
         if hand.beats < plan.heartbeats:
             self._say(state, worker, Say.BEAT, hand.beats + 1, out, AIDED)
         self._say(state, worker, Say.SUCCESS, last, out, 0)
@@ -396,9 +402,6 @@ class JobWorld:
             self._say(state, worker, Say.FAILURE, last, out, AIDED)
         if hand.told:
             self._say(state, worker, Say.STOPPED, last, out, 0)
-        if spares.has(spare, spares.RELEASES):
-            fewer = (*state[:4], spare - spares.RELEASES)
-            self._say(fewer, worker, Say.RELEASE, last, out, AIDED)
 
     def _say(self, state: State, worker: int, say: Say, number: int, out: list[Step], aided: int) -> None:
         jobs, hands, net, orch, spare = state

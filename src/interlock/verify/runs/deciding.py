@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from interlock.lifecycles import job
+from interlock.lifecycles import job, run
 from interlock.lifecycles.couplings import COUPLINGS, Circumstances
 from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.run import RUN, Run, RunState
@@ -21,6 +21,11 @@ CREATE, STOP = "create", "stop"
 TABLES_HOLD = "the claims of the run's table hold"
 STEPS_HOLD = "the claims of the run's table about each step hold"
 RUN_ABSORBS = "a run that was reported stays reported"
+HEEDED = "a cancel is heeded until the outcome is decided"
+ENDS_WITH_THE_LAST = "a canceled run ends with the last of its jobs"
+ONLY_BY_PLAN = "jobs are made from a plan and from nothing else"
+NO_PLAN = "the planner's word that there is no plan is heeded"
+RUN_CLAIMS = (TABLES_HOLD, STEPS_HOLD, RUN_ABSORBS, HEEDED, ENDS_WITH_THE_LAST, ONLY_BY_PLAN, NO_PLAN)
 
 
 class RunValue(NamedTuple):
@@ -79,7 +84,9 @@ class RunDeciding:
         """What an event does."""
         key = (number, event)
         if key not in self._entries:
-            self._entries[key] = self._decide(self.values[number], [event])
+            before = self.values[number]
+            entry = self._decide(before, [event])
+            self._entries[key] = entry._replace(wrong=entry.wrong | self._wrong_answer(before, event, entry))
         return self._entries[key]
 
     def fire(self, number: int) -> RunEntry | None:
@@ -132,6 +139,8 @@ class RunDeciding:
                         orders.append(STOP)
         if RUN.broken(value.state, value.data):
             wrong |= bit(self.places[TABLES_HOLD])
+        if value.state is run.CANCEL_REQUESTED and not self._facts(value, 0).anything_active:
+            wrong |= bit(self.places[ENDS_WITH_THE_LAST])
         return RunEntry(self.intern(value), tuple(lines), tuple(orders), wrong)
 
     def _wrong(self, before: RunValue, state: RunState, data: Run) -> int:
@@ -140,6 +149,18 @@ class RunDeciding:
             wrong |= bit(self.places[STEPS_HOLD])
         if before.state in RUN.terminal and state is not before.state:
             wrong |= bit(self.places[RUN_ABSORBS])
+        return wrong
+
+    def _wrong_answer(self, before: RunValue, event: Event, entry: RunEntry) -> int:
+        """What must come of some events, wherever they find the run."""
+        wrong, after = 0, self.values[entry.after]
+        undecided = before.state not in (*run.SETTLED, run.PLAN_FAILED)
+        if event is run.cancel and undecided and not after.data.cancel_requested:
+            wrong |= bit(self.places[HEEDED])
+        if CREATE in entry.orders and event is not run.planned:
+            wrong |= bit(self.places[ONLY_BY_PLAN])
+        if event is run.planning_failed and before.state is run.PLANNING and after.state is not run.PLAN_FAILED:
+            wrong |= bit(self.places[NO_PLAN])
         return wrong
 
     def _timer(self, value: RunValue, step: Step[RunState]) -> int:

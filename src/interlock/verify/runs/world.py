@@ -19,11 +19,8 @@ from interlock.verify.jobs.deciding import ABSENT, Entry
 from interlock.verify.jobs.world import Done, JobWorld, claims_of
 from interlock.verify.runs.deciding import (
     CREATE,
-    NO_TIMER,
-    RUN_ABSORBS,
-    STEPS_HOLD,
+    RUN_CLAIMS,
     STOP,
-    TABLES_HOLD,
     RunDeciding,
     RunEntry,
 )
@@ -40,7 +37,7 @@ PLAN_FIRST = "a plan that arrives after the end creates nothing"
 NOTHING_FORGOTTEN = "whatever a stopped run has left is being stopped"
 REPORTED = "every run is reported, and all of it comes to rest"
 
-_CLAIMS = (TABLES_HOLD, STEPS_HOLD, RUN_ABSORBS, SUCCESS_IS_EARNED, FAILURE_HAS_A_CAUSE, PLAN_FIRST)
+_CLAIMS = (*RUN_CLAIMS, SUCCESS_IS_EARNED, FAILURE_HAS_A_CAUSE, PLAN_FIRST)
 
 RUN_SIGHTS = (
     "an optional job fails and the run succeeds",
@@ -267,5 +264,3 @@ class RunWorld:
             return [f"The run {done.what}.", *rows(done.lines)]
         return self.inner.tell(done, before[:5], after[:5])
 
-
-__all__ = ["NO_TIMER", "RUN_SIGHTS", "RunWorld"]

@@ -1,0 +1,169 @@
+"""How `interlock verify` shows what it finds: a bar while it works, then a table, then the stories."""
+
+from __future__ import annotations
+
+import random
+import resource
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+import typer
+
+from interlock.cli.errors import colour_wanted
+from interlock.cli.printing import Sheet, on_terminal, print_json, print_sheets
+from interlock.errors import UnknownMachine
+from interlock.lifecycles import machine_named
+from interlock.verify.checking import Violation
+from interlock.verify.exploring import Explored, Watch, explore, explore_side_by_side
+from interlock.verify.jobs.plan import Plan
+from interlock.verify.mutants import MODELLED, all_mutants
+from interlock.verify.mutating import Caught, Fate, try_mutants
+from interlock.verify.survivors import harmless
+
+
+def explore_all(plans: Sequence[Plan], *, most: int | None, side_by_side: bool, as_json: bool) -> bool:
+    """Explore these environments and say what was found; whether all is well."""
+    known = [plan.states for plan in plans]
+    total = None if None in known or most else sum(count or 0 for count in known)
+    with _bar("states", total) as watch:
+        if side_by_side and len(plans) > 1:
+            explored = list(explore_side_by_side(plans, most=most, watch=watch))
+        else:
+            explored = [explore(plan, most=most, watch=watch) for plan in plans]
+    if as_json:
+        print_json([_entry(one) for one in explored])
+    else:
+        _print_explored(explored)
+    return all(one.ok for one in explored)
+
+
+def print_story(violation: Violation, environment: str, *, as_json: bool) -> None:
+    """One story, as it was found."""
+    if as_json:
+        print_json(msgspec.to_builtins(violation))
+        return
+    for line in _story(violation, environment):
+        _line(line)
+
+
+def mutate(machine: str | None, *, sample: int | None, seed: int, as_json: bool) -> bool:
+    """Try the mutants; whether each is caught or known to be harmless."""
+    machines = MODELLED if machine is None else (machine_named(machine),)
+    if not set(machines) <= set(MODELLED):
+        raise UnknownMachine(machine or "", tuple(one.name for one in MODELLED))
+    mutants = all_mutants(machines)
+    if sample is not None and sample < len(mutants):
+        mutants = random.Random(seed).sample(mutants, sample)
+    with _bar("mutants", len(mutants)) as watch:
+        fates = try_mutants(mutants, progress=lambda done, _: watch("mutants", done, 0))
+    reasons = harmless()
+    unexplained = [f for f in fates if f.caught is Caught.NOTHING and f.mutant not in reasons]
+    if as_json:
+        print_json({"ok": not unexplained, **_score(fates), "fates": msgspec.to_builtins(fates)})
+    else:
+        _print_fates(fates, reasons)
+    return not unexplained
+
+
+def _print_explored(explored: Sequence[Explored]) -> None:
+    rows = [
+        (
+            one.environment,
+            f"{one.report.states:,}",
+            f"{one.report.edges:,}",
+            str(one.report.depth),
+            f"{one.seconds:.1f} s",
+            _verdict(one),
+        )
+        for one in explored
+    ]
+    columns = ("environment", "states", "edges", "depth", "took", "verdict")
+    print_sheets([Sheet("environment", "", columns, rows)])
+    for one in explored:
+        for violation in one.report.violations:
+            for line in _story(violation, one.environment):
+                _line(line)
+    if on_terminal():
+        states = sum(one.report.states for one in explored)
+        _line(f"{states:,} states, at most {_megabytes()} MB in one process.")
+
+
+def _verdict(one: Explored) -> str:
+    if one.report.violations:
+        return "broken: " + "; ".join(violation.claim for violation in one.report.violations)
+    if not one.ok:
+        return f"sound, but there were {one.expected:,} states before: look why"
+    return f"{len(one.report.claims)} claims hold" if one.report.complete else "nothing found so far"
+
+
+def _story(violation: Violation, environment: str) -> Iterator[str]:
+    yield ""
+    yield typer.style(f"Not {violation.mode}: {violation.claim}", fg="red", bold=True)
+    if not violation.story:
+        yield "It was never seen in this environment."
+        return
+    yield f"{len(violation.story)} steps lead there, and no fewer do:"
+    for number, told in enumerate(violation.story, 1):
+        yield f"{number:>4}. {told[0]}"
+        yield from (typer.style(f"      {line}", dim=True) for line in told[1:])
+    choices = ",".join(map(str, violation.choices))
+    yield f"Again: interlock verify model --environment {environment} --replay {choices}"
+
+
+def _print_fates(fates: Sequence[Fate], reasons: dict[str, str]) -> None:
+    survivors = [fate for fate in fates if fate.caught is Caught.NOTHING]
+    rows = [(f.mutant, reasons.get(f.mutant, "UNEXPLAINED")) for f in survivors]
+    print_sheets([Sheet("survivor", "Survivors", ("mutant", "why it does no harm"), rows)])
+    score = _score(fates)
+    _line(
+        f"{score['caught']} of {score['mutants']} mutants are caught ({score['percent']} %): "
+        f"{score['by_table']} by the checks of the tables, {score['by_claim']} by a claim."
+    )
+
+
+def _score(fates: Sequence[Fate]) -> dict[str, object]:
+    caught = [fate for fate in fates if fate.caught is not Caught.NOTHING]
+    by_table = sum(fate.caught is Caught.TABLE for fate in caught)
+    return {
+        "mutants": len(fates),
+        "caught": len(caught),
+        "percent": round(100 * len(caught) / len(fates), 1) if fates else 100.0,
+        "by_table": by_table,
+        "by_claim": len(caught) - by_table,
+    }
+
+
+def _entry(one: Explored) -> dict[str, object]:
+    return {"ok": one.ok, **msgspec.to_builtins(one)}
+
+
+def _megabytes() -> int:
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return max(resource.getrusage(kind).ru_maxrss for kind in kinds) // 1024
+
+
+def _line(text: str) -> None:
+    typer.echo(text, color=colour_wanted())
+
+
+@contextmanager
+def _bar(noun: str, total: int | None) -> Iterator[Watch]:
+    """A progress bar on a terminal; nothing in a pipe. It is told of several things and shows their sum."""
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    counts: dict[str, int] = {}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(noun))
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=total)
+
+        def watch(name: str, done: int, _: int) -> None:
+            counts[name] = done
+            progress.update(task, completed=sum(counts.values()), description=name)
+
+        yield watch

@@ -1,0 +1,157 @@
+"""A single lifecycle, put to every order of its events.
+
+For a machine of one's own: give the data it begins with and one occurrence of each event that
+carries something; every state and data that can be reached is visited, and what the table claims is
+checked there. Nothing is assumed about who sends what when: the network, users and timers may do
+whatever they like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from interlock.errors import InvalidSettings
+from interlock.machine import Event, Machine, Moved
+from interlock.machine.events import payload_of
+from interlock.verify.checking import Report, Step, check
+from interlock.verify.claims import Claim, always, bit, eventually, look_with, sometimes
+
+AnyMachine: TypeAlias = Machine[Any, Any]
+
+MOST = 100_000
+
+
+class Lifecycle(msgspec.Struct, frozen=True, kw_only=True):
+    """What a lifecycle is put to."""
+
+    data: Any = None
+    """What a new record knows."""
+    events: tuple[Event, ...] = ()
+    """Occurrences of events that carry something, as many as matter; the others are made by themselves."""
+    claims: tuple[Claim, ...] = ()
+    """Claims of one's own, about a `Here`."""
+    only: Callable[[Any], bool] | None = None
+    """Where to stop exploring: data for which this is False is not gone on from. For counters."""
+    most: int = MOST
+
+
+class Here(NamedTuple):
+    """A record at one moment."""
+
+    state: Any
+    data: Any
+
+
+class LifecycleBroken(AssertionError):
+    """A claim about a lifecycle does not hold; the message is the shortest story that shows it."""
+
+
+def check_lifecycle(machine: AnyMachine, environment: Lifecycle | None = None) -> Report:
+    """Visit everything that a record of this machine can become, and raise where a claim breaks.
+
+    Besides what the table claims (`Always`, `Across`) and the environment adds: what has ended stays
+    as it ended, every state of the table can be reached, and from everywhere an end or a state of
+    rest can be reached.
+    """
+    model = LifecycleModel(machine, environment or Lifecycle())
+    report = check(model, most=model.environment.most)
+    if not report.complete and not report.violations:
+        raise LifecycleBroken(
+            f"The {machine.name} can become more than {model.environment.most} things: "
+            "bound its data with `only`, or allow more with `most`."
+        )
+    if report.violations:
+        raise LifecycleBroken(_told(report))
+    return report
+
+
+class LifecycleModel:
+    """One record of a machine, and every event at any moment."""
+
+    def __init__(self, machine: AnyMachine, environment: Lifecycle) -> None:
+        self.machine = machine
+        self.name = machine.name
+        self.environment = environment
+        self.events = [*environment.events, *_without_payload(machine, environment.events)]
+        ends = machine.terminal | machine.resting
+        self.claims: Sequence[Claim] = [
+            always("each step keeps the claims of the table"),
+            always("what has ended stays as it ended"),
+            always("the claims of the table hold", lambda here: not machine.broken(here.state, here.data)),
+            *(sometimes(f"{state} is reached", _is_in(state)) for state in machine.states),
+            eventually("an end or a state of rest is reached", lambda here: here.state in ends),
+            *environment.claims,
+        ]
+        self._look = look_with(self.claims)
+
+    def initial(self) -> Here:
+        """A new record."""
+        return Here(self.machine.initial, self.environment.data)
+
+    def canonical(self, state: Here) -> Here:
+        """A record has no names to be put in order."""
+        return state
+
+    def look(self, state: Any) -> int:
+        """What the claims say; a step that breaks one leads to a place of its own."""
+        return state if isinstance(state, int) else self._look(state)
+
+    def steps(self, state: Any) -> list[Step]:
+        """Every event, accepted or not."""
+        if isinstance(state, int):
+            return []
+        only = self.environment.only
+        if only is not None and not only(state.data):
+            return []
+        found: list[Step] = []
+        for event in self.events:
+            decision = self.machine.decide(state.state, state.data, event)
+            if isinstance(decision, Moved):
+                after = Here(decision.state, decision.data)
+                found.append(((event, decision), self._broken(state, after) or after, 0))
+        return found
+
+    def _broken(self, before: Here, after: Here) -> int:
+        if self.machine.broken_across(*before, *after):
+            return bit(0)
+        leaves = before.state in self.machine.terminal and after.state != before.state
+        rows = self.machine.table.rows
+        meant = any(row.leaves_terminal and before.state in row.sources for row in rows)
+        return bit(1) if leaves and not meant else 0
+
+    def tell(self, done: Any, before: Any, after: Any) -> list[str]:
+        """The event, and the rows it takes."""
+        event, decision = done
+        steps = [f"  {step.source} → {step.target}: {step.why}" for step in decision.steps]
+        return [f"{event.name} ({event.kind}, by {event.by})", *steps, f"  now {decision.data}"]
+
+
+def _without_payload(machine: AnyMachine, given: Sequence[Event]) -> list[Event]:
+    known = {type(event) for event in given}
+    missing = [event for event in machine.events if event not in known]
+    loaded = [event.name for event in missing if payload_of(event)]
+    if loaded:
+        raise InvalidSettings(
+            f"{', '.join(loaded)} of {machine.name} carry something, and there is no occurrence of them.",
+            todo="Give at least one of each in `events`.",
+            facts={"machine": machine.name, "events": loaded},
+        )
+    return [event() for event in missing]
+
+
+def _is_in(state: Any) -> Callable[[Here], bool]:
+    return lambda here: bool(here.state == state)
+
+
+def _told(report: Report) -> str:
+    first = report.violations[0]
+    lines = [f"{report.model}: not {first.mode}: {first.claim}"]
+    for number, told in enumerate(first.story, 1):
+        lines += [f"{number:>3}. {told[0]}", *(f"     {line}" for line in told[1:])]
+    return "\n".join(lines)
+
+
+__all__ = ["Here", "Lifecycle", "LifecycleBroken", "check_lifecycle"]

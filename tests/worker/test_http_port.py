@@ -1,0 +1,334 @@
+"""The worker's port over HTTP, against a real server and over a wire that can be cut."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import msgspec
+import pytest
+from chaos.proxy import Loss, Wires, wires_to
+from tests.server.running import ANY_PORT, Running, running
+
+from interlock.errors import InvalidSettings, ServerRefused, StoreUnavailable
+from interlock.server.api import runner as protocol
+from interlock.server.settings import ServerSettings
+from interlock.systems.access.principals import Role
+from interlock.wire.runner import (
+    Ack,
+    CancelAck,
+    ClaimRequest,
+    Complete,
+    Grant,
+    Heard,
+    Heartbeat,
+    LogLine,
+    Message,
+    NotHeard,
+    Progress,
+    Release,
+    Stale,
+    Succeeded,
+)
+from interlock.worker.http import HttpOrchestrator
+
+T = TypeVar("T")
+ASKED = ClaimRequest(runner_id="r")
+
+
+@asynccontextmanager
+async def port_to(
+    url: str, *, token: str | None = None, wait_s: float = 20.0
+) -> AsyncIterator[HttpOrchestrator]:
+    """A port that is connected."""
+    names = itertools.count()
+    port = HttpOrchestrator(url, names=lambda: str(next(names)), token=token, wait_s=wait_s)
+    try:
+        await port.connect()
+        yield port
+    finally:
+        await port.disconnect()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Running]:
+    async with running() as one:
+        yield one
+
+
+@pytest.fixture
+async def port(server: Running) -> AsyncIterator[HttpOrchestrator]:
+    async with port_to(server.url) as one:
+        yield one
+
+
+def said(grant: Grant, sequence: int = 1) -> dict[str, object]:
+    """What all messages have."""
+    return {"token": grant.token, "runner_id": "r", "sequence": sequence}
+
+
+async def test_work_is_claimed_and_reported(server: Running, port: HttpOrchestrator) -> None:
+    job_id = await server.submit(input=msgspec.Raw(b'{"order":17}'))
+    (grant,) = await port.claim(ASKED)
+    assert (grant.job_id, bytes(grant.input)) == (job_id, b'{"order":17}')
+    (answer,) = await port.hear([Complete(**said(grant), outcome=Succeeded(msgspec.Raw(b"1")))])  # type: ignore[arg-type]
+    assert isinstance(answer, Heard)
+    assert (await server.parts.household.jobs.get(job_id)).state == "COMPLETED"
+
+
+async def test_the_first_claim_does_not_wait_and_the_next_one_does(
+    server: Running, port: HttpOrchestrator
+) -> None:
+    woken: list[bool] = []
+    port.subscribe(lambda: woken.append(True))
+    assert await port.claim(ASKED) == []
+    assert woken == [True], "whoever has waited at the server need not pause here"
+    waiting = asyncio.create_task(port.claim(ASKED))
+    await waiters(server, 1)
+    job_id = await server.submit()
+    assert [grant.job_id for grant in await waiting] == [job_id]
+
+
+async def test_whoever_has_to_go_does_not_wait_for_the_end_of_a_poll(
+    server: Running, port: HttpOrchestrator
+) -> None:
+    await port.claim(ASKED)
+    waiting = asyncio.create_task(port.claim(ASKED))
+    await waiters(server, 1)
+    port.hasten()
+    async with asyncio.timeout(5):
+        assert await waiting == []
+    await waiters(server, 0)
+    await server.submit()
+    assert len(await port.claim(ASKED)) == 1, "what there is can still be had"
+
+
+async def test_a_lease_is_trusted_from_when_it_was_granted_not_from_when_somebody_began_to_wait(
+    server: Running, port: HttpOrchestrator
+) -> None:
+    await port.claim(ASKED)
+    waiting = asyncio.create_task(port.claim(ASKED))
+    await waiters(server, 1)
+    before = time.monotonic()
+    await server.submit()
+    await waiting
+    after = time.monotonic()
+    # By a millisecond, no later than the truth; and not as early as the beginning of the poll.
+    assert before - 0.5 < port.granted_after <= after
+
+
+async def test_the_time_is_the_servers(server: Running, port: HttpOrchestrator) -> None:
+    there = await server.parts.store.now()
+    assert abs((await port.now() - there).total_seconds()) < 5
+    with pytest.raises(StoreUnavailable):
+        await HttpOrchestrator(server.url, names=str).now()
+
+
+async def test_many_messages_go_in_as_few_requests_as_the_server_allows(
+    server: Running, port: HttpOrchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[int] = []
+    answer = protocol._answers
+
+    async def counted(call: object, messages: list[Message]) -> object:
+        heard.append(len(messages))
+        return await answer(call, messages)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(protocol, "_answers", counted)
+    for _ in range(6):
+        await server.submit()
+    grants = await port.claim(msgspec.structs.replace(ASKED, limit=6))
+    large = Succeeded(msgspec.Raw(b'"%s"' % (b"x" * 250_000)))
+    messages = [Complete(**said(grant), outcome=large) for grant in grants]  # type: ignore[arg-type]
+    answers = await port.hear(messages)
+    assert [type(answer) for answer in answers] == [Heard] * 6
+    assert heard == [4, 2]
+    many = [Heartbeat(**said(grants[0]))] * 501  # type: ignore[arg-type]
+    assert len(await port.hear(many)) == 501
+    assert heard == [4, 2, 500, 1]
+
+
+async def test_one_message_that_no_request_can_hold_is_answered_as_too_large(
+    server: Running, port: HttpOrchestrator
+) -> None:
+    for _ in range(2):
+        await server.submit()
+    first, second = await port.claim(msgspec.structs.replace(ASKED, limit=2))
+    huge = Succeeded(msgspec.Raw(b'"%s"' % (b"x" * 2_000_000)))
+    answers = await port.hear(
+        [Complete(**said(first), outcome=huge), Complete(**said(second), outcome=Succeeded())]  # type: ignore[arg-type]
+    )
+    assert isinstance(answers[0], NotHeard)
+    assert answers[0].code == "too_large"
+    assert isinstance(answers[1], Heard)
+
+
+async def test_what_is_stale_is_an_answer_and_no_error(port: HttpOrchestrator) -> None:
+    (answer,) = await port.hear([Heartbeat(token="nonsense", runner_id="r", sequence=1)])
+    assert isinstance(answer, Stale)
+
+
+async def test_a_server_that_is_not_there_is_unavailable() -> None:
+    port = HttpOrchestrator("http://127.0.0.1:9", names=str, timeout_s=2.0)
+    try:
+        with pytest.raises(StoreUnavailable, match=r"http://127\.0\.0\.1:9 did not answer"):
+            await port.connect()
+    finally:
+        await port.disconnect()
+    with pytest.raises(StoreUnavailable, match="Not connected"):
+        await port.claim(ASKED)
+
+
+@pytest.mark.parametrize("url", ["http://[nonsense", "http://host:port", "http://"])
+async def test_an_address_that_is_none_is_told_so(url: str) -> None:
+    port = HttpOrchestrator(url, names=str, timeout_s=2.0)
+    try:
+        with pytest.raises((InvalidSettings, StoreUnavailable)):
+            await port.connect()
+    finally:
+        await port.disconnect()
+
+
+async def test_whoever_is_not_let_in_is_told_why() -> None:
+    async with running(settings=ServerSettings(port=0, tokens_required=True, shutdown_s=2.0)) as server:
+        for token, code in ((None, "not_signed_in"), (await server.token(Role.ADMIN), "not_allowed")):
+            with pytest.raises(ServerRefused) as refused:
+                async with port_to(server.url, token=token):
+                    pass
+            assert refused.value.facts["code"] == code
+        async with port_to(server.url, token=await server.token(Role.RUNNER)) as port:
+            assert await port.claim(ASKED) == []
+
+
+async def test_a_server_of_another_protocol_is_refused(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlock.worker.http.PROTOCOL", 2)
+    with pytest.raises(ServerRefused, match="speaks version 1"):
+        async with port_to(server.url):
+            pass
+
+
+# Over a wire that is cut
+
+
+@pytest.fixture
+async def wires(server: Running) -> AsyncIterator[Wires]:
+    async with wires_to(server.address) as made:
+        yield made
+
+
+async def surely(ask: Callable[[], Awaitable[T]]) -> T:
+    """What a worker does: say it again until it is answered."""
+    for _ in range(5):
+        try:
+            return await ask()
+        except StoreUnavailable:
+            continue
+    raise AssertionError("no answer after five times")
+
+
+STAGES = {
+    "greet": b"GET /api/runner ",
+    "lease": b"POST /api/runner/lease",
+    "ack": b'"type":"ack"',
+    "heartbeat": b'"type":"heartbeat"',
+    "log": b"hello from r",
+    "complete": b'"type":"complete"',
+    "cancel-ack": b'"type":"cancel-ack"',
+    "release": b'"type":"release"',
+}
+HELLO = LogLine(datetime(2026, 5, 1, tzinfo=UTC), "info", "hello from r")
+
+
+async def life(server: Running, port: HttpOrchestrator, end: str) -> str:
+    """Everything that a runner says about one attempt, up to one of its ends; the id of the job."""
+    job_id = await server.submit()
+    (grant,) = await surely(lambda: port.claim(msgspec.structs.replace(ASKED, acknowledge=False)))
+
+    async def say(message: Message) -> None:
+        (answer,) = await surely(lambda: port.hear([message]))
+        assert isinstance(answer, Heard), answer
+
+    await say(Ack(**said(grant, 1)))  # type: ignore[arg-type]
+    await say(Heartbeat(**said(grant, 2), progress=Progress(done=1, total=2)))  # type: ignore[arg-type]
+    await say(Heartbeat(**said(grant, 3), log=(HELLO,)))  # type: ignore[arg-type]
+    match end:
+        case "cancel-ack":
+            await server.parts.household.jobs.cancel(job_id)
+            await say(CancelAck(**said(grant, 4)))  # type: ignore[arg-type]
+        case "release":
+            await say(Release(**said(grant, 4)))  # type: ignore[arg-type]
+        case _:
+            await say(Complete(**said(grant, 4), outcome=Succeeded(msgspec.Raw(b"1"))))  # type: ignore[arg-type]
+    return job_id
+
+
+@pytest.mark.parametrize("loss", ["request", "reply"])
+@pytest.mark.parametrize("stage", STAGES)
+async def test_a_wire_that_is_cut_loses_nothing_and_does_nothing_twice(
+    server: Running, wires: Wires, stage: str, loss: Loss
+) -> None:
+    straight = await _story(server, server.url, stage)
+    wires.losses[STAGES[stage]] = loss
+    cut = await _story(server, f"http://127.0.0.1:{wires.port}", stage)
+    assert not wires.losses, "the wire was cut"
+    assert cut == straight
+
+
+async def _story(server: Running, url: str, end: str) -> tuple[object, ...]:
+    """One life, and all that the store says about it."""
+    names = itertools.count()
+    port = HttpOrchestrator(url, names=lambda: f"{url} {next(names)}", wait_s=1.0)
+    try:
+        await surely(port.connect)
+        job_id = await life(server, port, end)
+        # What was given back is there for others; here it is put out of the way.
+        jobs = server.parts.household.jobs
+        view = await jobs.get(job_id)
+        if end == "release":
+            await jobs.cancel(job_id)
+    finally:
+        await port.disconnect()
+    steps = [
+        (step.machine, step.event, step.target)
+        for entry in await jobs.history(job_id)
+        for step in entry.note.steps
+    ]
+    lines = [line.text async for chunk in jobs.logs(job_id) for line in chunk.lines]
+    return steps, lines, view.state, [attempt.state for attempt in view.attempts], view.version
+
+
+async def test_a_wire_that_is_cut_while_somebody_waits_costs_nobody_a_job(
+    server: Running, wires: Wires
+) -> None:
+    async with port_to(f"http://127.0.0.1:{wires.port}") as port:
+        await port.claim(ASKED)
+        waiting = asyncio.create_task(port.claim(ASKED))
+        await waiters(server, 1)
+        await wires.cut_all()
+        job_id = await server.submit()
+        async with asyncio.timeout(10):
+            assert [grant.job_id for grant in await waiting] == [job_id]
+        assert len((await server.parts.household.jobs.get(job_id)).attempts) == 1
+
+
+async def waiters(server: Running, number: int) -> None:
+    """Until so many wait at the server."""
+    async with asyncio.timeout(10):
+        while server.parts.waiting_room.waiting != number:
+            await asyncio.sleep(0)
+
+
+async def test_a_server_that_is_asked_to_go_answers_whoever_waits_and_is_unavailable_then() -> None:
+    async with running(settings=ANY_PORT) as server, port_to(server.url) as port:
+        await port.claim(ASKED)
+        waiting = asyncio.create_task(port.claim(ASKED))
+        await waiters(server, 1)
+        server.listener.stop()
+        assert await waiting == []
