@@ -63,8 +63,10 @@ DEMANDS: list[Demand] = [
     ("S2-13", ("run", "SUCCESS", "reported", "REPORTED"), {}, set()),
     # what a job wants
     ("S0-15", ("job", "SUBMITTED", "validate", "PENDING"), {}, {"+attempt"}),
-    ("S0-19", ("job", "RUNNING", "cancel", "RUNNING"), {"anything_active": ON}, {"attempt.cancel", "job.cancel"}),
-    ("R6", ("job", "RUNNING", "timeout", "RUNNING"), {"anything_active": ON}, {"attempt.cancel", "job.cancel"}),
+    ("S0-19", ("job", "RUNNING", "cancel", "RUNNING"), {"anything_active": ON},
+     {"attempt.cancel", "job.cancel"}),
+    ("R6", ("job", "RUNNING", "timeout", "RUNNING"), {"anything_active": ON},
+     {"attempt.cancel", "job.cancel"}),
     ("R7", ("job", "RUNNING", "cancel", "CANCELED"), {"stopping": ON, "anything_active": ON},
      {"attempt.cancel", "job.cancel", "run.required_job_failed"}),
     ("R7", ("job", "SUBMITTED", "cancel", "CANCELED"), {"required": OFF}, {"attempt.cancel", "job.cancel"}),
