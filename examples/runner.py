@@ -1,4 +1,4 @@
-"""A runner for shell jobs in plain Python: INTERLOCK_TOKEN=il_... python runner.py http://host:8088 [QUEUE...]"""
+"""A runner for shell jobs in plain Python: INTERLOCK_TOKEN=il_... python runner.py URL [QUEUE...]"""
 
 import json
 import os

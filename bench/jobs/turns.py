@@ -15,7 +15,8 @@ from bench.jobs.talking import Conversation, talking
 from bench.stores.bare.loop import Unexpected
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-DRAINED_WITHIN_S = 540.0
+PATIENCE_S, PATIENCE_JOBS_PER_S = 300.0, 100
+"""Whoever is slower than that over all is not waited for."""
 
 
 class Drained(msgspec.Struct, frozen=True):
@@ -70,12 +71,13 @@ def drained(ground: Ground, contender: str, jobs: int, workers: int) -> Drained:
         place = ground.place(folder)
         with talking(contender, place.url, folder) as conversation:
             before = place.size_bytes()
-            submitted = conversation.ask("submit", jobs=jobs, bulk=True)
+            patience_s = PATIENCE_S + jobs / PATIENCE_JOBS_PER_S
+            submitted = conversation.ask("submit", limit_s=patience_s, jobs=jobs, bulk=True)
             place.settle()
             queued = Sized(before, place.size_bytes(), jobs)
             conversation.ask("start", workers=workers)
             used_s = _used_s(conversation, ground)
-            answer = conversation.ask("go", within_s=DRAINED_WITHIN_S)
+            answer = conversation.ask("go", limit_s=2 * patience_s, within_s=patience_s)
             used_s = _used_s(conversation, ground) - used_s
     check_done(contender, jobs, answer)
     return Drained(

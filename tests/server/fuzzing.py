@@ -17,10 +17,11 @@ import io
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias, cast
 from urllib.parse import unquote, urlsplit
 
 import requests
@@ -30,12 +31,12 @@ from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import load_all_checks, not_a_server_error
 from schemathesis.config import ProjectConfig, SchemathesisConfig
+from schemathesis.core.result import Ok
 from schemathesis.core.transport import Response
-from schemathesis.generation.case import Case
 from schemathesis.generation.drivers import CoverageGenerator
 from schemathesis.generation.feedback import FeedbackSources
 from schemathesis.generation.overrides import Override
-from schemathesis.schemas import APIOperation, BaseSchema
+from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi import checks
 
 from interlock.server.app import every_route, make_app
@@ -46,6 +47,9 @@ from interlock.server.parts import Parts, open_parts
 from interlock.server.settings import ServerSettings
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Complete, Grant, Heartbeat, Succeeded
+
+Operation: TypeAlias = schemathesis.APIOperation[Any, Any, Any, Any]
+Case: TypeAlias = schemathesis.Case[Any]
 
 CALLED = "http://localhost"
 PATIENCE_S = 30.0
@@ -74,21 +78,23 @@ AS_MADE = [*ALWAYS, checks.negative_data_rejection, checks.unsupported_method]
 """What was put right in a request may make it a good one, so this is for those that were left alone."""
 
 
-@functools.cache
-def schema_of(more: tuple[Route, ...] = ()) -> BaseSchema:
+def schema_of(more: Sequence[Route] = ()) -> BaseSchema:
     """The document of a server, as a fuzzer reads it."""
-    document = json.loads(json.dumps(document_of(every_route(more), tokens_required=False)))
-    config = SchemathesisConfig()
-    return schemathesis.openapi.from_dict(document, config=config)
+    return _read(json.dumps(document_of(every_route(more), tokens_required=False)))
 
 
-def operations(schema: BaseSchema) -> dict[str, APIOperation]:
+@functools.cache
+def _read(document: str) -> BaseSchema:
+    return schemathesis.openapi.from_dict(json.loads(document), config=SchemathesisConfig())
+
+
+def operations(schema: BaseSchema) -> dict[str, Operation]:
     """Everything that can be asked for, by method and address."""
-    found = (result.ok() for result in schema.get_all_operations())
+    found = (result.ok() for result in schema.get_all_operations() if isinstance(result, Ok))
     return {operation.label: operation for operation in found}
 
 
-def systematic(operation: APIOperation) -> Iterator[Case]:
+def systematic(operation: Operation) -> Iterator[Case]:
     """Requests at and beyond every bound that the document names; always the same ones."""
     project: ProjectConfig = operation.schema.config
     generation = project.generation_for(operation=operation, phase="coverage")
@@ -103,7 +109,7 @@ def systematic(operation: APIOperation) -> Iterator[Case]:
     )
 
 
-def drawn(operation: APIOperation, number: int) -> list[Case]:
+def drawn(operation: Operation, number: int) -> list[Case]:
     """Requests by chance, good ones and bad ones, but the same chance every time."""
     cases: list[Case] = []
     modes = [operation.as_strategy(generation_mode=mode) for mode in GenerationMode]
@@ -171,15 +177,20 @@ class World:
     loop: asyncio.AbstractEventLoop
     schema: BaseSchema
     statuses: Counter[int]
+    patience_s: float
 
     @property
     def sent(self) -> int:
         """How many requests there were."""
         return self.statuses.total()
 
+    def operation(self, label: str) -> Operation:
+        """What can be asked for there."""
+        return operations(self.schema)[label]
+
     def run(self, work: Any) -> Any:
         """Let time go on until this is done."""
-        return self.loop.run_until_complete(asyncio.wait_for(work, PATIENCE_S))
+        return self.loop.run_until_complete(asyncio.wait_for(work, self.patience_s))
 
     def try_out(self, cases: Sequence[Case], place: Place, *, fresh_every: int = FRESH_EVERY) -> None:
         """Send all of these to one place; raises at the first answer that is wrong."""
@@ -192,19 +203,6 @@ class World:
     def judge(self, case: Case, by: Sequence[Any]) -> None:
         """Send one request, and hold the answer against the document."""
         case.validate_response(self.call(case), checks=list(by))
-
-    def walk(self, scenarios: int, steps: int) -> None:
-        """Ask for what answers lead to, by the links of the document and by names that are alike."""
-        world = self
-
-        class Walk(self.schema.as_state_machine()):  # type: ignore[misc]
-            def call(self, case: Case, **_: Any) -> Response:
-                return world.call(case)
-
-            def validate_response(self, response: Response, case: Case, *_: Any, **__: Any) -> None:
-                case.validate_response(response, checks=ALWAYS)
-
-        Walk.run(settings=settings(SAME_CHANCE, max_examples=scenarios, stateful_step_count=steps))
 
     def call(self, case: Case) -> Response:
         """Send one request."""
@@ -282,7 +280,7 @@ def put_right(case: Case, real: Mapping[str, str]) -> Case:
     for part in (path, query, body, *(messages if isinstance(messages, list) else ())):
         _put_right(part, real)
     headers = {name: value for name, value in case.headers.items() if name.lower() != "idempotency-key"}
-    return case.operation.Case(
+    made: Case = case.operation.Case(
         method=case.method,
         path_parameters=path,
         query=query,
@@ -291,6 +289,7 @@ def put_right(case: Case, real: Mapping[str, str]) -> Case:
         body=body,
         media_type=case.media_type,
     )
+    return made
 
 
 def _put_right(part: Any, real: Mapping[str, str]) -> None:
@@ -330,7 +329,7 @@ def _latin(value: str | bytes) -> bytes:
 
 
 @contextmanager
-def world(folder: Path, more: tuple[Route, ...] = ()) -> Iterator[World]:
+def world(folder: Path, more: Sequence[Route] = (), *, patience_s: float = PATIENCE_S) -> Iterator[World]:
     """A new one, with its store in a folder."""
     log = Log("error", "json", io.StringIO())
     loop = asyncio.new_event_loop()
@@ -338,9 +337,42 @@ def world(folder: Path, more: tuple[Route, ...] = ()) -> Iterator[World]:
     try:
         parts = loop.run_until_complete(opening.__aenter__())
         try:
-            yield World(parts, make_app(parts, more=more), loop, schema_of(more), Counter())
+            yield World(parts, make_app(parts, more=more), loop, schema_of(more), Counter(), patience_s)
         finally:
             loop.run_until_complete(opening.__aexit__(None, None, None))
     finally:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
+
+
+def walk(
+    folder: Path, more: Sequence[Route] = (), *, first: Sequence[Place] = (), scenarios: int, steps: int
+) -> Counter[tuple[str, int]]:
+    """Ask for what answers lead to, by the links of the document and by names that are alike.
+
+    Each scenario is one walk through a world of its own, in which these things were there `first`.
+    Counts what was answered with which status.
+    """
+    answered: Counter[tuple[str, int]] = Counter()
+
+    class Walk(schema_of(more).as_state_machine()):  # type: ignore[misc]
+        def setup(self) -> None:
+            self._open = ExitStack()
+            place = self._open.enter_context(TemporaryDirectory(dir=folder))
+            self._world = self._open.enter_context(world(Path(place), more))
+            for each in first:
+                each(self._world)
+
+        def teardown(self) -> None:
+            self._open.close()
+
+        def call(self, case: Case, **_: Any) -> Response:
+            response = self._world.call(case)
+            answered[case.operation.label, response.status_code] += 1
+            return response
+
+        def validate_response(self, response: Response, case: Case, *_: Any, **__: Any) -> None:
+            case.validate_response(response, checks=ALWAYS)
+
+    Walk.run(settings=settings(SAME_CHANCE, max_examples=scenarios, stateful_step_count=steps))
+    return answered

@@ -53,14 +53,17 @@ def test_nothing_breaks_while_the_rules_are_there() -> None:
 def test_a_report_that_is_not_fenced_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with UPDATE … WHERE job = ?: whoever reports closes whichever attempt is open."""
 
-    def newest(draft: Draft, token: Token) -> Any:
-        return next((one for one in reversed(draft.body.attempts) if one.shard == token.shard), None)
+    def newest(draft: Draft, _: Token) -> Any:
+        return next((one for one in reversed(draft.body.attempts) if one.lease is not None), None)
 
     monkeypatch.setattr(hearing, "_attempt_of", newest)
     monkeypatch.setattr(Token, "opens", lambda *_: True)
     with leases(without(lease.from_its_runner)):
         violation = first_violation(TWO_WORKERS)
-    assert violation.claim in ("only the live lease is heard", "a success comes only from an accepted completion")
+    assert violation.claim in (
+        "only the live lease is heard",
+        "a success comes only from an accepted completion",
+    )
     assert len(violation.story) <= 10
 
 
@@ -70,7 +73,9 @@ def test_a_message_that_is_heard_after_the_lease_has_expired_is_noticed(
     fire = Draft.fire_due
     # Sweeps still work: only who is heard does not look at the clock first.
     monkeypatch.setattr(
-        Draft, "fire_due", lambda draft: None if draft.record and draft.record.state == "RUNNING" else fire(draft)
+        Draft,
+        "fire_due",
+        lambda draft: None if draft.record and draft.record.state == "RUNNING" else fire(draft),
     )
     with leases(without(lease.in_time)):
         violation = first_violation(TWO_WORKERS)

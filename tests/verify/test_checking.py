@@ -28,7 +28,9 @@ class Toy:
         return self.start
 
     def steps(self, state: Any) -> list[tuple[Any, Any, int]]:
-        return [(said, after, AIDED if said.startswith("somebody") else 0) for said, after in self.moves(state)]
+        return [
+            (said, after, AIDED if said.startswith("somebody") else 0) for said, after in self.moves(state)
+        ]
 
     def canonical(self, state: Any) -> Any:
         return self.same(state)
@@ -133,7 +135,9 @@ def test_states_that_differ_in_names_only_are_met_once_and_the_story_keeps_the_n
 
 
 def test_an_exploration_that_is_cut_short_says_so_and_claims_nothing_about_the_rest() -> None:
-    counter = Toy(0, lambda n: [("on", n + 1)], [eventually("never", lambda _: False), sometimes("no", lambda _: False)])
+    counter = Toy(
+        0, lambda n: [("on", n + 1)], [eventually("never", lambda _: False), sometimes("no", lambda _: False)]
+    )
     report = check(counter, most=1_000)
     assert (report.complete, report.ok) == (False, True)
     assert report.states == 1_000

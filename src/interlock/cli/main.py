@@ -25,7 +25,18 @@ from typing import Annotated
 
 import typer
 
-from interlock.cli import db, jobs, machine, queues, serving, submitting, tokens, verifying, workers
+from interlock.cli import (
+    db,
+    developing,
+    jobs,
+    machine,
+    queues,
+    serving,
+    submitting,
+    tokens,
+    verifying,
+    workers,
+)
 from interlock.cli.errors import tell, tell_surprise
 from interlock.errors import InterlockError
 
@@ -50,6 +61,7 @@ app.add_typer(jobs.app, name="job")
 app.add_typer(queues.app, name="queue")
 app.add_typer(workers.app, name="worker")
 serving.register(app)
+developing.register(app)
 app.add_typer(tokens.app, name="token")
 app.add_typer(machine.app, name="machine")
 app.add_typer(verifying.app, name="verify")

@@ -13,12 +13,11 @@ import typer
 
 from interlock.cli.errors import colour_wanted
 from interlock.cli.printing import Sheet, on_terminal, print_json, print_sheets
-from interlock.errors import UnknownMachine
 from interlock.lifecycles import machine_named
 from interlock.verify.checking import Violation
 from interlock.verify.exploring import Explored, Watch, explore, explore_side_by_side
 from interlock.verify.jobs.plan import Plan
-from interlock.verify.mutants import MODELLED, all_mutants
+from interlock.verify.mutants import all_mutants
 from interlock.verify.mutating import Caught, Fate, try_mutants
 from interlock.verify.survivors import harmless
 
@@ -50,10 +49,7 @@ def print_story(violation: Violation, environment: str, *, as_json: bool) -> Non
 
 def mutate(machine: str | None, *, sample: int | None, seed: int, as_json: bool) -> bool:
     """Try the mutants; whether each is caught or known to be harmless."""
-    machines = MODELLED if machine is None else (machine_named(machine),)
-    if not set(machines) <= set(MODELLED):
-        raise UnknownMachine(machine or "", tuple(one.name for one in MODELLED))
-    mutants = all_mutants(machines)
+    mutants = all_mutants() if machine is None else all_mutants((machine_named(machine),))
     if sample is not None and sample < len(mutants):
         mutants = random.Random(seed).sample(mutants, sample)
     with _bar("mutants", len(mutants)) as watch:

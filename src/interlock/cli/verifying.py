@@ -41,9 +41,7 @@ def model(
     ] = None,
     long: Annotated[bool, typer.Option("--long", help="Also the large ones: some minutes.")] = False,
     most: Annotated[int | None, typer.Option(min=1, help="Stop after so many states of each.")] = None,
-    replay: Annotated[
-        str, typer.Option(metavar="N,N,…", help="Tell the story of these choices again.")
-    ] = "",
+    replay: Annotated[str, typer.Option(metavar="N,N,…", help="Tell the story of these choices again.")] = "",
     as_json: Json = False,
 ) -> None:
     """Explore small worlds of jobs, workers, orchestrators and a bad network, exhaustively.
@@ -59,15 +57,15 @@ def model(
             raise typer.BadParameter("say of which --environment", param_hint="--replay")
         verdicts.print_story(play(plan_named(environment), _numbers(replay)), environment, as_json=as_json)
         return
-    if not verdicts.explore_all(_plans(environment, long=long), most=most, side_by_side=long, as_json=as_json):
+    if not verdicts.explore_all(
+        _plans(environment, long=long), most=most, side_by_side=long, as_json=as_json
+    ):
         raise typer.Exit(FOUND_SOMETHING)
 
 
 @app.command("mutate", epilog=_examples("mutate", "mutate --machine lease", "mutate --sample 30 --seed 7"))
 def mutate(
-    machine: Annotated[
-        str | None, typer.Option(metavar="M", help="Only mutants of run, job, attempt or lease.")
-    ] = None,
+    machine: Annotated[str | None, typer.Option(metavar="M", help="Only mutants of this machine.")] = None,
     sample: Annotated[int | None, typer.Option(min=1, help="Only so many of them.")] = None,
     seed: Annotated[int, typer.Option(help="Which ones.")] = 0,
     as_json: Json = False,

@@ -20,6 +20,7 @@ from functools import partial
 from typing import TypeAlias
 
 from interlock.errors import RequestIdReused
+from interlock.server.gathering import ClaimAll, Gathering
 from interlock.store.contract import Store
 from interlock.wire.runner import ClaimRequest, Grant
 
@@ -125,6 +126,7 @@ class WaitingRoom:
         self._visits: OrderedDict[Name, Visit] = OrderedDict()
         self._remembered_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._gathering: Gathering | None = None
         self._loop = asyncio.get_running_loop()
         self._leave = store.subscribe(self._news)
 
@@ -143,6 +145,12 @@ class WaitingRoom:
         self._leave()
         for task in self._tasks:
             task.cancel()
+
+    def together(self, claim_all: ClaimAll) -> Claim:
+        """Claims that are gathered while one is on its way."""
+        if self._gathering is None:
+            self._gathering = Gathering(claim_all)
+        return self._gathering.claim
 
     async def claim(
         self,

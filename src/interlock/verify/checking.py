@@ -147,10 +147,10 @@ class Exploration:
         first = seen.count - len(frontier)
         for place, state in enumerate(frontier):
             graph.begin()
-            for _, after, bits in steps(state):
+            for _, found, bits in steps(state):
                 self.edges += 1
                 self._witnessed |= bits
-                after = canonical(after)
+                after = canonical(found)
                 count = seen.count
                 number = number_of(hash(after))
                 if number == count:
@@ -205,7 +205,7 @@ class Exploration:
         )
 
     def _way_to(self, number: int) -> list[int]:
-        """The choices that lead there; states keep their own names on the way, so people stay who they are."""
+        """The choices that lead there; states keep their own names on the way, so people stay the same."""
         chain = [number]
         while chain[-1]:
             chain.append(self._parents[chain[-1]])

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from interlock.lifecycles import ATTEMPT, COUPLINGS, JOB, LEASE, RUN
+from interlock.lifecycles import ATTEMPT, COUPLINGS, JOB, LEASE, MACHINES, RUN
 from interlock.machine import Coupling, Couplings, Machine, Row, ignore
 from interlock.machine.names import name_of
 from interlock.machine.table import Act
@@ -42,7 +42,7 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
     couplings: tuple[Coupling[Any], ...] = ()
 
 
-def all_mutants(machines: Sequence[AnyMachine] = MODELLED) -> list[Mutant]:
+def all_mutants(machines: Sequence[AnyMachine] = tuple(MACHINES.values())) -> list[Mutant]:
     """Each of them once, in the order of the tables."""
     found = [mutant for machine in machines for mutant in _of_machine(machine)]
     names = {machine.name for machine in machines}
@@ -52,18 +52,21 @@ def all_mutants(machines: Sequence[AnyMachine] = MODELLED) -> list[Mutant]:
 @contextmanager
 def in_place(mutant: Mutant) -> Iterator[None]:
     """Have everybody decide by the mutant. Raises what the table's own checks say, where they notice."""
-    before = {machine.name: dict(vars(machine)) for machine in MODELLED}
+    touched = [
+        machine for machine in MACHINES.values() if machine in MODELLED or machine.name == mutant.machine
+    ]
+    before = {machine.name: dict(vars(machine)) for machine in touched}
     couplings = COUPLINGS.all
     changed: Couplings[Any] = Couplings(mutant.couplings or couplings)
-    tables = {machine.name: _anew(machine, mutant) for machine in MODELLED}
+    tables = {machine.name: _anew(machine, mutant) for machine in touched}
     try:
-        for machine in MODELLED:
+        for machine in touched:
             vars(machine).update(vars(tables[machine.name]))
         COUPLINGS.all = changed.all
         TRACKS.clear()
         yield
     finally:
-        for machine in MODELLED:
+        for machine in touched:
             vars(machine).update(before[machine.name])
         COUPLINGS.all = couplings
         TRACKS.clear()

@@ -8,17 +8,23 @@ from enum import StrEnum
 import msgspec
 
 from interlock.errors import MalformedCouplings, MalformedTable
+from interlock.lifecycles import machine_named
 from interlock.verify.checking import check
 from interlock.verify.environments import model_of
+from interlock.verify.environments.alone import ALONE
 from interlock.verify.environments.reduced import REDUCED
 from interlock.verify.jobs.plan import Plan
-from interlock.verify.mutants import Mutant, in_place
+from interlock.verify.lifecycles import LifecycleModel
+from interlock.verify.mutants import MODELLED, Mutant, in_place
+
+_MODELLED = {machine.name for machine in MODELLED}
 
 
 class Caught(StrEnum):
     """What has noticed a mutant."""
 
     TABLE = "table"
+    ALONE = "alone"
     CLAIM = "claim"
     CRASH = "crash"
     NOTHING = "nothing"
@@ -54,12 +60,22 @@ def fate_of(mutant: Mutant, plans: Sequence[Plan] = REDUCED) -> Fate:
     told = {"mutant": mutant.name, "machine": mutant.machine}
     try:
         with in_place(mutant):
-            for plan in plans:
+            if alone := _noticed_alone(mutant):
+                return Fate(**told, caught=Caught.ALONE, by=alone)
+            for plan in plans if mutant.machine in _MODELLED else ():
                 if noticed := _noticed(plan):
                     return Fate(**told, caught=noticed[0], by=noticed[1])
     except (MalformedTable, MalformedCouplings) as error:
         return Fate(**told, caught=Caught.TABLE, by=error.sentence.splitlines()[-1].strip())
     return Fate(**told, caught=Caught.NOTHING)
+
+
+def _noticed_alone(mutant: Mutant) -> str:
+    """What the promises of its table say to it, whoever asks."""
+    if mutant.machine not in ALONE or not mutant.rows:
+        return ""
+    report = check(LifecycleModel(machine_named(mutant.machine), ALONE[mutant.machine]))
+    return report.violations[0].claim if report.violations else ""
 
 
 def _noticed(plan: Plan) -> tuple[Caught, str] | None:

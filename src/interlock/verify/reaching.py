@@ -36,7 +36,7 @@ class Graph:
 
 
 def stuck(graph: Graph, goals: int) -> Iterator[tuple[int, int]]:
-    """For each goal that cannot be reached from somewhere it is asked for: the goal, and the first such state."""
+    """Each goal that cannot be reached from somewhere it is asked for, with the first such state."""
     everything = (1 << goals) - 1
     if not everything:
         return

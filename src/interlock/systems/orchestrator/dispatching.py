@@ -44,6 +44,23 @@ def offers_of(claiming: Claiming, records: Sequence[Record], now: datetime) -> l
     return [offer for offer in offers if offer is not None]
 
 
+def shares_of(
+    claimings: Sequence[Claiming], records: Sequence[Record], now: datetime
+) -> list[tuple[int, Offer]]:
+    """The same for several runners, each with its place: the first is given all it wants, then the next."""
+    shares: list[tuple[int, Offer]] = []
+    place, left = 0, claimings[0].request.limit
+    for record in records:
+        while not left:
+            place += 1
+            left = claimings[place].request.limit
+        offer = _offer(claimings[place], record, now)
+        if offer is not None:
+            shares.append((place, offer))
+            left -= offer.grant is not None
+    return shares
+
+
 def commits_of(offers: Sequence[Offer]) -> list[Commit]:
     """What has to become true before anybody may be given these."""
     return [Commit(changes=(offer.change,)) for offer in offers]

@@ -17,10 +17,10 @@ from interlock.engine.applying import Applied, Decision, Engine
 from interlock.engine.batching import Item, apply_all, record_after
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.lifecycles.job import JOB
-from interlock.store.records import Claim, Commit, Committed, Key, Record, Repeated
+from interlock.store.records import Claim, Commit, Committed, Key, Outcome, Record, Repeated
 from interlock.systems.orchestrator import stopping
 from interlock.systems.orchestrator.body import decode_body
-from interlock.systems.orchestrator.dispatching import Claiming, Offer, commits_of, offers_of
+from interlock.systems.orchestrator.dispatching import Claiming, Offer, commits_of, shares_of
 from interlock.systems.orchestrator.hearing import hear
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.tokens import Token, read_token
@@ -55,43 +55,57 @@ class Orchestrator:
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Work for a runner; each attempt is given to one runner only."""
-        epoch = await self._known_epoch()
-        most = self.engine.store.capabilities.max_body_bytes
-        claiming = Claiming(request, self._seeds(), epoch, self.engine.mark(), self.settings, most)
-        claim = Claim(kind=JOB.name, queues=request.queues, labels=request.labels, limit=request.limit)
-        offers: list[Offer] = []
+        (grants,) = await self.claim_all([request])
+        return grants
+
+    async def claim_all(self, requests: Sequence[ClaimRequest]) -> list[list[Grant]]:
+        """Work for several runners that ask for the same queues with the same labels, in their order."""
+        first, epoch = requests[0], await self._known_epoch()
+        seed, mark, most = self._seeds(), self.engine.mark(), self.engine.store.capabilities.max_body_bytes
+        claimings = [Claiming(each, seed, epoch, mark, self.settings, most) for each in requests]
+        limit = sum(request.limit for request in requests)
+        claim = Claim(kind=JOB.name, queues=first.queues, labels=first.labels, limit=limit)
+        shares: list[tuple[int, Offer]] = []
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
-            offers[:] = offers_of(claiming, records, now)
-            return commits_of(offers)
+            shares[:] = shares_of(claimings, records, now)
+            return commits_of([offer for _, offer in shares])
 
         try:
             outcomes = await self.engine.claim(claim, decide)
         except StoreUnavailable:
-            return await self._find_out(offers)
-        given = [
-            (offer, outcome.at)
-            for offer, outcome in zip(offers, outcomes, strict=True)
-            if isinstance(outcome, Committed)
-        ]
-        for offer, at in given:
-            self._hold(record_after(offer.change, offer.before, at))
-        return [offer.grant for offer, _ in given if offer.grant is not None]
+            given = await self._find_out(shares)
+        else:
+            given = self._given(shares, outcomes)
+        grants: list[list[Grant]] = [[] for _ in requests]
+        for place, grant in given:
+            grants[place].append(grant)
+        return grants
 
-    async def _find_out(self, offers: Sequence[Offer]) -> list[Grant]:
+    def _given(
+        self, shares: Sequence[tuple[int, Offer]], outcomes: Sequence[Outcome]
+    ) -> list[tuple[int, Grant]]:
+        given = []
+        for (place, offer), outcome in zip(shares, outcomes, strict=True):
+            if isinstance(outcome, Committed):
+                self._hold(record_after(offer.change, offer.before, outcome.at))
+                if offer.grant is not None:
+                    given.append((place, offer.grant))
+        return given
+
+    async def _find_out(self, shares: Sequence[tuple[int, Offer]]) -> list[tuple[int, Grant]]:
         """The answer to a claim was lost: what carries our secret is ours."""
-        if not offers:
+        if not shares:
             raise StoreUnavailable(
                 "The store did not answer a claim.", todo="Ask again; nothing was given out."
             )
-        found = await self.engine.store.load([offer.before.key for offer in offers])
-        pairs = [(offer.grant, record) for offer, record in zip(offers, found, strict=True)]
-        ours = [
-            (grant, record) for grant, record in pairs if grant and record and _was_granted(grant, record)
-        ]
-        for _, record in ours:
-            self._hold(record)
-        return [grant for grant, _ in ours]
+        found = await self.engine.store.load([offer.before.key for _, offer in shares])
+        ours = []
+        for (place, offer), record in zip(shares, found, strict=True):
+            if offer.grant and record and _was_granted(offer.grant, record):
+                self._hold(record)
+                ours.append((place, offer.grant))
+        return ours
 
     async def _known_epoch(self) -> int:
         if self._epoch is None:

@@ -14,6 +14,7 @@ REDUCED: tuple[Plan, ...] = (
         doc="One job with a retry and a loss, one worker, one message twice.",
         jobs=(JobPlan(retries=1),),
         duplicates=1,
+        states=1_191,
         shows=(q.LOST_AND_DONE, q.LOST_TOO_OFTEN, q.TRIED_AND_DONE, q.NO_TRY_LEFT, seen.LATE, seen.TWICE),
     ),
     Plan(
@@ -22,6 +23,7 @@ REDUCED: tuple[Plan, ...] = (
         jobs=(JobPlan(losses=1),),
         cancels=1,
         heartbeats=2,
+        states=1_799,
         shows=(q.KEPT, q.FORCED, seen.ACKNOWLEDGED, q.LOST_AND_DONE),
     ),
     RunPlan(
@@ -34,6 +36,7 @@ REDUCED: tuple[Plan, ...] = (
         run_timeout=3,
         repeats=1,
         heartbeats=0,
+        states=9_449,
         shows=RUN_SIGHTS[1:],
     ),
     Plan(
@@ -41,6 +44,7 @@ REDUCED: tuple[Plan, ...] = (
         doc="Attempts and the job run out of time.",
         jobs=(JobPlan(retries=1, losses=0, attempt_timeout=2, job_timeout=4),),
         heartbeats=1,
+        states=551,
         shows=(q.TIMED_OUT, q.OUT_OF_TIME),
     ),
     Plan(
@@ -52,6 +56,7 @@ REDUCED: tuple[Plan, ...] = (
         cancels=1,
         fails=True,
         acknowledge=True,
+        states=13_186,
         shows=(q.OTHERS_STOPPED,),
     ),
     Plan(
@@ -61,6 +66,7 @@ REDUCED: tuple[Plan, ...] = (
         releases=1,
         cancels=1,
         heartbeats=1,
+        states=746,
         shows=(q.GIVEN_BACK,),
     ),
     RunPlan(
@@ -71,6 +77,40 @@ REDUCED: tuple[Plan, ...] = (
         heartbeats=0,
         workers=1,
         acknowledge=True,
+        states=5_679,
         shows=(RUN_SIGHTS[0],),
+    ),
+    RunPlan(
+        name="mutant-run-of-options",
+        doc="A run in which nothing is required, without haste.",
+        jobs=(JobPlan(losses=0),),
+        required=(False,),
+        fail_fast=False,
+        heartbeats=0,
+        run_timeout=2,
+        states=180,
+        shows=(RUN_SIGHTS[0],),
+    ),
+    RunPlan(
+        name="mutant-run-without-haste",
+        doc="A run that fails and lets its jobs finish.",
+        jobs=(JobPlan(losses=0),),
+        fail_fast=False,
+        heartbeats=0,
+        run_timeout=2,
+        states=359,
+        shows=(RUN_SIGHTS[1], RUN_SIGHTS[4]),
+    ),
+    RunPlan(
+        name="mutant-run-is-stopped",
+        doc="A run of two jobs is canceled.",
+        jobs=(JobPlan(losses=0), JobPlan(losses=0, job_timeout=80_000)),
+        required=(True, True),
+        heartbeats=0,
+        fails=False,
+        acknowledge=True,
+        run_cancels=1,
+        states=29_805,
+        shows=(RUN_SIGHTS[2], RUN_SIGHTS[3]),
     ),
 )

@@ -39,7 +39,7 @@ class Note(NamedTuple):
     worker: int
     job: int
     shard: int
-    index: int
+    attempt: int
     number: int
 
 
@@ -58,7 +58,7 @@ class Hand(NamedTuple):
     phase: Phase
     job: int
     shard: int
-    index: int
+    attempt: int
     beats: int
     told: int
 
@@ -66,27 +66,23 @@ class Hand(NamedTuple):
 IDLE = 0
 
 
-def write_note(say: int, worker: int, job: int, shard: int = 0, index: int = 0, number: int = 0) -> int:
+def write_note(say: int, worker: int, job: int, shard: int = 0, attempt: int = 0, number: int = 0) -> int:
     """A message as a number."""
-    return ((((say << 2 | worker) << 2 | job) << 2 | shard) << 3 | index) << 3 | number
+    return ((((say << 2 | worker) << 2 | job) << 2 | shard) << 3 | attempt) << 3 | number
 
 
 @cache
 def read_note(code: int) -> Note:
     """A number as the message it stands for."""
-    return Note(
-        Say(code >> 12), code >> 10 & 3, code >> 8 & 3, code >> 6 & 3, code >> 3 & 7, code & 7
-    )
+    return Note(Say(code >> 12), code >> 10 & 3, code >> 8 & 3, code >> 6 & 3, code >> 3 & 7, code & 7)
 
 
-def write_hand(phase: int, job: int, shard: int, index: int, beats: int = 0, told: int = 0) -> int:
+def write_hand(phase: int, job: int, shard: int, attempt: int, beats: int = 0, told: int = 0) -> int:
     """What a worker knows as a number; 0 when it knows nothing."""
-    return ((((phase << 2 | job) << 2 | shard) << 3 | index) << 3 | beats) << 1 | told
+    return ((((phase << 2 | job) << 2 | shard) << 3 | attempt) << 3 | beats) << 1 | told
 
 
 @cache
 def read_hand(code: int) -> Hand:
     """A number as what a worker knows."""
-    return Hand(
-        Phase(code >> 11), code >> 9 & 3, code >> 7 & 3, code >> 4 & 7, code >> 1 & 7, code & 1
-    )
+    return Hand(Phase(code >> 11), code >> 9 & 3, code >> 7 & 3, code >> 4 & 7, code >> 1 & 7, code & 1)

@@ -21,9 +21,9 @@ from interlock.store.catalogue import catalogue_of
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Answer as Reply
 from interlock.store.records import Commit, Committed, Outcome, Record, Request, StepLine
+from interlock.systems.orchestrator.beside import LOG
 from interlock.systems.orchestrator.dispatching import Claiming, offers_of
 from interlock.systems.orchestrator.hearing import hear
-from interlock.systems.orchestrator.beside import LOG
 from interlock.systems.orchestrator.stopping import cancelled, commit_of, swept
 from interlock.systems.orchestrator.submitting import new_job
 from interlock.systems.orchestrator.tokens import Token, token_for
@@ -60,7 +60,9 @@ class Entry:
 
     __slots__ = ("after", "changed", "index", "lines", "marks", "reply", "said", "shard", "until", "wrong")
 
-    def __init__(self, after: int, *, changed: bool, lines: tuple[StepLine, ...] = (), said: str = "") -> None:
+    def __init__(
+        self, after: int, *, changed: bool, lines: tuple[StepLine, ...] = (), said: str = ""
+    ) -> None:
         self.after = after
         self.changed = changed
         """Whether there is a new version, although it may look the same."""
@@ -93,6 +95,9 @@ class Deciding:
         """What is to be seen of each value, in the bits of the claims."""
         self.ready = [False]
         self.due = [False]
+        self.unsettled = [True]
+        self.stopping = [False]
+        self.by_cancel = [False]
         self.named_ends = [0]
         """Attempts whose lease has ended and still has a name, as bits."""
         self.ended_leases = [0]
@@ -179,7 +184,7 @@ class Deciding:
 
     def _hear(self, value: int, code: int) -> Entry:
         note = read_note(code)
-        token = token_for(runner_of(note.worker).encode(), JOB_ID, note.shard, note.index)
+        token = token_for(runner_of(note.worker).encode(), JOB_ID, note.shard, note.attempt)
         message = _message(note, token)
         decision = hear(self._record(value), token, message, NOW, MARK, self._settings)
         entry = self._committed(
@@ -187,9 +192,9 @@ class Deciding:
             decision.commit,
             self._job_of[value],
             cause="runner",
-            token=(note.shard, note.index),
+            token=(note.shard, note.attempt),
             heard=isinstance(decision.answer, Heard),
-            said_success=note.say is Say.SUCCESS,
+            said=note.say.name,
         )
         entry.reply = _reply(note, decision.answer)
         entry.said = decision.answer.error if not isinstance(decision.answer, Heard) else ""
@@ -206,7 +211,7 @@ class Deciding:
         request = ClaimRequest(runner_id=runner_of(worker), acknowledge=self.plan.acknowledge)
         claiming = Claiming(request, request.runner_id.encode(), 1, MARK, self._settings, MAX_BODY)
         offers = offers_of(claiming, [self._record(value)], NOW)
-        if not offers:
+        if not offers or offers[0].grant is None:
             return None
         commit = Commit(changes=(offers[0].change,))
         entry = self._committed(value, commit, self._job_of[value], cause="orchestrator")
@@ -262,7 +267,7 @@ class Deciding:
             told["cause"],
             told.get("token"),
             told.get("heard", False),
-            told.get("said_success", False),
+            told.get("said", ""),
         )
         return self._broken(judging.STEP_CLAIMS, taken)
 
@@ -305,6 +310,9 @@ class Deciding:
         self._job_of.append(number)
         self.ready.append(value.ready_at is not None and value.ready_at <= NOW)
         self.due.append(judging.overdue(value))
+        self.unsettled.append(judging.unsettled(seen))
+        self.stopping.append(judging.stopping(seen))
+        self.by_cancel.append(judging.by_cancel(seen))
         ended = [o for o in seen.body.attempts if o.lease is not None and o.lease.state in lease.DEAD]
         self.ended_leases.append(sum(attempt_bit(one.shard, one.index) for one in ended))
         named = [one for one in ended if one.lease is not None and one.lease.data.runner_id]

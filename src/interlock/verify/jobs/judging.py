@@ -29,6 +29,7 @@ class Look(NamedTuple):
     value: Value
     plan: JobPlan
     releases: int
+    fails: bool
 
 
 class Taken(NamedTuple):
@@ -43,12 +44,15 @@ class Taken(NamedTuple):
     """The attempt that a runner spoke about."""
     heard: bool
     """Whether what a runner said was accepted and changed something."""
-    said_success: bool
+    said: str
+    """What the runner said: ACK, BEAT, SUCCESS, FAILURE, RELEASE or STOPPED."""
 
 
 def look_at(value: Value, plan: Plan, number: int) -> Look:
     """A value of the job of this number."""
-    return Look(JobState(value.state), decode_body(value.body), value, plan.jobs[number], plan.releases)
+    return Look(
+        JobState(value.state), decode_body(value.body), value, plan.jobs[number], plan.releases, plan.fails
+    )
 
 
 # What holds at every moment
@@ -80,8 +84,9 @@ def lease_and_attempt_agree(seen: Look) -> bool:
 def bounded(seen: Look) -> bool:
     """Attempts and losses stay within what the job allows."""
     plan = seen.plan
-    most = plan.shards * (1 + plan.retries + plan.losses + 1) + seen.releases
-    return len(seen.body.attempts) <= most and seen.body.losses <= plan.losses + plan.shards
+    classes = seen.fails + (plan.attempt_timeout is not None)  # each class of failure has its own budget
+    most = plan.shards * (1 + classes * plan.retries) + plan.losses + seen.releases
+    return len(seen.body.attempts) <= most and seen.body.losses <= plan.losses + 1
 
 
 def ended_is_over(seen: Look) -> bool:
@@ -200,7 +205,15 @@ def success_is_reported(step: Taken) -> bool:
         for one in step.after.body.attempts
         if one.state is attempt.SUCCEEDED and was.get(one.name) is not attempt.SUCCEEDED
     ]
-    return not new or (step.said_success and new == [step.token])
+    return not new or (step.said == "SUCCESS" and new == [step.token])
+
+
+def signs_of_life_are_noted(step: Taken) -> bool:
+    """Who is heard to be at work is no longer shown as starting."""
+    if not step.heard or step.said != "BEAT":
+        return True
+    spoken_of = (one for one in step.after.body.attempts if (one.shard, one.index) == step.token)
+    return all(one.state is not attempt.STARTING for one in spoken_of)
 
 
 def owners_act(step: Taken) -> bool:
@@ -232,6 +245,7 @@ STEP_CLAIMS: Mapping[str, Callable[[Taken], bool]] = {
     "what has ended stays as it ended": ends_absorb,
     "only the live lease is heard": only_the_live_lease_is_heard,
     "a success comes only from an accepted completion": success_is_reported,
+    "a sign of life makes it RUNNING": signs_of_life_are_noted,
     "only the runner does what belongs to the runner": owners_act,
     "a sweep leaves nothing overdue": swept_is_settled,
     "the claims of the tables about each step hold": across_holds,
@@ -298,6 +312,11 @@ def unsettled(seen: Look) -> bool:
 def stopping(seen: Look) -> bool:
     """Whether somebody has asked it to stop, and it has not ended."""
     return bool(seen.body.data.stop_reason) and seen.state not in job.ENDED
+
+
+def by_cancel(seen: Look) -> bool:
+    """Whether it was canceled, and not because its time was up."""
+    return seen.state is job.CANCELED and seen.body.data.stop_reason == "cancel"
 
 
 def overdue(value: Value) -> bool:

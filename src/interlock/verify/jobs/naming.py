@@ -112,12 +112,12 @@ def _known(job: int, hands: tuple[int, ...], net: tuple[int, ...], orch: tuple[A
         if hand:
             held = read_hand(hand)
             if held.job == job:
-                known |= attempt_bit(held.shard, held.index)
+                known |= attempt_bit(held.shard, held.attempt)
     codes = net if not any(orch) else (*net, *(one[0] for one in orch if one is not None and one[0] >= 0))
     for code in codes:
         note = read_note(code)
         if note.job == job and note.say not in (Say.SUBMIT, Say.CANCEL):
-            known |= attempt_bit(note.shard, note.index)
+            known |= attempt_bit(note.shard, note.attempt)
     return known
 
 

@@ -9,7 +9,7 @@ from interlock.store.records import StepLine
 from interlock.verify.jobs.codes import Say, read_note
 
 if TYPE_CHECKING:
-    from interlock.verify.jobs.world import Done, JobWorld
+    from interlock.verify.jobs.doing import Done
 
 _SAID = {
     Say.ACK: "takes it",
@@ -27,10 +27,9 @@ _ANSWERS = {
 }
 
 
-def tell(world: JobWorld, done: Done, before: Any, after: Any) -> list[str]:
+def tell(done: Done, before: Any, after: Any) -> list[str]:
     """The step as a sentence, and under it what the tables say."""
-    sentence = _sentence(done, racing=world.plan.orchestrators > 1)
-    told = [sentence]
+    told = [_sentence(done)]
     if done.entry is not None:
         told += [f"  answer: {done.entry.said}"] if done.entry.said else []
         told += rows(done.entry.lines)
@@ -49,7 +48,7 @@ def rows(lines: Sequence[StepLine]) -> list[str]:
     ]
 
 
-def _sentence(done: Done, *, racing: bool) -> str:
+def _sentence(done: Done) -> str:
     job, worker = f"job {done.job + 1}", f"worker {done.who + 1}"
     what = done.what.removeprefix("decide ")
     by = "An orchestrator decides, and has yet to commit: " if done.what.startswith("decide ") else ""
@@ -65,16 +64,13 @@ def _sentence(done: Done, *, racing: bool) -> str:
         "stop": f"the run's word to stop reaches {job}.",
         "crash": f"{worker} is killed and started again.",
     }
-    if what in sentences:
-        sentence = sentences[what]
-    else:
-        sentence = _about(done, what, job, worker)
+    sentence = sentences[what] if what in sentences else _about(done, what, job, worker)
     return by + sentence if by else sentence[0].upper() + sentence[1:]
 
 
 def _about(done: Done, what: str, job: str, worker: str) -> str:
     note = read_note(done.code)
-    about = f"{job} {note.shard}.{note.index}"
+    about = f"{job} {note.shard}.{note.attempt}"
     if note.say is Say.CANCEL:
         again = "again, which the store remembers" if done.entry is None else "is carried out"
         return f"the user's cancel of {job} arrives and {again}."
@@ -103,4 +99,4 @@ def _op(op: int) -> str:
     if note.say is Say.CANCEL:
         return "a user's cancel"
     said = _SAID.get(note.say, "is answered")
-    return f"worker {note.worker + 1} {said} ({note.shard}.{note.index})"
+    return f"worker {note.worker + 1} {said} ({note.shard}.{note.attempt})"

@@ -25,7 +25,21 @@ HEEDED = "a cancel is heeded until the outcome is decided"
 ENDS_WITH_THE_LAST = "a canceled run ends with the last of its jobs"
 ONLY_BY_PLAN = "jobs are made from a plan and from nothing else"
 NO_PLAN = "the planner's word that there is no plan is heeded"
-RUN_CLAIMS = (TABLES_HOLD, STEPS_HOLD, RUN_ABSORBS, HEEDED, ENDS_WITH_THE_LAST, ONLY_BY_PLAN, NO_PLAN)
+LET_FINISH = "without fail-fast a run that has failed lets its jobs finish"
+BEGINS = "a run begins with its first attempt"
+WAITS = "a canceled run waits for its jobs, unless its deadline has passed"
+RUN_CLAIMS = (
+    TABLES_HOLD,
+    STEPS_HOLD,
+    RUN_ABSORBS,
+    HEEDED,
+    ENDS_WITH_THE_LAST,
+    ONLY_BY_PLAN,
+    NO_PLAN,
+    LET_FINISH,
+    BEGINS,
+    WAITS,
+)
 
 
 class RunValue(NamedTuple):
@@ -111,7 +125,13 @@ class RunDeciding:
             value = value._replace(tally=(*value.tally[:which], step.target, *value.tally[which + 1 :]))
         facts = self._facts(value, which)
         events = [c.event() for c in self._told if c.event is not None and c.follows(step, facts)]
-        return self._decide(value, events)
+        entry = self._decide(value, events)
+        after, wrong = self.values[entry.after], entry.wrong
+        if step.target is job.RUNNING and after.state is run.QUEUED:
+            wrong |= bit(self.places[BEGINS])
+        if after.state is run.CANCELED and value.state is not run.CANCELED and facts.anything_active:
+            wrong |= bit(self.places[WAITS])
+        return entry._replace(wrong=wrong)
 
     def _decide(self, value: RunValue, events: list[Event]) -> RunEntry:
         """Tell the run, and carry on what follows from its steps."""
@@ -125,23 +145,34 @@ class RunDeciding:
             wrong |= self._wrong(value, decision.state, decision.data)
             value = value._replace(state=decision.state, data=decision.data)
             for step in decision.steps:
-                lines.append(
-                    StepLine("run", "", step.event, step.source, step.target, step.owner, step.moves)
-                )
+                lines.append(line_of(step))
                 value = value._replace(timer=self._timer(value, step))
-                for coupling in COUPLINGS.after(step, self._facts(value, 0)):
-                    if coupling.effect is RUN and coupling.event is not None:
-                        waiting.append(coupling.event())
-                    elif coupling.effect is JOB and coupling.event is None:
-                        orders.append(CREATE)
-                        value = value._replace(tally=(job.PENDING,) * len(value.tally))
-                    elif coupling.effect is JOB:
-                        orders.append(STOP)
-        if RUN.broken(value.state, value.data):
-            wrong |= bit(self.places[TABLES_HOLD])
+                value = self._follow(value, step, waiting, orders)
+        wrong |= self._wrong_end(value, orders)
+        return RunEntry(self.intern(value), tuple(lines), tuple(orders), wrong)
+
+    def _follow(
+        self, value: RunValue, step: Step[RunState], waiting: deque[Event], orders: list[str]
+    ) -> RunValue:
+        """What a step of the run causes in itself, and in its jobs."""
+        for coupling in COUPLINGS.after(step, self._facts(value, 0)):
+            if coupling.effect is RUN and coupling.event is not None:
+                waiting.append(coupling.event())
+            elif coupling.effect is JOB and coupling.event is None:
+                orders.append(CREATE)
+                value = value._replace(tally=(job.PENDING,) * len(value.tally))
+            elif coupling.effect is JOB:
+                orders.append(STOP)
+        return value
+
+    def _wrong_end(self, value: RunValue, orders: list[str]) -> int:
+        """What must be true of where the run comes to stand."""
+        wrong = bit(self.places[TABLES_HOLD]) if RUN.broken(value.state, value.data) else 0
         if value.state is run.CANCEL_REQUESTED and not self._facts(value, 0).anything_active:
             wrong |= bit(self.places[ENDS_WITH_THE_LAST])
-        return RunEntry(self.intern(value), tuple(lines), tuple(orders), wrong)
+        if STOP in orders and value.data.outcome in (run.FAILED, run.TIMEOUT) and not self.plan.fail_fast:
+            wrong |= bit(self.places[LET_FINISH])
+        return wrong
 
     def _wrong(self, before: RunValue, state: RunState, data: Run) -> int:
         wrong = 0
@@ -159,7 +190,11 @@ class RunDeciding:
             wrong |= bit(self.places[HEEDED])
         if CREATE in entry.orders and event is not run.planned:
             wrong |= bit(self.places[ONLY_BY_PLAN])
-        if event is run.planning_failed and before.state is run.PLANNING and after.state is not run.PLAN_FAILED:
+        if (
+            event is run.planning_failed
+            and before.state is run.PLANNING
+            and after.state is not run.PLAN_FAILED
+        ):
             wrong |= bit(self.places[NO_PLAN])
         return wrong
 
@@ -188,3 +223,8 @@ class RunDeciding:
             every_required_job_succeeded=all(state is job.COMPLETED for state in needed),
             fail_fast=self.plan.fail_fast,
         )
+
+
+def line_of(step: Step[RunState]) -> StepLine:
+    """What the journal would say."""
+    return StepLine(step.machine, "", step.event, step.source, step.target, step.owner, step.moves)

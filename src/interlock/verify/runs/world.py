@@ -16,7 +16,9 @@ from interlock.verify.checking import Step
 from interlock.verify.claims import AIDED, Claim, Mode, always, bit, eventually, sometimes
 from interlock.verify.jobs import judging, spares
 from interlock.verify.jobs.deciding import ABSENT, Entry
-from interlock.verify.jobs.world import Done, JobWorld, claims_of
+from interlock.verify.jobs.doing import Done
+from interlock.verify.jobs.telling import rows
+from interlock.verify.jobs.world import JobWorld, claims_of
 from interlock.verify.runs.deciding import (
     CREATE,
     RUN_CLAIMS,
@@ -74,7 +76,9 @@ class RunWorld:
         self.places = {claim.claim: place for place, claim in enumerate(self.claims)}
         self.inner = JobWorld(plan, self.places)
         self.runs = RunDeciding(plan, self.places)
-        self._steps = {(s.event, s.source, s.target): n for n, s in enumerate(self.runs.job_steps)}
+        self._steps = {
+            (step.event, str(step.source), str(step.target)): n for n, step in enumerate(self.runs.job_steps)
+        }
         self._goal = bit(self.places[REPORTED])
         self._settled = bit(self.places[next(c.claim for c in inner if c.mode is Mode.EVENTUALLY)])
 
@@ -101,7 +105,7 @@ class RunWorld:
             seen |= self._goal
         if not any(state[0]):  # a run that never had a plan has no jobs that would have to settle
             seen |= self._settled if value.state in run.SETTLED else 0
-        return seen | self._sights(value.state, states, state)
+        return seen | self._sights(value.state, states)
 
     def _broken(self, outcome: object, states: list[JobState | None], state: State) -> int:
         needed = [one for one, counts in zip(states, self.plan.required, strict=True) if counts]
@@ -128,7 +132,7 @@ class RunWorld:
         going_on = seen.state not in job.ENDED and not seen.body.data.stop_reason
         return going_on and ORDER | number not in state[6]
 
-    def _sights(self, now: run.RunState, states: list[JobState | None], state: State) -> int:
+    def _sights(self, now: run.RunState, states: list[JobState | None]) -> int:
         shown = {
             RUN_SIGHTS[0]: now is run.SUCCESS and job.FAILED in states,
             RUN_SIGHTS[1]: now is run.FAILED and job.FAILED in states,
@@ -242,9 +246,7 @@ class RunWorld:
         news = self._news(which, entry) if entry.changed else []
         return done, (*after, number, tuple(sorted((*wires, *news))), left), aided
 
-    def _move(
-        self, state: State, what: str, entry: RunEntry, wires: tuple[int, ...], bits: int
-    ) -> Step:
+    def _move(self, state: State, what: str, entry: RunEntry, wires: tuple[int, ...], bits: int) -> Step:
         done = RunDone(what, 0, entry.lines)
         if entry.wrong:
             return done, (entry.wrong,), bits
@@ -258,9 +260,6 @@ class RunWorld:
 
     def tell(self, done: Any, before: State, after: State) -> list[str]:
         """A step in words."""
-        from interlock.verify.jobs.telling import rows  # stories are rare
-
         if isinstance(done, RunDone):
             return [f"The run {done.what}.", *rows(done.lines)]
         return self.inner.tell(done, before[:5], after[:5])
-

@@ -1,0 +1,215 @@
+"""A worker that is started again when its code has changed.
+
+Files are looked at twice a second, in a thread, by their names and times. A worker that is to go is
+asked to: it finishes what it has in hand, or gives it back. One that ends by itself right after its
+start, because its module cannot be imported for example, has said why; it is not tried again before
+something has changed.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import Process
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+LOOK_EVERY_S = 0.5
+SOON_S = 5.0
+"""A worker that has ended within this time would do so again."""
+GRACE_S = 5.0
+"""How much longer than it should a worker may take to end before it is killed."""
+
+_ELSEWHERE = frozenset({"__pycache__", "node_modules", "site-packages"})
+
+Times = dict[str, int]
+
+
+def worker_command(module: str, store: str, log_level: str) -> list[str]:
+    """How a worker is started by hand, with this Python."""
+    program = [sys.executable, "-m", "interlock.cli.main", "worker", "start"]
+    return [*program, module, "--store", store, "--log-level", log_level]
+
+
+class Source:
+    """The code of a worker: where it is, and when it was changed. Nothing of it is imported."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+        self._file = _file_of(module.partition(":")[0])
+        self.folder = self._folder()
+
+    def times(self) -> Times:
+        """When each file was changed."""
+        return dict(_times(self.folder))
+
+    @property
+    def example(self) -> str:
+        """What to submit first: a task that there is, with the arguments that it must have."""
+        found = next(_tasks_in(self._file), None) if self._file else None
+        if found is None:
+            return f"{_dotted(self.module)}:TASK"
+        arguments = [f"{name}=..." for name in found[1]]
+        return " ".join([f"{_dotted(self.module)}:{found[0]}", *arguments])
+
+    def _folder(self) -> Path:
+        """The whole package when it is in one: its parts are likely to import one another."""
+        if self._file is None:
+            return Path.cwd()
+        folder = self._file.parent.resolve()
+        while (folder / "__init__.py").is_file() and (folder.parent / "__init__.py").is_file():
+            folder = folder.parent
+        return folder
+
+
+class Reloading:
+    """Keeps one worker at work."""
+
+    def __init__(
+        self, command: Sequence[str], source: Source, say: Callable[[str], None], *, deadline_s: float
+    ) -> None:
+        self.source = source
+        self._command = command
+        self._say = say
+        self._patience_s = deadline_s + GRACE_S
+        self._process: Process | None = None
+        self._started_at = 0.0
+        self._times: Times = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until it is told to stop, and the worker has ended."""
+        self._times = await asyncio.to_thread(self.source.times)
+        await self._start()
+        try:
+            while not await _is_set(stop, LOOK_EVERY_S):
+                await self._look(stop)
+        finally:
+            await self._end()
+
+    def hurry(self) -> None:
+        """Do not wait for what the worker has in hand."""
+        self._signal(signal.SIGTERM)
+
+    async def _look(self, stop: asyncio.Event) -> None:
+        """Start the worker again, if there is a reason to."""
+        times = await asyncio.to_thread(self.source.times)
+        changed = sorted({name for name, _ in times.items() ^ self._times.items()})
+        self._times = times
+        if changed:
+            self._say(f"{_shown(changed)} changed: the worker is started again.")
+            await self._end()
+        elif not self._has_ended_but_may_do_better():
+            return
+        if not stop.is_set():
+            await self._start()
+
+    def _has_ended_but_may_do_better(self) -> bool:
+        """Whether the worker has ended by itself, and not right after its start."""
+        if self._process is None or self._process.returncode is None:
+            return False
+        code, self._process = self._process.returncode, None
+        if time.monotonic() - self._started_at < SOON_S:
+            self._say(f"The worker {_told(code)}; it is tried again when a file changes.")
+            return False
+        self._say(f"The worker {_told(code)}; it is started again.")
+        return True
+
+    async def _start(self) -> None:
+        """In a session of its own: a Ctrl-C is for us, and we say once that it should go."""
+        self._started_at = time.monotonic()
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
+        )
+
+    async def _end(self) -> None:
+        if self._process is None:
+            return
+        self._signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(self._process.wait(), self._patience_s)
+        except TimeoutError:
+            self._say("The worker does not end and is killed.")
+            self._signal(signal.SIGKILL)
+            await self._process.wait()
+        self._process = None
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+
+async def _is_set(event: asyncio.Event, within_s: float) -> bool:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), within_s)
+    return event.is_set()
+
+
+def _file_of(name: str) -> Path | None:
+    """Where a module would be imported from; None when that cannot be told without doing it."""
+    if name.endswith(".py") or "/" in name:
+        return Path(name)
+    relative = Path(*name.split("."))
+    for folder in (Path.cwd(), *map(Path, sys.path)):
+        for file in (folder / relative.with_suffix(".py"), folder / relative / "__init__.py"):
+            if file.is_file():
+                return file
+    return None
+
+
+def _times(folder: Path) -> Iterator[tuple[str, int]]:
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if _is_ours(place, name)]
+        for name in files:
+            if name.endswith(".py"):
+                path = f"{place}/{name}"
+                with suppress(OSError):  # it may have gone since
+                    yield path, os.stat(path).st_mtime_ns  # noqa: PTH116 - a Path for each takes longer
+
+
+def _is_ours(place: str, name: str) -> bool:
+    """Not what is installed, kept by tools or made by Python."""
+    hidden = name.startswith(".") or name in _ELSEWHERE
+    return not hidden and not Path(place, name, "pyvenv.cfg").exists()
+
+
+def _tasks_in(file: Path) -> Iterator[tuple[str, list[str]]]:
+    """Functions that are decorated with `task`, and what they cannot be called without."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return  # the worker says it better
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(
+            map(_is_task, node.decorator_list)
+        ):
+            wanted = node.args.args[: len(node.args.args) - len(node.args.defaults)]
+            alone = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+            wanted += [argument for argument, default in alone if default is None]
+            yield node.name, [argument.arg for argument in wanted if argument.arg not in ("context", "ctx")]
+
+
+def _is_task(decorator: ast.expr) -> bool:
+    named = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return getattr(named, "id", getattr(named, "attr", "")) == "task"
+
+
+def _dotted(module: str) -> str:
+    name = module.partition(":")[0]
+    return name.removesuffix(".py").strip("./").replace("/", ".")
+
+
+def _shown(changed: list[str]) -> str:
+    names = [Path(name).name for name in changed[:3]]
+    return ", ".join(names) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+
+
+def _told(code: int) -> str:
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    return "could not begin" if code == 2 else f"has ended with code {code}"

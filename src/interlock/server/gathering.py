@@ -1,0 +1,73 @@
+"""Claims that come while one is on its way are made together: one look into the store for all of them.
+
+Fifty runners that ask for one job each cost as much as one that asks for fifty. They are gathered by
+what they can do, since only those who could do the same work can be served together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+from interlock.wire.runner import ClaimRequest, Grant
+
+MOST = 500
+"""How much is claimed together."""
+
+ClaimAll: TypeAlias = Callable[[Sequence[ClaimRequest]], Awaitable[list[list[Grant]]]]
+_Asked: TypeAlias = tuple[ClaimRequest, "asyncio.Future[list[Grant]]"]
+
+
+class Gathering:
+    """The claims of one server."""
+
+    def __init__(self, claim_all: ClaimAll) -> None:
+        self._claim_all = claim_all
+        self._asked: dict[tuple[tuple[str, ...], tuple[str, ...]], deque[_Asked]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def claim(self, request: ClaimRequest) -> list[Grant]:
+        """Work for one runner."""
+        answer: asyncio.Future[list[Grant]] = asyncio.get_running_loop().create_future()
+        key = (request.queues, request.labels)
+        if key in self._asked:
+            self._asked[key].append((request, answer))
+        else:
+            self._asked[key] = deque([(request, answer)])
+            task = asyncio.create_task(self._serve(key), name="claims")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return await answer
+
+    async def _serve(self, key: tuple[tuple[str, ...], tuple[str, ...]]) -> None:
+        """As many claims as it takes until nobody of this kind is left."""
+        try:
+            while batch := self._next(self._asked[key]):
+                await self._serve_some(batch)
+        finally:
+            for _, answer in self._asked.pop(key):
+                answer.cancel()
+
+    def _next(self, asked: deque[_Asked]) -> list[_Asked]:
+        batch: list[_Asked] = []
+        number = 0
+        while asked and (not batch or number + asked[0][0].limit <= MOST):
+            request, answer = asked.popleft()
+            if not answer.done():  # nobody waits for it any more
+                batch.append((request, answer))
+                number += request.limit
+        return batch
+
+    async def _serve_some(self, batch: Sequence[_Asked]) -> None:
+        try:
+            given = await self._claim_all([request for request, _ in batch])
+        except Exception as error:  # noqa: BLE001 - whoever asked is told, whatever it is
+            for _, answer in batch:
+                if not answer.done():
+                    answer.set_exception(error)
+        else:
+            for (_, answer), grants in zip(batch, given, strict=True):
+                if not answer.done():
+                    answer.set_result(grants)

@@ -1,0 +1,324 @@
+"""The promises of the machines that the worlds of jobs do not explore, asked of their tables alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from interlock.lifecycles import process, simulation, task, worker
+from interlock.lifecycles import workload as load
+from interlock.machine import STAY
+from interlock.verify.lifecycles import Answer, Lifecycle, must
+
+AT = datetime(2030, 1, 1, tzinfo=UTC)
+SOON, LATER = AT + timedelta(seconds=1), AT + timedelta(seconds=600)
+ALIVE = worker.LIVING
+
+
+def _timed(*kinds: Any) -> tuple[Any, ...]:
+    return tuple(kind(at=AT) for kind in kinds)
+
+
+def _after_error(data: worker.Worker) -> worker.WorkerState:
+    return worker.RUNNING if data.transient_errors < 3 else worker.FAILED
+
+
+WORKER_ALONE = Lifecycle(
+    data=worker.Worker(capacity=1),
+    events=(
+        *_timed(worker.StartTask, worker.Pause, worker.Resume, worker.CompleteTasks, worker.Heartbeat),
+        *_timed(
+            worker.ErrorTransient, worker.ErrorUnrecoverable, worker.ResourcesExhausted, worker.Terminate
+        ),
+        worker.SupervisorTimeout(at=SOON),
+        worker.SupervisorTimeout(at=LATER),
+    ),
+    starts=(worker.Worker(capacity=1, active=1), worker.Worker(capacity=2, pending=1)),
+    answers=(
+        Answer(
+            "it starts with its first task, if it has room",
+            must(worker.StartTask, (worker.IDLE,), worker.RUNNING, when=lambda w, _: w.active < w.capacity),
+        ),
+        Answer("it is paused when asked", must(worker.Pause, (worker.RUNNING,), worker.PAUSED)),
+        Answer(
+            "it is paused when exhausted", must(worker.ResourcesExhausted, (worker.RUNNING,), worker.PAUSED)
+        ),
+        Answer("it goes on when asked", must(worker.Resume, (worker.PAUSED,), worker.RUNNING)),
+        Answer(
+            "it is done when nothing is left to do",
+            must(
+                worker.CompleteTasks,
+                (worker.RUNNING,),
+                worker.COMPLETED,
+                when=lambda w, _: not w.pending and not w.active,
+            ),
+        ),
+        Answer("what cannot go on fails", must(worker.ErrorUnrecoverable, (worker.RUNNING,), worker.FAILED)),
+        Answer(
+            "what may pass is tried again three times",
+            lambda before, said, after: (
+                not isinstance(said, worker.ErrorTransient)
+                or before.state is not worker.RUNNING
+                or (after is not None and after.state is _after_error(before.data))
+            ),
+        ),
+        Answer(
+            "the supervisor's word is final",
+            must(worker.Terminate, (*ALIVE, *worker.ENDED[:2]), worker.TERMINATED),
+        ),
+        Answer(
+            "who is silent for long is given up, and nobody else",
+            must(
+                worker.SupervisorTimeout,
+                ALIVE,
+                worker.TERMINATED,
+                when=lambda w, said: w.last_heartbeat_at is None or said.at == LATER,
+            ),
+        ),
+        Answer("who is heard is alive", must(worker.Heartbeat, ALIVE, STAY)),
+    ),
+)
+
+_UP = process.UP
+
+PROCESS_ALONE = Lifecycle(
+    data=process.Process(slots=1),
+    events=(
+        process.RecoveryComplete(at=AT),
+        *(process.PollCycleComplete(started=started) for started in (0, 1)),
+        process.TaskEnded(succeeded=True),
+        process.TaskEnded(failed=True),
+        process.ShutdownComplete(),
+    ),
+    only=lambda p: p.backoff_count < 2 and p.processed + p.failed < 2,
+    answers=(
+        Answer("it is set up", must(process.initialized, (process.STARTING,), process.CONNECTING)),
+        Answer("it connects", must(process.connected, (process.CONNECTING,), process.RECOVERING)),
+        Answer(
+            "it tries to connect again",
+            must(process.connection_failed, (process.CONNECTING,), process.CONNECTING),
+        ),
+        Answer("it recovers first", must(process.RecoveryComplete, (process.RECOVERING,), process.RUNNING)),
+        Answer(
+            "it takes what it has room for",
+            must(
+                process.PollCycleComplete,
+                (process.RUNNING,),
+                process.RUNNING,
+                when=lambda p, said: said.started <= p.free_slots,
+            ),
+        ),
+        Answer("it backs off", must(process.no_tasks_available, (process.RUNNING,), process.BACKING_OFF)),
+        Answer("and comes back", must(process.backoff_complete, (process.BACKING_OFF,), process.RECOVERING)),
+        Answer(
+            "it connects anew",
+            must(process.error, (process.RECOVERING, process.RUNNING), process.CONNECTING),
+        ),
+        Answer("it goes when asked", must(process.shutdown_requested, _UP, process.SHUTTING_DOWN)),
+        Answer(
+            "it is gone when its tasks are",
+            must(
+                process.ShutdownComplete,
+                (process.SHUTTING_DOWN,),
+                process.STOPPED,
+                when=lambda p, _: p.active_tasks == 0,
+            ),
+        ),
+        Answer(
+            "it is gone by its deadline",
+            must(process.shutdown_deadline, (process.SHUTTING_DOWN,), process.STOPPED),
+        ),
+        Answer("its tasks are told in time", must(process.soft_deadline, (process.SHUTTING_DOWN,), STAY)),
+        Answer(
+            "a task that ends makes room",
+            must(
+                process.TaskEnded,
+                (*_UP[1:], process.SHUTTING_DOWN),
+                STAY,
+                when=lambda p, _: p.active_tasks > 0,
+            ),
+        ),
+    ),
+)
+
+TASK_ALONE = Lifecycle(
+    data=task.Task(),
+    events=(
+        task.ClaimSucceeded(at=AT, ttl_s=30),
+        task.ProcessingSucceeded(at=AT, output="done"),
+        task.ProcessingFailed(at=AT, error="boom"),
+        task.ShutdownRequested(at=AT),
+        task.LeaseRenewed(at=SOON, ttl_s=30),
+        task.LeaseExpired(),
+    ),
+    answers=(
+        Answer("it is claimed", must(task.claim_requested, (task.PENDING,), task.CLAIMING)),
+        Answer("it is worked on under a lease", must(task.ClaimSucceeded, (task.CLAIMING,), task.PROCESSING)),
+        Answer("a lost claim is nothing", must(task.claim_failed, (task.CLAIMING,), task.FAILED)),
+        Answer("a result is reported", must(task.ProcessingSucceeded, (task.PROCESSING,), task.REPORTING)),
+        Answer("a failure is reported", must(task.ProcessingFailed, (task.PROCESSING,), task.REPORTING)),
+        Answer(
+            "it ends as what it reported",
+            lambda before, said, after: (
+                said.name != "report_succeeded"
+                or before.state is not task.REPORTING
+                or (after is not None and after.state is _reported(before.data))
+            ),
+        ),
+        Answer("a report that fails is a failure", must(task.report_failed, (task.REPORTING,), task.FAILED)),
+        Answer("without a lease it stops", must(task.LeaseExpired, (task.PROCESSING,), task.ABANDONED)),
+        Answer(
+            "asked to go it gives its work back",
+            must(task.ShutdownRequested, (task.PROCESSING,), task.REPORTING),
+        ),
+        Answer(
+            "asked to go it begins nothing",
+            must(task.ShutdownRequested, (task.PENDING, task.CLAIMING), task.ABANDONED),
+        ),
+        Answer("its lease is renewed", must(task.LeaseRenewed, (task.PROCESSING,), STAY)),
+    ),
+)
+
+
+def _reported(data: task.Task) -> task.TaskState:
+    if data.interrupted:
+        return task.ABANDONED
+    return task.FAILED if data.error is not None else task.COMPLETED
+
+
+_MINE, _OTHER = "mine", "other"
+
+
+def _both(kind: Any, **more: Any) -> tuple[Any, ...]:
+    return tuple(kind(workload_id=name, **more) for name in (_MINE, _OTHER))
+
+
+def _mine(data: load.Workload, said: Any) -> bool:
+    return bool(said.workload_id == data.workload_id)
+
+
+_PLAIN = (
+    load.StartTimeReached,
+    load.DurationElapsed,
+    load.AbortReceived,
+    load.ControllerDisconnect,
+    load.TaskCancelled,
+    load.Timeout5s,
+    load.ErrorSent,
+)
+
+WORKLOAD_ALONE = Lifecycle(
+    data=load.Workload(),
+    events=(
+        *_both(load.RpcReceived),
+        load.RpcReceived(workload_id=_MINE, fault="no such thing"),
+        *(said for kind in _PLAIN for said in _both(kind)),
+        *_both(load.WorkloadError, error="boom"),
+        *_both(load.Timeout15s),
+        load.Timeout15s(workload_id=_MINE, survivors=1),
+    ),
+    answers=(
+        Answer(
+            "a request is taken by who is idle: ready, or told what is wrong with it",
+            lambda before, said, after: (
+                not isinstance(said, load.RpcReceived)
+                or before.state is not load.IDLE
+                or (after is not None and after.state is (load.FAILED if said.fault else load.READY))
+            ),
+        ),
+        Answer("it starts on time", must(load.StartTimeReached, (load.READY,), load.RUNNING, when=_mine)),
+        Answer("it ends on time", must(load.DurationElapsed, (load.RUNNING,), load.IDLE, when=_mine)),
+        Answer("what fails is told", must(load.WorkloadError, (load.RUNNING,), load.FAILED, when=_mine)),
+        Answer("and does not linger", must(load.ErrorSent, (load.FAILED,), load.IDLE, when=_mine)),
+        Answer(
+            "nothing begun, nothing to stop", must(load.AbortReceived, (load.READY,), load.IDLE, when=_mine)
+        ),
+        Answer("it stops when asked", must(load.AbortReceived, (load.RUNNING,), load.ABORTING, when=_mine)),
+        Answer(
+            "nobody left, nothing to begin",
+            must(load.ControllerDisconnect, (load.READY,), load.IDLE, when=_mine),
+        ),
+        Answer(
+            "nobody left, nothing to go on for",
+            must(load.ControllerDisconnect, (load.RUNNING,), load.ABORTING, when=_mine),
+        ),
+        Answer("it has stopped", must(load.TaskCancelled, (load.ABORTING,), load.IDLE, when=_mine)),
+        Answer("it is warned", must(load.Timeout5s, (load.ABORTING,), STAY, when=_mine)),
+        Answer(
+            "it is IDLE when everything of it is dead, and not before",
+            lambda before, said, after: (
+                not isinstance(said, load.Timeout15s)
+                or before.state is not load.ABORTING
+                or (
+                    (_mine(before.data, said) is (after is not None))
+                    and (after is None or (after.state is load.IDLE) == (said.survivors == 0))
+                )
+            ),
+        ),
+    ),
+)
+
+
+def _his(data: simulation.Simulation, said: Any) -> bool:
+    return bool(said.worker_id == data.worker_id)
+
+
+def _workers(kind: Any, **more: Any) -> tuple[Any, ...]:
+    return tuple(kind(at=AT, worker_id=name, **more) for name in (_MINE, _OTHER))
+
+
+_SIM = simulation
+
+SIMULATION_ALONE = Lifecycle(
+    data=_SIM.Simulation(created_at=AT),
+    events=(
+        _SIM.Start(at=AT, worker_id=_MINE),
+        _SIM.Resume(at=AT, worker_id=_MINE),
+        *(said for kind in (_SIM.Heartbeat, _SIM.Pause, _SIM.Complete) for said in _workers(kind, step=1)),
+        *_workers(_SIM.Fail, error="boom"),
+        *_timed(_SIM.RequestPause, _SIM.Cancel, _SIM.Interrupt),
+        _SIM.HeartbeatLost(at=SOON),
+        _SIM.HeartbeatLost(at=LATER),
+    ),
+    answers=(
+        Answer("a worker begins it", must(_SIM.Start, (_SIM.PENDING,), _SIM.RUNNING)),
+        Answer("its worker has done it", must(_SIM.Complete, (_SIM.RUNNING,), _SIM.COMPLETED, when=_his)),
+        Answer("its worker has failed", must(_SIM.Fail, (_SIM.RUNNING,), _SIM.FAILED, when=_his)),
+        Answer(
+            "its worker stops where it was asked to",
+            must(
+                _SIM.Pause,
+                (_SIM.RUNNING,),
+                _SIM.PAUSED,
+                when=lambda s, said: _his(s, said) and (s.pause_requested or s.cancel_requested),
+            ),
+        ),
+        Answer("it goes on where it stood", must(_SIM.Resume, (_SIM.PAUSED, _SIM.INTERRUPTED), _SIM.RUNNING)),
+        Answer(
+            "without its worker it stands",
+            must(
+                _SIM.HeartbeatLost,
+                (_SIM.RUNNING,),
+                _SIM.INTERRUPTED,
+                when=lambda _, said: said.at == LATER,
+            ),
+        ),
+        Answer(
+            "what its worker held is gone",
+            must(_SIM.Interrupt, (_SIM.RUNNING, _SIM.PAUSED), _SIM.INTERRUPTED),
+        ),
+        Answer("what stands ends at once", must(_SIM.Cancel, _SIM.STANDING, _SIM.CANCELLED)),
+        Answer("a cancel is remembered", must(_SIM.Cancel, (_SIM.RUNNING,), STAY)),
+        Answer("a pause is remembered", must(_SIM.RequestPause, (_SIM.RUNNING,), STAY)),
+        Answer("its worker is heard", must(_SIM.Heartbeat, (_SIM.RUNNING,), STAY, when=_his)),
+    ),
+)
+
+ALONE_ELSEWHERE: Mapping[str, Lifecycle] = {
+    "worker": WORKER_ALONE,
+    "process": PROCESS_ALONE,
+    "task": TASK_ALONE,
+    "workload": WORKLOAD_ALONE,
+    "simulation": SIMULATION_ALONE,
+}

@@ -1,0 +1,121 @@
+"""Many small runners that speak HTTP to servers which may go away under them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+
+PATIENCE_S = 60.0
+
+
+class Fleet:
+    """Runners that do what there is, and know nothing but the addresses of servers.
+
+    One that is not answered says the same thing again, to the next server, once somebody says that
+    there is one.
+    """
+
+    def __init__(self, client: httpx2.AsyncClient, urls: Sequence[str], jobs: int) -> None:
+        self.up = asyncio.Event()
+        """There is a server that would answer."""
+        self.up.set()
+        self.told: Counter[str] = Counter()
+        """How often somebody was given each job."""
+        self.done: Counter[str] = Counter()
+        self.refused: list[str] = []
+        """What was not believed."""
+        self.unanswered = 0
+        self._client = client
+        self._urls = list(urls)
+        self._jobs = jobs
+        self._free = asyncio.Event()
+        self._free.set()
+        self._held = 0
+        self._progress = asyncio.Condition()
+
+    async def until_done(self, jobs: int) -> None:
+        """Until so many are done."""
+        async with asyncio.timeout(PATIENCE_S), self._progress:
+            await self._progress.wait_for(lambda: len(self.done) >= jobs)
+
+    async def all_hold(self, runners: int) -> None:
+        """From now on nobody finishes anything; until everybody has something in hand.
+
+        They go on to say that they are still at it, as fast as they can.
+        """
+        self._free.clear()
+        async with asyncio.timeout(PATIENCE_S), self._progress:
+            await self._progress.wait_for(lambda: self._held == runners)
+
+    def go_on(self) -> None:
+        """Finish what is in hand, and what there is beside it."""
+        self._free.set()
+
+    async def run(self, name: str) -> None:
+        """One runner, until everything is done."""
+        while len(self.done) < self._jobs:
+            claim = {"runner_id": name, "limit": 1, "wait_s": 1.0, "claim_id": secrets.token_hex(8)}
+            for grant in (await self._ask("lease", claim)).json()["grants"]:
+                self.told[grant["job_id"]] += 1
+                await self._work(name, grant)
+
+    async def _work(self, name: str, grant: dict[str, Any]) -> None:
+        said = {"token": grant["token"], "runner_id": name}
+        await self._tell(held=1)
+        sequence = 0
+        while not (sequence and self._free.is_set()):
+            sequence += 1
+            progress = {"done": sequence, "total": sequence + 1}
+            if not await self._say("heartbeat", {**said, "sequence": sequence, "progress": progress}):
+                break
+        outcome = {"outcome": "succeeded", "result": name}
+        if await self._say("complete", {**said, "sequence": sequence + 1, "outcome": outcome}):
+            self.done[grant["job_id"]] += 1
+        await self._tell(held=-1)
+
+    async def _tell(self, *, held: int) -> None:
+        async with self._progress:
+            self._held += held
+            self._progress.notify_all()
+
+    async def _say(self, what: str, message: dict[str, Any]) -> bool:
+        answer = await self._ask(what, message)
+        if answer.status_code != 200:
+            self.refused.append(f"{what}: {answer.text}")
+        return answer.status_code == 200
+
+    async def _ask(self, what: str, message: dict[str, Any]) -> httpx2.Response:
+        while True:
+            url = self._urls[0]
+            try:
+                answer = await self._client.post(f"{url}/api/runner/{what}", json=message)
+                if answer.status_code != 503:
+                    return answer
+            except httpx2.TransportError:
+                self.unanswered += 1
+            if self._urls[0] == url:
+                self._urls.append(self._urls.pop(0))
+            await self.up.wait()
+
+
+@asynccontextmanager
+async def at_work(runners: int, urls: Sequence[str], jobs: int) -> AsyncIterator[Fleet]:
+    """So many runners, until these jobs are done."""
+    limits = httpx2.Limits(max_connections=runners + 10)
+    async with httpx2.AsyncClient(trust_env=False, timeout=20.0, limits=limits) as client:
+        fleet = Fleet(client, urls, jobs)
+        running = [asyncio.create_task(fleet.run(f"runner-{number}")) for number in range(runners)]
+        try:
+            yield fleet
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.gather(*running)
+        finally:
+            for each in running:
+                each.cancel()
+            await asyncio.wait(running)

@@ -1,0 +1,145 @@
+"""The whole API under a fuzzer: no request that it makes is answered with an error of ours.
+
+Nor with anything that the OpenAPI document does not say. The pieces are independent of one another and
+do the same every time; together they send more than 20,000 requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from schemathesis.core.failures import FailureGroup
+from starlette.responses import Response
+from tests.server import fuzzing
+from tests.server.fuzzing import PLACES, world
+
+from interlock.server.app import every_route
+from interlock.server.declaring import Call, Link, Route
+from interlock.server.messages import Alive, Submitted
+from interlock.systems.access.principals import Role
+
+LABELS = [f"{route.method} {route.path}" for route in every_route()]
+AT_LEAST = 20_000
+DRAWN = 50
+SCENARIOS, STEPS = 40, 10
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_every_bound_that_the_document_names_can_be_touched_and_crossed(label: str, tmp_path: Path) -> None:
+    with world(tmp_path) as one:
+        cases = list(fuzzing.systematic(one.operation(label)))
+        for place in PLACES:
+            one.try_out(cases, place)
+        assert one.sent == len(cases) * len(PLACES)
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_whatever_comes_by_chance_is_answered_as_the_document_says(label: str, tmp_path: Path) -> None:
+    with world(tmp_path) as one:
+        cases = fuzzing.drawn(one.operation(label), DRAWN)
+        for place in PLACES:
+            one.try_out(cases, place, fresh_every=1)
+        assert one.sent == len(cases) * len(PLACES)
+        assert 200 <= min(one.statuses) < 300, "nothing was ever done, so little was tried"
+
+
+@pytest.mark.parametrize("first", [(), (fuzzing.waiting,), PLACES, PLACES * 2], ids=len)
+def test_whatever_answers_lead_to_can_be_asked_for(first: Sequence[fuzzing.Place], tmp_path: Path) -> None:
+    answered = fuzzing.walk(tmp_path, first=first, scenarios=SCENARIOS, steps=STEPS)
+    assert answered.total() > SCENARIOS * 2
+    assert answered["GET /api/machines/{name}", 200], "nobody followed a link"
+
+
+def test_the_pieces_are_many_thousand_requests_together() -> None:
+    found = fuzzing.operations(fuzzing.schema_of())
+    assert sorted(found) == sorted(LABELS)
+    systematic = sum(1 for operation in found.values() for _ in fuzzing.systematic(operation))
+    assert systematic * len(PLACES) >= AT_LEAST
+
+
+# The fuzzer itself
+
+
+class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+    """A number within bounds."""
+
+    number: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 0
+
+
+async def breaks_at_its_bound(call: Call) -> Alive:
+    assert call.query.number < 1_000
+    return Alive(status="ok")
+
+
+async def lies_at_its_bound(call: Call) -> Response:
+    said = b'{"status":"ok"}' if call.query.number < 1_000 else b'{"status":"well"}'
+    return Response(said, media_type="application/json")
+
+
+async def speaks_another_language(_: Call) -> Response:
+    return Response(b"<ok/>", media_type="application/xml")
+
+
+async def gives_out(_: Call) -> Submitted:
+    return Submitted(ids=("planted-1",), id="planted-1")
+
+
+async def breaks_on_what_was_given_out(call: Call) -> Alive:
+    assert call.path["job_id"] != "planted-1"
+    return Alive(status="ok")
+
+
+def planted(handler: Callable[[Call], Awaitable[object]], path: str = "/api/planted", **more: Any) -> Route:
+    return Route(
+        method="GET",
+        path=path,
+        name=handler.__name__,
+        summary="It was put here to be found.",
+        handler=handler,
+        role=Role.VIEWER,
+        **{"answer": Alive, **more},
+    )
+
+
+@pytest.mark.parametrize(
+    ("handler", "fault"),
+    [
+        (breaks_at_its_bound, "Server error"),
+        (lies_at_its_bound, "Response violates schema"),
+        (speaks_another_language, "Undocumented Content-Type"),
+    ],
+)
+def test_a_planted_fault_is_found(
+    handler: Callable[[Call], Awaitable[object]], fault: str, tmp_path: Path
+) -> None:
+    with world(tmp_path, (planted(handler, query=Chosen),)) as one:
+        cases = list(fuzzing.systematic(one.operation("GET /api/planted")))
+        with pytest.raises(FailureGroup) as found:
+            one.try_out(cases, fuzzing.as_made)
+    assert fault in [failure.title for failure in found.value.exceptions]
+
+
+def test_a_planted_fault_behind_a_link_is_found(tmp_path: Path) -> None:
+    routes = (
+        planted(gives_out, answer=Submitted, links=(Link("breaks_on_what_was_given_out", "job_id"),)),
+        planted(breaks_on_what_was_given_out, "/api/planted/{job_id}"),
+    )
+    with pytest.raises(FailureGroup) as found:
+        fuzzing.walk(tmp_path, routes, scenarios=SCENARIOS, steps=STEPS)
+    assert "Server error" in str(found.value.exceptions[0])
+
+
+def test_a_server_that_never_answers_does_not_hold_the_fuzzer_up(tmp_path: Path) -> None:
+    async def never(_: Call) -> Alive:
+        await asyncio.Event().wait()
+        return Alive(status="ok")
+
+    with world(tmp_path, (planted(never, bounded=False),), patience_s=0.1) as one:
+        cases = list(fuzzing.systematic(one.operation("GET /api/planted")))
+        with pytest.raises(TimeoutError):
+            one.try_out(cases, fuzzing.as_made)

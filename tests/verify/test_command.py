@@ -1,0 +1,107 @@
+"""`interlock verify`: what it says, and what it exits with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from interlock.cli.main import main
+from interlock.store.memory import MemoryStore
+from interlock.verify import exploring
+from interlock.verify.environments import plan_named
+from interlock.verify.mutants import all_mutants
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """One command line: its exit code and what it printed."""
+
+    def answer(*words: str) -> tuple[int, str, str]:
+        code = main(["verify", *words])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return answer
+
+
+def test_an_environment_that_is_sound_exits_with_0(run: Run) -> None:
+    code, out, _ = run("model", "--environment", "first-job")
+    name, states, *_ = out.split("\t")
+    assert (code, name, states) == (0, "first-job", f"{plan_named('first-job').states:,}")
+    assert "claims hold" in out
+
+
+def test_json_has_every_claim_and_its_mode(run: Run) -> None:
+    code, out, _ = run("model", "--environment", "first-job", "--json")
+    (answer,) = json.loads(out)
+    assert (code, answer["ok"], answer["report"]["complete"]) == (0, True, True)
+    assert ["always", "only the live lease is heard"] in answer["report"]["claims"]
+
+
+def test_what_is_cut_short_says_so(run: Run) -> None:
+    code, out, _ = run("model", "--environment", "shards", "--most", "500")
+    assert (code, "nothing found so far" in out) == (0, True)
+
+
+def test_a_violation_exits_with_1_and_prints_a_line_that_replays_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryStore, "_why_not", lambda *_: None)
+    code, out, _ = run("model", "--environment", "race")
+    assert code == 1
+    assert "Not always: an attempt is given to one worker only" in out
+    assert "attempt 1.1: QUEUED → LEASED by grant" in out
+    again = out.partition("Again: interlock verify ")[2].split()
+    code, told, _ = run(*again)
+    assert code == 0
+    assert "an attempt is given to one worker only" in told
+    steps = [line for line in out.splitlines() if line[:6].strip().rstrip(".").isdigit()]
+    assert steps == [line for line in told.splitlines() if line[:6].strip().rstrip(".").isdigit()]
+
+
+def test_another_count_of_states_is_a_finding(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import msgspec
+
+    miscounted = msgspec.structs.replace(plan_named("first-job"), states=7)
+    assert not exploring.explore(miscounted).ok
+
+
+def test_an_environment_that_does_not_exist_is_refused(run: Run) -> None:
+    code, _, err = run("model", "--environment", "rase")
+    assert code == 2
+    assert "Did you mean race?" in err
+
+
+@pytest.mark.parametrize("wrong", [("--replay", "1,2"), ("--environment", "race", "--replay", "one")])
+def test_a_replay_needs_an_environment_and_numbers(run: Run, wrong: tuple[str, ...]) -> None:
+    code, _, err = run("model", *wrong)
+    assert (code, "--replay" in err) == (2, True)
+
+
+def test_a_sample_of_the_mutants_is_tried(run: Run) -> None:
+    code, out, _ = run("mutate", "--machine", "lease", "--sample", "6", "--json")
+    answer = json.loads(out)
+    assert (code, answer["ok"], answer["mutants"]) == (0, True, 6)
+    known = {mutant.name for mutant in all_mutants()}
+    assert {fate["mutant"] for fate in answer["fates"]} <= known
+
+
+def test_a_machine_that_does_not_exist_has_no_mutants(run: Run) -> None:
+    code, _, err = run("mutate", "--machine", "leese")
+    assert (code, "lease" in err) == (2, True)
+
+
+def test_environments_side_by_side_give_what_they_give_one_by_one() -> None:
+    names = ("first-job", "race", "given-back")
+    plans = [plan_named(name) for name in names]
+    watched: dict[str, int] = {}
+    found = exploring.explore_side_by_side(
+        plans, watch=lambda name, states, _: watched.__setitem__(name, states)
+    )
+    states = {one.environment: one.report.states for one in found}
+    assert states == {plan.name: plan.states for plan in plans}
+    assert watched == states
