@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpx2
@@ -32,7 +32,9 @@ class Fleet:
         """What was not believed."""
         self.unanswered = 0
         self._client = client
-        self._urls = list(urls)
+        self._urls = tuple(urls)
+        self._places: Counter[str] = Counter()
+        """Which server each runner asks, counting on without end."""
         self._jobs = jobs
         self._free = asyncio.Event()
         self._free.set()
@@ -57,8 +59,10 @@ class Fleet:
         """Finish what is in hand, and what there is beside it."""
         self._free.set()
 
-    async def run(self, name: str) -> None:
-        """One runner, until everything is done."""
+    async def run(self, number: int) -> None:
+        """One runner, until everything is done; the next one begins with the next server."""
+        name = f"runner-{number}"
+        self._places[name] = number
         while len(self.done) < self._jobs:
             claim = {"runner_id": name, "limit": 1, "wait_s": 1.0, "claim_id": secrets.token_hex(8)}
             for grant in (await self._ask("lease", claim)).json()["grants"]:
@@ -91,16 +95,15 @@ class Fleet:
         return answer.status_code == 200
 
     async def _ask(self, what: str, message: dict[str, Any]) -> httpx2.Response:
+        name = message["runner_id"]
         while True:
-            url = self._urls[0]
-            try:
+            url = self._urls[self._places[name] % len(self._urls)]
+            with suppress(httpx2.TransportError):
                 answer = await self._client.post(f"{url}/api/runner/{what}", json=message)
                 if answer.status_code != 503:
                     return answer
-            except httpx2.TransportError:
-                self.unanswered += 1
-            if self._urls[0] == url:
-                self._urls.append(self._urls.pop(0))
+            self.unanswered += 1
+            self._places[name] += 1
             await self.up.wait()
 
 
@@ -110,7 +113,7 @@ async def at_work(runners: int, urls: Sequence[str], jobs: int) -> AsyncIterator
     limits = httpx2.Limits(max_connections=runners + 10)
     async with httpx2.AsyncClient(trust_env=False, timeout=20.0, limits=limits) as client:
         fleet = Fleet(client, urls, jobs)
-        running = [asyncio.create_task(fleet.run(f"runner-{number}")) for number in range(runners)]
+        running = [asyncio.create_task(fleet.run(number)) for number in range(runners)]
         try:
             yield fleet
             async with asyncio.timeout(PATIENCE_S):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
-from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,15 @@ from tests.server.running import Running, program, running
 from interlock.engine.audit import audit
 from interlock.server.settings import ServerSettings
 from interlock.store.urls import store_for
+from interlock.systems.access.principals import Role
+from interlock.systems.access.tokens import Tokens
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
+from interlock.systems.orchestrator.embedded import Household
+from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 
 RUNNERS, JOBS = 50, 300
+MUCH, WORDY = 1_000, "\N{COLLISION SYMBOL}" * 1_000
+"""More than the kernel keeps for somebody who does not read: some 4 MB."""
 QUIET = ("--log-level", "warning")
 """What a server writes nobody reads here, and a pipe holds only so much."""
 LASTING = """\
@@ -34,6 +40,179 @@ shutdown_deadline_s = 6
 abort_warning_s = 1
 abort_kill_s = 2
 """
+
+
+# Slow, large and deaf
+
+
+async def test_those_who_drip_and_those_who_flood_do_not_hold_up_the_others(tmp_path: Path) -> None:
+    settings = ServerSettings(
+        port=0, header_s=0.5, body_s=0.5, max_body_bytes=100_000, max_concurrent=200, shutdown_s=5.0
+    )
+    async with running(f"sqlite:///{tmp_path}/jobs.db", settings) as one:
+        enough = asyncio.Event()
+        bad = [asyncio.create_task(drip(one, HEAD, enough)) for _ in range(DRIPPERS)]
+        bad += [asyncio.create_task(drip(one, BODY, enough)) for _ in range(DRIPPERS)]
+        bad += [asyncio.create_task(flood(one, enough)) for _ in range(FLOODERS)]
+        try:
+            took = await asyncio.gather(*(ask_as_usual(one) for _ in range(5)))
+        finally:
+            enough.set()
+            answers = await asyncio.gather(*bad)
+        slowest = sorted(each for some in took for each in some)
+        assert slowest[len(slowest) * 9 // 10] < 1.0, f"it took {slowest[-1]:.2f} s"
+        assert {answer.split(b" ")[1] for some in answers[:-FLOODERS] for answer in some} == {b"408"}
+        assert all(answers[:-FLOODERS]), "everybody who drips is told to go"
+        assert {answer.split(b" ")[1] for some in answers[-FLOODERS:] for answer in some if answer} <= {
+            b"413"
+        }
+        assert len((await one.client().get("/api/jobs?limit=1000")).json()["jobs"]) == len(slowest) // 2
+        assert '"level":"error"' not in one.log.getvalue()
+
+
+HEAD = b"GET /api/jobs HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+BODY = POST + b"Content-Length: 99\r\n\r\n"
+FLOOD = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+DRIPPERS, FLOODERS = 100, 10
+
+
+async def ask_as_usual(server: Running) -> list[float]:
+    """Submit and look, again and again; how long each took."""
+    client, loop = server.client(), asyncio.get_running_loop()
+    took: list[float] = []
+    for _ in range(40):
+        began = loop.time()
+        made = await client.post("/api/jobs", json={"task": "a.b"})
+        assert made.status_code == 201
+        took.append(loop.time() - began)
+        began = loop.time()
+        assert (await client.get(f"/api/jobs/{made.json()['id']}")).json()["state"] == "PENDING"
+        took.append(loop.time() - began)
+    return took
+
+
+async def drip(server: Running, beginning: bytes, enough: asyncio.Event) -> list[bytes]:
+    """Begin a request and never finish it; when hung up on, come again. What was answered each time."""
+    answers: list[bytes] = []
+    while not (enough.is_set() and answers):
+        reader, writer = await asyncio.open_connection(*server.address)
+        try:
+            writer.write(beginning)
+            answers.append(await first_line(reader, writer))
+        finally:
+            writer.close()
+    return answers
+
+
+async def first_line(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    while True:
+        try:
+            async with asyncio.timeout(0.05):
+                return await reader.readline()
+        except TimeoutError:
+            writer.write(b"x:1\r\n")
+
+
+async def flood(server: Running, enough: asyncio.Event) -> list[bytes]:
+    """Send a body that does not end; when hung up on, come again."""
+    answers: list[bytes] = []
+    while not enough.is_set():
+        reader, writer = await asyncio.open_connection(*server.address)
+        try:
+            writer.write(FLOOD)
+            with suppress(ConnectionError):
+                while not reader.at_eof() and not enough.is_set():
+                    writer.write(b"2710\r\n" + b"x" * 10_000 + b"\r\n")
+                    await writer.drain()
+            with suppress(ConnectionError):
+                answers.append(await reader.readline())
+        finally:
+            writer.close()
+    return answers
+
+
+async def test_of_a_hundred_readers_one_that_never_reads_costs_the_others_nothing(tmp_path: Path) -> None:
+    tokens = [await token_in(tmp_path, name) for name in ("ann", "ben", "boss")]
+    with program(*QUIET, folder=tmp_path) as (process, url, _), ExitStack() as still_open:
+        deaf = still_open.enter_context(socket.socket())
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)  # the kernel reads little for it
+        deaf.connect(address_of(url))
+        deaf.sendall(follow(tokens[1]))
+        readers = []
+        for number in range(99):
+            reader, writer = await listening(url, tokens[number % 2])
+            still_open.callback(writer.close)
+            readers.append(reader)
+        before = resident_bytes(process.pid)
+        following = asyncio.gather(*(entries(reader, 2 * MUCH) for reader in readers))
+        journal = await submit_and_cancel(url, tokens[2])
+        async with asyncio.timeout(60):
+            seen = await following
+        assert journal == seen[0]
+        assert all(each == seen[0] for each in seen)
+        assert resident_bytes(process.pid) - before < 50_000_000
+
+
+async def submit_and_cancel(url: str, token: str) -> list[str]:
+    """Let much be told; the cursors of all that has happened."""
+    headers = {"Authorization": f"Bearer {token}"}
+    async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=20.0, headers=headers) as client:
+        await client.post("/api/jobs", json={"jobs": [{"task": "a.b"}] * MUCH})
+        stop = {"filter": "queue:default", "action": "cancel", "limit": 1_000, "reason": WORDY}
+        await client.post("/api/jobs/actions", json=stop)
+        first, after = await cursors_after(client, "")
+        return first + (await cursors_after(client, after))[0]
+
+
+async def cursors_after(client: httpx2.AsyncClient, cursor: str) -> tuple[list[str], str]:
+    page = (await client.get("/api/journal", params={"kind": "job", "limit": 1_000, "after": cursor})).json()
+    return [entry["cursor"] for entry in page["entries"]], page["cursor"]
+
+
+async def token_in(folder: Path, name: str) -> str:
+    """A new token of a store; each has streams of its own."""
+    household = Household(store_for(f"sqlite:///{folder}/interlock.db", CATALOGUE), DEFAULT_SETTINGS)
+    await household.store.open()
+    try:
+        return (await Tokens(household.engine).create(name, Role.ADMIN)).token
+    finally:
+        await household.close()
+
+
+def address_of(url: str) -> tuple[str, int]:
+    return "127.0.0.1", int(url.rpartition(":")[2])
+
+
+def follow(token: str) -> bytes:
+    head = ("GET /api/events?kind=job HTTP/1.1", "Host: localhost", f"Authorization: Bearer {token}")
+    return "\r\n".join((*head, "", "")).encode()
+
+
+async def listening(url: str, token: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A reader that has been told where it begins."""
+    reader, writer = await asyncio.open_connection(*address_of(url))
+    writer.write(follow(token))
+    await asyncio.wait_for(reader.readuntil(b"retry: "), 20)
+    return reader, writer
+
+
+async def entries(reader: asyncio.StreamReader, number: int) -> list[str]:
+    """The cursors of so many entries, as they come."""
+    found: list[str] = []
+    cursor = ""
+    while len(found) < number:
+        line = await reader.readline()
+        assert line, "the stream has ended"
+        if line.startswith(b"id: "):
+            cursor = line[4:-1].decode()
+        elif line.startswith(b"data: "):
+            found.append(cursor)
+    return found
+
+
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 # Killed

@@ -25,6 +25,8 @@ from interlock.store.records import Entry
 
 KEPT = 2_000
 """How many entries are kept for everybody."""
+PIECE = 50
+"""How many of them are sent at once: what is handed over is kept for each reader until it has read it."""
 PAGE = 500
 SILENCE_S = 15.0
 """After so long without news a comment is sent, so that nobody in between takes it for dead."""
@@ -97,16 +99,16 @@ class Broadcast:
         return None if place is None else place + 1
 
     def since(self, place: int, wanted: Wanted) -> tuple[bytes, str]:
-        """What is kept from this place on, as it is sent, and the cursor of its end."""
-        if place >= self._next:
+        """Some of what is kept from this place on, as it is sent, and the cursor of its end."""
+        end = min(place + PIECE, self._next)
+        if place >= end:
             return b"", ""
-        cursor = self._kept[self._next - 1].cursor
+        cursor = self._kept[end - 1].cursor
         if not wanted.everything:
-            places = (each for each in range(place, self._next) if wanted.has(self._kept[each]))
+            places = (each for each in range(place, end) if wanted.has(self._kept[each]))
             return b"".join(map(self._encoded, places)), cursor
-        if self._block[:2] != (place, self._next):
-            whole = b"".join(map(self._encoded, range(place, self._next)))
-            self._block = (place, self._next, whole)
+        if self._block[:2] != (place, end):
+            self._block = (place, end, b"".join(map(self._encoded, range(place, end))))
         return self._block[2], cursor
 
     async def news(self, within_s: float) -> None:
@@ -163,7 +165,7 @@ class Stream:
             else:
                 piece, cursor = self._broadcast.since(place, self._wanted)
                 self.cursor = cursor or self.cursor
-                wait_s = SILENCE_S
+                wait_s = 0.0 if cursor else SILENCE_S
             left_s = until - loop.time()
             if piece:
                 return piece
@@ -174,7 +176,7 @@ class Stream:
 
     async def _from_store(self) -> tuple[bytes, bool]:
         """A page of the store, and whether there was anything."""
-        feed = await self._broadcast.store.feed(self.cursor, limit=PAGE)
+        feed = await self._broadcast.store.feed(self.cursor, limit=PIECE if self._wanted.everything else PAGE)
         pieces = [event_of(entry) for entry in feed.entries if self._wanted.has(entry)]
         if feed.gap:
             pieces.insert(0, gap_after(self.cursor))

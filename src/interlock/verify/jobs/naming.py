@@ -52,6 +52,10 @@ class Naming:
                 after = forget(value, _known(job, hands, net, orch))
                 if after != value:
                     jobs = (*jobs[:job], after, *jobs[job + 1 :])
+        for place, one in enumerate(orch):
+            if one is not None and named[one[2]]:
+                after = forget(one[2], _known(one[1], hands, net, orch))
+                orch = (*orch[:place], (*one[:2], after, *one[3:]), *orch[place + 1 :])
         return jobs, hands, net, orch, spare
 
     def _shape(self, value: int) -> int:

@@ -16,6 +16,7 @@ from interlock.lifecycles import attempt, lease
 from interlock.lifecycles.job import JOB, Job
 from interlock.store.records import Record
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body, encode_body
+from interlock.systems.orchestrator.failures import Failure
 from interlock.systems.orchestrator.tokens import digest_of, token_for
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -70,6 +71,7 @@ def normal(record: Record, *, passed: int = 0, names: tuple[int, ...] = (), know
     timers = _Timers(body, timedelta(seconds=passed))
     body.data = _undated(body.data)
     body.timer_at = timers.moved(body.timer_at)
+    body.failure = _wordless(body.failure)
     for one in body.attempts:
         _normal_attempt(one, timers)
         if names or known != -1:
@@ -122,6 +124,11 @@ def _undated(data: Job) -> Job:
     )
 
 
+def _wordless(failure: Failure | None) -> Failure | None:
+    """A failure without its words, which may name a worker."""
+    return failure and msgspec.structs.replace(failure, error="", exception="", details="")
+
+
 def _normal_attempt(one: AttemptBody, timers: _Timers) -> None:
     one.created_at = NOW
     one.started_at = NOW if one.started_at else None
@@ -132,8 +139,7 @@ def _normal_attempt(one: AttemptBody, timers: _Timers) -> None:
         one.ready_at = None if moved is None else max(moved, NOW)
     else:
         one.ready_at = None
-    if one.failure is not None:
-        one.failure = msgspec.structs.replace(one.failure, error="", exception="", details="")
+    one.failure = _wordless(one.failure)
     held = one.lease
     if held is not None:
         held.granted_at = NOW

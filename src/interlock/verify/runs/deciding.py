@@ -127,8 +127,6 @@ class RunDeciding:
         events = [c.event() for c in self._told if c.event is not None and c.follows(step, facts)]
         entry = self._decide(value, events)
         after, wrong = self.values[entry.after], entry.wrong
-        if step.target is job.RUNNING and after.state is run.QUEUED:
-            wrong |= bit(self.places[BEGINS])
         if after.state is run.CANCELED and value.state is not run.CANCELED and facts.anything_active:
             wrong |= bit(self.places[WAITS])
         return entry._replace(wrong=wrong)

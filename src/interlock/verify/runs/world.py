@@ -20,6 +20,7 @@ from interlock.verify.jobs.doing import Done
 from interlock.verify.jobs.telling import rows
 from interlock.verify.jobs.world import JobWorld, claims_of
 from interlock.verify.runs.deciding import (
+    BEGINS,
     CREATE,
     RUN_CLAIMS,
     STOP,
@@ -118,9 +119,16 @@ class RunWorld:
         if tried and all(one is None for one in self.runs.values[state[5]].tally):
             seen |= bit(self.places[PLAN_FIRST])
         stopped = outcome in (run.CANCELED, *((run.FAILED, run.TIMEOUT) if self.plan.fail_fast else ()))
+        if self.runs.values[state[5]].state is run.QUEUED and self._has_begun_unheard(states, state[6]):
+            seen |= bit(self.places[BEGINS])
         if stopped and any(self._is_forgotten(number, state) for number in range(len(states))):
             seen |= bit(self.places[NOTHING_FORGOTTEN])
         return seen
+
+    def _has_begun_unheard(self, states: list[JobState | None], wires: tuple[int, ...]) -> bool:
+        """Whether a job is at work, and no word of it is on its way to the run."""
+        told = {wire >> 5 & 7 for wire in wires if wire & 3 << 8 == FACT}
+        return any(one is job.RUNNING and number not in told for number, one in enumerate(states))
 
     def _is_forgotten(self, number: int, state: State) -> bool:
         """Whether a job goes on, and no word to stop is on its way; what is overdue is judged as swept."""
