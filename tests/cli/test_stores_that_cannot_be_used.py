@@ -11,6 +11,7 @@ import pytest
 from tests.cli.shop import Ask, Shop
 
 from interlock.cli import following
+from interlock.cli.connecting import Embedded
 from interlock.cli.following import Following
 from interlock.cli.steps import StepShown, steps_in
 from interlock.errors import StoreUnavailable
@@ -72,7 +73,7 @@ async def test_whoever_follows_jobs_misses_nothing_and_hears_nothing_twice_when_
     jobs = worker.here.jobs
     ids = await jobs.submit_many([JobSpec(task="shop.send")] * 5)
     away = Plan(seed=3, faults=(Fault("request lost", of=READS, chance=0.4),))
-    watcher = EmbeddedOrchestrator("memory:", store=lambda: FaultyStore(memory, away))
+    watcher = Embedded("memory:", store=lambda: FaultyStore(memory, away))
     await watcher.connect()
     troubles: list[StoreUnavailable] = []
     steps: list[StepShown] = []

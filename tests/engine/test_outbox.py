@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -113,6 +114,9 @@ async def test_a_courier_whose_store_goes_away_loses_nothing(post: MemoryStore, 
 
     class Away:
         async def commit(self, _: Commit) -> Any:
+            raise StoreUnavailable("gone")
+
+        async def commit_all(self, _: Sequence[Commit]) -> Any:
             raise StoreUnavailable("gone")
 
     async def ring(_: bytes) -> None:

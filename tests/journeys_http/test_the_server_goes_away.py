@@ -17,7 +17,7 @@ from tests.journeys_http.serving import Served
 
 from interlock import Interlock, JobSpec
 from interlock.errors import StoreUnavailable
-from interlock.wire.runner import Answer, ClaimRequest, Complete, Heard, Message, Succeeded
+from interlock.wire.runner import Answer, ClaimRequest, Complete, Grant, Heard, Message, Succeeded
 from interlock.worker.http import HttpOrchestrator
 
 LASTING = msgspec.structs.replace(QUICK, lease_ttl_s=20.0, ack_window_s=20.0)
@@ -88,7 +88,7 @@ async def test_killed_under_fifty_runners_and_back_within_the_time_to_live(
     served.server.start()
     ids = [made.id for made in await served.il.submit_many([JobSpec(task="anything")] * 50)]
     ports = [_port(served) for _ in ids]
-    held = []
+    held: list[Grant] = []
     for port in ports:
         still_open.push_async_callback(port.disconnect)
         await port.connect()

@@ -55,7 +55,7 @@ async def test_whoever_comes_back_goes_on_where_they_were(
 async def test_nothing_is_told_twice_when_what_was_missed_meets_what_is_live(
     server: Running, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "PAGE", 3)
+    monkeypatch.setattr(streaming, "PIECE", 3)
     cursor = await server.parts.store.latest()
     expected: list[str] = []
     for _ in range(10):

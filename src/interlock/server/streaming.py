@@ -27,6 +27,8 @@ KEPT = 2_000
 """How many entries are kept for everybody."""
 PIECE = 50
 """How many of them are sent at once: what is handed over is kept for each reader until it has read it."""
+BLOCKS = 64
+"""How many of these are remembered: of many readers most are at the same place."""
 PAGE = 500
 SILENCE_S = 15.0
 """After so long without news a comment is sent, so that nobody in between takes it for dead."""
@@ -69,7 +71,7 @@ class Broadcast:
         self._sent_as: dict[int, bytes] = {}
         self._places: dict[str, int] = {}
         self._next = 0
-        self._block: tuple[int, int, bytes] = (0, 0, b"")
+        self._blocks: dict[tuple[int, int, Wanted], bytes] = {}
         self._streams = 0
         self._news = asyncio.Event()
         self._leave = following.add(self._more)
@@ -103,13 +105,17 @@ class Broadcast:
         end = min(place + PIECE, self._next)
         if place >= end:
             return b"", ""
-        cursor = self._kept[end - 1].cursor
-        if not wanted.everything:
+        return self._block(place, end, wanted), self._kept[end - 1].cursor
+
+    def _block(self, place: int, end: int, wanted: Wanted) -> bytes:
+        """Put together once for all who are at the same place and want the same."""
+        found = self._blocks.get((place, end, wanted))
+        if found is None:
             places = (each for each in range(place, end) if wanted.has(self._kept[each]))
-            return b"".join(map(self._encoded, places)), cursor
-        if self._block[:2] != (place, end):
-            self._block = (place, end, b"".join(map(self._encoded, range(place, end))))
-        return self._block[2], cursor
+            found = self._blocks[place, end, wanted] = b"".join(map(self._encoded, places))
+            if len(self._blocks) > BLOCKS:
+                del self._blocks[next(iter(self._blocks))]
+        return found
 
     async def news(self, within_s: float) -> None:
         """Until there may be something, or for so long. Where there are many readers, it is gathered."""

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 
-class Secretive(msgspec.Struct):
+class Secretive(msgspec.Struct, frozen=True):
     """Base of what carries the token of a lease: whatever prints it does not print the secret."""
 
     def __repr__(self) -> str:
