@@ -25,8 +25,8 @@ from interlock.systems.access.principals import Role
 
 LABELS = [f"{route.method} {route.path}" for route in every_route()]
 AT_LEAST = 20_000
-DRAWN = 50
-SCENARIOS, STEPS = 40, 10
+DRAWN = 40
+SCENARIOS, STEPS = 25, 10
 
 
 @pytest.mark.parametrize("label", LABELS)
@@ -48,7 +48,7 @@ def test_whatever_comes_by_chance_is_answered_as_the_document_says(label: str, t
         assert 200 <= min(one.statuses) < 300, "nothing was ever done, so little was tried"
 
 
-@pytest.mark.parametrize("first", [(), (fuzzing.waiting,), PLACES, PLACES * 2], ids=len)
+@pytest.mark.parametrize("first", [(), (fuzzing.waiting,), PLACES], ids=len)
 def test_whatever_answers_lead_to_can_be_asked_for(first: Sequence[fuzzing.Place], tmp_path: Path) -> None:
     answered = fuzzing.walk(tmp_path, first=first, scenarios=SCENARIOS, steps=STEPS)
     assert answered.total() > SCENARIOS * 2

@@ -61,11 +61,11 @@ async def test_those_who_drip_and_those_who_flood_do_not_hold_up_the_others(tmp_
             answers = await asyncio.gather(*bad)
         slowest = sorted(each for some in took for each in some)
         assert slowest[len(slowest) * 9 // 10] < 1.0, f"it took {slowest[-1]:.2f} s"
-        assert {answer.split(b" ")[1] for some in answers[:-FLOODERS] for answer in some} == {b"408"}
-        assert all(answers[:-FLOODERS]), "everybody who drips is told to go"
-        assert {answer.split(b" ")[1] for some in answers[-FLOODERS:] for answer in some if answer} <= {
-            b"413"
-        }
+        dripped, flooded = answers[:-FLOODERS], answers[-FLOODERS:]
+        assert all(dripped), "everybody who drips is told to go"
+        assert statuses(dripped) == {b"408"}
+        assert b"413" in statuses(flooded)
+        assert statuses(flooded) <= {b"413", b"408"}  # on a busy machine too much may also come too slowly
         assert len((await one.client().get("/api/jobs?limit=1000")).json()["jobs"]) == len(slowest) // 2
         assert '"level":"error"' not in one.log.getvalue()
 
@@ -75,6 +75,10 @@ POST = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application
 BODY = POST + b"Content-Length: 99\r\n\r\n"
 FLOOD = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 DRIPPERS, FLOODERS = 100, 10
+
+
+def statuses(answers: list[list[bytes]]) -> set[bytes]:
+    return {answer.split(b" ")[1] for some in answers for answer in some if answer}
 
 
 async def ask_as_usual(server: Running) -> list[float]:
@@ -106,10 +110,13 @@ async def drip(server: Running, beginning: bytes, enough: asyncio.Event) -> list
 
 
 async def first_line(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """What is answered in the end; nothing, when a last drop crosses the answer and resets it."""
     while True:
         try:
             async with asyncio.timeout(0.05):
                 return await reader.readline()
+        except ConnectionError:
+            return b""
         except TimeoutError:
             writer.write(b"x:1\r\n")
 

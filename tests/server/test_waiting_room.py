@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
 
 from interlock.errors import StoreUnavailable
 from interlock.server import waiting_room
+from interlock.server.gathering import Gathering
 from interlock.server.waiting_room import WaitingRoom
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
@@ -251,3 +252,69 @@ async def test_a_server_that_goes_answers_everybody_with_nothing_and_takes_no_mo
     room.stopping.set()
     assert await asyncio.gather(*waiting) == [[]] * 10
     assert room.claims == before
+
+
+# Claims that are made together
+
+AWAY = ("away", "away", "here")
+
+
+async def test_claims_that_come_while_one_is_on_its_way_are_made_together(room: Room) -> None:
+    made: list[list[str]] = []
+    gate = asyncio.Event()
+
+    async def claim_all(requests: Sequence[ClaimRequest]) -> list[list[Grant]]:
+        made.append([request.runner_id for request in requests])
+        await gate.wait()
+        return await room.household.orchestrator.claim_all(requests)
+
+    await room.submit(4)
+    gathering = Gathering(claim_all)
+    tasks = [asyncio.create_task(gathering.claim(ClaimRequest(runner_id="a")))]
+    await room.until(lambda: bool(made))
+    tasks += [
+        asyncio.create_task(gathering.claim(ClaimRequest(runner_id=name, limit=limit)))
+        for name, limit in (("b", 2), ("c", 1), ("d", 1))
+    ]
+    await asyncio.sleep(0)
+    gate.set()
+    given = await asyncio.gather(*tasks)
+    assert made == [["a"], ["b", "c", "d"]]
+    assert [len(grants) for grants in given] == [1, 2, 1, 0], "the first to ask is the first to be served"
+    assert len({grant.job_id for grants in given for grant in grants}) == 4
+    jobs = room.household.jobs
+    for name, grants in zip("abcd", given, strict=True):
+        for grant in grants:
+            (attempt,) = (await jobs.get(grant.job_id)).attempts
+            assert attempt.lease is not None
+            assert attempt.lease.runner_id == name
+
+
+async def test_those_who_can_do_something_else_are_not_made_to_wait(room: Room) -> None:
+    gate = asyncio.Event()
+
+    async def claim_all(requests: Sequence[ClaimRequest]) -> list[list[Grant]]:
+        if requests[0].queues == ("slow",):
+            await gate.wait()
+        return [[] for _ in requests]
+
+    gathering = Gathering(claim_all)
+    slow = asyncio.create_task(gathering.claim(ClaimRequest(runner_id="a", queues=("slow",))))
+    assert await gathering.claim(ClaimRequest(runner_id="b", queues=("quick",))) == []
+    gate.set()
+    assert await slow == []
+
+
+async def test_a_failure_is_told_to_all_whose_claim_it_was_and_to_nobody_else(room: Room) -> None:
+    async def claim_all(requests: Sequence[ClaimRequest]) -> list[list[Grant]]:
+        if requests[0].queues == ("away",):
+            raise StoreUnavailable("The store is away.")
+        return [[] for _ in requests]
+
+    gathering = Gathering(claim_all)
+    asked = [ClaimRequest(runner_id=name, queues=(queue,)) for name, queue in zip("abc", AWAY, strict=True)]
+    first, second, third = await asyncio.gather(*map(gathering.claim, asked), return_exceptions=True)
+    assert isinstance(first, StoreUnavailable)
+    assert isinstance(second, StoreUnavailable)
+    assert third == []
+    assert await gathering.claim(asked[2]) == []

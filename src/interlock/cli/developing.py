@@ -45,7 +45,7 @@ def register(app: typer.Typer) -> None:
         epilog=epilog(
             "\b\nThe data stays when it ends. When a .py file in the folder of the tasks changes, the\n"
             "worker finishes what it has in hand and is started again.",
-            "\b\nSIGTERM or Ctrl-C ends both; a second one does not wait for what runs.",
+            "\b\nSIGTERM or Ctrl-C ends both when what runs is finished or given back; a second one at once.",
             "\b\nExit codes:\n  0  it was asked to end\n"
             "  1  the database was not to be emptied after all\n"
             "  2  it could not begin: an address or the store",

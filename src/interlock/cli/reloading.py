@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from interlock.worker.executors.groups import descendants
+
 LOOK_EVERY_S = 0.5
 SOON_S = 5.0
 """A worker that has ended within this time would do so again."""
@@ -92,8 +94,8 @@ class Reloading:
             await self._end()
 
     def hurry(self) -> None:
-        """Do not wait for what the worker has in hand."""
-        self._signal(signal.SIGTERM)
+        """Do not wait for what the worker has in hand: it is done again when its lease has ended."""
+        self._kill()
 
     async def _look(self, stop: asyncio.Event) -> None:
         """Start the worker again, if there is a reason to."""
@@ -131,10 +133,11 @@ class Reloading:
             return
         self._signal(signal.SIGTERM)
         try:
-            await asyncio.wait_for(self._process.wait(), self._patience_s)
+            async with asyncio.timeout(self._patience_s):
+                await self._process.wait()
         except TimeoutError:
             self._say("The worker does not end and is killed.")
-            self._signal(signal.SIGKILL)
+            self._kill()
             await self._process.wait()
         self._process = None
 
@@ -143,10 +146,19 @@ class Reloading:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
+    def _kill(self) -> None:
+        """With the processes that it has started, which would not notice."""
+        if self._process is None or self._process.returncode is not None:
+            return
+        for pid in (*descendants(self._process.pid), self._process.pid):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
 
 async def _is_set(event: asyncio.Event, within_s: float) -> bool:
     with suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), within_s)
+        async with asyncio.timeout(within_s):
+            await event.wait()
     return event.is_set()
 
 

@@ -17,11 +17,12 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from interlock.errors import StoreUnavailable
 from interlock.server.following import Following
 from interlock.server.messages import entry_view
 from interlock.server.problems import TooMany
 from interlock.store.contract import Store
-from interlock.store.records import Entry
+from interlock.store.records import Entry, Feed
 
 KEPT = 2_000
 """How many entries are kept for everybody."""
@@ -30,6 +31,8 @@ PIECE = 50
 BLOCKS = 64
 """How many of these are remembered: of many readers most are at the same place."""
 PAGE = 500
+READING = 4
+"""How many who are behind read the store at once."""
 SILENCE_S = 15.0
 """After so long without news a comment is sent, so that nobody in between takes it for dead."""
 LOOK_EVERY_S = 1.0
@@ -73,6 +76,7 @@ class Broadcast:
         self._next = 0
         self._blocks: dict[tuple[int, int, Wanted], bytes] = {}
         self._streams = 0
+        self._turns = asyncio.Semaphore(READING)
         self._news = asyncio.Event()
         self._leave = following.add(self._more)
 
@@ -92,6 +96,16 @@ class Broadcast:
     def leave(self) -> None:
         """One fewer."""
         self._streams -= 1
+
+    @property
+    def cursor(self) -> str:
+        """Where everybody is who is not behind."""
+        return self._following.cursor
+
+    async def read(self, cursor: str, limit: int) -> Feed:
+        """What the store has after a cursor; however many are behind, only some of them read at once."""
+        async with self._turns:
+            return await self.store.feed(cursor, limit=limit)
 
     def place_after(self, cursor: str) -> int | None:
         """Where to go on after a cursor; None when that is not among what is kept."""
@@ -181,8 +195,12 @@ class Stream:
                 await self._broadcast.news(min(wait_s, left_s))
 
     async def _from_store(self) -> tuple[bytes, bool]:
-        """A page of the store, and whether there was anything."""
-        feed = await self._broadcast.store.feed(self.cursor, limit=PIECE if self._wanted.everything else PAGE)
+        """A page of the store, and whether there was anything; nothing while it is away."""
+        limit = PIECE if self._wanted.everything else PAGE
+        try:
+            feed = await self._broadcast.read(self.cursor, limit)
+        except StoreUnavailable:
+            return b"", False
         pieces = [event_of(entry) for entry in feed.entries if self._wanted.has(entry)]
         if feed.gap:
             pieces.insert(0, gap_after(self.cursor))

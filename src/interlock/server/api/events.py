@@ -21,7 +21,7 @@ class EventsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Which events, and from where on."""
 
     after: str = ""
-    """A cursor; the header Last-Event-ID goes before it. Without one: from now on."""
+    """A cursor; the header Last-Event-ID goes before it. Without one: from now on, or a moment earlier."""
     kind: str = ""
     """Only of these kinds, separated by commas."""
     id: str = ""
@@ -34,10 +34,9 @@ async def follow_events(call: Call) -> Response:
     parts = call.parts
     after = call.headers.get("last-event-id", asked.after)
     if after:
-        await parts.store.feed(after, limit=1)  # a cursor that is none is refused before the stream begins
-    else:
-        after = await parts.store.latest()
-    stream = Stream(parts.broadcast, _wanted(asked), after)
+        await parts.broadcast.read(after, 1)  # a cursor that is none is refused before the stream begins
+    # Whoever wants what comes now begins where all others are: there nothing has to be read for it alone.
+    stream = Stream(parts.broadcast, _wanted(asked), after or parts.broadcast.cursor)
     return Admitted(
         EventStream(stream, parts.broadcast, parts.stopping),
         parts.readers,

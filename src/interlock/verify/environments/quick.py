@@ -35,7 +35,7 @@ QUICK: tuple[Plan, ...] = (
         crashes=1,
         duplicates=1,
         shows=(LOST_AND_DONE, LOST_TOO_OFTEN, TRIED_AND_DONE, NO_TRY_LEFT, seen.LATE, seen.TWICE),
-        states=24_231,
+        states=22_416,
     ),
     Plan(
         name="cancel",
@@ -54,7 +54,7 @@ QUICK: tuple[Plan, ...] = (
         workers=2,
         cancels=1,
         shows=(OTHERS_STOPPED, KEPT, FORCED, seen.ACKNOWLEDGED),
-        states=76_907,
+        states=63_791,
     ),
     Plan(
         name="timeouts",
@@ -74,7 +74,7 @@ QUICK: tuple[Plan, ...] = (
         releases=2,
         duplicates=1,
         shows=(GIVEN_BACK, LOST_AND_DONE, seen.LATE),
-        states=12_188,
+        states=10_875,
     ),
     Plan(
         name="race",
@@ -86,7 +86,7 @@ QUICK: tuple[Plan, ...] = (
         cancels=1,
         duplicates=1,
         shows=(seen.LOOKED_AGAIN, seen.TOO_LATE, seen.REPEATED, LOST_TOO_OFTEN),
-        states=31_836,
+        states=25_662,
     ),
     RunPlan(
         name="run",

@@ -56,7 +56,7 @@ REDUCED: tuple[Plan, ...] = (
         cancels=1,
         fails=True,
         acknowledge=True,
-        states=13_186,
+        states=9_958,
         shows=(q.OTHERS_STOPPED,),
     ),
     Plan(

@@ -2,17 +2,22 @@
 -- running. With a snapshot $3, what it could see is left out: such a cursor comes from `latest`, when
 -- some of what was running then had smaller numbers than what was there already.
 -- The first row is always there: how far the journal is settled, where
--- a gap ends, and whether something has to wait.
+-- a gap ends, and whether something has to wait. That is asked of the newest entry alone: looking for
+-- any that is not settled went through the whole journal, for each row.
 WITH edge AS MATERIALIZED (
     SELECT
         meta.xact_offset,
         pg_snapshot_xmin(pg_current_snapshot())::text::bigint + meta.xact_offset AS settled,
         meta.pruned_xact,
-        meta.pruned_entry
+        meta.pruned_entry,
+        (
+            SELECT journal.xact FROM interlock.journal
+            ORDER BY journal.xact DESC, journal.entry DESC LIMIT 1
+        ) AS newest
     FROM interlock.meta
 )
 SELECT edge.xact_offset, edge.settled, edge.pruned_xact, edge.pruned_entry,
-    EXISTS (SELECT FROM interlock.journal WHERE journal.xact >= edge.settled) AS waiting,
+    coalesce(edge.newest >= edge.settled, false) AS waiting,
     found.*
 FROM edge
 LEFT JOIN LATERAL (

@@ -1,0 +1,286 @@
+"""`interlock dev`: a server and a worker with one command, which follows the code as it is written."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from tests.cli.shop import SCRIPT
+
+from interlock.cli.reloading import Source
+from interlock.worker.executors.groups import descendants
+
+PATIENCE_S = 60.0
+TASKS = """
+from interlock.worker.tasks import task
+
+@task
+def add(x: int, *, y: int, z: int = 1) -> int:
+    return x + y + z
+
+@task
+def wait() -> None:
+    import pathlib, time
+    pathlib.Path("began").touch()
+    time.sleep(300)
+"""
+QUICK = """
+[durations]
+ack_window_s = 2
+lease_ttl_s = 60
+heartbeat_every_s = 1
+sweep_every_s = 0.5
+cancel_deadline_s = 10
+shutdown_soft_s = 30
+shutdown_deadline_s = 50
+abort_warning_s = 1
+abort_kill_s = 2
+"""
+
+
+class Dev:
+    """The command as a process, and what it says, line by line."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [SCRIPT, "dev", "--port", "0", *arguments],
+            cwd=folder,
+            env={**os.environ, "INTERLOCK_URL": "", "NO_COLOR": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._lines: queue.Queue[str] = queue.Queue()
+        self.said: list[str] = []
+        self._reading = threading.Thread(target=self._read)
+        self._reading.start()
+        self.url = re.findall(r"http://\S+", self.until("Interlock listens at"))[0]
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def until(self, words: str) -> str:
+        """The next line with these words."""
+        while line := self._lines.get(timeout=PATIENCE_S):
+            self.said.append(line)
+            if words in line:
+                return line
+        raise AssertionError("".join(self.said))
+
+    def result_of(self, task: str, **arguments: int) -> object:
+        """What comes of a job."""
+        with httpx2.Client(base_url=self.url, trust_env=False, timeout=20.0) as client:
+            job_id = client.post("/api/jobs", json={"task": task, "input": arguments}).json()["id"]
+        ended = self.interlock("job", "wait", job_id, "--timeout", "60s")
+        assert ended.returncode == 0, ended.stdout + ended.stderr + "".join(self.said)
+        with httpx2.Client(base_url=self.url, trust_env=False, timeout=20.0) as client:
+            found: object = client.get(f"/api/jobs/{job_id}").json()["result"]
+            return found
+
+    def interlock(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Another command in the same folder."""
+        return subprocess.run(
+            [SCRIPT, *arguments],
+            cwd=self.folder,
+            env={**os.environ, "INTERLOCK_URL": ""},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_S,
+        )
+
+    def write(self, text: str) -> None:
+        """Change the code, as an editor does: at once."""
+        (self.folder / "new").write_text(text)
+        (self.folder / "new").rename(self.folder / "shop_tasks.py")
+
+    def end(self, *numbers: signal.Signals) -> int:
+        """Send it these signals; its exit code."""
+        for number in numbers:
+            self.process.send_signal(number)
+        code = self.process.wait(PATIENCE_S)
+        self.close()
+        return code
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        if self.process.poll() is None:
+            for pid in descendants(self.process.pid):
+                os.kill(pid, signal.SIGKILL)
+            self.process.kill()
+        self.process.wait(PATIENCE_S)
+        self._reading.join(PATIENCE_S)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+Start = Callable[..., Dev]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts it in a project with a few tasks."""
+    (tmp_path / "shop_tasks.py").write_text(TASKS)
+    (tmp_path / "interlock.toml").write_text(QUICK)
+    started: list[Dev] = []
+
+    def begin(*arguments: str) -> Dev:
+        started.append(Dev(tmp_path, *arguments))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        each.close()
+
+
+def test_one_command_serves_works_follows_the_code_and_ends_with_ctrl_c(start: Start) -> None:
+    dev = start("shop_tasks")
+    dev.until("first ")
+    said = "".join(dev.said)
+    assert f"data    {dev.folder}/interlock.db" in said
+    assert "it stays there when this ends" in said
+    assert f"shop_tasks, started again when a .py file in {dev.folder} changes" in said
+    assert f"interlock submit shop_tasks:add x=... y=... --server {dev.url}" in said
+    assert dev.result_of("shop_tasks.add", x=1, y=2) == 4
+
+    dev.write(TASKS.replace("x + y + z", "x + y + z + 100"))
+    dev.until("shop_tasks.py changed: the worker is started again.")
+    assert dev.result_of("shop_tasks.add", x=1, y=2) == 104
+
+    dev.write("import nothing_like_this\n")
+    dev.until("No module named 'nothing_like_this'")
+    dev.until("The worker could not begin; it is tried again when a file changes.")
+    dev.write(TASKS)
+    dev.until("the worker is started again.")
+    assert dev.result_of("shop_tasks.add", x=1, y=2) == 4
+    assert "".join(dev.said).count("could not begin") == 1
+
+    (worker,) = descendants(dev.process.pid)
+    assert dev.end(signal.SIGINT) == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker, 0)
+    assert "Traceback" not in "".join(dev.said)
+
+
+def test_a_second_signal_does_not_wait_for_what_runs(start: Start) -> None:
+    dev = start("shop_tasks")
+    with (
+        httpx2.Client(base_url=dev.url, trust_env=False, timeout=20.0) as client,
+        client.stream("GET", "/api/events?kind=job") as events,
+    ):
+        client.post("/api/jobs", json={"task": "shop_tasks.wait"})
+        assert any('"to":"RUNNING"' in line for line in events.iter_lines())
+    began = time.monotonic()
+    dev.process.send_signal(signal.SIGTERM)
+    while True:  # until the door is shut, so that the first one was heard
+        try:
+            socket.create_connection(("127.0.0.1", int(dev.url.rpartition(":")[2])), timeout=20).close()
+        except ConnectionError:
+            break
+    assert dev.end(signal.SIGTERM) == 0
+    assert time.monotonic() - began < 25, "it has waited for the task"
+
+
+def test_without_tasks_there_is_a_server_and_a_hint(start: Start) -> None:
+    dev = start()
+    dev.until("worker  none: interlock dev shop.tasks")
+    with httpx2.Client(base_url=dev.url, trust_env=False, timeout=20.0) as client:
+        assert client.get("/readyz").status_code == 200
+    assert descendants(dev.process.pid) == []
+    assert dev.end(signal.SIGTERM) == 0
+
+
+def test_what_was_there_stays_until_somebody_resets_it(start: Start) -> None:
+    first = start()
+    assert first.interlock("submit", "a.b", "--unchecked").returncode == 0
+    busy = first.interlock("dev", "--reset", "--yes", "--port", "0")
+    assert (busy.returncode, "is in use" in busy.stderr) == (2, True)
+    first.end(signal.SIGTERM)
+    no = subprocess.run(
+        [SCRIPT, "dev", "--reset", "--port", "0"],
+        cwd=first.folder,
+        input="n\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert (no.returncode, "with its 1 jobs and their history?" in no.stdout) == (1, True)
+    second = start()
+    assert len(jobs_of(second)) == 1
+    second.end(signal.SIGTERM)
+    third = start("--reset", "--yes")
+    assert jobs_of(third) == []
+    assert third.end(signal.SIGTERM) == 0
+
+
+def jobs_of(dev: Dev) -> list[object]:
+    with httpx2.Client(base_url=dev.url, trust_env=False, timeout=20.0) as client:
+        found: list[object] = client.get("/api/jobs").json()["jobs"]
+        return found
+
+
+@pytest.mark.parametrize(
+    ("store", "words"),
+    [
+        ("sqlite:///other.db", "is not a database of Interlock"),
+        ("sqlite:///text.db", "is not a database of Interlock"),
+        ("redis://localhost:1/0", "Only a database in a file can be emptied"),
+        ("http://localhost:1", "is a server"),
+    ],
+)
+def test_what_is_not_ours_is_not_emptied(tmp_path: Path, store: str, words: str) -> None:
+    with sqlite3.connect(tmp_path / "other.db") as other:
+        other.execute("CREATE TABLE precious (thing TEXT)")
+    other.close()
+    (tmp_path / "text.db").write_text("a letter" * 1_000)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    done = subprocess.run(
+        [str(SCRIPT), "dev", "--reset", "--yes", "--port", "0", "--store", store],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert (done.returncode, words in done.stderr) == (2, True), done.stderr
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+# Which files
+
+
+def test_of_a_package_all_of_it_is_watched_but_nothing_that_was_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("shop/__init__.py", "shop/mail/__init__.py", "shop/mail/tasks.py", "shop/prices.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    for name in ("shop/.tools/x.py", "shop/env/x.py", "shop/__pycache__/x.py", "other.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "shop/env/pyvenv.cfg").touch()
+    for spelled in ("shop.mail.tasks", "shop/mail/tasks.py", "shop.mail.tasks:registry"):
+        source = Source(spelled)
+        assert source.folder == tmp_path / "shop"
+        names = sorted(Path(name).relative_to(source.folder).as_posix() for name in source.times())
+        assert names == ["__init__.py", "mail/__init__.py", "mail/tasks.py", "prices.py"]
+        assert source.example == "shop.mail.tasks:TASK"
+    assert Source("nowhere.to.be.found").folder == tmp_path

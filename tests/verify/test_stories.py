@@ -1,0 +1,65 @@
+"""A violation is told so that somebody who knows the tables can follow it."""
+
+from __future__ import annotations
+
+import pytest
+
+from interlock.store.memory import MemoryStore
+from interlock.verify.checking import check
+from interlock.verify.environments import plan_named
+from interlock.verify.jobs.world import JobWorld
+from interlock.verify.runs.plan import RunPlan
+from interlock.verify.runs.world import RunWorld
+
+
+def test_two_orchestrators_and_a_store_that_does_not_compare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryStore, "_why_not", lambda *_: None)
+    (violation,) = check(JobWorld(plan_named("race"))).violations
+    told = (
+        "An orchestrator decides, and has yet to commit: worker {} asks for work and is given 1.1 of job 1."
+    )
+    rows = (
+        "  attempt 1.1: QUEUED → LEASED by grant",
+        "  job: PENDING → RUNNING by allocate_resources",
+    )
+    assert violation.story == (
+        (told.format(1), *rows),
+        (told.format(2), *rows),
+        ("An orchestrator commits what it decided about job 1: a claim of worker 1.",),
+        ("An orchestrator commits what it decided about job 1: a claim of worker 2.",),
+    )
+
+
+def test_a_run_that_hears_nothing_of_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_named("run")
+    assert isinstance(plan, RunPlan)
+    monkeypatch.setattr(RunWorld, "_news", lambda *_: [])
+    violation, *_ = check(RunWorld(plan)).violations
+    assert violation.claim == "a run begins with its first attempt"
+    assert [told[0] for told in violation.story] == [
+        "The run asks for a plan.",
+        "The run gets its plan.",
+        "Worker 1 asks for work and is given 1.1 of job 1.",
+    ]
+
+
+def test_every_step_of_every_world_can_be_told() -> None:
+    for name in ("first-job", "given-back", "race", "cancel", "run"):
+        model = JobWorld(plan_named(name)) if name != "run" else RunWorld(_run(name))
+        state = model.initial()
+        for number in range(200):
+            steps = list(model.steps(state))
+            if not steps:
+                break
+            for done, after, _ in steps:
+                sentence, *rows = model.tell(done, state, after)
+                assert sentence[0].isupper()
+                assert sentence.endswith(".")
+                assert all(row.startswith("  ") for row in rows)
+            state = model.canonical(steps[(number * 7 + 3) % len(steps)][1])
+
+
+def _run(name: str) -> RunPlan:
+    plan = plan_named(name)
+    assert isinstance(plan, RunPlan)
+    return plan
