@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +64,9 @@ async def test_those_who_drip_and_those_who_flood_do_not_hold_up_the_others(tmp_
         dripped, flooded = answers[:-FLOODERS], answers[-FLOODERS:]
         assert all(dripped), "everybody who drips is told to go"
         assert statuses(dripped) == {b"408"}
-        assert b"413" in statuses(flooded)
+        assert all(flooded), "everybody who floods is hung up on"
         assert statuses(flooded) <= {b"413", b"408"}  # on a busy machine too much may also come too slowly
+        assert '"status":413' in one.log.getvalue()
         assert len((await one.client().get("/api/jobs?limit=1000")).json()["jobs"]) == len(slowest) // 2
         assert '"level":"error"' not in one.log.getvalue()
 
@@ -124,16 +125,16 @@ async def first_line(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
 async def flood(server: Running, enough: asyncio.Event) -> list[bytes]:
     """Send a body that does not end; when hung up on, come again."""
     answers: list[bytes] = []
-    while not enough.is_set():
+    while not (enough.is_set() and answers):
         reader, writer = await asyncio.open_connection(*server.address)
         try:
             writer.write(FLOOD)
-            with suppress(ConnectionError):
-                while not reader.at_eof() and not enough.is_set():
-                    writer.write(b"2710\r\n" + b"x" * 10_000 + b"\r\n")
-                    await writer.drain()
-            with suppress(ConnectionError):
-                answers.append(await reader.readline())
+            while not reader.at_eof():
+                writer.write(b"2710\r\n" + b"x" * 10_000 + b"\r\n")
+                await writer.drain()
+            answers.append(await reader.readline())
+        except ConnectionError:
+            answers.append(b"")  # who does not stop to listen is hung up on in the middle
         finally:
             writer.close()
     return answers

@@ -6,27 +6,12 @@ changed. What they need is imported where it runs, so that `--help` answers at o
 
 from __future__ import annotations
 
-import asyncio
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from interlock.cli.options import Store, epilog, examples
-
-if TYPE_CHECKING:
-    from interlock.cli.project import Project
-    from interlock.cli.reloading import Reloading
-    from interlock.server.listening import Listener
-    from interlock.server.logs import Log
-    from interlock.server.parts import Parts
-    from interlock.server.settings import ServerSettings
-
-# A terminal that is closed says SIGHUP.
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Level(StrEnum):
@@ -71,9 +56,12 @@ def dev(
     log_level: Annotated[Level, typer.Option(help="How much both say about what they do.")] = Level.WARNING,
 ) -> None:
     """Serve the API and work on it with one command, on this machine alone."""
+    import asyncio
+
     from interlock.cli import connecting, project
     from interlock.cli.emptying import empty
     from interlock.cli.reloading import Reloading, Source, worker_command
+    from interlock.cli.serving_and_working import run, say
     from interlock.server.logs import Log
     from interlock.server.settings import ServerSettings
 
@@ -88,82 +76,3 @@ def dev(
         worker = Reloading(worker_command(name, url, log_level), Source(name), say, deadline_s=deadline_s)
     settings = ServerSettings(port=port)
     asyncio.run(run(here, settings, Log(log_level, "auto"), worker))
-
-
-def say(line: str) -> None:
-    """Something about the worker, beside what it says itself."""
-    typer.echo(line, err=True)
-
-
-async def run(here: Project, settings: ServerSettings, log: Log, worker: Reloading | None) -> None:
-    """Serve and work until a signal; the worker begins once the server answers."""
-    from interlock.server.listening import serve
-
-    ready = asyncio.get_running_loop().create_future()
-
-    def started(listener: Listener, parts: Parts) -> None:
-        typer.echo("\n".join(announcement(listener.url, parts, worker)))
-        ready.set_result(None)
-
-    with _stop(worker.hurry if worker else lambda: None) as stop:
-        stopped = asyncio.create_task(stop.wait())
-        serving = asyncio.create_task(
-            serve(here.url, settings, orchestration=here.settings, log=log, started=started, signals=False)
-        )
-        working: asyncio.Task[None] | None = None
-        try:
-            await asyncio.wait((serving, ready, stopped), return_when=asyncio.FIRST_COMPLETED)
-            if worker is not None and ready.done():
-                working = asyncio.create_task(worker.run(stop))
-            running = (serving, stopped) if working is None else (serving, stopped, working)
-            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stop.set()
-            if not serving.done():
-                serving.cancel()
-            await _ends(serving, working)
-
-
-async def _ends(serving: asyncio.Task[None], working: asyncio.Task[None] | None) -> None:
-    """Wait for both, also when one of them has failed; then say so."""
-    tasks = [serving] if working is None else [serving, working]
-    await asyncio.wait(tasks)
-    for task in tasks:
-        if not task.cancelled():
-            task.result()
-
-
-@contextmanager
-def _stop(again: Callable[[], None]) -> Iterator[asyncio.Event]:
-    """What the first signal sets; every other one calls `again`."""
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-
-    def told() -> None:
-        if stop.is_set():
-            again()
-        stop.set()
-
-    for number in SIGNALS:
-        loop.add_signal_handler(number, told)
-    try:
-        yield stop
-    finally:
-        for number in SIGNALS:
-            loop.remove_signal_handler(number)
-
-
-def announcement(url: str, parts: Parts, worker: Reloading | None) -> Iterator[str]:
-    """Where it is, where the data is and that it stays, and what to type first."""
-    from interlock.cli import serving
-
-    for line in serving.announcement(url, parts):
-        yield line
-        if line.startswith("  data"):
-            yield "          it stays there when this ends; interlock dev --reset empties it"
-    if worker is None:
-        yield "  worker  none: interlock dev shop.tasks would start one for the tasks in shop/tasks.py"
-    else:
-        source = worker.source
-        yield f"  worker  {source.module}, started again when a .py file in {source.folder} changes"
-        yield f"  first   interlock submit {source.example} --server {url}"

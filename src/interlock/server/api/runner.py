@@ -268,7 +268,7 @@ def _route(name: str, path: str, kind: type[Any], summary: str, example: dict[st
         role=Role.RUNNER,
         bodies=(kind, Messages),
         read=_reader(kind),
-        answer=Heard,
+        answer=(Heard, Answers),
         errors=(*_HEARD_ERRORS, ConflictingCompletion) if kind is Complete else _HEARD_ERRORS,
         lane=Lane.RUNNER,
         example={**_SAID, **example},
