@@ -14,7 +14,7 @@ from interlock.verify.mutating import Caught, fate_of, try_mutants
 from interlock.verify.survivors import harmless
 
 MUTANTS = {mutant.name: mutant for mutant in all_mutants()}
-SAMPLE = 100
+SAMPLE = 40
 SEED = 20
 
 

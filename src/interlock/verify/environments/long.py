@@ -60,7 +60,7 @@ LONG: tuple[Plan, ...] = (
         run_cancels=1,
         repeats=1,
         shows=("an optional job fails and the run succeeds", "a run is canceled by force"),
-        states=None,
+        states=1_567_893,
     ),
     Plan(
         name="timeouts-and-faults",
@@ -72,6 +72,6 @@ LONG: tuple[Plan, ...] = (
         cancels=1,
         heartbeats=2,
         shows=(q.TIMED_OUT, q.OUT_OF_TIME, q.LOST_AND_DONE, q.FORCED, seen.LATE, seen.REPEATED),
-        states=None,
+        states=738_097,
     ),
 )
