@@ -27,7 +27,7 @@ class Drawn(NamedTuple):
 
 
 _LINE = re.compile(
-    r"^(?P<branch>[ │├└─]*)(?P<name>[A-Z]\w+)(?:\s+(?P<code>[a-z_]+)\s+(?P<status>\d{3})\b.*)?$"
+    r"^(?P<branch>[ │├└─]*)(?P<name>[A-Z]\w+)(?:\s+(?P<code>[A-Za-z_]+)\s+(?P<status>\d{3})\b.*)?$"
 )
 
 
