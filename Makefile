@@ -9,7 +9,7 @@ UV     := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 export UV_PYTHON_DOWNLOADS := never
 export UV_LINK_MODE := copy
 
-.PHONY: help demo test check format docs bench chaos lock clean
+.PHONY: help demo test check format docs bench chaos verify lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -35,18 +35,21 @@ format: $(READY) ## Rewrite the code in the house format
 docs: $(READY) ## Regenerate docs/lifecycles and docs/reference from the tables
 	$(BIN)/python docs/generate.py
 
-bench: $(READY) ## Compare the kernel with other libraries, and the stores with bare drivers
+bench: $(READY) ## Compare the kernel, the stores, the job queue and the server with their peers
 	$(BIN)/python -m bench
 
 chaos: $(READY) ## Kill, cut off and starve the stores, and count what was lost (long)
 	$(BIN)/python -m chaos --long
+
+verify: $(READY) ## Explore the real tables and deciders exhaustively (long)
+	$(BIN)/interlock verify model --long
 
 lock: $(UV) ## Resolve the dependencies anew into requirements.lock
 	$(UV) pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 \
 	  --all-extras --group dev --group bench --upgrade -o requirements.lock pyproject.toml
 
 clean: ## Remove everything the other targets made
-	rm -rf $(VENV) .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .tools .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 .tools/bin/uv:
 	$(PYTHON) -m pip install --quiet --target .tools uv

@@ -7,10 +7,12 @@ ones go to processes of their own, largest first, and what they report on the wa
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
-from typing import Any, TypeAlias
+from multiprocessing.process import BaseProcess
+from typing import TypeAlias
 
 import msgspec
 
@@ -70,18 +72,19 @@ def explore_side_by_side(
     """Each environment in a process of its own, as many at a time as there are lanes."""
     waiting = sorted(plans, key=lambda plan: plan.states or 0, reverse=True)
     context = multiprocessing.get_context("spawn")
-    running: dict[Connection, Any] = {}
+    running: dict[Connection, BaseProcess] = {}
     try:
         while waiting or running:
             while waiting and len(running) < lanes:
                 here, there = context.Pipe(duplex=False)
-                child = context.Process(target=_explore_there, args=(waiting.pop(0).name, most, there))
+                name = waiting.pop(0).name
+                child = context.Process(target=_explore_there, args=(name, most, there), name=name)
                 child.start()
                 there.close()
                 running[here] = child
             for ready in wait(list(running)):
                 assert isinstance(ready, Connection)
-                told = _receive(ready)
+                told = _receive(ready, running[ready])
                 if isinstance(told, tuple) and watch is not None:
                     watch(*told)
                 if not isinstance(told, tuple):
@@ -89,17 +92,20 @@ def explore_side_by_side(
                     ready.close()
                     yield told
     finally:
-        for connection, child in running.items():
-            child.terminate()
-            child.join()
+        for connection, left in running.items():
+            left.terminate()
+            left.join()
             connection.close()
 
 
-def _receive(connection: Connection) -> tuple[str, int, int] | Explored:
+def _receive(connection: Connection, child: BaseProcess) -> tuple[str, int, int] | Explored:
     try:
         told: tuple[str, int, int] | Explored = connection.recv()
     except EOFError:
-        raise RuntimeError("an exploration ended without a word; is there enough memory?") from None
+        child.join()
+        code = child.exitcode or 0
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+        raise RuntimeError(f"the exploration of {child.name} {how}") from None
     return told
 
 
