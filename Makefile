@@ -43,6 +43,7 @@ chaos: $(READY) ## Kill, cut off and starve the stores, and count what was lost 
 
 verify: $(READY) ## Explore the real tables and deciders exhaustively (long)
 	$(BIN)/interlock verify model --long
+	$(BIN)/interlock verify mutate
 
 lock: $(UV) ## Resolve the dependencies anew into requirements.lock
 	$(UV) pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 \

@@ -7,7 +7,10 @@ Reading order:
     values      a job's record without what no decision depends on; equal ones are one number
     deciding    each decider, asked once for each pair of value and message
     judging     what is claimed of a value, and of the step from one to another
-    world       jobs, workers, network, orchestrators and clock: what can happen next
+    spares      how many faults and wishes are left
+    doing       what orchestrators do: hear, sweep, decide, commit
+    working     what workers, users and the network do
+    world       all of that as a model: where it begins, and what is seen of a state
     naming      which states differ in names only
     telling     a step in words
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from interlock.verify.jobs import spares
-from interlock.verify.jobs.codes import FIRST_COMMAND, Say, read_hand, read_note, write_hand, write_note
+from interlock.verify.jobs.codes import FIRST_COMMAND, Say, read_hand, read_note
 from interlock.verify.jobs.values import attempt_bit
 
 if TYPE_CHECKING:
@@ -157,6 +157,3 @@ def _ops(orch: tuple[Any, ...], worker: int) -> list[int]:
 
 def _rank(one: tuple[int, ...] | None) -> tuple[int, ...]:
     return () if one is None else one
-
-
-__all__ = ["Naming", "write_hand", "write_note"]
