@@ -13,6 +13,7 @@ import pytest
 from tests.cli.shop import TASKS, Shop
 
 from interlock.cli.main import main
+from interlock.worker import tasks
 from interlock.worker.tasks import DEFAULT
 
 Ask = Callable[..., CompletedProcess[str]]
@@ -114,6 +115,7 @@ def shop(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     (folder / "shop_tasks.py").write_text(TASKS, encoding="utf-8")
     there = Shop(folder)
     monkeypatch.setenv("INTERLOCK_URL", there.url)
+    monkeypatch.setattr(tasks.DEFAULT, "_tasks", {})  # other tests of this process declare tasks, too
     paths = list(sys.path)
     yield there
     sys.path[:] = paths

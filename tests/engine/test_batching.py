@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from interlock.engine.applying import Applied, Decision, Engine
-from interlock.engine.batching import Item, apply_all, record_after
+from interlock.engine.batching import Item, apply_all
 from interlock.engine.committing import DirectCommitter, GroupCommit
 from interlock.errors import (
     Contended,
@@ -33,6 +33,7 @@ from interlock.store.records import (
     Refused,
     Repeated,
     Request,
+    record_after,
 )
 
 MakeCommit = Callable[..., Commit]

@@ -13,7 +13,7 @@ import msgspec
 from interlock.cli.project import Project
 from interlock.cli.task_names import SHELL_NAME, TaskNames
 from interlock.errors import InterlockError, InvalidArguments
-from interlock.systems.orchestrator.submitting import check_spec
+from interlock.systems.orchestrator.submitting import check_size
 from interlock.wire.jobs import JobSpec
 from interlock.worker.codec import told
 from interlock.worker.tasks import Task
@@ -88,7 +88,7 @@ class Maker:
         """One job; the arguments are JSON, or by name."""
         options = self._asked.options
         if isinstance(arguments, bytes):
-            self._check_size(name, arguments)
+            check_size(name, arguments, self._settings)
         if self._asked.unchecked:
             raw = arguments if isinstance(arguments, bytes) else msgspec.json.encode(arguments)
             _decoded(raw)
@@ -97,7 +97,7 @@ class Maker:
 
     def whole_spec(self, line: bytes) -> JobSpec:
         """One job from a line that says everything about it; what was typed goes before it."""
-        self._check_size(STDIN, line)
+        check_size(STDIN, line, self._settings)
         given = _decoded(line)
         if not isinstance(given, dict) or not isinstance(given.get("task"), str):
             raise InvalidArguments('It is not an object with a "task".', todo=_WHOLE)
@@ -107,10 +107,6 @@ class Maker:
             return msgspec.structs.replace(spec, input=msgspec.Raw(arguments))
         own = {key: getattr(spec, key) for key in (*given, *self._asked.options) if key != "task"}
         return _spec_of(self._tasks.find(spec.task).options(**own), arguments)
-
-    def _check_size(self, name: str, raw: bytes) -> None:
-        """Too much is refused before anybody takes the trouble to read it."""
-        check_spec(JobSpec(task=name, input=msgspec.Raw(raw)), self._settings)
 
 
 def _spec_of(task: Task[..., Any], arguments: bytes | dict[str, Any]) -> JobSpec:

@@ -18,7 +18,6 @@ from interlock.engine.applying import Applied, Decision, Engine, contended, fail
 from interlock.engine.surely import commit_surely
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.store.records import (
-    Change,
     Commit,
     Committed,
     Conflict,
@@ -154,26 +153,6 @@ class _Batch(Generic[A]):
 def _names_version(commit: Commit | None, key: Key) -> bool:
     """Whether the store would notice if the decision was made on an old version of the record."""
     return commit is not None and any(c.id == key.id and c.kind == key.kind for c in commit.changes)
-
-
-def record_after(change: Change, before: Record | None, at: datetime) -> Record:
-    """What a record is once a change of it was committed at that time."""
-    return Record(
-        kind=change.kind,
-        id=change.id,
-        state=change.state,
-        version=change.expected + 1,
-        body=change.body,
-        parent=change.parent,
-        queue=change.queue,
-        labels=change.labels,
-        priority=change.priority,
-        ready_at=change.ready_at,
-        deadline_at=change.deadline_at,
-        chain=change.chain,
-        created_at=before.created_at if before else at,
-        updated_at=at,
-    )
 
 
 async def _commit(engine: Engine, commits: Sequence[Commit]) -> list[Outcome | InterlockError]:

@@ -38,6 +38,7 @@ from interlock.store.records import (
     Request,
     RequestReused,
     TooLate,
+    record_after,
 )
 
 Clock = Callable[[], datetime]
@@ -279,22 +280,7 @@ class MemoryStore:
 
     def _write(self, change: Change, now: datetime) -> None:
         before = self._records.get(change.key)
-        self._records[change.key] = Record(
-            kind=change.kind,
-            id=change.id,
-            state=change.state,
-            version=change.expected + 1,
-            body=change.body,
-            parent=change.parent,
-            queue=change.queue,
-            labels=change.labels,
-            priority=change.priority,
-            ready_at=change.ready_at,
-            deadline_at=change.deadline_at,
-            chain=change.chain,
-            created_at=before.created_at if before else now,
-            updated_at=now,
-        )
+        self._records[change.key] = record_after(change, before, now)
         if change.note is not None:
             self._note(change.kind, change.id, change.expected + 1, change.note, change.chain, now)
 

@@ -259,3 +259,23 @@ class Pruned(msgspec.Struct, frozen=True):
     entries: int = 0
     requests: int = 0
     more: bool = False
+
+
+def record_after(change: Change, before: Record | None, at: datetime) -> Record:
+    """What a record is once a change of it was committed at that time."""
+    return Record(
+        kind=change.kind,
+        id=change.id,
+        state=change.state,
+        version=change.expected + 1,
+        body=change.body,
+        parent=change.parent,
+        queue=change.queue,
+        labels=change.labels,
+        priority=change.priority,
+        ready_at=change.ready_at,
+        deadline_at=change.deadline_at,
+        chain=change.chain,
+        created_at=before.created_at if before else at,
+        updated_at=at,
+    )

@@ -14,10 +14,10 @@ from datetime import datetime
 from functools import partial
 
 from interlock.engine.applying import Applied, Decision, Engine
-from interlock.engine.batching import Item, apply_all, record_after
+from interlock.engine.batching import Item, apply_all
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.lifecycles.job import JOB
-from interlock.store.records import Claim, Commit, Committed, Key, Outcome, Record, Repeated
+from interlock.store.records import Claim, Commit, Committed, Key, Outcome, Record, Repeated, record_after
 from interlock.systems.orchestrator import stopping
 from interlock.systems.orchestrator.body import decode_body
 from interlock.systems.orchestrator.dispatching import Claiming, Offer, commits_of, shares_of

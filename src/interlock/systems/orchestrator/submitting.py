@@ -66,17 +66,22 @@ def new_job(
 
 def check_spec(spec: JobSpec, settings: OrchestratorSettings) -> None:
     """Raise with everything that is wrong with a job; nothing has been stored then."""
-    if len(spec.input) > settings.max_input_bytes:
-        raise TooLarge(
-            f"The input of a job has at most {settings.max_input_bytes} bytes, not {len(spec.input)}.",
-            todo="Keep large data elsewhere, and pass a reference to it.",
-            facts={"task": spec.task, "bytes": len(spec.input), "limit": settings.max_input_bytes},
-        )
+    check_size(spec.task, spec.input, settings)
     if faults := list(_faults(spec)):
         raise InvalidJob(
             "The job cannot be accepted: " + "; ".join(faults) + ".",
             todo="Correct it and submit it again; nothing was stored.",
             facts={"task": spec.task, "faults": faults},
+        )
+
+
+def check_size(task: str, given: bytes | msgspec.Raw, settings: OrchestratorSettings) -> None:
+    """Raise for an input that is too large, before anybody takes the trouble to read it."""
+    if len(given) > settings.max_input_bytes:
+        raise TooLarge(
+            f"The input of a job has at most {settings.max_input_bytes} bytes, not {len(given)}.",
+            todo="Keep large data elsewhere, and pass a reference to it.",
+            facts={"task": task, "bytes": len(given), "limit": settings.max_input_bytes},
         )
 
 
