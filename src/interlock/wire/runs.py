@@ -1,0 +1,155 @@
+"""What somebody asks to be evaluated, what a planner makes of it, and how a run is shown.
+
+A run is one evaluation of a change. Somebody asks for it with a `RunSpec`; a planner turns that into
+a `Plan`, which is a graph of jobs; the jobs are executed like any others; and the outcome is told to
+whoever wants to know.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from interlock.wire.jobs import FailureView, RetryRule
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Which change is evaluated. All of it is optional: a run need not be about a repository."""
+
+    repository: str = ""
+    """What a provider calls it: `owner/name`; or where it is."""
+    ref: str = ""
+    """`refs/heads/main`, `refs/tags/v1`, `refs/pull/7/head`."""
+    sha: str = ""
+    base_sha: str = ""
+    """What it is compared with to find out which paths have changed."""
+    event: str = "manual"
+    """push, pull_request, manual, …"""
+    pull_request: int | None = None
+    from_fork: bool = False
+    """The change comes from people who may not see secrets."""
+    changed_paths: tuple[str, ...] | None = None
+    """None when it is not known: then every condition on paths holds."""
+    actor: str = ""
+    """Who made the change, as the provider says; information only."""
+    title: str = ""
+
+
+class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One job of a plan."""
+
+    name: str
+    """Unique in the plan: `test (3.12)`."""
+    task: str
+    input: msgspec.Raw = msgspec.Raw(b"{}")
+    needs: tuple[str, ...] = ()
+    """Names of jobs that must have ended well, or be allowed to fail, before this one starts."""
+    required: bool = True
+    """The run cannot succeed without it."""
+    why: str = ""
+    """Why it is in the plan."""
+    queue: str = "default"
+    priority: int = 0
+    labels: tuple[str, ...] = ()
+    worker_count: int = 1
+    timeout_s: float | None = None
+    job_timeout_s: float | None = None
+    retries: int | None = None
+    retry: dict[str, RetryRule] = {}
+    losses: int | None = None
+    secrets: tuple[str, ...] = ()
+    """Names of the secrets that it is given; never to a run from a fork."""
+
+
+class SkippedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A job that the plan leaves out."""
+
+    name: str
+    why: str
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a run does: a graph of jobs without cycles."""
+
+    jobs: tuple[PlannedJob, ...] = ()
+    skipped: tuple[SkippedJob, ...] = ()
+    fail_fast: bool = True
+    timeout_s: float | None = None
+    """How long the run may last, from the plan on."""
+
+
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One evaluation that somebody asks for."""
+
+    workflow: str = ""
+    """The name of the workflow or flow; groups runs of one kind."""
+    planner: str = "plan"
+    """Who makes the plan: `plan` (it is given), `workflow` (a workflow file), `flow` (a Python flow)."""
+    plan: Plan | None = None
+    definition: str = ""
+    """For the planner: the text of a workflow file, or the address of a flow (`module:function`)."""
+    inputs: dict[str, str] = {}
+    """What the planner may use beside the source."""
+    source: Source = Source()
+    concurrency_group: str | None = None
+    """A newer run of the group supersedes older ones; by default workflow + ref. Empty: never."""
+    labels: tuple[str, ...] = ()
+    priority: int = 0
+    trace: dict[str, str] = {}
+
+
+class RunJobView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job of a run, as the run knows it."""
+
+    name: str
+    job_id: str
+    state: str
+    """Of the job; `WAITING` while what it needs has not ended."""
+    required: bool = True
+    needs: tuple[str, ...] = ()
+    why: str = ""
+    reason: str = ""
+    """Why it was stopped: upstream, cancel, timeout, …"""
+    failure: FailureView | None = None
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+
+
+class RunView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run as it is shown everywhere."""
+
+    id: str
+    state: str
+    version: int
+    workflow: str
+    created_at: datetime
+    updated_at: datetime
+    outcome: str | None = None
+    """Decided once; it stays when the run has been reported."""
+    reason: str = ""
+    """Why it ended so: plan_failed, required_job_failed, job_canceled, cancel, superseded, timeout, …"""
+    source: Source = Source()
+    planner: str = "plan"
+    concurrency_group: str = ""
+    labels: tuple[str, ...] = ()
+    priority: int = 0
+    planned_at: datetime | None = None
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    reported_at: datetime | None = None
+    deadline_at: datetime | None = None
+    cancel_requested: bool = False
+    confirmed_dead: bool | None = None
+    """After a cancel: whether everything that was active is known to be gone."""
+    fail_fast: bool = True
+    tally: dict[str, int] = {}
+    """How many jobs there are in each state."""
+    jobs: tuple[RunJobView, ...] = ()
+    """In the order of the plan; only when one run is asked for."""
+    skipped: tuple[SkippedJob, ...] = ()
+    error: str = ""
+    """What went wrong while it was planned."""
+    origin_run_id: str | None = None
+    """The run that this one does again."""
+    superseded_by: str | None = None
