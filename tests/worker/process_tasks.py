@@ -27,6 +27,8 @@ async def talk(ctx: Context, restored: bool = False) -> Any:
     ctx.progress(1, 2, "half")
     ctx.checkpoint({"at": 5})
     ctx.log("from afar", level="warning")
+    ctx.spend(0.25)
+    ctx.spend(0.5)
     print("printed")
     print("complained", file=sys.stderr)
     await asyncio.sleep(0)

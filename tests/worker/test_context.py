@@ -457,3 +457,19 @@ async def test_handlers_side_by_side_each_find_their_own_context(clock: JumpingC
 
     contexts = [Context(grant(job_id=f"j_{number}"), now=clock) for number in range(5)]
     assert all(await asyncio.gather(*map(handler, contexts)))
+
+
+def test_what_is_spent_adds_up_and_nothing_is_known_before(context: Context) -> None:
+    assert context.cost is None
+    context.spend(0)
+    context.spend(0.25)
+    context.spend(2)
+    assert context.cost == 2.25
+
+
+@pytest.mark.parametrize("wrong", [-1, float("inf"), float("nan"), "much", None])
+def test_a_cost_that_is_no_cost_is_refused_and_changes_nothing(context: Context, wrong: Any) -> None:
+    context.spend(1)
+    with pytest.raises(InvalidArguments, match="The cost cannot be"):
+        context.spend(wrong)
+    assert context.cost == 1

@@ -183,6 +183,7 @@ async def test_what_is_said_in_a_process_arrives(board: Board, start: Start) -> 
     start()
     await ended(board, job)
     assert job.result == {"attempt": 1, "restored": None}
+    assert [said.cost for said in board.said(Complete)] == [0.75]
     assert job.progress is not None
     assert job.progress.message == "half"
     assert bytes(job.checkpoint or b"") == b'{"at":5}'

@@ -123,6 +123,8 @@ def _about(view: JobView, now: datetime, *, terminal: bool) -> Iterator[tuple[st
     yield "next deadline", when(view.deadline_at)
     yield "stop reason", view.stop_reason or ""
     yield "losses", str(view.losses) if view.losses else ""
+    costs = [one.cost for one in view.attempts if one.cost is not None]
+    yield "cost", f"{sum(costs):g}" if costs else ""
     yield from _contents(view, terminal=terminal)
 
 

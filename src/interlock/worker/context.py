@@ -53,6 +53,7 @@ class Context:
 
     __slots__ = (
         "_checkpoint",
+        "_cost",
         "_grant",
         "_heartbeat",
         "_lines",
@@ -80,6 +81,7 @@ class Context:
         self._progress: Progress | None = None
         self._progress_known = _NOWHERE
         self._checkpoint: msgspec.Raw | None = None
+        self._cost: float | None = None
         self._lines = Lines()
         self._stopped: threading.Event | None = None
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
@@ -178,6 +180,23 @@ class Context:
         """What an earlier attempt at this shard has saved last, or None."""
         saved = self._grant.checkpoint
         return decode(saved, type, "checkpoint") if isinstance(saved, msgspec.Raw) else None
+
+    def spend(self, amount: float) -> None:
+        """Add to what this attempt has cost, in whatever unit you count: money, tokens, seconds."""
+        number = _number(amount, "amount", "cost", "spend(0.02)")
+        if number is None or number < 0:
+            raise InvalidArguments(
+                f"The cost cannot be {amount!r}: it only grows, by a finite number.",
+                todo="Give what was spent since the last time, such as spend(0.02).",
+                facts={"argument": "amount"},
+            )
+        with self._lock:
+            self._cost = (self._cost or 0.0) + number
+
+    @property
+    def cost(self) -> float | None:
+        """What was spent so far; None when nothing was said. It is reported when the handler ends."""
+        return self._cost
 
     def heartbeat(self) -> None:
         """Ask for a sign of life to be sent now. The lease is renewed without it as well."""
@@ -290,7 +309,7 @@ def _settle(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-def _number(value: Any, name: str) -> float | None:
+def _number(value: Any, name: str, noun: str = "progress", example: str = "progress(3, 10)") -> float | None:
     """A number that can be sent; None where it is not known, as after a division by zero."""
     if value is None or (type(value) is int and abs(value) <= _LARGEST_WHOLE):
         return value
@@ -298,8 +317,8 @@ def _number(value: Any, name: str) -> float | None:
         number = float(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArguments(
-            f"The progress cannot be {value!r}: {name} is a number.",
-            todo="Give done and total as numbers, such as progress(3, 10).",
+            f"The {noun} cannot be {value!r}: {name} is a number.",
+            todo=f"Give numbers, such as {example}.",
             facts={"argument": name},
         ) from error
     return number if math.isfinite(number) else None

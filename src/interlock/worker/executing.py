@@ -214,12 +214,13 @@ class Executing:
     def _what_happened(
         self, running: RunningTask, outcome: Outcome
     ) -> ProcessingSucceeded | ProcessingFailed:
-        at = self._now()
+        at, cost = self._now(), None if running.context is None else running.context.cost
         if running.stop_reason == "cancel":
-            return ProcessingFailed(at=at, error="cancelled, as it was asked to")
+            return ProcessingFailed(at=at, cost=cost, error="cancelled, as it was asked to")
         if isinstance(outcome, Succeeded):
-            return ProcessingSucceeded(at=at, output=outcome.result)
-        return ProcessingFailed(at=at, error=outcome.error if isinstance(outcome, Failed) else "stopped")
+            return ProcessingSucceeded(at=at, cost=cost, output=outcome.result)
+        error = outcome.error if isinstance(outcome, Failed) else "stopped"
+        return ProcessingFailed(at=at, cost=cost, error=error)
 
     def _report(self, running: RunningTask) -> None:
         ready, unsent = self._parcels.take_for_report(running)

@@ -197,6 +197,7 @@ class RunningTask:
             runner_id=self.runner_id,
             sequence=self.next_number(),
             outcome=outcome,
+            cost=None if self.context is None else self.context.cost,
             log=() if unsent is None else tuple(unsent.log),
         )
 

@@ -58,8 +58,8 @@ def execute(order: Run, context: Context) -> Over:
                 value = asyncio.run(_wait_for(value))
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
         outcome = outcome_of(error)
-        return Over(None if isinstance(outcome, Interrupted) else outcome)
-    return Over(success_of(value, max_bytes=order.max_result_bytes))
+        return Over(None if isinstance(outcome, Interrupted) else outcome, context.cost)
+    return Over(success_of(value, max_bytes=order.max_result_bytes), context.cost)
 
 
 def find_task(order: Run) -> tasks.Task[..., Any]:

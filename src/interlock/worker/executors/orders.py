@@ -42,6 +42,7 @@ class Over(msgspec.Struct, frozen=True, tag="over"):
     """How the handler ended; neither succeeded nor failed when it did as it was told and stopped."""
 
     outcome: Succeeded | Failed | None = None
+    cost: float | None = None
 
 
 Order: TypeAlias = Run | Stop

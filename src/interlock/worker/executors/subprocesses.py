@@ -144,6 +144,8 @@ class ProcessExecutor:
 def _take(running: RunningTask, line: bytes) -> Over | None:
     word = read_word(line)
     if isinstance(word, Over):
+        if word.cost is not None and running.context is not None:
+            running.context.spend(word.cost)
         return word
     _pass_on(running, word)
     return None
