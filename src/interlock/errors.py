@@ -41,6 +41,7 @@ the dashboard all show the same words, and the API answers with `status`.
     │   ├── JobFailed             job_failed               409  there is no result, and this is why
     │   ├── JobCanceled           job_canceled             409  the same for a job that was stopped
     │   └── ResultNotReady        result_not_ready         409  it has not ended yet
+    ├── PlanRefused               plan_refused             422  no plan can be made, and where it is wrong
     ├── UnknownName
     │   ├── UnknownKind           unknown_kind             422
     │   ├── UnknownMachine        unknown_machine          404
@@ -240,6 +241,10 @@ class JobCanceled(JobError, code="job_canceled", status=409):
 
 class ResultNotReady(JobError, code="result_not_ready", status=409):
     """The job has not ended yet, so there is no result so far."""
+
+
+class PlanRefused(InterlockError, code="plan_refused", status=422):
+    """No plan can be made of what was given; the facts say where each fault is."""
 
 
 class UnknownName(InterlockError, code="unknown_name", status=404):

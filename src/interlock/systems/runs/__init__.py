@@ -1,0 +1,1 @@
+"""Runs: one evaluation of a change each, planned into jobs, executed, and reported once."""
