@@ -7,6 +7,7 @@ committed whole or not at all, and effects are handed over only after that.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Generic, TypeAlias, TypeVar
@@ -47,6 +48,14 @@ class Asked(msgspec.Struct, frozen=True):
     id: str
     endpoint: str
     fingerprint: str
+
+    @classmethod
+    def of(cls, request_id: str | None, endpoint: str, content: object) -> Asked | None:
+        """What was asked for under this id; None without one."""
+        if request_id is None:
+            return None
+        fingerprint = hashlib.sha256(msgspec.json.encode((endpoint, content))).hexdigest()[:32]
+        return cls(request_id, endpoint, fingerprint)
 
     def answered(self, body: bytes) -> Request:
         """The request, to be committed together with what it has brought about."""

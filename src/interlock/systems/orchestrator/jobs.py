@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
@@ -111,7 +110,7 @@ class Jobs:
     async def _submit_together(
         self, specs: Sequence[JobSpec], actor: str, request_id: str | None
     ) -> list[str]:
-        asked = _asked(request_id, "submit", specs)
+        asked = Asked.of(request_id, "submit", specs)
         parents = sorted({spec.parent_job_id for spec in specs if spec.parent_job_id is not None})
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[list[str]]:
@@ -157,7 +156,7 @@ class Jobs:
         why: str = "cancel",
     ) -> JobView:
         """Ask a job to stop; the view says how far that is. `why` is the code, `reason` the words."""
-        asked = _asked(request_id, f"cancel {job_id}", reason)
+        asked = Asked.of(request_id, f"cancel {job_id}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             draft = cancelled(_present(job_id, found[0]), now, self.settings, why)
@@ -208,7 +207,7 @@ class Jobs:
                 facts={"job_id": job_id, "state": record.state},
             )
         spec = spec_of(record)
-        asked = _asked(request_id, f"retry {job_id}", None)
+        asked = Asked.of(request_id, f"retry {job_id}", None)
 
         def decide(_: Sequence[Record | None], now: datetime) -> Decision[str]:
             new_id = self._ids.draw(now)
@@ -322,10 +321,3 @@ def _present(job_id: str, record: Record | None) -> Record:
             facts={"job_id": job_id},
         )
     return record
-
-
-def _asked(request_id: str | None, endpoint: str, content: object) -> Asked | None:
-    if request_id is None:
-        return None
-    fingerprint = hashlib.sha256(msgspec.json.encode((endpoint, content))).hexdigest()[:32]
-    return Asked(request_id, endpoint, fingerprint)
