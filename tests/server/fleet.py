@@ -36,28 +36,12 @@ class Fleet:
         self._places: Counter[str] = Counter()
         """Which server each runner asks, counting on without end."""
         self._jobs = jobs
-        self._free = asyncio.Event()
-        self._free.set()
-        self._held = 0
         self._progress = asyncio.Condition()
 
     async def until_done(self, jobs: int) -> None:
         """Until so many are done."""
         async with asyncio.timeout(PATIENCE_S), self._progress:
             await self._progress.wait_for(lambda: len(self.done) >= jobs)
-
-    async def all_hold(self, runners: int) -> None:
-        """From now on nobody finishes anything; until everybody has something in hand.
-
-        They go on to say that they are still at it, as fast as they can.
-        """
-        self._free.clear()
-        async with asyncio.timeout(PATIENCE_S), self._progress:
-            await self._progress.wait_for(lambda: self._held == runners)
-
-    def go_on(self) -> None:
-        """Finish what is in hand, and what there is beside it."""
-        self._free.set()
 
     async def run(self, number: int) -> None:
         """One runner, until everything is done; the next one begins with the next server."""
@@ -71,22 +55,12 @@ class Fleet:
 
     async def _work(self, name: str, grant: dict[str, Any]) -> None:
         said = {"token": grant["token"], "runner_id": name}
-        await self._tell(held=1)
-        sequence = 0
-        while not (sequence and self._free.is_set()):
-            sequence += 1
-            progress = {"done": sequence, "total": sequence + 1}
-            if not await self._say("heartbeat", {**said, "sequence": sequence, "progress": progress}):
-                break
+        await self._say("heartbeat", {**said, "sequence": 1, "progress": {"done": 1, "total": 2}})
         outcome = {"outcome": "succeeded", "result": name}
-        if await self._say("complete", {**said, "sequence": sequence + 1, "outcome": outcome}):
+        if await self._say("complete", {**said, "sequence": 2, "outcome": outcome}):
             self.done[grant["job_id"]] += 1
-        await self._tell(held=-1)
-
-    async def _tell(self, *, held: int) -> None:
-        async with self._progress:
-            self._held += held
-            self._progress.notify_all()
+            async with self._progress:
+                self._progress.notify_all()
 
     async def _say(self, what: str, message: dict[str, Any]) -> bool:
         answer = await self._ask(what, message)

@@ -305,10 +305,12 @@ async def test_a_runner_that_has_gone_is_not_given_anything(server: Running) -> 
 async def test_a_claim_under_its_name_is_answered_as_before(server: Running, runner: Runner) -> None:
     for _ in range(2):
         await server.submit()
-    first = await runner.grants(claim_id="c1")
-    assert await runner.grants(claim_id="c1") == first
+    (first,) = await runner.grants(claim_id="c1")
+    (again,) = await runner.grants(claim_id="c1")
+    assert again["expires_at"] > first["expires_at"], "and its lease is renewed"
+    assert again == {**first, "expires_at": again["expires_at"]}
     (other,) = await runner.grants(claim_id="c2")
-    assert other["job_id"] != first[0]["job_id"]
+    assert other["job_id"] != first["job_id"]
     changed = await runner.lease(claim_id="c1", limit=2)
     assert (changed.status_code, changed.json()["code"]) == (409, "request_id_reused")
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import resource
+import secrets
 import socket
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -243,14 +246,12 @@ async def test_a_server_that_is_killed_under_fifty_runners_and_comes_back_loses_
         await submit(url, JOBS)
         async with at_work(RUNNERS, [url], JOBS) as fleet:
             await fleet.until_done(JOBS // 3)
-            await fleet.all_hold(RUNNERS)
             fleet.up.clear()
             process.kill()
             await asyncio.to_thread(process.wait, 20)
             port = url.rpartition(":")[2]
             await asyncio.to_thread(servers.enter_context, program(*QUIET, "--port", port, folder=folder))
             fleet.up.set()
-            fleet.go_on()
         assert fleet.unanswered, "nobody noticed"
         check_done_once(fleet, await jobs_at(url))
     assert await faults(folder) == []
@@ -261,13 +262,54 @@ async def test_when_one_of_two_servers_is_killed_its_runners_go_on_with_the_othe
         await submit(first, JOBS)
         async with at_work(RUNNERS, [first, second], JOBS) as fleet:
             await fleet.until_done(JOBS // 3)
-            await fleet.all_hold(RUNNERS)
             one.kill()
             await asyncio.to_thread(one.wait, 20)
-            fleet.go_on()
         assert fleet.unanswered, "nobody noticed"
         check_done_once(fleet, await jobs_at(second))
     assert await faults(folder) == []
+
+
+async def test_a_claim_whose_answer_died_with_its_server_is_answered_by_another_as_it_was(
+    folder: Path,
+) -> None:
+    claim = {"runner_id": "r", "limit": 3, "wait_s": 0, "claim_id": secrets.token_hex(16)}
+    with program(*QUIET, folder=folder) as (one, first, _), program(*QUIET, folder=folder) as (_, second, _):
+        await submit(second, 10)
+        with socket.create_connection(address_of(first)) as deaf:
+            deaf.sendall(lease_request(claim))
+            await until_running(second, 3)  # it is committed; of the answer nobody ever reads a byte
+            one.kill()
+            await asyncio.to_thread(one.wait, 20)
+        async with httpx2.AsyncClient(base_url=second, trust_env=False, timeout=20.0) as client:
+            answers = [(await client.post("/api/runner/lease", json=claim)).json() for _ in range(2)]
+            given, again = [[grant["token"] for grant in answer["grants"]] for answer in answers]
+            assert len(given) == 3
+            assert given == again
+            for token in given:
+                said = {"token": token, "runner_id": "r", "sequence": 1, "outcome": {"outcome": "succeeded"}}
+                assert (await client.post("/api/runner/complete", json=said)).status_code == 200
+        jobs = await jobs_at(second)
+        assert Counter(job["state"] for job in jobs) == {"COMPLETED": 3, "PENDING": 7}
+        assert [job["id"] for job in jobs if len(job["attempts"]) > 1] == []
+    assert await faults(folder) == []
+
+
+def lease_request(claim: dict[str, Any]) -> bytes:
+    body = json.dumps(claim).encode()
+    head = (
+        "POST /api/runner/lease HTTP/1.1",
+        "Host: localhost",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+    )
+    return "\r\n".join((*head, "", "")).encode() + body
+
+
+async def until_running(url: str, number: int) -> None:
+    async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=20.0) as client:
+        async with asyncio.timeout(20):
+            while len((await client.get("/api/jobs?q=state:running")).json()["jobs"]) < number:
+                await asyncio.sleep(0)
 
 
 async def submit(url: str, number: int) -> None:

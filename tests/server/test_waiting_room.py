@@ -14,10 +14,12 @@ from interlock.server.gathering import Gathering
 from interlock.server.waiting_room import WaitingRoom
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.orchestrator.claiming_again import ClaimOver
 from interlock.systems.orchestrator.embedded import Household
+from interlock.systems.orchestrator.orchestrator import Claimed
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 from interlock.wire.jobs import JobSpec
-from interlock.wire.runner import ClaimRequest, Grant, Release
+from interlock.wire.runner import ClaimRequest, Grant
 
 
 class Room:
@@ -44,8 +46,7 @@ class Room:
     async def give_back(self, grants: list[Grant]) -> None:
         """Nobody took them."""
         self.given_back += grants
-        messages = [Release(token=grant.token, runner_id="r0", sequence=1) for grant in grants]
-        await self.household.orchestrator.hear(messages)
+        await self.household.orchestrator.take_back("r0", grants)
 
     def wait(self, runner: str = "r0", wait_s: float = 60.0, **asked: Any) -> asyncio.Task[list[Grant]]:
         """Somebody who waits."""
@@ -213,7 +214,9 @@ async def test_and_given_back_when_they_do_not(room: Room, monkeypatch: pytest.M
     room.before_answer = waiting.cancel
     await room.until(lambda: bool(room.given_back))
     room.before_answer = lambda: None
-    assert (await room.wait("r0", claim_id="c1"))[0].attempt == 2
+    with pytest.raises(ClaimOver):
+        await room.wait("r0", claim_id="c1")
+    assert (await room.wait("r0", claim_id="c2"))[0].attempt == 2, "given back, without using up a try"
 
 
 async def test_a_store_that_fails_is_told_to_whoever_waits_and_nothing_is_remembered(room: Room) -> None:
@@ -225,24 +228,14 @@ async def test_a_store_that_fails_is_told_to_whoever_waits_and_nothing_is_rememb
     assert len(await room.wait("r0", claim_id="c1")) == 1
 
 
-async def test_what_is_remembered_is_bounded(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting_room, "REMEMBERED", 5)
+async def test_what_was_answered_is_known_to_the_store_and_not_to_the_room(room: Room) -> None:
     await room.submit(20)
-    for number in range(20):
-        await room.wait("r0", claim_id=f"c{number}")
-    assert len(room.room._visits) == 5
-    assert [name[2] for name in room.room._visits] == [f"c{number}" for number in range(15, 20)]
-    assert room.room._remembered_bytes == sum(visit.size for visit in room.room._visits.values())
-
-
-async def test_also_in_bytes(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    import msgspec
-
-    monkeypatch.setattr(waiting_room, "REMEMBERED_BYTES", 3_000)
-    await room.submit(10, input=msgspec.Raw(b'{"x":"%s"}' % (b"x" * 992)))
-    for number in range(10):
-        await room.wait("r0", claim_id=f"c{number}")
-    assert 0 < room.room._remembered_bytes <= 3_000
+    given = [await room.wait("r0", claim_id=f"c{number}") for number in range(20)]
+    assert room.room._visits == {}
+    again = [await room.wait("r0", claim_id=f"c{number}") for number in range(20)]
+    assert [[grant.token for grant in some] for some in again] == [
+        [grant.token for grant in some] for some in given
+    ]
 
 
 async def test_a_server_that_goes_answers_everybody_with_nothing_and_takes_no_more(room: Room) -> None:
@@ -263,7 +256,7 @@ async def test_claims_that_come_while_one_is_on_its_way_are_made_together(room: 
     made: list[list[str]] = []
     gate = asyncio.Event()
 
-    async def claim_all(requests: Sequence[ClaimRequest]) -> list[list[Grant]]:
+    async def claim_all(requests: Sequence[ClaimRequest]) -> list[Claimed]:
         made.append([request.runner_id for request in requests])
         await gate.wait()
         return await room.household.orchestrator.claim_all(requests)
@@ -293,7 +286,7 @@ async def test_claims_that_come_while_one_is_on_its_way_are_made_together(room: 
 async def test_those_who_can_do_something_else_are_not_made_to_wait(room: Room) -> None:
     gate = asyncio.Event()
 
-    async def claim_all(requests: Sequence[ClaimRequest]) -> list[list[Grant]]:
+    async def claim_all(requests: Sequence[ClaimRequest]) -> list[Claimed]:
         if requests[0].queues == ("slow",):
             await gate.wait()
         return [[] for _ in requests]
@@ -306,7 +299,7 @@ async def test_those_who_can_do_something_else_are_not_made_to_wait(room: Room) 
 
 
 async def test_a_failure_is_told_to_all_whose_claim_it_was_and_to_nobody_else(room: Room) -> None:
-    async def claim_all(requests: Sequence[ClaimRequest]) -> list[list[Grant]]:
+    async def claim_all(requests: Sequence[ClaimRequest]) -> list[Claimed]:
         if requests[0].queues == ("away",):
             raise StoreUnavailable("The store is away.")
         return [[] for _ in requests]

@@ -86,7 +86,7 @@ def _server_port(url: str, asked: Asked) -> OrchestratorPort:
 
     token = asked.token or connecting.token()
     wait_s = 0.0 if asked.burst else WAIT_S
-    port = HttpOrchestrator(url, names=lambda: secrets.token_hex(8), token=token, wait_s=wait_s)
+    port = HttpOrchestrator(url, names=lambda: secrets.token_hex(16), token=token, wait_s=wait_s)
     return Burst(port, _ask_to_go) if asked.burst else port
 
 

@@ -11,12 +11,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
+from interlock.errors import InterlockError
+from interlock.systems.orchestrator.orchestrator import Claimed
 from interlock.wire.runner import ClaimRequest, Grant
 
 MOST = 500
 """How much is claimed together."""
 
-ClaimAll: TypeAlias = Callable[[Sequence[ClaimRequest]], Awaitable[list[list[Grant]]]]
+ClaimAll: TypeAlias = Callable[[Sequence[ClaimRequest]], Awaitable[list[Claimed]]]
 _Asked: TypeAlias = tuple[ClaimRequest, "asyncio.Future[list[Grant]]"]
 
 
@@ -68,6 +70,10 @@ class Gathering:
                 if not answer.done():
                     answer.set_exception(error)
         else:
-            for (_, answer), grants in zip(batch, given, strict=True):
-                if not answer.done():
-                    answer.set_result(grants)
+            for (_, answer), claimed in zip(batch, given, strict=True):
+                if answer.done():
+                    continue
+                if isinstance(claimed, InterlockError):
+                    answer.set_exception(claimed)
+                else:
+                    answer.set_result(claimed)

@@ -117,7 +117,9 @@ class Parts:
 
     async def _retain(self) -> int:
         pruned = await sweep_ended(self.store, CATALOGUE, self.settings.retention, limit=SWEEP)
-        return max((each.records for each in pruned.values()), default=0)
+        removed = sum(each.records + each.requests for each in pruned.values())
+        more = any(each.more for each in pruned.values())
+        return max(removed, SWEEP) if more else min(removed, SWEEP - 1)
 
 
 @asynccontextmanager

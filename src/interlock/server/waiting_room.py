@@ -6,22 +6,23 @@ submitted costs a claim or two, not one for each runner that waits.
 
 A runner may give its claim a name. Asked again under it, because the answer was lost on its way, it
 takes the place of the first one: while that still waits they are one, and wait for as long as was
-said last; afterwards it is answered as before. Whoever goes away is not waited for; what was just
-being given to it is kept for a moment, should it come back, and then given back.
+said last. What was answered is no business of this room: the store knows it. Whoever goes away is not
+waited for; what was just being given to it is kept for a moment, should it come back, and then given
+back, unless another server has given it to its runner meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
 
-from interlock.errors import RequestIdReused
 from interlock.server.gathering import ClaimAll, Gathering
 from interlock.store.contract import Store
+from interlock.systems.orchestrator.claiming_again import asked_of, claim_reused
 from interlock.wire.runner import ClaimRequest, Grant
 
 LOOK_EVERY_S = 1.0
@@ -32,10 +33,6 @@ CALM_S = 0.02
 
 COMES_BACK_S = 5.0
 """How long something is kept for a runner that has gone away while it was given to it."""
-
-REMEMBERED = 1_000
-REMEMBERED_BYTES = 33_554_432
-"""How much that was given out is known, in case it is asked for again."""
 
 Name: TypeAlias = tuple[str, str, str]
 """Who asks, for which runner, and what that calls its claim."""
@@ -109,8 +106,6 @@ class Visit:
         self.found: asyncio.Future[list[Grant]] = asyncio.get_running_loop().create_future()
         self.taken = False
         """Somebody was there to take what was found."""
-        self.size = 0
-        """What it takes to remember it."""
 
     def stir(self, said: asyncio.Task[bool]) -> None:
         """Somebody says that it is enough; a word that is taken back means nothing."""
@@ -123,8 +118,7 @@ class WaitingRoom:
 
     def __init__(self, store: Store) -> None:
         self._lines: dict[tuple[tuple[str, ...], tuple[str, ...]], Line] = {}
-        self._visits: OrderedDict[Name, Visit] = OrderedDict()
-        self._remembered_bytes = 0
+        self._visits: dict[Name, Visit] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._gathering: Gathering | None = None
         self._loop = asyncio.get_running_loop()
@@ -195,16 +189,11 @@ class WaitingRoom:
     ) -> None:
         try:
             found = await self._look(visit, claim, unless)
-        except BaseException:
+            visit.found.set_result(found)
+            taken = not found or await self._is_taken(visit)
+        finally:
             self._forget(name, visit)
-            raise
-        if found:
-            self._remember(name, visit, found)
-        else:
-            self._forget(name, visit)
-        visit.found.set_result(found)
-        if found and not await self._is_taken(visit):
-            self._forget(name, visit)
+        if not taken:
             await give_back(found)
 
     async def _is_taken(self, visit: Visit) -> bool:
@@ -258,23 +247,9 @@ class WaitingRoom:
         if not line.visits:
             del self._lines[request.queues, request.labels]
 
-    def _remember(self, name: Name, visit: Visit, grants: list[Grant]) -> None:
-        """An answer may be lost on its way; but nothing is remembered for ever."""
-        if self._visits.get(name) is not visit:
-            return
-        visit.size = sum(memoryview(grant.input).nbytes for grant in grants)
-        self._remembered_bytes += visit.size
-        self._visits.move_to_end(name)
-        while len(self._visits) > REMEMBERED or self._remembered_bytes > REMEMBERED_BYTES:
-            oldest = next(each for each, known in self._visits.items() if known.size)
-            self._forget(oldest, self._visits[oldest])
-            if oldest == name:
-                return
-
     def _forget(self, name: Name, visit: Visit) -> None:
         if self._visits.get(name) is visit:
             del self._visits[name]
-            self._remembered_bytes -= visit.size
 
     def _done(self, visit: Visit, task: asyncio.Task[None]) -> None:
         """Whatever went wrong is told to whoever waits; perhaps nobody is left who would want to know."""
@@ -300,9 +275,5 @@ class WaitingRoom:
 
 def _check_same(first: ClaimRequest, again: ClaimRequest) -> None:
     """Whoever asks again asks for the same."""
-    if (first.queues, first.labels, first.limit) != (again.queues, again.labels, again.limit):
-        raise RequestIdReused(
-            f"The claim {again.claim_id!r} was made before, and asked for something else.",
-            todo="Give each claim a name of its own, and repeat it as it was.",
-            facts={"claim_id": again.claim_id},
-        )
+    if asked_of(first).fingerprint != asked_of(again).fingerprint:
+        raise claim_reused(again.claim_id)

@@ -40,7 +40,8 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     acknowledge: bool = True
     """The runner begins at once, so that grant and acknowledgement are one step."""
     claim_id: str = ""
-    """A name that the runner gives to this request: sent again with it, it is answered as before."""
+    """A name that the runner draws for this request: sent again with it, to whomever, it is answered as
+    before. The secrets of its leases follow from it: at least 128 bits that nobody else knows."""
     wait_s: float = 0.0
     """How long to wait for work when there is none; a server waits for 30 s at most."""
 

@@ -18,6 +18,7 @@ from interlock.store.contract import Store
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Query
 from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.orchestrator.claiming_again import ClaimOver
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.jobs import JobSpec, RetryRule
 from interlock.wire.runner import Grant, LogLine, Progress, StaleCode
@@ -280,3 +281,22 @@ async def test_a_strange_name_is_of_no_job_on_any_store(open_house: OpenHouse, j
     with pytest.raises(InterlockError):
         await house.submit(parent_job_id=job_id)
     assert await house.number_of_jobs() == 0
+
+
+async def test_a_claim_that_two_hear_at_once_is_answered_alike_and_given_out_once(
+    open_house: OpenHouse,
+) -> None:
+    houses = [await open_house(DEFAULT_SETTINGS) for _ in range(2)]
+    for _ in range(10):
+        await houses[0].submit()
+    for number in range(3):
+        one, other = await asyncio.gather(*(house.claim(limit=2, claim_id=f"c{number}") for house in houses))
+        assert len(one) == 2
+        assert [grant.token for grant in one] == [grant.token for grant in other]
+        again = await houses[number % 2].claim(limit=2, claim_id=f"c{number}")
+        assert [grant.token for grant in again] == [grant.token for grant in one]
+        for grant in again:
+            await houses[0].heard(done(grant))
+    with pytest.raises(ClaimOver):
+        await houses[1].claim(limit=2, claim_id="c0")
+    assert len(await houses[1].claim(limit=10)) == 4, "the others were not touched"

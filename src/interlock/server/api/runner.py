@@ -33,6 +33,7 @@ from interlock.server.declaring import Call, Handler, Lane, Route
 from interlock.server.problems import BadRequest
 from interlock.server.reading import ClientGone, decode
 from interlock.systems.access.principals import Principal, Role
+from interlock.systems.orchestrator.claiming_again import ClaimOver
 from interlock.wire.runner import (
     Ack,
     Answer,
@@ -91,12 +92,7 @@ async def lease(call: Call) -> Granted | Response:
     claim = room.together(here.orchestrator.claim_all)
 
     async def give_back(grants: list[Grant]) -> None:
-        await here.orchestrator.hear(
-            [
-                Release(token=grant.token, runner_id=asked.runner_id, sequence=1, reason="nobody took it")
-                for grant in grants
-            ]
-        )
+        await here.orchestrator.take_back(asked.runner_id, grants)
 
     async def granted(grants: Sequence[Grant]) -> Granted:
         return Granted(grants=tuple(grants), now=await here.engine.clock.now())
@@ -104,7 +100,11 @@ async def lease(call: Call) -> Granted | Response:
     async def wait() -> Granted:
         within_s = max(0.0, min(asked.wait_s, MAX_WAIT_S))
         whom, stop = call.principal.name, call.parts.stopping
-        return await granted(await room.claim(whom, asked, claim, give_back, within_s=within_s, unless=stop))
+        try:
+            given = await room.claim(whom, asked, claim, give_back, within_s=within_s, unless=stop)
+        except ClaimOver:
+            given = []
+        return await granted(given)
 
     if asked.wait_s <= 0 and not asked.claim_id:
         return await granted(await claim(asked))

@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from interlock.lifecycles import attempt, lease
-from interlock.store.records import Change, Commit, Record
+from interlock.store.records import Change, Record
 from interlock.systems.orchestrator.body import AttemptBody
 from interlock.systems.orchestrator.draft import Draft, Granting
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -61,11 +61,6 @@ def shares_of(
     return shares
 
 
-def commits_of(offers: Sequence[Offer]) -> list[Commit]:
-    """What has to become true before anybody may be given these."""
-    return [Commit(changes=(offer.change,)) for offer in offers]
-
-
 def _offer(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
     draft = Draft.of(record, now, claiming.settings)
     one = _next_attempt(draft)
@@ -84,7 +79,8 @@ def _offer(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
     if len(change.body) > claiming.max_body_bytes:
         stopped = outgrown(record, now, claiming.settings)
         return Offer(None, stopped.change(mark=claiming.mark, actor="orchestrator"), record)
-    return Offer(_grant(claiming, draft, one, str(token)), change, record)
+    fence = fence_of(claiming.epoch, record.version + 1)
+    return Offer(grant_of(draft, one, str(token), fence), change, record)
 
 
 def _next_attempt(draft: Draft) -> AttemptBody | None:
@@ -97,9 +93,9 @@ def _next_attempt(draft: Draft) -> AttemptBody | None:
     return min(waiting, key=lambda one: (one.ready_at, one.shard)) if waiting else None
 
 
-def _grant(claiming: Claiming, draft: Draft, one: AttemptBody, token: str) -> Grant:
-    body, record, durations = draft.body, draft.record, claiming.settings.durations
-    assert record is not None
+def grant_of(draft: Draft, one: AttemptBody, token: str, fence: int) -> Grant:
+    """An attempt as it is given to its runner."""
+    body, durations = draft.body, draft.settings.durations
     assert one.lease is not None
     return Grant(
         token=token,
@@ -109,13 +105,13 @@ def _grant(claiming: Claiming, draft: Draft, one: AttemptBody, token: str) -> Gr
         shard=one.shard,
         shards=body.data.worker_count,
         attempt=one.index,
-        fence=fence_of(claiming.epoch, record.version + 1),
+        fence=fence,
         checkpoint=body.checkpoints.get(str(one.shard), msgspec.UNSET),
         queue=draft.place.queue,
         parent_job_id=draft.place.parent,
         depth=body.data.depth,
-        acknowledged=claiming.request.acknowledge,
-        granted_at=draft.now,
+        acknowledged=one.lease.state is lease.ACTIVE,
+        granted_at=one.lease.granted_at,
         expires_at=one.lease.data.expires_at,
         ttl_s=durations.lease_ttl_s,
         heartbeat_every_s=durations.heartbeat_every_s,

@@ -12,15 +12,38 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
+from typing import TypeAlias
 
 from interlock.engine.applying import Applied, Decision, Engine
 from interlock.engine.batching import Item, apply_all
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.lifecycles.job import JOB
-from interlock.store.records import Claim, Commit, Committed, Key, Outcome, Record, Repeated, record_after
+from interlock.store.records import (
+    Claim,
+    Commit,
+    Committed,
+    Key,
+    Outcome,
+    Record,
+    Recorded,
+    Repeated,
+    record_after,
+)
 from interlock.systems.orchestrator import stopping
 from interlock.systems.orchestrator.body import decode_body
-from interlock.systems.orchestrator.dispatching import Claiming, Offer, commits_of, shares_of
+from interlock.systems.orchestrator.claiming_again import (
+    Bundle,
+    asked_of,
+    bundles_of,
+    claim_over,
+    claim_reused,
+    give_again,
+    seed_of,
+    take_back,
+    tokens_of,
+    told_before,
+)
+from interlock.systems.orchestrator.dispatching import Claiming, Offer, shares_of
 from interlock.systems.orchestrator.hearing import hear
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.tokens import Token, read_token
@@ -28,6 +51,8 @@ from interlock.wire.runner import Answer, ClaimRequest, Grant, Message, NotHeard
 
 MAX_HELD = 10_000
 
+Claimed: TypeAlias = "list[Grant] | InterlockError"
+"""What somebody was given, or why it was nothing."""
 Seeds = Callable[[], bytes]
 """Where the secrets of leases come from."""
 
@@ -55,43 +80,83 @@ class Orchestrator:
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Work for a runner; each attempt is given to one runner only."""
-        (grants,) = await self.claim_all([request])
-        return grants
+        (claimed,) = await self.claim_all([request])
+        if isinstance(claimed, InterlockError):
+            raise claimed
+        return claimed
 
-    async def claim_all(self, requests: Sequence[ClaimRequest]) -> list[list[Grant]]:
+    async def claim_all(self, requests: Sequence[ClaimRequest]) -> list[Claimed]:
         """Work for several runners that ask for the same queues with the same labels, in their order."""
         first, epoch = requests[0], await self._known_epoch()
-        seed, mark, most = self._seeds(), self.engine.mark(), self.engine.store.capabilities.max_body_bytes
-        claimings = [Claiming(each, seed, epoch, mark, self.settings, most) for each in requests]
+        chance, mark, most = self._seeds(), self.engine.mark(), self.engine.store.capabilities.max_body_bytes
+        claimings = [
+            Claiming(each, seed_of(each, chance), epoch, mark, self.settings, most) for each in requests
+        ]
         limit = sum(request.limit for request in requests)
         claim = Claim(kind=JOB.name, queues=first.queues, labels=first.labels, limit=limit)
-        shares: list[tuple[int, Offer]] = []
+        bundles: list[Bundle] = []
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
-            shares[:] = shares_of(claimings, records, now)
-            return commits_of([offer for _, offer in shares])
+            bundles[:] = bundles_of(claimings, shares_of(claimings, records, now), chance)
+            return [bundle.commit for bundle in bundles]
 
+        outcomes: Sequence[Outcome] = ()
         try:
             outcomes = await self.engine.claim(claim, decide)
         except StoreUnavailable:
-            given = await self._find_out(shares)
+            given = await self._find_out([(each.place, offer) for each in bundles for offer in each.offers])
         else:
-            given = self._given(shares, outcomes)
+            given = self._given(bundles, outcomes)
         grants: list[list[Grant]] = [[] for _ in requests]
         for place, grant in given:
             grants[place].append(grant)
-        return grants
+        if not any(request.claim_id for request in requests):
+            return list(grants)
+        told = told_before(bundles, outcomes)
+        return [
+            await self._or_as_before(request, mine, told.get(place))
+            for place, (request, mine) in enumerate(zip(requests, grants, strict=True))
+        ]
 
-    def _given(
-        self, shares: Sequence[tuple[int, Offer]], outcomes: Sequence[Outcome]
-    ) -> list[tuple[int, Grant]]:
+    def _given(self, bundles: Sequence[Bundle], outcomes: Sequence[Outcome]) -> list[tuple[int, Grant]]:
         given = []
-        for (place, offer), outcome in zip(shares, outcomes, strict=True):
+        for bundle, outcome in zip(bundles, outcomes, strict=True):
             if isinstance(outcome, Committed):
-                self._hold(record_after(offer.change, offer.before, outcome.at))
-                if offer.grant is not None:
-                    given.append((place, offer.grant))
+                for offer in bundle.offers:
+                    self._hold(record_after(offer.change, offer.before, outcome.at))
+                    if offer.grant is not None:
+                        given.append((bundle.place, offer.grant))
         return given
+
+    async def _or_as_before(
+        self, request: ClaimRequest, grants: list[Grant], recorded: Recorded | None
+    ) -> Claimed:
+        """Where nothing was found, it may be that the claim was answered before, by whomever."""
+        if grants or not request.claim_id:
+            return grants
+        asked = asked_of(request)
+        recorded = recorded or await self.engine.store.recall(asked.id)
+        if recorded is None:
+            return grants
+        if recorded.fingerprint != asked.fingerprint:
+            return claim_reused(request.claim_id)
+        items = [
+            Item(Key(JOB.name, token.job_id), partial(give_again, request, token, fence, self.settings))
+            for token, fence in tokens_of(request, recorded)
+        ]
+        given = [_grant_of(result) for result in await apply_all(self.engine, items)]
+        return [grant for grant in given if grant is not None] or claim_over(request.claim_id)
+
+    async def take_back(self, runner_id: str, grants: Sequence[Grant]) -> None:
+        """Work that nobody was there to take: to the queue again, unless somebody has turned up."""
+        items = [
+            Item(Key(JOB.name, token.job_id), partial(take_back, runner_id, grant, token, self.settings))
+            for grant in grants
+            if (token := read_token(grant.token)) is not None
+        ]
+        for result in await apply_all(self.engine, items):
+            if isinstance(result, InterlockError):
+                raise result
 
     async def _find_out(self, shares: Sequence[tuple[int, Offer]]) -> list[tuple[int, Grant]]:
         """The answer to a claim was lost: what carries our secret is ours."""
@@ -160,6 +225,12 @@ class Orchestrator:
         self._held.move_to_end(record.id)
         if len(self._held) > MAX_HELD:
             self._held.popitem(last=False)
+
+
+def _grant_of(result: Applied[Grant | None] | Repeated | InterlockError) -> Grant | None:
+    if isinstance(result, InterlockError):
+        raise result
+    return result.answer if isinstance(result, Applied) else None
 
 
 def _was_granted(grant: Grant, record: Record) -> bool:

@@ -61,3 +61,8 @@ def digest_of(secret: str) -> str:
 def fence_of(epoch: int, version: int) -> int:
     """A number that grows with every grant of a record, also after a fail-over."""
     return (epoch << EPOCH_SHIFT) | version
+
+
+def version_of(fence: int) -> int:
+    """The version of the record in which the grant was made."""
+    return fence & ((1 << EPOCH_SHIFT) - 1)
