@@ -24,7 +24,8 @@ from interlock.lifecycles import job as job_lifecycle
 from interlock.remote.addresses import is_server
 from interlock.remote.offering import JobsOffer
 from interlock.store.records import Query
-from interlock.systems.orchestrator.embedded import EmbeddedOrchestrator, Household
+from interlock.systems.embedded import EmbeddedOrchestrator
+from interlock.systems.household import Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.worker.codec import encode

@@ -42,6 +42,9 @@ the dashboard all show the same words, and the API answers with `status`.
     │   ├── JobCanceled           job_canceled             409  the same for a job that was stopped
     │   └── ResultNotReady        result_not_ready         409  it has not ended yet
     ├── PlanRefused               plan_refused             422  no plan can be made, and where it is wrong
+    ├── WorkerError
+    │   ├── InvalidWorker         invalid_worker           422  a registration that breaks a rule
+    │   └── UnknownWorker         unknown_worker           404
     ├── UnknownName
     │   ├── UnknownKind           unknown_kind             422
     │   ├── UnknownMachine        unknown_machine          404
@@ -245,6 +248,18 @@ class ResultNotReady(JobError, code="result_not_ready", status=409):
 
 class PlanRefused(InterlockError, code="plan_refused", status=422):
     """No plan can be made of what was given; the facts say where each fault is."""
+
+
+class WorkerError(InterlockError, code="worker_error", status=500):
+    """Something about a worker is not as it was asked for."""
+
+
+class InvalidWorker(WorkerError, code="invalid_worker", status=422):
+    """A worker that breaks a rule of registration; nothing was stored."""
+
+
+class UnknownWorker(WorkerError, code="unknown_worker", status=404):
+    """No worker has that id."""
 
 
 class UnknownName(InterlockError, code="unknown_name", status=404):

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from interlock.store.records import Query
-from interlock.systems.orchestrator.embedded import EmbeddedOrchestrator
+from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.orchestrator.waiting import waker
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.wire.runner import (

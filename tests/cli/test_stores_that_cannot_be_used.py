@@ -17,7 +17,7 @@ from interlock.cli.steps import StepShown, steps_in
 from interlock.errors import StoreUnavailable
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
-from interlock.systems.orchestrator.embedded import EmbeddedOrchestrator
+from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.testing.faults import Fault, FaultyStore, Plan
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Complete, Succeeded

@@ -7,7 +7,7 @@ import pytest
 from tests.journeys import errands
 from tests.journeys.crew import QUICK, Crew
 
-from interlock.systems.orchestrator.embedded import EmbeddedOrchestrator
+from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.wire.runner import ClaimRequest, Complete, Stale, StaleCode, Succeeded
 
 every_store = pytest.mark.parametrize("store_url", ["sqlite", "postgres", "redis"], indirect=True)

@@ -40,7 +40,7 @@ async def anything() -> None: ...
 REAPING = """
 import sys
 from interlock.cli import project
-from interlock.systems.orchestrator.embedded import EmbeddedOrchestrator
+from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.worker.entry import run_worker
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import load_tasks

@@ -34,6 +34,7 @@ BROKEN: list[tuple[str, str, dict[str, float]]] = [
     ("abort_warning_s", "abort_kill_s", {"abort_warning_s": 15}),  # R38: warned before it is killed
     ("shutdown_soft_s", "shutdown_deadline_s", {"shutdown_soft_s": 30}),  # R13: soft before hard
     ("simulation_stale_s", "simulation_silence_s", {"simulation_stale_s": 60}),  # R46: 30 s, then 60 s
+    ("worker_beat_every_s", "worker_silence_s", {"worker_beat_every_s": 60}),  # ours: one beat in time
     ("ack_window_s", "lease_ttl_s", {"ack_window_s": 120.1}),  # ours: nobody waits longer for a yes
 ]
 
@@ -92,6 +93,7 @@ def test_all_contradictions_are_reported_at_once() -> None:
         "shutdown_soft_s": 4.0,
         "simulation_stale_s": 61.0,
         "ack_window_s": 2.0,
+        "worker_beat_every_s": 61.0,
         "sweep_every_s": 0.0,
     }
     faults = faults_of(**worst)
@@ -124,4 +126,9 @@ def test_every_deadline_of_every_table_is_a_setting_with_its_default() -> None:
             assert getattr(Durations(), deadline.setting) == deadline.seconds
             found.add(deadline.setting)
     unused = set(Durations.__struct_fields__) - found
-    assert unused == {"heartbeat_every_s", "sweep_every_s", "simulation_stale_s"}, "nobody waits for these"
+    assert unused == {
+        "heartbeat_every_s",
+        "sweep_every_s",
+        "simulation_stale_s",
+        "worker_beat_every_s",
+    }, "nobody waits for these"

@@ -23,7 +23,7 @@ from interlock.store.urls import store_for
 from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import Tokens
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
-from interlock.systems.orchestrator.embedded import Household
+from interlock.systems.household import Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 
 RUNNERS, JOBS = 50, 300

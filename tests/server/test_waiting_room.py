@@ -14,8 +14,8 @@ from interlock.server.gathering import Gathering
 from interlock.server.waiting_room import WaitingRoom
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.household import Household
 from interlock.systems.orchestrator.claiming_again import ClaimOver
-from interlock.systems.orchestrator.embedded import Household
 from interlock.systems.orchestrator.orchestrator import Claimed
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 from interlock.wire.jobs import JobSpec

@@ -9,7 +9,7 @@ from bench.jobs.peers.handler import tick, touch
 from interlock.client import Interlock
 from interlock.lifecycles import job
 from interlock.store.records import Query
-from interlock.systems.orchestrator.embedded import EmbeddedOrchestrator
+from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.worker.entry import run_worker
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry

@@ -14,8 +14,8 @@ from interlock.cli.chunks import StoredChunks
 from interlock.errors import BadStoreUrl
 from interlock.remote.addresses import TOKEN, is_server
 from interlock.remote.offering import Reach
+from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.orchestrator.beside import Chunk
-from interlock.systems.orchestrator.embedded import EmbeddedOrchestrator
 
 T = TypeVar("T")
 

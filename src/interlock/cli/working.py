@@ -17,7 +17,7 @@ from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
 from interlock.remote.addresses import is_server
 from interlock.store.records import Query
-from interlock.systems.orchestrator.embedded import EmbeddedOrchestrator
+from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.wire.runner import Answer, CancelAck, ClaimRequest, Complete, Grant, Message, Release
 from interlock.worker.entry import run_worker
 from interlock.worker.port import OrchestratorPort, Patient

@@ -21,6 +21,7 @@ _NESTING = (
     ("shutdown_soft_s", "less than", "shutdown_deadline_s"),
     ("shutdown_deadline_s", "less than", "lease_ttl_s"),
     ("ack_window_s", "at most", "lease_ttl_s"),
+    ("worker_beat_every_s", "less than", "worker_silence_s"),
     ("simulation_stale_s", "less than", "simulation_silence_s"),
 )
 
@@ -41,6 +42,7 @@ class Durations(msgspec.Struct, frozen=True, kw_only=True):
     job_timeout_s: float = 86_400.0
     run_timeout_s: float = 21_600.0
     planner_timeout_s: float = 60.0
+    worker_beat_every_s: float = 10.0
     worker_silence_s: float = 60.0
     shutdown_soft_s: float = 20.0
     shutdown_deadline_s: float = 30.0

@@ -40,6 +40,8 @@ class WorkerState(StrEnum):
 IDLE, RUNNING, PAUSED = WorkerState.IDLE, WorkerState.RUNNING, WorkerState.PAUSED
 COMPLETED, FAILED, TERMINATED = WorkerState.COMPLETED, WorkerState.FAILED, WorkerState.TERMINATED
 LIVING = (IDLE, RUNNING, PAUSED)
+TAKING = (IDLE, RUNNING)
+"""Where it may be given new work."""
 ENDED = (COMPLETED, FAILED, TERMINATED)
 
 

@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from interlock.engine.loops import Health, Loop, run_loops
-from interlock.engine.outbox import Postage, deliver
-from interlock.engine.outbox import recover as recover_messages
 from interlock.engine.sweeps.retention import sweep_ended
 from interlock.server import following
 from interlock.server.following import Following
@@ -22,12 +20,9 @@ from interlock.store.urls import store_for
 from interlock.systems.access.checking import TokenCheck
 from interlock.systems.access.tokens import Tokens
 from interlock.systems.catalogue import CATALOGUE
-from interlock.systems.orchestrator.embedded import Household
+from interlock.systems.household import DELIVERY, SWEEP, Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.orchestrator.stopping import CANCEL_CHILDREN
 
-SWEEP = 500
-DELIVERY = 50
 TOKENS_EVERY_S = 30.0
 
 
@@ -107,13 +102,10 @@ class Parts:
         )
 
     async def _sweep(self) -> int:
-        return await self.household.orchestrator.sweep(limit=SWEEP)
+        return await self.household.sweep()
 
     async def _deliver(self) -> int:
-        here = self.household
-        back = await recover_messages(here.store, limit=SWEEP)
-        handlers = {CANCEL_CHILDREN: here.jobs.cancel_children}
-        return back + await deliver(here.store, here.committer, handlers, Postage(), limit=DELIVERY)
+        return await self.household.deliver()
 
     async def _retain(self) -> int:
         pruned = await sweep_ended(self.store, CATALOGUE, self.settings.retention, limit=SWEEP)

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 
 from interlock.client import Interlock
 from interlock.lifecycles.durations import Durations
-from interlock.systems.orchestrator.embedded import EmbeddedOrchestrator
+from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.worker.logs import make_log
 from interlock.worker.process import WorkerProcess

@@ -13,9 +13,9 @@ from interlock.store.contract import Store
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Entry, Key, Record, StepLine
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
+from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.orchestrator.beside import LOG, Chunk
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body
-from interlock.systems.orchestrator.embedded import EmbeddedOrchestrator
 from interlock.systems.orchestrator.jobs import Jobs
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.testing.clocks import JumpingClock

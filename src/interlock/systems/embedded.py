@@ -8,43 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from interlock.engine.applying import Engine
-from interlock.engine.clock import StoreClock
-from interlock.engine.committing import GroupCommit
-from interlock.engine.outbox import Postage, deliver
-from interlock.engine.outbox import recover as recover_messages
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles.job import MAX_DEPTH
 from interlock.store.contract import Store
 from interlock.store.urls import store_for
 from interlock.systems.catalogue import CATALOGUE
-from interlock.systems.orchestrator.jobs import Jobs
-from interlock.systems.orchestrator.orchestrator import Orchestrator
+from interlock.systems.household import Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.orchestrator.stopping import CANCEL_CHILDREN
-from interlock.systems.orchestrator.waiting import Waiting
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
-
-SWEEP = 500
-"""How many overdue records are dealt with in one go."""
-
-
-class Household:
-    """What belongs to one connection: the store, the engine on it, and the orchestrator on that."""
-
-    def __init__(self, store: Store, settings: OrchestratorSettings) -> None:
-        self.store = store
-        self.committer = GroupCommit(store)
-        self.engine = Engine(store, self.committer, StoreClock(store))
-        self.orchestrator = Orchestrator(self.engine, settings=settings)
-        self.jobs = Jobs(self.engine, settings=settings)
-        self.waiting = Waiting(self.engine)
-
-    async def close(self) -> None:
-        """Finish what is on its way, then let go of the store."""
-        await self.waiting.close()
-        await self.committer.close()
-        await self.store.close()
 
 
 class EmbeddedOrchestrator:
@@ -101,12 +72,9 @@ class EmbeddedOrchestrator:
 
     async def recover(self) -> int:
         """Deal with deadlines that have passed, and with word to other records that is under way."""
-        here = self.here
-        swept = await here.orchestrator.sweep(limit=SWEEP)
-        swept += await recover_messages(here.store, limit=SWEEP)
-        handlers = {CANCEL_CHILDREN: here.jobs.cancel_children}
+        swept = await self.here.sweep()
         for _ in range(MAX_DEPTH + 1):  # word to children may be followed by word to theirs
-            delivered = await deliver(here.store, here.committer, handlers, Postage(), limit=50)
+            delivered = await self.here.deliver()
             swept += delivered
             if not delivered:
                 break

@@ -1,0 +1,60 @@
+"""What belongs to one connection to a store: the engine on it, the systems on that, and their upkeep.
+
+Workers that are trusted, servers and programs each have one. Upkeep is the same wherever it is done,
+safe to do in many places at once, and safe to do twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from interlock.engine.applying import Engine
+from interlock.engine.clock import StoreClock
+from interlock.engine.committing import GroupCommit
+from interlock.engine.outbox import Handler, Postage, deliver, recover
+from interlock.store.contract import Store
+from interlock.systems.orchestrator.jobs import Jobs
+from interlock.systems.orchestrator.orchestrator import Orchestrator
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.stopping import CANCEL_CHILDREN
+from interlock.systems.orchestrator.waiting import Waiting
+from interlock.systems.supervisor.deciding import LET_GO
+from interlock.systems.supervisor.workers import Workers
+
+SWEEP = 500
+"""How many overdue records are dealt with in one go."""
+DELIVERY = 50
+"""How many messages are delivered in one go."""
+
+
+class Household:
+    """A store, the engine on it, and the systems on that."""
+
+    def __init__(self, store: Store, settings: OrchestratorSettings) -> None:
+        self.store = store
+        self.committer = GroupCommit(store)
+        self.engine = Engine(store, self.committer, StoreClock(store))
+        self.orchestrator = Orchestrator(self.engine, settings=settings)
+        self.jobs = Jobs(self.engine, settings=settings)
+        self.workers = Workers(self.engine, settings=settings)
+        self.waiting = Waiting(self.engine)
+
+    async def sweep(self) -> int:
+        """Deal with every deadline that has passed, of whatever kind; answers how many."""
+        return await self.orchestrator.sweep(limit=SWEEP) + await self.workers.sweep(limit=SWEEP)
+
+    async def deliver(self) -> int:
+        """Carry word from one record to others; answers how much there was."""
+        back = await recover(self.store, limit=SWEEP)
+        return back + await deliver(self.store, self.committer, self._handlers, Postage(), limit=DELIVERY)
+
+    @property
+    def _handlers(self) -> Mapping[str, Handler]:
+        """Who sees to which topic."""
+        return {CANCEL_CHILDREN: self.jobs.cancel_children, LET_GO: self.workers.let_go}
+
+    async def close(self) -> None:
+        """Finish what is on its way, then let go of the store."""
+        await self.waiting.close()
+        await self.committer.close()
+        await self.store.close()

@@ -1,0 +1,109 @@
+"""What the record of a worker keeps, and how it is shown."""
+
+from __future__ import annotations
+
+import msgspec
+
+from interlock.lifecycles.worker import Worker
+from interlock.store.records import Record
+from interlock.wire.workers import WorkerOrders, WorkerSpec, WorkerView
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the supervisor wants of the worker beyond its state."""
+
+    number: int = 0
+    """Grows with every order, so that the worker can say which it has carried out."""
+    drain: bool = False
+    give_back: bool = False
+    reason: str = ""
+
+
+class WorkerBody(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Everything about a worker that is not a column of its record."""
+
+    spec: WorkerSpec
+    data: Worker
+    wishes: Wishes = Wishes()
+    heeded: int = 0
+    """The newest orders that the worker has carried out."""
+    processed: int = 0
+    failed: int = 0
+    reason: str = ""
+    """Why it ended, or is where it is."""
+
+    @property
+    def runner_id(self) -> str:
+        """What its leases call it."""
+        return runner_id_of(self.spec)
+
+
+def runner_id_of(spec: WorkerSpec) -> str:
+    """What the leases of a worker call it."""
+    return f"{spec.name}#{spec.incarnation}"
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(WorkerBody)
+
+
+def encode_body(body: WorkerBody) -> bytes:
+    """The body as the record keeps it."""
+    return _ENCODER.encode(body)
+
+
+def decode_body(record: Record) -> WorkerBody:
+    """A working copy."""
+    return _DECODER.decode(record.body)
+
+
+def view_of(record: Record) -> WorkerView:
+    """The worker as it stands."""
+    body = decode_body(record)
+    spec, data, wishes = body.spec, body.data, body.wishes
+    return WorkerView(
+        id=record.id,
+        state=record.state,
+        version=record.version,
+        name=spec.name,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        workspace_id=spec.workspace_id,
+        incarnation=spec.incarnation,
+        host=spec.host,
+        pid=spec.pid,
+        queues=spec.queues,
+        labels=record.labels,
+        capacity=data.capacity,
+        active=data.active,
+        processed=body.processed,
+        failed=body.failed,
+        transient_errors=data.transient_errors,
+        started_at=data.started_at,
+        completed_at=data.completed_at,
+        last_heartbeat_at=data.last_heartbeat_at,
+        deadline_at=record.deadline_at,
+        outcome=data.outcome,
+        reason=body.reason,
+        draining=wishes.drain,
+        give_back=wishes.give_back,
+        heeded=body.heeded >= wishes.number,
+        code_version=spec.version,
+        metadata=spec.metadata,
+    )
+
+
+def orders_of(record: Record, beat_every_s: float, *, takes: bool, over: bool) -> WorkerOrders:
+    """What a worker shall do, from where its record stands. The table says who takes, and what is over."""
+    body = decode_body(record)
+    wishes = body.wishes
+    stop = "terminate" if over else "drain" if wishes.drain else ""
+    return WorkerOrders(
+        state=record.state,
+        number=wishes.number,
+        take=takes and not stop,
+        give_back=wishes.give_back or stop == "terminate",
+        stop=stop,
+        reason=body.reason or wishes.reason,
+        beat_every_s=beat_every_s,
+    )

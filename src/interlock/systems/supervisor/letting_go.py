@@ -1,0 +1,73 @@
+"""The leases of a worker that has ended, or must let go: its work returns to the queue.
+
+Which leases a worker holds is read from the jobs themselves, never counted beside them. Jobs that
+run are as many as there is capacity, so looking through them costs little, and is done only when
+somebody ends a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from functools import partial
+
+import msgspec
+
+from interlock.engine.applying import Decision, Engine
+from interlock.engine.batching import Item, apply_all
+from interlock.errors import InterlockError
+from interlock.lifecycles import job, lease
+from interlock.lifecycles.job import JOB
+from interlock.machine import Event
+from interlock.store.records import Key, Query, Record
+from interlock.systems.orchestrator.body import AttemptBody, decode_body
+from interlock.systems.orchestrator.draft import Draft
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.stopping import commit_of
+from interlock.systems.supervisor.deciding import LetGo
+
+PAGE = 500
+
+_EVENTS: dict[str, Event] = {event.name: event for event in (lease.revoke, lease.holder_lost)}
+
+
+async def let_go(engine: Engine, settings: OrchestratorSettings, payload: bytes) -> None:
+    """End every lease that the worker holds; safe to repeat, since what has ended is passed over."""
+    order = msgspec.json.decode(payload, type=LetGo)
+    query = Query(kind=JOB.name, states=(job.RUNNING,), limit=PAGE)
+    while True:
+        page = await engine.store.find(query)
+        held = [record for record in page.records if _holds(record, order.runner_id)]
+        decide = partial(_decide, order, settings)
+        for result in await apply_all(engine, [Item(Key(JOB.name, each.id), decide) for each in held]):
+            if isinstance(result, InterlockError):
+                raise result
+        if not page.cursor:
+            return
+        query = msgspec.structs.replace(query, cursor=page.cursor)
+
+
+def _decide(
+    order: LetGo, settings: OrchestratorSettings, record: Record | None, now: datetime, mark: str
+) -> Decision[None]:
+    if record is None:
+        return Decision(None)
+    draft = Draft.of(record, now, settings)
+    draft.fire_due()
+    for one in _held_by(draft.body.attempts, order.runner_id):
+        draft.tell_lease(one, _EVENTS[order.event])
+    if not draft.lines:
+        return Decision(None)
+    reason = f"worker {order.worker_id}: {order.reason}" if order.reason else f"worker {order.worker_id}"
+    return Decision(None, commit_of(draft, mark=mark, actor="supervisor", reason=reason))
+
+
+def _holds(record: Record, runner_id: str) -> bool:
+    return any(_held_by(decode_body(record.body).attempts, runner_id))
+
+
+def _held_by(attempts: list[AttemptBody], runner_id: str) -> Iterator[AttemptBody]:
+    for one in attempts:
+        held = one.lease
+        if held is not None and held.state in lease.LIVE and held.data.runner_id == runner_id:
+            yield one

@@ -1,0 +1,288 @@
+"""What is done with workers: they register and beat, people pause, resume, terminate and look."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+
+import msgspec
+
+from interlock.engine.applying import Asked, Decision, Engine
+from interlock.engine.paging import every_entry
+from interlock.errors import InvalidWorker, TerminalState, UnknownWorker
+from interlock.lifecycles import worker
+from interlock.lifecycles.worker import WORKER, WorkerState
+from interlock.store.checking import MAX_ID, MAX_LABEL, MAX_LABELS
+from interlock.store.records import Commit, Committed, Count, Entry, Key, Query, Record, Repeated
+from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.orchestrator.waiting import waker
+from interlock.systems.supervisor.body import orders_of, view_of
+from interlock.systems.supervisor.deciding import TROUBLES, Draft, beaten, gone, silent
+from interlock.systems.supervisor.letting_go import let_go
+from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
+
+MAX_CAPACITY = 10_000
+MAX_METADATA = 4_096
+LOOK_EVERY_S = 0.1
+"""How often a waiting worker's record is looked at, at most, while others keep the store busy."""
+
+Act = Callable[[Draft], None]
+"""Does something to a worker, or raises in the table's words."""
+
+
+class Workers:
+    """The workers in a store."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        settings: OrchestratorSettings = DEFAULT_SETTINGS,
+        draw: Callable[[int], str] = secrets.token_hex,
+    ) -> None:
+        self.engine = engine
+        self.settings = settings
+        self._draw = draw
+
+    # What workers do
+
+    async def register(
+        self, spec: WorkerSpec, *, actor: str = "", request_id: str | None = None
+    ) -> WorkerView:
+        """A new life. A worker that starts again registers anew, and is another one from then on."""
+        _check(spec)
+        asked = Asked.of(request_id, "register a worker", spec)
+        worker_id = f"w_{self._draw(6)}"
+
+        def decide(_: Sequence[Record | None], now: datetime) -> Decision[str]:
+            draft = Draft.new(worker_id, spec, now, self.settings.durations)
+            commit = draft.commit(mark=self.engine.mark(), actor=actor)
+            request = asked.answered(msgspec.json.encode(worker_id)) if asked else None
+            return Decision(worker_id, msgspec.structs.replace(commit, request=request))
+
+        applied = await self.engine.apply_once(asked, [], decide)
+        if isinstance(applied, Repeated):
+            worker_id = msgspec.json.decode(applied.recorded.answer.body, type=str)
+        return await self.get(worker_id)
+
+    async def beat(self, worker_id: str, beat: WorkerBeat) -> WorkerOrders:
+        """A sign of life, answered with what the worker shall do."""
+        if beat.trouble and beat.trouble not in TROUBLES:
+            raise InvalidWorker(
+                f"There is no trouble {beat.trouble!r}.",
+                allowed=TROUBLES,
+                todo=f"Use one of: {', '.join(TROUBLES)}; or none.",
+                facts={"worker_id": worker_id, "trouble": beat.trouble},
+            )
+
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
+            draft = Draft.of(_present(worker_id, found[0]), now, self.settings.durations)
+            if beaten(draft, beat) is not None:
+                return Decision(None)  # its life is over, and the orders will say so
+            return Decision(None, draft.commit(mark=self.engine.mark(), actor=worker_id, reason=beat.reason))
+
+        await self.engine.apply([_key(worker_id)], decide)
+        return self._orders(await self._load(worker_id))
+
+    async def orders(self, worker_id: str, *, after: int = -1, wait_s: float = 0.0) -> WorkerOrders:
+        """What the worker shall do; with `wait_s`, as soon as that is something newer than `after`."""
+        news = asyncio.Event()
+        stop = self.engine.store.subscribe(waker(news))
+        try:
+            orders = await self._current(worker_id)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s if wait_s > 0 else None):
+                    while wait_s > 0 and orders.number <= after and orders.stop != "terminate":
+                        await news.wait()
+                        news.clear()
+                        orders = await self._current(worker_id)
+                        await asyncio.sleep(LOOK_EVERY_S)
+        finally:
+            stop()
+        return orders
+
+    async def leave(self, worker_id: str, *, reason: str = "it has done all it had") -> WorkerView:
+        """The worker says that it goes; one whose life is over already is left as it is."""
+
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
+            record = _present(worker_id, found[0])
+            if WorkerState(record.state) in worker.ENDED:
+                return Decision(None)
+            draft = Draft.of(record, now, self.settings.durations)
+            gone(draft, reason)
+            return Decision(None, draft.commit(mark=self.engine.mark(), actor=worker_id, reason=reason))
+
+        await self.engine.apply([_key(worker_id)], decide)
+        return await self.get(worker_id)
+
+    # What people do
+
+    async def start(
+        self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+    ) -> WorkerView:
+        """Begin, with or without a task."""
+        return await self._act(
+            "start", worker_id, lambda draft: draft.must(worker.StartTask(at=draft.now)), reason, actor,
+            request_id,
+        )  # fmt: skip
+
+    async def pause(
+        self,
+        worker_id: str,
+        *,
+        reason: str = "",
+        actor: str = "",
+        request_id: str | None = None,
+        give_back: bool = False,
+    ) -> WorkerView:
+        """Take nothing new; finish what it has, or give that back."""
+
+        def act(draft: Draft) -> None:
+            draft.must(worker.Pause(at=draft.now))
+            draft.wish(reason or "paused", give_back=give_back)
+
+        return await self._act(f"pause {give_back}", worker_id, act, reason, actor, request_id)
+
+    async def resume(
+        self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+    ) -> WorkerView:
+        """Take work again."""
+
+        def act(draft: Draft) -> None:
+            draft.must(worker.Resume(at=draft.now))
+            draft.wish(reason)
+
+        return await self._act("resume", worker_id, act, reason, actor, request_id)
+
+    async def terminate(
+        self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+    ) -> WorkerView:
+        """Stop it for certain: its leases are revoked, and its process is told to go now."""
+
+        def act(draft: Draft) -> None:
+            draft.must(worker.Terminate(at=draft.now))
+            draft.wish(reason or "terminated")
+
+        return await self._act("terminate", worker_id, act, reason, actor, request_id)
+
+    async def drain(
+        self, worker_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+    ) -> WorkerView:
+        """Ask it to finish what it has, and to go."""
+
+        def act(draft: Draft) -> None:
+            if draft.state in worker.ENDED:
+                raise TerminalState(
+                    f"The worker {worker_id} is {draft.state}, which is final; there is nothing to drain.",
+                    todo="Nothing; it is gone.",
+                    facts={"worker_id": worker_id, "state": str(draft.state)},
+                )
+            draft.wish(reason or "drained", drain=True)
+
+        return await self._act("drain", worker_id, act, reason, actor, request_id)
+
+    async def _act(
+        self, verb: str, worker_id: str, act: Act, reason: str, actor: str, request_id: str | None
+    ) -> WorkerView:
+        asked = Asked.of(request_id, f"{verb} {worker_id}", reason)
+
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
+            draft = Draft.of(_present(worker_id, found[0]), now, self.settings.durations)
+            act(draft)
+            mark = self.engine.mark()
+            commit = draft.commit(mark=mark, actor=actor, reason=reason or draft.body.reason, ordered=True)
+            request = asked.answered(b"null") if asked else None
+            return Decision(None, msgspec.structs.replace(commit, request=request))
+
+        await self.engine.apply_once(asked, [_key(worker_id)], decide)
+        return await self.get(worker_id)
+
+    # Looking
+
+    async def get(self, worker_id: str) -> WorkerView:
+        """The worker as it stands."""
+        return view_of(await self._load(worker_id))
+
+    async def find(self, query: Query) -> tuple[list[WorkerView], str]:
+        """A page of workers, and the cursor of the next one."""
+        page = await self.engine.store.find(query)
+        return [view_of(record) for record in page.records], page.cursor
+
+    async def count(self, query: Query, *, cap: int = 10_000) -> Count:
+        """How many match, up to a cap."""
+        return await self.engine.store.count(query, cap=cap)
+
+    async def history(self, worker_id: str) -> list[Entry]:
+        """Everything that has happened to it, oldest first."""
+        record = await self._load(worker_id)
+        return [entry async for entry in every_entry(self.engine.store, record.key)]
+
+    # Deadlines and what follows
+
+    async def sweep(self, *, limit: int = 500) -> int:
+        """Deal with workers that were not heard of for too long; answers how many."""
+
+        def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
+            mark = self.engine.mark()
+            drafts = [silent(record, now, self.settings.durations) for record in records]
+            return [draft.commit(mark=mark, actor="clock", reason=draft.body.reason) for draft in drafts]
+
+        outcomes = await self.engine.due([WORKER.name], limit, decide)
+        return sum(isinstance(outcome, Committed) for outcome in outcomes)
+
+    async def let_go(self, payload: bytes) -> None:
+        """End the leases of a worker, as a message says."""
+        await let_go(self.engine, self.settings, payload)
+
+    async def _current(self, worker_id: str) -> WorkerOrders:
+        return self._orders(await self._load(worker_id))
+
+    def _orders(self, record: Record) -> WorkerOrders:
+        state = WorkerState(record.state)
+        every_s = self.settings.durations.worker_beat_every_s
+        return orders_of(record, every_s, takes=state in worker.TAKING, over=state in worker.ENDED)
+
+    async def _load(self, worker_id: str) -> Record:
+        (record,) = await self.engine.store.load([_key(worker_id)])
+        return _present(worker_id, record)
+
+
+def _key(worker_id: str) -> Key:
+    return Key(WORKER.name, worker_id)
+
+
+def _present(worker_id: str, record: Record | None) -> Record:
+    if record is None:
+        raise UnknownWorker(
+            f"There is no worker {worker_id}.",
+            todo="Look for it with `interlock worker list`; those that have ended are pruned after a while.",
+            facts={"worker_id": worker_id},
+        )
+    return record
+
+
+def _check(spec: WorkerSpec) -> None:
+    faults = []
+    for noun, text in (("workspace_id", spec.workspace_id), ("name", spec.name or "-")):
+        if not 1 <= len(text) <= MAX_ID or not text.isprintable() or "#" in text:
+            faults.append(f"{noun} has 1 to {MAX_ID} printable characters and no '#'")
+    if not all(1 <= len(each) <= MAX_ID and each.isprintable() for each in spec.queues):
+        faults.append(f"the name of a queue has 1 to {MAX_ID} printable characters")
+    if not all(1 <= len(each) <= MAX_LABEL and each.isprintable() for each in spec.labels):
+        faults.append(f"a label has 1 to {MAX_LABEL} printable characters")
+    if len(set(spec.labels)) > MAX_LABELS:
+        faults.append(f"there are {len(set(spec.labels))} labels, at most {MAX_LABELS}")
+    if not 1 <= spec.capacity <= MAX_CAPACITY:
+        faults.append(f"capacity is {spec.capacity} and must be 1 to {MAX_CAPACITY}")
+    texts = (spec.incarnation, spec.host, spec.version, *spec.metadata, *spec.metadata.values())
+    if sum(map(len, texts)) > MAX_METADATA or not all(text.isprintable() for text in texts):
+        faults.append(f"what it says about itself has at most {MAX_METADATA} printable characters")
+    if faults:
+        raise InvalidWorker(
+            "The worker cannot be registered: " + "; ".join(faults) + ".",
+            todo="Correct it and register again; nothing was stored.",
+            facts={"faults": faults},
+        )

@@ -1,0 +1,96 @@
+"""What a worker tells its supervisor, what it is told, and how a worker is shown."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+
+class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A worker that introduces itself, or that somebody introduces."""
+
+    workspace_id: str = "default"
+    """Whose worker it is: a team, a host group, a deployment."""
+    name: str = ""
+    """The instance; two lives under one name are told apart by their incarnation."""
+    incarnation: str = ""
+    host: str = ""
+    pid: int = 0
+    queues: tuple[str, ...] = ("default",)
+    labels: tuple[str, ...] = ()
+    capacity: int = 1
+    """How many tasks it executes at once."""
+    version: str = ""
+    """Of its code, as it says."""
+    metadata: dict[str, str] = {}
+
+
+class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A sign of life, with what the worker has to say about itself."""
+
+    active: int = 0
+    """How many tasks it has now."""
+    begun: bool = False
+    """It has had a task."""
+    processed: int = 0
+    failed: int = 0
+    trouble: str = ""
+    """`transient`, `exhausted` or `unrecoverable`, when something is wrong with it; else empty."""
+    reason: str = ""
+    """The trouble in words."""
+    heeded: int = 0
+    """The number of the newest orders that it has carried out."""
+
+
+class WorkerOrders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the worker shall do."""
+
+    state: str
+    number: int = 0
+    """Grows with every order; the worker says it back once it has done so."""
+    take: bool = True
+    """Whether it may take new work."""
+    give_back: bool = False
+    """What it has is to be given back, and not to be finished."""
+    stop: str = ""
+    """`drain`: finish what it has and go; `terminate`: go now; else empty."""
+    reason: str = ""
+    beat_every_s: float = 10.0
+
+
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A worker as it is shown everywhere."""
+
+    id: str
+    state: str
+    version: int
+    name: str
+    created_at: datetime
+    updated_at: datetime
+    workspace_id: str = ""
+    incarnation: str = ""
+    host: str = ""
+    pid: int = 0
+    queues: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    capacity: int = 1
+    active: int = 0
+    processed: int = 0
+    failed: int = 0
+    transient_errors: int = 0
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    last_heartbeat_at: datetime | None = None
+    deadline_at: datetime | None = None
+    """When it counts as gone, unless it is heard before."""
+    outcome: str | None = None
+    """How it ended by itself; kept when it is terminated afterwards."""
+    reason: str = ""
+    """Why it is where it is, in the words of whoever put it there."""
+    draining: bool = False
+    give_back: bool = False
+    heeded: bool = True
+    """Whether the worker has carried out what it was told last."""
+    code_version: str = ""
+    metadata: dict[str, str] = {}

@@ -1,0 +1,1 @@
+"""The orchestrator of jobs, held against the requirements."""
