@@ -19,7 +19,7 @@ import pytest
 from tests.cli.shop import SCRIPT
 
 from interlock.cli.reloading import Source
-from interlock.worker.executors.groups import descendants
+from interlock.worker.executors.kin import descendants
 
 PATIENCE_S = 60.0
 TASKS = """

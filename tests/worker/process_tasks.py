@@ -19,7 +19,9 @@ task = REGISTRY.task
 
 @task(name="where", executor="process")
 def where() -> dict[str, int]:
-    return {"pid": os.getpid(), "group": os.getpgrp(), "session": os.getsid(0), "parent": os.getppid()}
+    warden = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(") ")[2].split()
+    facts = {"pid": os.getpid(), "group": os.getpgrp(), "session": os.getsid(0)}
+    return {**facts, "parents_parent": int(warden[1]), "parents_session": int(warden[3])}
 
 
 @task(name="talk", executor="process")

@@ -175,7 +175,8 @@ async def test_a_process_of_its_own_leads_its_group_and_session(board: Board, st
     await ended(board, job)
     where = job.result
     assert where["pid"] == where["group"] == where["session"] != os.getpid()
-    assert where["parent"] == os.getpid()
+    assert where["parents_parent"] == os.getpid()
+    assert where["parents_session"] not in (where["session"], os.getsid(0))
 
 
 async def test_what_is_said_in_a_process_arrives(board: Board, start: Start) -> None:
@@ -290,98 +291,3 @@ async def test_a_function_that_no_other_process_can_find_is_refused(
     start()
     await ended(board, job)
     assert "cannot run in a process of its own" in job.failure.error
-
-
-# In a shell
-
-
-async def test_shell_steps_run_one_after_the_other_with_a_live_log(board: Board, start: Start) -> None:
-    steps = [{"name": "greet", "run": "echo hello; echo $WHO >&2"}, {"run": "pwd"}]
-    job = board.pin("interlock.shell", {"steps": steps, "env": {"WHO": "you"}, "cwd": "/"})
-    start()
-    await ended(board, job)
-    assert job.result["exit_code"] == 0
-    assert [step["name"] for step in job.result["steps"]] == ["greet", "pwd"]
-    assert {(line.level, line.text) for line in job.log} == {
-        ("stdout", "hello"),
-        ("stderr", "you"),
-        ("stdout", "/"),
-    }
-    assert job.progress is not None
-    assert (job.progress.done, job.progress.total) == (2, 2)
-
-
-async def test_lines_of_a_shell_step_are_sent_while_it_runs(
-    board: Board, start: Start, tmp_path: Path
-) -> None:
-    fifo = tmp_path / "go on"
-    os.mkfifo(fifo)
-    job = board.pin("interlock.shell", {"run": f"echo first; read x < '{fifo}'; echo last"})
-    start()
-    await board.until(lambda: job.lines == ["first"], "the first line")
-    fifo.write_text("\n")
-    await ended(board, job)
-    assert job.lines == ["first", "last"]
-
-
-async def test_a_shell_step_that_fails_ends_the_job_with_its_last_lines(board: Board, start: Start) -> None:
-    steps = [{"run": "seq 100; exit 4"}, {"run": "echo never"}]
-    job = board.pin("interlock.shell", {"steps": steps})
-    start()
-    await ended(board, job)
-    assert job.failure.exit_code == 4
-    assert job.failure.error == "The step 'seq 100; exit 4' ended with exit code 4."
-    assert job.failure.details.splitlines()[-1] == "100"
-    assert len(job.failure.details.splitlines()) == 50
-    assert "never" not in job.lines
-
-
-async def test_a_cancelled_shell_step_is_gone_with_what_it_has_started(
-    board: Board, start: Start, tmp_path: Path
-) -> None:
-    pids = tmp_path / "pids"
-    note = f"echo $$ $! > '{pids}.new'; mv '{pids}.new' '{pids}'"
-    script = f"sleep 60 & {note}; trap '' TERM; echo up; wait; sleep 60"
-    job = board.pin("interlock.shell", {"run": script})
-    start(stop_grace_s=0.1)
-    await board.until(lambda: "up" in job.lines, "the step to run")
-    board.cancel(job)
-    await board.until_state(job, "canceled")
-    assert all(gone(int(pid)) for pid in pids.read_text().split())
-
-
-async def test_a_shell_step_that_takes_too_long_is_stopped_and_says_so(board: Board, start: Start) -> None:
-    job = board.pin("interlock.shell", {"run": "echo begun; sleep 60", "timeout_s": 0.2})
-    start()
-    await ended(board, job)
-    assert "timeout_s is 0.2" in job.failure.error
-    assert job.failure.failure_class == "timeout"
-    assert job.failure.details == "begun"
-
-
-async def test_what_a_shell_step_leaves_in_the_background_does_not_hold_it_up(
-    board: Board, start: Start, tmp_path: Path
-) -> None:
-    job = board.pin("interlock.shell", {"run": f"sleep 60 & echo $! > '{tmp_path}/pid'"})
-    start()
-    await ended(board, job)
-    assert job.state == "succeeded"
-    await board.until(lambda: gone(int((tmp_path / "pid").read_text())), "it to be gone")
-
-
-@pytest.mark.parametrize("wrong", [{}, {"run": "a", "steps": [{"run": "b"}]}, {"steps": []}])
-async def test_a_shell_job_without_a_command_is_refused(board: Board, start: Start, wrong: Any) -> None:
-    job = board.pin("interlock.shell", wrong)
-    start()
-    await ended(board, job)
-    assert job.failure.failure_class == "user"
-    assert "either one command or a list of steps" in job.failure.error
-
-
-async def test_a_line_without_an_end_is_kept_and_a_very_long_one_comes_in_parts(
-    board: Board, start: Start
-) -> None:
-    job = board.pin("interlock.shell", {"run": "head -c 20000 /dev/zero | tr '\\0' x; printf end"})
-    start()
-    await ended(board, job)
-    assert "".join(job.lines) == "x" * 20_000 + "end"

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from interlock.worker.executors.groups import descendants
+from interlock.worker.executors.kin import descendants
 
 LOOK_EVERY_S = 0.5
 SOON_S = 5.0

@@ -43,9 +43,11 @@ class TaskCancelled(BaseException):
     because that would look as if whoever waits for the handler's thread had been cancelled.
     """
 
-    def __init__(self, reason: str = "") -> None:
+    def __init__(self, reason: str = "", *, confirmed_dead: bool = True) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.confirmed_dead = confirmed_dead
+        """Whether everything that the handler had started is known to be gone."""
 
 
 class Context:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from interlock.errors import InvalidSettings
-from interlock.worker.executors.groups import descendants
+from interlock.worker.executors.kin import descendants
 from interlock.worker.logs import Log, libraries_logging, make_log
 from interlock.worker.metrics import Metrics
 from interlock.worker.orphans import Orphans

@@ -65,7 +65,7 @@ def success_of(value: object, *, max_bytes: int = MAX_RESULT_BYTES) -> Succeeded
 def outcome_of(error: BaseException) -> Failed | Interrupted:
     """What became of a handler that has raised: it failed, or it did as it was told and stopped."""
     if isinstance(error, (asyncio.CancelledError, TaskCancelled)):
-        return Interrupted()
+        return Interrupted(getattr(error, "confirmed_dead", True))
     return failure_of(error)
 
 

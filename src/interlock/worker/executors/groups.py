@@ -1,33 +1,68 @@
-"""Processes in groups of their own: what they write, and how they are ended with all their kin."""
+"""Commands with everything that they start: what they write, and how all of it is ended.
+
+Each runs under a *warden* (`warden.py`), a small process that inherits whatever the command leaves
+behind, also what has left its group and session to be a daemon. So the end of a command is the end of
+all of it, and when that could not be brought about, or the warden itself was killed, it is said.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
+import secrets
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from subprocess import DEVNULL, PIPE
+from subprocess import PIPE
 from typing import TypeAlias
 
+import msgspec
+
+WARDEN = str(Path(__file__).with_name("warden.py"))
+MARK = "INTERLOCK_FAMILY"
+"""Is in the environment of a command: whose warden is gone is found by it."""
 MAX_LINE_BYTES = 8 * 1024
 DRAIN_S = 1.0
 """How long the output of a process is read after its end: somebody else may hold the pipe open."""
+CLEAR_UP_S = 10.0
+"""How long a warden that was told to kill is waited for; then it is killed itself."""
 
 
 Hear: TypeAlias = Callable[[str, str], None]
 """Is given each line, and whether it was written to `stdout` or `stderr`."""
 
 
-class Group:
-    """A process that leads a group and a session, and everything that it starts."""
+class End(msgspec.Struct, frozen=True):
+    """How a command ended."""
 
-    def __init__(self, transport: asyncio.SubprocessTransport, output: _Output) -> None:
+    code: int
+    """Its exit code; of one that a signal has killed, the number of the signal, negative."""
+    confirmed_dead: bool
+    """Whether everything that it has started is known to be gone."""
+
+
+class _Report(msgspec.Struct, frozen=True):
+    code: int = -signal.SIGKILL
+    killed: int = 0
+    left: tuple[int, ...] = ()
+    errno: int | None = None
+    what: str | None = None
+
+
+class Group:
+    """A command that leads a group and a session, and everything that it starts."""
+
+    def __init__(
+        self, transport: asyncio.SubprocessTransport, output: _Output, report: int, mark: str
+    ) -> None:
         self._transport = transport
         self._output = output
-        self._killing: asyncio.TimerHandle | None = None
-        self.pid = transport.get_pid()
+        self._report = report
+        self._mark = mark
+        self._timers: list[asyncio.TimerHandle] = []
 
     @classmethod
     async def start(
@@ -40,75 +75,97 @@ class Group:
         pass_fds: Sequence[int] = (),
     ) -> Group:
         """Start it, with nothing to read and all it writes heard."""
-        transport, output = await asyncio.get_running_loop().subprocess_exec(
-            lambda: _Output(hear),
-            *arguments,
-            stdin=DEVNULL,
-            stdout=PIPE,
-            stderr=PIPE,
-            cwd=cwd,
-            env=env,
-            pass_fds=pass_fds,
-            start_new_session=True,
-        )
-        return cls(transport, output)
+        mark = secrets.token_hex(8)
+        ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            transport, output = await asyncio.get_running_loop().subprocess_exec(
+                lambda: _Output(hear),
+                *(sys.executable, "-I", "-S", WARDEN, str(theirs), *map(str, pass_fds)),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                pass_fds=(theirs, *pass_fds),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(ours)
+            raise
+        finally:
+            os.close(theirs)
+        group = cls(transport, output, ours, mark)
+        variables = {**(os.environ if env is None else env), MARK: mark}
+        order = {"arguments": list(arguments), "env": variables, "cwd": cwd}
+        group._order(json.dumps(order).encode() + b"\n")  # unlike msgspec it takes halves of characters
+        return group
 
-    async def ended(self) -> int:
-        """Wait for its end and its last words; what it has left behind is killed. Gives the exit code."""
+    async def ended(self) -> End:
+        """Wait for its end and its last words, and for the end of all it has left behind."""
         try:
             await self._output.exited.wait()
-            kill_group(self.pid, signal.SIGKILL)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(DRAIN_S):
                     await self._output.drained.wait()
-            return self._transport.get_returncode() or 0
+            return self._judge()
         finally:
-            if self._killing is not None:
-                self._killing.cancel()
+            for timer in self._timers:
+                timer.cancel()
             self._transport.close()
+            os.close(self._report)
 
     def terminate(self, grace_s: float) -> None:
         """Ask it to end, and kill it when it has not after a while."""
-        if self._killing is None and not self._output.exited.is_set():
-            self._signal(signal.SIGTERM)
-            self._killing = asyncio.get_running_loop().call_later(grace_s, self.kill)
+        if not self._timers and not self._output.exited.is_set():
+            self._order(b"T")
+            self._in(grace_s, self.kill)
 
     def kill(self) -> None:
         """End it now, with everything it has started."""
         if not self._output.exited.is_set():
-            self._signal(signal.SIGKILL)
+            self._order(b"K")
+            self._in(CLEAR_UP_S, self._give_up)
 
-    def _signal(self, number: signal.Signals) -> None:
-        family = descendants(self.pid)  # found first: once their parent is dead nobody knows whose they are
-        kill_group(self.pid, number)
-        for member in family:
+    def _give_up(self) -> None:
+        """The warden does not answer; somebody may have stopped it."""
+        if not self._output.exited.is_set():
+            self._transport.kill()
+
+    def _in(self, seconds: float, act: Callable[[], None]) -> None:
+        self._timers.append(asyncio.get_running_loop().call_later(seconds, act))
+
+    def _order(self, order: bytes) -> None:
+        pipe = self._transport.get_pipe_transport(0)
+        if isinstance(pipe, asyncio.WriteTransport) and not pipe.is_closing():
+            pipe.write(order)
+
+    def _judge(self) -> End:
+        try:
+            report = msgspec.json.decode(os.read(self._report, 65_536), type=_Report)
+        except (BlockingIOError, msgspec.DecodeError):
+            report = None
+        if report is None:  # the warden was killed, so nobody knows what is left; what can be found is ended
+            hunt(self._mark)
+            return End(self._transport.get_returncode() or -signal.SIGKILL, confirmed_dead=False)
+        if report.errno is not None:
+            raise OSError(report.errno, os.strerror(report.errno), report.what)
+        return End(report.code, confirmed_dead=not report.left)
+
+
+def hunt(mark: str) -> int:
+    """Kill whoever has the mark in its environment; how many there were."""
+    found: set[int] = set()
+    while new := set(_marked(f"{MARK}={mark}".encode())) - found:
+        found |= new
+        for pid in new:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(member, number)
+                os.kill(pid, signal.SIGKILL)
+    return len(found)
 
 
-def kill_group(pid: int, number: signal.Signals) -> None:
-    """Signal a group that may have ended."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
-
-
-def descendants(pid: int) -> list[int]:
-    """The processes that a process has started, and those that they have, whatever their group."""
-    children: dict[int, list[int]] = {}
-    for member, parent, _ in processes():
-        children.setdefault(parent, []).append(member)
-    family = list(children.get(pid, ()))
-    for member in family:
-        family.extend(children.get(member, ()))
-    return family
-
-
-def processes() -> Iterable[tuple[int, int, str]]:
-    """Every process with its parent and its state."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            state, parent = (entry / "stat").read_text().rpartition(") ")[2].split()[:2]
-            yield int(entry.name), int(parent), state
+def _marked(entry: bytes) -> Iterator[int]:
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if entry in (process / "environ").read_bytes().split(b"\0"):
+                yield int(process.name)
 
 
 class _Output(asyncio.SubprocessProtocol):

@@ -1,34 +1,40 @@
 """`interlock.shell`: shell steps, one after the other, with a live log.
 
     {"run": "make test"}
-    {"steps": [{"name": "build", "run": "make"}, {"run": "make test"}], "env": {"CI": "1"},
-     "cwd": "/src", "timeout_s": 600}
+    {"checkout": {"repository": "https://example.org/shop.git", "sha": "5f1c0d0…"},
+     "steps": [{"name": "build", "run": "make", "timeout_s": 300},
+               {"run": "make lint", "continue_on_error": true},
+               {"run": "make test", "workdir": "backend", "env": {"SLOW": "1"}}],
+     "env": {"CI": "1"}, "timeout_s": 600}
 
-Each step is `sh -c` in a process group of its own; what it writes becomes the job's log as it comes,
-with the levels `stdout` and `stderr`. The first step that fails ends the job, with its exit code and
-its last lines. Told to stop, the step is terminated with everything it has started.
+Each step is `sh -c`; what it writes becomes the job's log as it comes, with the levels `stdout` and
+`stderr`. The first step that fails ends the job, with its exit code and its last lines. When a step
+ends, or is told to stop, everything that it has started ends with it: a daemon does not outlive its
+step. Whether all of it is known to be gone is what a cancelled job says in the end.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
+import contextlib
 import time
-from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from interlock.errors import InvalidArguments
 from interlock.worker.context import Context
-from interlock.worker.executors.groups import Group
+from interlock.worker.executors.checkout import Checkout, checked_out
+from interlock.worker.executors.commands import Commands, environment
+from interlock.worker.executors.groups import End
 from interlock.worker.executors.subprocesses import how_it_ended
+from interlock.worker.executors.workspaces import Workspace
 from interlock.worker.outcomes import StepFailed
 from interlock.worker.tasks import Task
 
 NAME = "interlock.shell"
-LAST_LINES = 50
-GRACE_S = 2.0
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,6 +42,26 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     run: str
     name: str = ""
+    env: dict[str, str] = {}
+    workdir: str | None = None
+    """Where it runs; what is not absolute begins where the job does."""
+    timeout_s: float | None = None
+    continue_on_error: bool = False
+    """What comes after it runs although it failed."""
+
+    @property
+    def title(self) -> str:
+        """Its name, or the first line of what it runs."""
+        return self.name or self.run.strip().partition("\n")[0]
+
+
+class StepEnd(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a step ended, as the result of the job tells it."""
+
+    name: str
+    duration_s: float
+    exit_code: int | None = 0
+    """None for one that was stopped because it took too long."""
 
 
 async def shell(
@@ -43,63 +69,60 @@ async def shell(
     run: str | None = None,
     steps: list[Step] | None = None,
     env: dict[str, str] | None = None,
-    cwd: str | None = None,
+    workdir: str | None = None,
     timeout_s: float | None = None,
+    checkout: Checkout | None = None,
 ) -> dict[str, Any]:
-    """Run the steps; the result has the duration of each."""
+    """Run the steps; the result tells how each ended."""
     wanted = _steps(run, steps)
-    durations = []
-    last: deque[str] = deque(maxlen=LAST_LINES)
+    commands, variables = Commands(ctx), {**environment(ctx), **(env or {})}
+    ends: list[StepEnd] = []
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(timeout_s), contextlib.AsyncExitStack() as stack:
+            if checkout is not None:
+                workspace = await stack.enter_async_context(Workspace())
+                variables["INTERLOCK_WORKSPACE"] = str(workspace)
+                workdir = str(await checked_out(commands, checkout, workspace) / (workdir or ""))
             for index, step in enumerate(wanted):
-                ctx.progress(index, len(wanted), _title(step))
-                began = time.monotonic()
-                await run_step(ctx, step, {**os.environ, **(env or {})}, cwd, last)
-                durations.append({"name": _title(step), "duration_s": time.monotonic() - began})
+                ctx.progress(index, len(wanted), step.title)
+                ends.append(await _run_step(commands, step, variables, workdir))
     except TimeoutError:
-        took = f"The step {_title(wanted[len(durations)])!r} was stopped: timeout_s is {timeout_s:g}."
-        raise StepFailed(took, exit_code=None, output="\n".join(last), failure_class="timeout") from None
+        doing = f"The step {wanted[len(ends)].title!r}" if len(ends) < len(wanted) else "The job"
+        raise _too_slow(commands, doing, timeout_s) from None
     ctx.progress(len(wanted), len(wanted))
-    return {"exit_code": 0, "steps": durations}
+    return {"exit_code": 0, "steps": ends}
 
 
-async def run_step(ctx: Context, step: Step, env: dict[str, str], cwd: str | None, last: deque[str]) -> None:
-    """Run one step to its end; nothing of it is left when this returns or raises."""
-    last.clear()
-
-    def hear(line: str, level: str) -> None:
-        last.append(line)
-        ctx.log(line, level)
-
-    group = await Group.start(["sh", "-c", step.run], hear, cwd=cwd, env=env)
-    ending = asyncio.ensure_future(group.ended())
-    told = asyncio.ensure_future(ctx.wait_cancelled())
+async def _run_step(commands: Commands, step: Step, env: Mapping[str, str], workdir: str | None) -> StepEnd:
+    began = time.monotonic()
+    where = workdir if step.workdir is None else str(Path(workdir or "") / step.workdir)
+    code: int | None = None
+    too_slow = None
+    limit = asyncio.timeout(step.timeout_s)
     try:
-        await asyncio.wait((ending, told), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        told.cancel()
-        if not ending.done():
-            await _terminate(group, ending)
-    ctx.raise_if_cancelled()
-    code = ending.result()
-    if code:
-        what = f"The step {_title(step)!r} {how_it_ended(code)}."
-        raise StepFailed(what, exit_code=code, output="\n".join(last))
+        async with limit:
+            code = (await _start(commands, step, {**env, **step.env}, where)).code
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        too_slow = _too_slow(commands, f"The step {step.title!r}", step.timeout_s)
+    if not step.continue_on_error and code != 0:
+        what = f"The step {step.title!r} {how_it_ended(code or 0)}."
+        raise too_slow or StepFailed(what, exit_code=code, output=commands.last_lines)
+    return StepEnd(step.title, time.monotonic() - began, code)
 
 
-async def _terminate(group: Group, ending: asyncio.Future[int]) -> None:
-    """End the group also when whoever waits for that is cancelled meanwhile."""
-    group.terminate(GRACE_S)
-    while not ending.done():
-        try:
-            await asyncio.shield(ending)
-        except asyncio.CancelledError:
-            group.kill()
+async def _start(commands: Commands, step: Step, env: Mapping[str, str], where: str | None) -> End:
+    try:
+        return await commands.run(["sh", "-c", step.run], env=env, cwd=where)
+    except OSError as error:
+        what = f"The step {step.title!r} cannot start: {error.strerror}: {error.filename}"
+        raise StepFailed(what, exit_code=None, output="", failure_class="user") from error
 
 
-def _title(step: Step) -> str:
-    return step.name or step.run.strip().partition("\n")[0]
+def _too_slow(commands: Commands, doing: str, timeout_s: float | None) -> StepFailed:
+    what = f"{doing} was stopped: timeout_s is {timeout_s:g}."
+    return StepFailed(what, exit_code=None, output=commands.last_lines, failure_class="timeout")
 
 
 def _steps(run: str | None, steps: list[Step] | None) -> list[Step]:

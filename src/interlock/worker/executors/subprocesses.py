@@ -17,12 +17,13 @@ import msgspec
 
 from interlock.wire.runner import Failed
 from interlock.worker.executors.executor import Ended
-from interlock.worker.executors.groups import Group
+from interlock.worker.executors.groups import End, Group
 from interlock.worker.executors.orders import MAX_LINE_BYTES, Over, Run, Said, Stop, line_of, read_word
 from interlock.worker.outcomes import Interrupted, Outcome, failure_of
 from interlock.worker.running import RunningTask
 from interlock.worker.settings import WorkerSettings
 
+SIGNALLED = 128
 CHILD = "interlock.worker.executors.child"
 
 
@@ -102,9 +103,9 @@ class ProcessExecutor:
             finally:
                 if said is None:
                     group.kill()  # it is gone, or nobody understands it
-                code = await group.ended()
+                end = await group.ended()
                 self._groups.discard(group)
-        return _judge(said, code, running)
+        return _judge(said, end, running)
 
     async def _converse(
         self, running: RunningTask, attendance: Attendance, ours: socket.socket
@@ -165,21 +166,30 @@ def _pass_on(running: RunningTask, said: Said) -> None:
         context.heartbeat()
 
 
-def _judge(said: Over | None, code: int, running: RunningTask) -> Outcome:
-    if said is not None:
-        return Interrupted() if said.outcome is None else said.outcome
-    if running.stop_reason:
-        return Interrupted()
+def _judge(said: Over | None, end: End, running: RunningTask) -> Outcome:
+    if running.stop_reason == "cancel":
+        return Interrupted(end.confirmed_dead)
+    if said is not None and said.outcome is not None:
+        return said.outcome
+    if said is not None or running.stop_reason:
+        return Interrupted(end.confirmed_dead)
     return Failed(
-        error=f"The process of the task {how_it_ended(code)} before it had a result.", exit_code=code
+        error=f"The process of the task {how_it_ended(end.code)} before it had a result.",
+        exit_code=end.code,
     )
 
 
 def how_it_ended(code: int) -> str:
-    """An exit code in words."""
-    if code >= 0:
-        return f"ended with exit code {code}"
+    """An exit code in words. Above 128 it is how a shell says that a signal has ended its command."""
+    if code < 0:
+        return f"was killed by {_signal(-code)}"
+    if code > SIGNALLED and (name := _signal(code - SIGNALLED)).startswith("SIG"):
+        return f"ended with exit code {code} ({name})"
+    return f"ended with exit code {code}"
+
+
+def _signal(number: int) -> str:
     try:
-        return f"was killed by {signal.Signals(-code).name}"
+        return signal.Signals(number).name
     except ValueError:
-        return f"was killed by signal {-code}"
+        return f"signal {number}"

@@ -1,0 +1,212 @@
+"""The process between a worker and a command: nothing that the command starts outlives it.
+
+    python -I -S warden.py REPORT-FD PASSED-FD...
+
+Orders come on standard input: first one line of JSON with the command, then single bytes, `T` to
+terminate and `K` to kill. When that stream ends the worker is gone, which means kill.
+
+A process that leaves its group and its session, and whose parent ends, is adopted by the nearest
+ancestor that has asked for orphans. That is this process, so whatever the command has started stays
+among its descendants, and when it has no child left there is none of them anywhere. That is what the
+report says: how the command ended, and who could not be killed.
+
+It runs without anything of the package, because each command waits for it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from json import dumps, loads
+from typing import Any, NoReturn
+
+SET_CHILD_SUBREAPER = 36
+PATIENCE_S = 5.0
+"""How long those that do not die are waited for: one in the middle of a disk's or a driver's work."""
+DEAF = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
+"""Whoever signals a whole session or control group means the command; somebody must clear up."""
+
+
+def main() -> None:
+    """Start the command, attend to it, clear up behind it, and report."""
+    report, *passed = map(int, sys.argv[1:])
+    os.set_inheritable(report, False)
+    order = loads(_line())
+    ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    for number in DEAF:
+        signal.signal(number, signal.SIG_IGN)
+    bell = _bell()
+    try:
+        command = _start(order)
+    except OSError as error:
+        _report(report, {"errno": error.errno, "what": error.filename})
+    _let_go(passed)
+    code = _attend(command, bell)
+    killed, left = _clear_up(bell)
+    _report(report, {"code": code, "killed": killed, "left": left})
+
+
+def _line() -> bytes:
+    """The first line, and not a byte more: what follows is waited for."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        if not (byte := os.read(0, 1)):
+            os._exit(1)  # the worker has gone before it gave an order
+        line += byte
+    return bytes(line)
+
+
+def _bell() -> int:
+    """A descriptor that can be read when a child has ended."""
+    bell, ring = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(ring, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return bell
+
+
+def _start(order: dict[str, Any]) -> int:
+    """The process of the command; raises what kept it from starting."""
+    heard, said = os.pipe2(os.O_CLOEXEC)
+    child = os.fork()
+    if not child:
+        _become(order, said)
+    os.close(said)
+    with os.fdopen(heard, "rb") as words:
+        trouble = words.read()
+    if trouble:
+        os.waitpid(child, 0)
+        number, what = loads(trouble)
+        raise OSError(number, os.strerror(number), what)
+    return child
+
+
+def _become(order: dict[str, Any], said: int) -> NoReturn:
+    what = order["cwd"]
+    try:
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for number in (*DEAF, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        if what is not None:
+            os.chdir(what)
+        what = order["arguments"][0]
+        os.execvpe(what, order["arguments"], order["env"])
+    except OSError as error:
+        os.write(said, dumps([error.errno, what]).encode())
+    finally:
+        os._exit(127)
+
+
+def _let_go(passed: list[int]) -> None:
+    """What the command writes to ends with the command, and not with us."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    for descriptor in passed:
+        os.close(descriptor)
+
+
+def _attend(command: int, bell: int) -> int:
+    """Pass orders on until the command has ended; adopted ones are fetched on the way."""
+    poll = select.poll()
+    poll.register(bell, select.POLLIN)
+    poll.register(0, select.POLLIN)
+    while (code := _fetch(command)) is None:
+        for descriptor, _ in poll.poll():
+            if descriptor == bell:
+                _hush(bell)
+                continue
+            order = os.read(0, 1)
+            _signal_all(signal.SIGTERM if order == b"T" else signal.SIGKILL)
+            if not order:
+                poll.unregister(0)
+                return _end(command, bell)
+    return code
+
+
+def _end(command: int, bell: int) -> int:
+    """Nobody is there to give orders any more: kill, and again, until the command is gone."""
+    while (code := _fetch(command)) is None:
+        _signal_all(signal.SIGKILL)
+        _wait_a_moment(bell)
+    return code
+
+
+def _fetch(command: int) -> int | None:
+    """Fetch every child that has ended; the exit code of the command, if it is among them."""
+    code = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return code
+        if not pid:
+            return code
+        if pid == command:
+            code = os.waitstatus_to_exitcode(status)
+
+
+def _clear_up(bell: int) -> tuple[int, list[int]]:
+    """Kill all that is left: how many there were, and who did not die."""
+    until = time.monotonic() + PATIENCE_S
+    seen: set[int] = set()
+    while _has_children() and time.monotonic() < until:
+        seen.update(_signal_all(signal.SIGKILL))
+        _wait_a_moment(bell)
+        _fetch(-1)
+    return len(seen), list(_descendants()) if _has_children() else []
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _signal_all(number: signal.Signals) -> list[int]:
+    family = list(_descendants())
+    for pid in family:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+    return family
+
+
+def _descendants() -> Iterator[int]:
+    """Everybody below this process."""
+    children: dict[int, list[int]] = {}
+    # To load pathlib would take longer than all else that is done before the command starts.
+    for name in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208
+        with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:  # noqa: PTH123
+            parent = int(stat.read().rpartition(b") ")[2].split()[1])
+            children.setdefault(parent, []).append(int(name))
+    family = children.get(os.getpid(), [])
+    for pid in family:
+        yield pid
+        family.extend(children.get(pid, ()))
+
+
+def _wait_a_moment(bell: int) -> None:
+    select.select([bell], [], [], 0.02)
+    _hush(bell)
+
+
+def _hush(bell: int) -> None:
+    with suppress(BlockingIOError):
+        os.read(bell, 4096)
+
+
+def _report(descriptor: int, report: dict[str, Any]) -> NoReturn:
+    os.write(descriptor, dumps(report).encode())
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,327 @@
+"""`interlock.shell`: real commands, real signals, and nothing that outlives them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.worker.board import Board, Job
+from tests.worker.conftest import Start
+
+from interlock.wire.runner import CancelAck
+from interlock.worker.executors import groups
+from interlock.worker.tasks import Registry
+
+DAEMON = """
+import os, signal, sys
+if os.fork():
+    os._exit(0)
+os.setsid()
+if os.fork():
+    os._exit(0)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+os.closerange(0, 3)
+with open(sys.argv[1] + ".new", "w") as note:
+    note.write(str(os.getpid()))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+signal.pause()
+"""
+"""Leaves its group, its session and its parent, and does not listen."""
+
+
+@pytest.fixture
+def registry() -> Registry:
+    """Nothing has to be registered for a shell."""
+    return Registry()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> str:
+    """The words of a command that becomes a daemon and notes its number in `daemon`."""
+    (tmp_path / "become.py").write_text(DAEMON)
+    return f"{sys.executable} {tmp_path}/become.py {tmp_path}/daemon"
+
+
+def until_there(path: Path) -> str:
+    """The words of a command that waits for a file."""
+    return f"until [ -e {path} ]; do sleep 0.01; done"
+
+
+async def ended(board: Board, job: Job) -> Job:
+    await board.until_state(job, "succeeded", "failed", "canceled")
+    return job
+
+
+def gone(pid: int) -> bool:
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(") ")[2][0] == "Z"
+    except OSError:
+        return True
+
+
+async def test_shell_steps_run_one_after_the_other_with_a_live_log(board: Board, start: Start) -> None:
+    steps = [{"name": "greet", "run": "echo hello; echo $WHO >&2"}, {"run": "pwd"}]
+    job = board.pin("interlock.shell", {"steps": steps, "env": {"WHO": "you"}, "workdir": "/"})
+    start()
+    await ended(board, job)
+    assert job.result["exit_code"] == 0
+    assert [step["name"] for step in job.result["steps"]] == ["greet", "pwd"]
+    assert {(line.level, line.text) for line in job.log} == {
+        ("stdout", "hello"),
+        ("stderr", "you"),
+        ("stdout", "/"),
+    }
+    assert job.progress is not None
+    assert (job.progress.done, job.progress.total) == (2, 2)
+
+
+async def test_lines_of_a_shell_step_are_sent_while_it_runs(
+    board: Board, start: Start, tmp_path: Path
+) -> None:
+    fifo = tmp_path / "go on"
+    os.mkfifo(fifo)
+    job = board.pin("interlock.shell", {"run": f"echo first; read x < '{fifo}'; echo last"})
+    start()
+    await board.until(lambda: job.lines == ["first"], "the first line")
+    fifo.write_text("\n")
+    await ended(board, job)
+    assert job.lines == ["first", "last"]
+
+
+async def test_a_shell_step_that_fails_ends_the_job_with_its_last_lines(board: Board, start: Start) -> None:
+    steps = [{"run": "seq 100; exit 4"}, {"run": "echo never"}]
+    job = board.pin("interlock.shell", {"steps": steps})
+    start()
+    await ended(board, job)
+    assert job.failure.exit_code == 4
+    assert job.failure.error == "The step 'seq 100; exit 4' ended with exit code 4."
+    assert job.failure.details.splitlines()[-1] == "100"
+    assert len(job.failure.details.splitlines()) == 50
+    assert "never" not in job.lines
+
+
+async def test_a_cancelled_shell_step_is_gone_with_what_it_has_started(
+    board: Board, start: Start, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    note = f"echo $$ $! > '{pids}.new'; mv '{pids}.new' '{pids}'"
+    script = f"sleep 60 & {note}; trap '' TERM; echo up; wait; sleep 60"
+    job = board.pin("interlock.shell", {"run": script})
+    start(stop_grace_s=0.1)
+    await board.until(lambda: "up" in job.lines, "the step to run")
+    board.cancel(job)
+    await board.until_state(job, "canceled")
+    assert all(gone(int(pid)) for pid in pids.read_text().split())
+
+
+async def test_a_shell_step_that_takes_too_long_is_stopped_and_says_so(board: Board, start: Start) -> None:
+    job = board.pin("interlock.shell", {"run": "echo begun; sleep 60", "timeout_s": 0.2})
+    start()
+    await ended(board, job)
+    assert "timeout_s is 0.2" in job.failure.error
+    assert job.failure.failure_class == "timeout"
+    assert job.failure.details == "begun"
+
+
+async def test_what_a_shell_step_leaves_in_the_background_does_not_hold_it_up(
+    board: Board, start: Start, tmp_path: Path
+) -> None:
+    job = board.pin("interlock.shell", {"run": f"sleep 60 & echo $! > '{tmp_path}/pid'"})
+    start()
+    await ended(board, job)
+    assert job.state == "succeeded"
+    await board.until(lambda: gone(int((tmp_path / "pid").read_text())), "it to be gone")
+
+
+@pytest.mark.parametrize("wrong", [{}, {"run": "a", "steps": [{"run": "b"}]}, {"steps": []}])
+async def test_a_shell_job_without_a_command_is_refused(board: Board, start: Start, wrong: Any) -> None:
+    job = board.pin("interlock.shell", wrong)
+    start()
+    await ended(board, job)
+    assert job.failure.failure_class == "user"
+    assert "either one command or a list of steps" in job.failure.error
+
+
+async def test_a_line_without_an_end_is_kept_and_a_very_long_one_comes_in_parts(
+    board: Board, start: Start
+) -> None:
+    job = board.pin("interlock.shell", {"run": "head -c 20000 /dev/zero | tr '\\0' x; printf end"})
+    start()
+    await ended(board, job)
+    assert "".join(job.lines) == "x" * 20_000 + "end"
+
+
+# What a step starts ends with it
+
+
+async def test_a_daemon_does_not_outlive_its_step(
+    board: Board, start: Start, tmp_path: Path, daemon: str
+) -> None:
+    job = board.pin("interlock.shell", {"run": f"{daemon}; {until_there(tmp_path / 'daemon')}"})
+    start()
+    await ended(board, job)
+    assert job.state == "succeeded"
+    assert gone(int((tmp_path / "daemon").read_text()))
+
+
+async def test_a_daemon_that_forgets_its_environment_is_killed_by_a_cancel(
+    board: Board, start: Start, tmp_path: Path, daemon: str
+) -> None:
+    script = f"env -i {daemon}; {until_there(tmp_path / 'daemon')}; echo up; trap '' TERM; sleep 60"
+    job = board.pin("interlock.shell", {"run": script})
+    start(stop_grace_s=0.1)
+    await board.until(lambda: "up" in job.lines, "the step to run")
+    board.cancel(job)
+    await board.until_state(job, "canceled")
+    assert gone(int((tmp_path / "daemon").read_text()))
+    assert [said.confirmed_dead for said in board.said(CancelAck)] == [True]
+
+
+async def test_whoever_kills_the_warden_is_found_by_its_mark(
+    board: Board, start: Start, tmp_path: Path, daemon: str
+) -> None:
+    script = f"{daemon}; {until_there(tmp_path / 'daemon')}; kill -KILL $PPID; sleep 60"
+    job = board.pin("interlock.shell", {"run": script})
+    start()
+    await ended(board, job)
+    assert "was killed by SIGKILL" in job.failure.error
+    await board.until(lambda: gone(int((tmp_path / "daemon").read_text())), "it to be gone")
+    assert job.lines == ["Not all that this step has started is known to have ended."]
+
+
+async def test_whoever_stops_the_warden_is_found_by_its_mark_and_nothing_is_confirmed(
+    board: Board, start: Start, tmp_path: Path, daemon: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "CLEAR_UP_S", 0.3)
+    script = f"{daemon}; {until_there(tmp_path / 'daemon')}; kill -STOP $PPID; echo up; sleep 60"
+    job = board.pin("interlock.shell", {"run": script})
+    start(stop_grace_s=0.1)
+    await board.until(lambda: "up" in job.lines, "the warden to be stopped")
+    board.cancel(job)
+    await board.until_state(job, "canceled")
+    await board.until(lambda: gone(int((tmp_path / "daemon").read_text())), "it to be gone")
+    assert [said.confirmed_dead for said in board.said(CancelAck)] == [False]
+
+
+async def test_a_cancel_says_truly_that_something_could_not_be_killed(
+    board: Board, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A warden that has found somebody whom it cannot kill, such as one of another user."""
+    warden = tmp_path / "warden.py"
+    warden.write_text(
+        "import os, sys\n"
+        "while os.read(0, 4096)[-1:] not in (b'T', b'K'): os.write(1, b'up\\n')\n"
+        'os.write(int(sys.argv[1]), b\'{"code": -15, "killed": 2, "left": [4711]}\')\n'
+    )
+    monkeypatch.setattr(groups, "WARDEN", str(warden))
+    job = board.pin("interlock.shell", {"run": "never read"})
+    start()
+    await board.until(lambda: "up" in job.lines, "the step to run")
+    board.cancel(job)
+    await board.until_state(job, "canceled")
+    assert [said.confirmed_dead for said in board.said(CancelAck)] == [False]
+
+
+async def test_nothing_outlives_a_worker_that_is_killed(tmp_path: Path, daemon: str) -> None:
+    program = f"""
+import asyncio
+from interlock.worker.executors.groups import Group
+async def work():
+    group = await Group.start(["sh", "-c", {daemon + "; sleep 60"!r}], print)
+    await group.ended()
+asyncio.run(work())
+"""
+    worker = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
+    note = tmp_path / "daemon"
+    async with asyncio.timeout(20):
+        while not note.exists():
+            await asyncio.sleep(0.01)
+        worker.send_signal(signal.SIGKILL)
+        await worker.wait()
+        while not gone(int(note.read_text())):
+            await asyncio.sleep(0.01)
+
+
+# What a step is given
+
+
+async def test_a_step_does_not_see_what_the_worker_knows(
+    board: Board, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_TOKEN", "hush")
+    monkeypatch.setenv("PLAIN", "seen")
+    job = board.pin("interlock.shell", {"run": "env"})
+    start()
+    await ended(board, job)
+    assert "PLAIN=seen" in job.lines
+    assert f"INTERLOCK_JOB_ID={job.id}" in job.lines
+    assert "INTERLOCK_ATTEMPT=1" in job.lines
+    assert not any("hush" in line for line in job.lines)
+
+
+async def test_steps_have_variables_and_folders_of_their_own(
+    board: Board, start: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "inner").mkdir()
+    steps = [
+        {"run": "echo $A $B; pwd", "env": {"B": "own"}, "workdir": "inner"},
+        {"run": "echo $A $B; pwd"},
+    ]
+    given = {"steps": steps, "env": {"A": "all", "B": "all"}, "workdir": str(tmp_path)}
+    job = board.pin("interlock.shell", given)
+    start()
+    await ended(board, job)
+    assert job.lines == ["all own", f"{tmp_path}/inner", "all all", str(tmp_path)]
+
+
+async def test_a_step_that_may_fail_does_not_end_the_job(board: Board, start: Start) -> None:
+    steps = [
+        {"name": "lint", "run": "exit 3", "continue_on_error": True},
+        {"name": "slow", "run": "sleep 60", "timeout_s": 0.1, "continue_on_error": True},
+        {"name": "test", "run": "echo on"},
+    ]
+    job = board.pin("interlock.shell", {"steps": steps})
+    start()
+    await ended(board, job)
+    assert job.state == "succeeded"
+    told = [(step["name"], step.get("exit_code", 0)) for step in job.result["steps"]]
+    assert told == [("lint", 3), ("slow", None), ("test", 0)]
+    assert job.lines == ["on"]
+
+
+async def test_a_step_with_a_timeout_of_its_own_is_stopped_and_named(board: Board, start: Start) -> None:
+    steps = [{"run": "true"}, {"name": "slow", "run": "echo begun; sleep 60", "timeout_s": 0.2}]
+    job = board.pin("interlock.shell", {"steps": steps, "timeout_s": 60})
+    start()
+    await ended(board, job)
+    assert job.failure.error == "The step 'slow' was stopped: timeout_s is 0.2."
+    assert job.failure.failure_class == "timeout"
+
+
+async def test_a_step_in_a_folder_that_is_not_there_says_so(board: Board, start: Start) -> None:
+    job = board.pin("interlock.shell", {"run": "pwd", "workdir": "/no/such/place"})
+    start()
+    await ended(board, job)
+    assert job.failure.error == "The step 'pwd' cannot start: No such file or directory: /no/such/place"
+
+
+@pytest.mark.parametrize(
+    ("run", "code", "words"),
+    [
+        ("kill -9 $$", -9, "was killed by SIGKILL"),
+        ("sh -c 'kill -SEGV $$'; exit $?", 139, "ended with exit code 139 (SIGSEGV)"),
+    ],
+)
+async def test_a_signal_that_ends_a_step_is_named(
+    board: Board, start: Start, run: str, code: int, words: str
+) -> None:
+    job = board.pin("interlock.shell", {"run": run})
+    start()
+    await ended(board, job)
+    assert job.failure.exit_code == code
+    assert job.failure.error == f"The step {run!r} {words}."
