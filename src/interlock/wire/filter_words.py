@@ -6,22 +6,11 @@ What is wrong with a word is told with its place, so that somebody who typed a l
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from interlock.errors import InterlockError, nearest
 
-KEYS = ("state", "queue", "label", "parent", "task", "id", "since", "until")
-EXAMPLES = {
-    "state": "failed",
-    "queue": "default",
-    "label": "gpu",
-    "parent": "j_0123456789ab",
-    "task": "shop.send",
-    "id": "j_0123456789ab",
-    "since": "1h",
-    "until": "10m",
-}
 NEGATABLE = "state"
 
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
@@ -37,6 +26,32 @@ class BadFilter(InterlockError):
 
     code = "bad_filter"
     status = 422
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The keys that a filter may have, each with an example of its value."""
+
+    examples: Mapping[str, str]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """In the order in which they are told."""
+        return tuple(self.examples)
+
+
+JOBS = Vocabulary(
+    {
+        "state": "failed",
+        "queue": "default",
+        "label": "gpu",
+        "parent": "j_0123456789ab",
+        "task": "shop.send",
+        "id": "j_0123456789ab",
+        "since": "1h",
+        "until": "10m",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +81,7 @@ class Word:
         )
 
 
-def words_of(text: str) -> Iterator[Word]:
+def words_of(text: str, vocabulary: Vocabulary = JOBS) -> Iterator[Word]:
     """The words, each with its key and its values."""
     place = 0
     while place < len(text):
@@ -77,7 +92,7 @@ def words_of(text: str) -> Iterator[Word]:
         if found is None or (found.end() < len(text) and not text[found.end()].isspace()):
             word = Word(text[place:], place + 1, text)
             raise word.bad("a quotation mark is not closed", todo='Write queue:"two words".')
-        yield _taken_apart(Word(found[0], place + 1, text))
+        yield _taken_apart(Word(found[0], place + 1, text), vocabulary)
         place = found.end()
 
 
@@ -86,23 +101,24 @@ def written(name: str, values: Iterable[str]) -> str:
     return f"{name}:{','.join(map(_quoted, values))}"
 
 
-def _taken_apart(word: Word) -> Word:
+def _taken_apart(word: Word, vocabulary: Vocabulary) -> Word:
+    known = vocabulary.keys
     name, colon, rest = word.text.partition(":")
     key = name.removeprefix("-").lower()
-    some = f"Use some of: {', '.join(f'{known}:' for known in KEYS)}"
+    some = f"Use some of: {', '.join(f'{each}:' for each in known)}"
     if not colon:
-        raise word.bad("it is not of the form key:value", todo=some, allowed=KEYS)
-    if key not in KEYS:
-        guess = nearest(key, KEYS)
+        raise word.bad("it is not of the form key:value", todo=some, allowed=known)
+    if key not in known:
+        guess = nearest(key, known)
         hint = f", did you mean {guess}" if guess else ""
-        raise word.bad(f"there is no key {key!r}{hint}", todo=some, allowed=KEYS)
+        raise word.bad(f"there is no key {key!r}{hint}", todo=some, allowed=known)
     negated = name.startswith("-")
     if negated and key != NEGATABLE:
         raise word.bad(f"only a {NEGATABLE} can be negated", todo=f"Leave out the dash: {word.text[1:]}")
     values = tuple(_plain(found[0]) for found in _VALUE.finditer(rest))
     commas = _QUOTED_VALUE.sub("", rest).count(",")
     if not all(values) or len(values) != commas + 1:
-        raise word.bad(f"a value is missing after {name}:", todo=f"Write {name}:{EXAMPLES[key]}")
+        raise word.bad(f"a value is missing after {name}:", todo=f"Write {name}:{vocabulary.examples[key]}")
     return replace(word, key=key, negated=negated, values=values)
 
 

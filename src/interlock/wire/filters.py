@@ -16,29 +16,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import TypeAlias
+from datetime import datetime
 
 import msgspec
 
 from interlock.errors import UnknownState
 from interlock.lifecycles.job import JOB
 from interlock.store.records import Query
-from interlock.wire.durations import read_duration, write_duration
-from interlock.wire.filter_words import BadFilter, Word, words_of, written
+from interlock.wire.filter_parts import Moment, gather, instant, is_one_of, text_of
+from interlock.wire.filter_words import JOBS, BadFilter, Word, written
 from interlock.wire.jobs import JobView
 
 MAX_SCANNED = 10_000
 """How many records are looked at for what the store itself cannot filter by."""
 ID_DIGITS = 12
 
-Moment: TypeAlias = datetime | timedelta
-"""A time, or how long ago."""
-
 _STATES = tuple(str(state) for state in JOB.states)
 _ID = re.compile(rf"(?:j_)?([0-9a-f]{{1,{ID_DIGITS}}})", re.ASCII | re.IGNORECASE)
-_DATE = re.compile(r"\d{4}-", re.ASCII)
-_EARLIEST, _LATEST = datetime(1970, 1, 2, tzinfo=UTC), datetime(2199, 1, 1, tzinfo=UTC)
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -73,7 +67,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def selection(self, now: datetime, *, limit: int = 100, cursor: str = "") -> Selection:
         """What to ask a store for, and what has to be looked at afterwards."""
-        since, until = _instant(self.since, now), _instant(self.until, now)
+        since, until = instant(self.since, now), instant(self.until, now)
         states = self.wanted_states
         query = Query(
             kind=JOB.name,
@@ -97,8 +91,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             ("parent", self.parents),
             ("task", self.tasks),
             ("id", self.ids),
-            ("since", () if self.since is None else (_text_of(self.since),)),
-            ("until", () if self.until is None else (_text_of(self.until),)),
+            ("since", () if self.since is None else (text_of(self.since),)),
+            ("until", () if self.until is None else (text_of(self.until),)),
         )
         yield from (written(name, values) for name, values in groups if values)
 
@@ -127,11 +121,11 @@ class Selection:
         wanted, since, until = self.filter, self.query.since, self.query.until
         return (
             view.state in wanted.wanted_states
-            and _is_one_of(wanted.queues, view.queue)
+            and is_one_of(wanted.queues, view.queue)
             and all(not set(group).isdisjoint(view.labels) for group in wanted.labels)
-            and _is_one_of(wanted.parents, view.parent_job_id)
-            and _is_one_of(wanted.tasks, view.task)
-            and _is_one_of(wanted.ids, view.id)
+            and is_one_of(wanted.parents, view.parent_job_id)
+            and is_one_of(wanted.tasks, view.task)
+            and is_one_of(wanted.ids, view.id)
             and (since is None or view.created_at >= since)
             and (until is None or view.created_at < until)
         )
@@ -139,29 +133,18 @@ class Selection:
 
 def read_filter(text: str) -> Filter:
     """The filter that somebody has typed; what is wrong is named with its place."""
-    names: dict[str, tuple[str, ...]] = {}
-    labels: list[tuple[str, ...]] = []
-    moments: dict[str, Moment] = {}
-    for word in words_of(text):
-        if (word.name in names and not word.negated) or word.name in moments:
-            raise _twice(word, names.get(word.name, ()))
-        match word.key:
-            case "label":
-                labels.append(word.values)
-            case "since" | "until":
-                moments[word.key] = _moment(word)
-            case _:
-                names[word.name] = _distinct((*names.get(word.name, ()), *_checked(word)))
+    parts = gather(text, JOBS, _checked)
+    names = parts.names
     found = Filter(
         states=names.get("state", ()),
         other_than=names.get("-state", ()),
         queues=names.get("queue", ()),
-        labels=tuple(labels),
+        labels=tuple(parts.labels),
         parents=names.get("parent", ()),
         tasks=names.get("task", ()),
         ids=names.get("id", ()),
-        since=moments.get("since"),
-        until=moments.get("until"),
+        since=parts.moments.get("since"),
+        until=parts.moments.get("until"),
     )
     if not found.wanted_states:
         raise BadFilter(
@@ -203,51 +186,3 @@ def _whole_id(word: Word, name: str) -> str:
             todo="Take ids from `interlock job list`.",
         )
     return job_id
-
-
-def _moment(word: Word) -> Moment:
-    if len(word.values) > 1:
-        raise word.bad(f"{word.key} takes one time", todo="Give one.")
-    text = word.values[0]
-    try:
-        return _utc(datetime.fromisoformat(text)) if _DATE.match(text) else read_duration(text)
-    except (ValueError, OverflowError) as error:
-        raise word.bad(
-            str(error), todo="Write 90s, 15m, 12h, 30d, 4w, or a date such as 2026-01-31."
-        ) from None
-
-
-def _twice(word: Word, before: tuple[str, ...]) -> BadFilter:
-    if not before:
-        return word.bad(f"{word.name} is there twice", todo="Give it once.")
-    either = written(word.name, _distinct((*before, *word.values)))
-    return word.bad(f"{word.name} is there twice", todo=f"To mean any of them, write {either}")
-
-
-def _utc(at: datetime) -> datetime:
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-
-
-def _text_of(moment: Moment) -> str:
-    if isinstance(moment, timedelta):
-        return write_duration(moment)
-    return moment.isoformat().replace("+00:00", "Z")
-
-
-def _instant(moment: Moment | None, now: datetime) -> datetime | None:
-    """When that is, as far as a store can tell: nothing was submitted before the earliest."""
-    if moment is None:
-        return None
-    try:
-        at = now - moment if isinstance(moment, timedelta) else moment
-    except OverflowError:
-        return _EARLIEST
-    return min(max(at, _EARLIEST), _LATEST)
-
-
-def _is_one_of(wanted: tuple[str, ...], name: str | None) -> bool:
-    return not wanted or name in wanted
-
-
-def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
