@@ -10,6 +10,7 @@ written by hand may stand beside the generated ones in docs/reference/.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -25,6 +26,7 @@ from interlock.machine.check import MEANINGS
 from interlock.machine.draw import draw_svg
 from interlock.machine.draw.markdown import GENERATED, code, draw_markdown, markdown_table, prose
 from interlock.machine.draw.text import first_sentence
+from interlock.systems.runs.planning.schema import key_rows, name_rows, sections, workflow_schema
 
 HERE = Path(__file__).parent
 
@@ -73,6 +75,8 @@ def pages() -> dict[str, str]:
         "lifecycles/interlocking.svg": draw_svg(interlocking()),
         "reference/machine-checks.md": _checks_page(),
         "reference/errors.md": _errors_page(),
+        "reference/workflow.md": _workflow_page(),
+        "reference/workflow.schema.json": f"{json.dumps(workflow_schema(), indent=2, ensure_ascii=False)}\n",
     }
     for blueprint in blueprints:
         name = blueprint.machine
@@ -149,6 +153,48 @@ def _errors_page() -> str:
     lines = [GENERATED, "", "# Errors", ""]
     lines += ["Every error that a user can meet, and the HTTP status it is answered with.", ""]
     lines += markdown_table(("error", "code", "status", "meaning"), map(row, _family(InterlockError)))
+    return _page(lines)
+
+
+def _workflow_page() -> str:
+    lines = [GENERATED, "", "# Workflow files", ""]
+    lines += [
+        "A workflow is a file `.interlock/NAME.yml` of a repository, or any file that is given with",
+        "`interlock run submit --workflow FILE`. Editors that know JSON Schema help to write one when its",
+        "first line is `# yaml-language-server: $schema=` and the address of",
+        "[workflow.schema.json](workflow.schema.json).",
+        "",
+        "Text is taken as it is written, so `3.10` stays `3.10`. Only `true` and `false` are yes and no.",
+    ]
+    for name, described in sections():
+        lines += ["", f"## `{name}`", ""]
+        lines += [described.doc, ""] if described.doc else []
+        rows = (
+            (code(key), prose(kind), prose(doc), code(eg) if eg else "")
+            for key, kind, doc, eg in key_rows(described)
+        )
+        lines += markdown_table(("key", "value", "meaning", "for example"), rows)
+    lines += [
+        "",
+        "## Conditions",
+        "",
+        "What `if` may say; a value alone holds unless it is empty or `false`.",
+        "",
+    ]
+    lines += markdown_table(("word", "meaning"), ((code(word), prose(doc)) for word, doc in name_rows()))
+    lines += ["", "## Texts", ""]
+    lines += [
+        "`${{ matrix.NAME }}` is replaced in every text of a job. What comes with the change is replaced in",
+        "`env` and in `concurrency.group` only, never in `run`: the name of a branch could hold a command.",
+        "Steps find it in variables: `INTERLOCK_EVENT`, `INTERLOCK_BRANCH` and so on for each name above,",
+        "`INTERLOCK_INPUT_NAME` for each input, and `INTERLOCK_JOB`.",
+        "",
+        "## Patterns",
+        "",
+        "`*` stands for anything within a part of a path, `**` for any number of parts, `?` for one",
+        "character; `docs/` is everything below docs. A pattern with `!` before it takes out what it",
+        "matches; of several patterns the last one that matches decides.",
+    ]
     return _page(lines)
 
 

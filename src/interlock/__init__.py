@@ -30,12 +30,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from interlock.client import Interlock, JobHandle
     from interlock.errors import InterlockError
+    from interlock.systems.runs.planning.flow import Flow, flow
     from interlock.wire.jobs import JobSpec, JobView, RetryRule
     from interlock.worker.context import Context, TaskCancelled
     from interlock.worker.tasks import Registry, Task, task
 
 _HOMES = {
     "Context": "interlock.worker.context",
+    "Flow": "interlock.systems.runs.planning.flow",
     "Interlock": "interlock.client",
     "InterlockError": "interlock.errors",
     "JobHandle": "interlock.client",
@@ -45,11 +47,13 @@ _HOMES = {
     "RetryRule": "interlock.wire.jobs",
     "Task": "interlock.worker.tasks",
     "TaskCancelled": "interlock.worker.context",
+    "flow": "interlock.systems.runs.planning.flow",
     "task": "interlock.worker.tasks",
 }
 
 __all__ = [
     "Context",
+    "Flow",
     "Interlock",
     "InterlockError",
     "JobHandle",
@@ -59,6 +63,7 @@ __all__ = [
     "RetryRule",
     "Task",
     "TaskCancelled",
+    "flow",
     "task",
 ]
 

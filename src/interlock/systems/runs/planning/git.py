@@ -1,0 +1,285 @@
+"""Git, as far as a planner needs it: a private mirror, what is in a commit, and what it changes.
+
+Repositories are somebody else's, and so are the commits. Git is started without a shell and without
+the settings of the machine or of a user; it asks nobody, runs no hooks and speaks no protocol beside
+those named here; every call has a deadline, and what is left of it then is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from interlock.errors import InvalidSettings, PlanRefused
+from interlock.systems.runs.planning.nodes import MAX_BYTES
+
+PROTOCOLS = ("file", "git", "http", "https", "ssh")
+FOLDER = ".interlock"
+MOST_FILES = 50
+MOST_PATHS = 20_000
+MOST_OUTPUT = 8_000_000
+GIT_S = 60.0
+_SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", re.ASCII)
+_REF = re.compile(r"refs/(?!.*(?:\.\.|@\{|//|/\.|\.lock(?:/|$)))[^\x00-\x20\x7f~^:?*\[\\]+(?<![/.])")
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
+_ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://", re.ASCII)
+_SETTINGS = {
+    "core.hooksPath": os.devnull,
+    "core.fsmonitor": "false",
+    "core.attributesFile": os.devnull,
+    "core.quotePath": "false",
+    "credential.helper": "",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "fetch.recurseSubmodules": "false",
+    "transfer.bundleURI": "false",
+    "http.followRedirects": "false",
+    "init.defaultBranch": "main",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowText:
+    """A workflow file of a commit."""
+
+    path: str
+    text: bytes
+
+
+@dataclass(slots=True)
+class Mirror:
+    """A private copy of one repository, which grows with what is asked for."""
+
+    address: str
+    folder: Path
+    timeout_s: float = GIT_S
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def fetch(self, sha: str, ref: str, base_sha: str) -> str:
+        """Have a commit and what it is compared with; answers with the commit."""
+        _refuse_bad_names(sha, ref, base_sha)
+        async with self._turn:
+            if not (self.folder / "HEAD").is_file():
+                self.folder.mkdir(parents=True, exist_ok=True)
+                await self._git("init", "--quiet", "--bare", "--template=", ".")
+            commit = await self._fetched(sha, ref)
+            if base_sha.strip("0") and not await self._has(base_sha):
+                # Without it nobody knows what has changed, and then everything counts as changed.
+                await self._get(base_sha, may_fail=True)
+        return commit
+
+    async def workflows(self, commit: str) -> list[WorkflowText]:
+        """The files `.interlock/*.yml` of a commit."""
+        listed = await self._git("ls-tree", "-l", "-z", "--full-tree", commit, "--", f"{FOLDER}/")
+        found = []
+        for entry in filter(None, listed.split(b"\0")):
+            facts, _, path = entry.partition(b"\t")
+            mode, kind, blob, size = facts.decode().split()
+            name = path.decode(errors="replace")
+            # A link could point anywhere, so only plain files count.
+            if kind == "blob" and mode in ("100644", "100755") and name.endswith((".yml", ".yaml")):
+                _refuse_large(name, int(size))
+                found.append((name, blob))
+        if len(found) > MOST_FILES:
+            raise PlanRefused(
+                f"There are {len(found)} workflow files in {FOLDER}, and {MOST_FILES} is the most.",
+                facts={"files": len(found), "most": MOST_FILES},
+            )
+        return [WorkflowText(name, await self._git("cat-file", "blob", blob)) for name, blob in found]
+
+    async def changed_paths(self, commit: str, base_sha: str) -> tuple[str, ...] | None:
+        """What a commit changes since it left its base; None when that cannot be found out."""
+        if not base_sha.strip("0") or not await self._has(base_sha):
+            return None
+        common = await self._git("merge-base", base_sha, commit, may_fail=True)
+        since = common.decode().strip() or base_sha
+        changed = await self._git(
+            "diff", "--name-only", "--no-renames", "--no-ext-diff", "-z", since, commit, "--"
+        )
+        paths = tuple(path.decode(errors="replace") for path in changed.split(b"\0") if path)
+        return paths if len(paths) <= MOST_PATHS else None
+
+    async def _fetched(self, sha: str, ref: str) -> str:
+        if sha and await self._has(sha):
+            return sha
+        if sha and await self._get(sha, may_fail=bool(ref)):
+            return sha
+        await self._get(ref)  # a server may give out no commits but those that refs point at
+        if not sha:
+            return (await self._git("rev-parse", "--verify", f"{_place(ref)}^{{commit}}")).decode().strip()
+        if await self._has(sha):
+            return sha
+        raise PlanRefused(
+            f"The commit {sha} is not in {_shown(self.address)}, nor is it in {ref}.",
+            todo="It may have been replaced by a later push; then that one is planned.",
+            facts={"sha": sha, "ref": ref},
+        )
+
+    async def _has(self, sha: str) -> bool:
+        return bool(await self._git("cat-file", "-t", f"{sha}^{{commit}}", may_fail=True))
+
+    async def _get(self, name: str, *, may_fail: bool = False) -> bool:
+        flags = ("--quiet", "--no-tags", "--force", "--no-recurse-submodules", "--no-write-fetch-head")
+        await self._git("fetch", *flags, "--", self.address, f"+{name}:{_place(name)}", may_fail=may_fail)
+        return bool(await self._git("rev-parse", "--verify", "--quiet", _place(name), may_fail=True))
+
+    async def _git(self, *words: str, may_fail: bool = False) -> bytes:
+        code, output, said = await run_git(words, self.folder, self.timeout_s)
+        if code and not may_fail:
+            raise PlanRefused(
+                f"git {words[0]} of {_shown(self.address)} ended with {code}: {_last_line(said)}",
+                todo="See whether the server can reach the repository, and may read it.",
+                facts={"git": words[0], "exit_code": code, "output": _shown(said)[-2_000:]},
+            )
+        return b"" if code else output
+
+
+class Repositories:
+    """The repositories that a server knows, and where it finds them. A request can name no other."""
+
+    def __init__(self, addresses: Mapping[str, str], folder: Path, timeout_s: float = GIT_S) -> None:
+        for address in addresses.values():
+            check_address(address)
+        self._addresses = dict(addresses)
+        self._folder = folder
+        self._timeout_s = timeout_s
+        self._mirrors: dict[str, Mirror] = {}
+
+    def mirror(self, repository: str) -> Mirror:
+        """The mirror of a repository; raises when nobody has said where it is."""
+        address = self._addresses.get(repository)
+        if address is None:
+            raise PlanRefused(
+                f"This server does not know the repository {repository[:200]!r}.",
+                allowed=tuple(sorted(self._addresses)),
+                todo="Name it, with its address, in the settings of the server.",
+                facts={"repository": repository[:200]},
+            )
+        name = hashlib.sha256(address.encode()).hexdigest()[:16]
+        folder = self._folder / f"{name}.git"
+        return self._mirrors.setdefault(repository, Mirror(address, folder, self._timeout_s))
+
+
+async def run_git(words: tuple[str, ...], folder: Path, timeout_s: float) -> tuple[int, bytes, str]:
+    """One call of git: its exit code, what it answered, and what it complained about."""
+    process = await asyncio.create_subprocess_exec(
+        "git",
+        *words,
+        cwd=folder,
+        env=_surroundings(),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(timeout_s):
+            output, said = await asyncio.gather(_read(process.stdout), _read(process.stderr))
+            if len(output) > MOST_OUTPUT:
+                raise _too_much(words[0])
+            await process.wait()
+    except TimeoutError:
+        raise PlanRefused(
+            f"git {words[0]} was stopped: it took longer than {timeout_s:g} s.",
+            todo="See whether the server can reach the repository.",
+            facts={"git": words[0], "timeout_s": timeout_s},
+        ) from None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+    return process.returncode or 0, output, said.decode(errors="replace")
+
+
+async def _read(stream: asyncio.StreamReader | None) -> bytes:
+    """What comes, but not more than anybody needs."""
+    read = bytearray()
+    while stream is not None and len(read) <= MOST_OUTPUT and (piece := await stream.read(65_536)):
+        read += piece
+    return bytes(read)
+
+
+def _too_much(what: str) -> PlanRefused:
+    return PlanRefused(
+        f"git {what} answers with more than {MOST_OUTPUT:,} bytes.",
+        todo="Give the changed paths with the request, or make the files smaller.",
+        facts={"git": what, "most": MOST_OUTPUT},
+    )
+
+
+def check_address(address: str) -> None:
+    """An address that git could take for something else is refused."""
+    protocol = _ADDRESS.match(address)
+    fine = protocol[1] in PROTOCOLS if protocol else "::" not in address
+    if not address or address.startswith("-") or not address.isprintable() or not fine:
+        raise InvalidSettings(
+            f"{_shown(address)!r} is no address of a repository.",
+            allowed=PROTOCOLS,
+            todo="Give a folder, or an address such as https://example.org/shop.git.",
+            facts={"address": _shown(address)},
+        )
+
+
+def _surroundings() -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("PATH", "SSH_AUTH_SOCK", "TMPDIR") if name in os.environ}
+    settings = {"GIT_CONFIG_COUNT": str(len(_SETTINGS))}
+    for number, (key, value) in enumerate(_SETTINGS.items()):
+        settings |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return {
+        **kept,
+        **settings,
+        "HOME": os.devnull,
+        "LC_ALL": "C.UTF-8",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_ALLOW_PROTOCOL": ":".join(PROTOCOLS),
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ASKPASS": "/bin/false",
+        "GIT_SSH_COMMAND": "ssh -o BatchMode=yes",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+    }
+
+
+def _refuse_large(path: str, size: int) -> None:
+    if size > MAX_BYTES:
+        raise PlanRefused(
+            f"{path} is {size:,} bytes large, and {MAX_BYTES:,} is the most.",
+            facts={"file": path, "bytes": size, "most": MAX_BYTES},
+        )
+
+
+def _refuse_bad_names(sha: str, ref: str, base_sha: str) -> None:
+    shapes = (("sha", sha, _SHA), ("ref", ref, _REF), ("base_sha", base_sha, _SHA))
+    for what, value, shape in shapes:
+        if value and not shape.fullmatch(value):
+            raise PlanRefused(
+                f"{value[:200]!r} is no {what}.",
+                todo="Commits are named in full, in hex; refs as refs/heads/NAME.",
+                facts={what: value[:200]},
+            )
+    if not sha and not ref:
+        raise PlanRefused(
+            "The request names neither a commit nor a ref.", todo="Give source.sha or source.ref."
+        )
+
+
+def _place(name: str) -> str:
+    """Where the mirror keeps what it has fetched: one place per name, so that it does not grow for ever."""
+    return f"refs/interlock/{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+def _shown(text: str) -> str:
+    return _CREDENTIALS.sub("", text)
+
+
+def _last_line(said: str) -> str:
+    lines = [line for line in _shown(said).splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason is known"

@@ -1,0 +1,224 @@
+"""The table of workflow files: every key, how its value is written, and what it means.
+
+Reading a file, the JSON Schema for editors and the page docs/reference/workflow.md all come from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from interlock.systems.orchestrator.failures import FailureClass
+from interlock.systems.runs.planning.axes import NAME, Axes
+from interlock.systems.runs.planning.kinds import (
+    AnyJson,
+    Count,
+    Duration,
+    Filled,
+    Flag,
+    If,
+    NeededJob,
+    Pattern,
+    Word,
+)
+from interlock.systems.runs.planning.model import (
+    NOWHERE,
+    Artifact,
+    Cache,
+    Concurrency,
+    Defaults,
+    Input,
+    Job,
+    On,
+    Retry,
+    Step,
+    Trigger,
+    WorkflowFile,
+)
+from interlock.systems.runs.planning.shapes import Either, Field, ListOf, MapOf, Object, Several
+from interlock.systems.runs.planning.texts import Scope
+
+VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+MOST_JOBS = 1_000
+MOST_STEPS = 200
+
+_ENV = MapOf(Filled(Scope.EVERYTHING), "variable", VARIABLE)
+_PATTERNS = Several(Pattern())
+_PATHS = Field("paths", _PATTERNS, "Only when a path that matches has changed.", "src/**")
+_PUSH = Object(
+    "push",
+    Trigger,
+    (
+        Field("branches", _PATTERNS, "Only these branches. With `tags` alone: no branch.", "main"),
+        Field("tags", _PATTERNS, "Only these tags. With `branches` alone: no tag.", "v*"),
+        _PATHS,
+    ),
+    "Commits were pushed.",
+)
+_PULL_REQUEST = Object("pull_request", Trigger, (_PATHS,), "A pull request was opened or has changed.")
+_MANUAL = Object("manual", Trigger, (), "Somebody asked for it; this is always possible.")
+_WEBHOOK = Object("webhook", Trigger, (_PATHS,), "A generic webhook, whatever it calls its event.")
+EVENTS = {"push": _PUSH, "pull_request": _PULL_REQUEST, "manual": _MANUAL, "webhook": _WEBHOOK}
+
+
+def _on_events(names: tuple[str, ...]) -> On:
+    triggers = {name: Trigger(place=NOWHERE) for name in names if name in EVENTS}
+    return On(place=NOWHERE, **triggers)
+
+
+ON = Object("on", On, tuple(Field(name, kind, kind.doc) for name, kind in EVENTS.items()))
+INPUT = Object(
+    "an input",
+    Input,
+    (
+        Field("description", Word(most=1_000), "What it is for."),
+        Field("default", Word(most=1_000), "What it is when it is not given; otherwise empty."),
+        Field("required", Flag(), "A request without it is refused."),
+        Field("options", ListOf(Word()), "The only values it may have.", "[staging, production]"),
+    ),
+)
+CONCURRENCY = Object(
+    "concurrency",
+    Concurrency,
+    (
+        Field("group", Filled(Scope.EVERYTHING, 200), "Runs of one group supersede older ones.", "release"),
+        Field("cancel", Flag(), "false: runs go on beside each other."),
+    ),
+)
+RETRY = Object(
+    "a retry rule",
+    Retry,
+    (
+        Field("retries", Count(0, 100), "How often.", "2", required=True),
+        Field("first-pause", Duration(), "How long to wait before the first retry.", "10s"),
+        Field("factor", Count(1, 100), "Each pause is so many times as long as the one before."),
+        Field("longest-pause", Duration(), "And never longer than this.", "5m"),
+    ),
+)
+STEP = Object(
+    "a step",
+    Step,
+    (
+        Field(
+            "run", Filled(), "What the shell is given. Only `matrix.…` is replaced in it.", "make test", True
+        ),
+        Field("name", Filled(most=200), "What the log calls it; otherwise the first line of `run`."),
+        Field("env", _ENV, "Variables of this step."),
+        Field("workdir", Filled(most=1_000), "Where it runs, from the job's workdir on."),
+        Field("timeout", Duration(), "It is stopped after this, and has failed.", "5m"),
+        Field("continue-on-error", Flag(), "The steps after it run although it has failed."),
+    ),
+)
+_FILES = ListOf(Filled(most=1_000))
+ARTIFACT = Object(
+    "an artifact",
+    Artifact,
+    (
+        Field("name", Filled(most=100), "What it is called.", "coverage", required=True),
+        Field("paths", _FILES, "Which files, from the workdir on.", "[htmlcov/]", required=True),
+    ),
+)
+CACHE = Object(
+    "a cache",
+    Cache,
+    (
+        Field("key", Filled(most=200), "The same key finds the same files.", "pip-1", required=True),
+        Field("paths", _FILES, "Which files, from the workdir on.", "[.cache/pip]", required=True),
+    ),
+)
+_CLASSES = tuple(str(one) for one in FailureClass if one is not FailureClass.LOST)
+_DEFAULTS = (
+    Field("runs-on", Several(Filled(most=100)), "Labels that a runner must have.", "[linux, gpu]"),
+    Field("queue", Filled(most=100), "Which queue it waits in.", "ci"),
+    Field("priority", Count(-1_000, 1_000), "Higher ones go first."),
+    Field("workdir", Filled(most=1_000), "Where the steps run, from the checkout on.", "backend"),
+    Field("checkout", Flag(), "false: the steps begin in an empty folder, without the repository."),
+    Field("timeout", Duration(), "One attempt is stopped after this.", "15m"),
+    Field("job-timeout", Duration(), "All attempts together are stopped after this.", "1h"),
+    Field("retries", Count(0, 100), "How often it is tried again when it failed or took too long."),
+    Field(
+        "retry",
+        MapOf(RETRY, "class of failure", NAME, keys=_CLASSES),
+        f"The same for each class of failure: {', '.join(_CLASSES)}.",
+        "{infra: {retries: 3}}",
+    ),
+    Field("losses", Count(0, 100), "How often it may lose its runner; otherwise 3 times."),
+)
+DEFAULTS = Object("defaults", Defaults, _DEFAULTS)
+JOB = Object(
+    "a job",
+    Job,
+    (
+        Field(
+            "needs",
+            Several(NeededJob()),
+            "Jobs that must have ended well before. When one is left out of the plan, so is this one.",
+            "[build]",
+        ),
+        Field("after", Several(NeededJob()), "The same, for jobs that may be left out.", "[lint]"),
+        Field("if", If(), "Left out of the plan unless this holds.", "branch == 'main'"),
+        Field(
+            "matrix",
+            Axes(),
+            "One job for each combination of the values of its axes; see `include` and `exclude`.",
+            '{python: ["3.11", "3.12"]}',
+        ),
+        Field("steps", ListOf(STEP, MOST_STEPS), "Commands, one after the other."),
+        Field("task", Word("task", most=200), "Instead of steps: a Python task, by its name.", "shop.pack"),
+        Field("input", AnyJson(), "What the task is given.", "{size: 3}"),
+        Field("env", _ENV, "Variables of its steps."),
+        Field("optional", Flag(), "It may fail: the run and what needs it go on."),
+        Field("shards", Count(1, 10), "So many of it run side by side, and all must succeed."),
+        Field(
+            "secrets",
+            Several(Word("secret", VARIABLE)),
+            "Names of secrets that its steps find as variables. Never given to runs from forks.",
+            "[PYPI_TOKEN]",
+        ),
+        Field("artifacts", Several(ARTIFACT), "Files that are kept when it has ended."),
+        Field("cache", Several(CACHE), "Files that later jobs find again."),
+        *_DEFAULTS,
+    ),
+    exclusive=(("steps", "task"),),
+)
+WORKFLOW = Object(
+    "a workflow",
+    WorkflowFile,
+    (
+        Field("name", Word("name", most=100), "What its runs are called; otherwise the name of the file."),
+        Field(
+            "on",
+            Either(ON, Several(Word("event", one_of=tuple(EVENTS))), _on_events),
+            "Which events start it; otherwise all of them.",
+            "[push, pull_request]",
+        ),
+        Field(
+            "inputs", MapOf(INPUT, "input", NAME), "What can be given with `interlock run submit --input`."
+        ),
+        Field(
+            "concurrency",
+            Either(CONCURRENCY, Flag(), lambda yes: Concurrency(cancel=yes)),
+            "Which runs a newer one supersedes; otherwise those of the same workflow and ref.",
+            "false",
+        ),
+        Field("env", _ENV, "Variables of all steps."),
+        Field("defaults", DEFAULTS, "What a job has when it does not say otherwise."),
+        Field("timeout", Duration(), "The run is stopped after this.", "1h"),
+        Field("fail-fast", Flag(), "false: the other jobs go on when a required one has failed."),
+        Field("jobs", MapOf(JOB, "job", NAME, MOST_JOBS), "The jobs, by their names.", required=True),
+    ),
+)
+OBJECTS: Mapping[str, Object] = {
+    "workflow": WORKFLOW,
+    "on.push": _PUSH,
+    "on.pull_request": _PULL_REQUEST,
+    "on.webhook": _WEBHOOK,
+    "inputs.NAME": INPUT,
+    "concurrency": CONCURRENCY,
+    "defaults": DEFAULTS,
+    "jobs.NAME": JOB,
+    "jobs.NAME.steps": STEP,
+    "jobs.NAME.retry.CLASS": RETRY,
+    "jobs.NAME.artifacts": ARTIFACT,
+    "jobs.NAME.cache": CACHE,
+}
+"""For the reference page, in the order in which it tells them."""

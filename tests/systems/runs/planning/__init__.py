@@ -1,0 +1,1 @@
+"""Runs, held against the requirements."""
