@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -28,6 +29,11 @@ from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Complete, Grant, LogLine, Succeeded
 
 ANY_PORT = ServerSettings(port=0, shutdown_s=5.0)
+
+
+def path_of(route: Route, **names: str) -> str:
+    """The address of a route, with ids that nothing has where none are given."""
+    return route.path.format_map(defaultdict(lambda: "x_000000000000", names))
 
 
 class Running:

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import httpx2
 import pytest
-from tests.server.running import ANY_PORT, Running, running
+from tests.server.running import ANY_PORT, Running, path_of, running
 
 from interlock.server.app import every_route
 from interlock.server.declaring import Route
@@ -31,7 +31,7 @@ async def guarded() -> AsyncIterator[Running]:
 
 async def ask(client: httpx2.AsyncClient, route: Route) -> httpx2.Response:
     """One request to a route, good enough to get past the door."""
-    path = route.path.format(job_id="j_000000000000", attempt_id="j_000000000000.1.1", name="job")
+    path = path_of(route, attempt_id="j_000000000000.1.1", name="job")
     params = {"job": "j_000000000000"} if route.name == "listAttempts" else {}
     async with client.stream(route.method, path, json=route.example, params=params) as answer:
         if route.bounded or answer.is_error:

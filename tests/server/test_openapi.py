@@ -9,10 +9,11 @@ from typing import Any
 import httpx2
 import jsonschema_rs
 import pytest
-from tests.server.running import Running
+from tests.server.running import Running, path_of
 
 from interlock.server.app import every_route
 from interlock.server.openapi import document_of
+from interlock.wire.workers import WorkerSpec
 
 ROUTES = every_route()
 DOCUMENT: dict[str, Any] = json.loads(json.dumps(document_of(ROUTES)))
@@ -72,10 +73,11 @@ async def test_answers_fit_their_schemas(server: Running, client: httpx2.AsyncCl
     assert (await client.get("/openapi.json")).json()["paths"].keys() == DOCUMENT["paths"].keys()
     job_id = await server.submit()
     await server.work(job_id, result=b"[1]")
+    worker = await server.parts.household.workers.register(WorkerSpec(name="a"))
     for route in ROUTES:
         if route.method != "GET" or route.answer is None or not route.bounded:
             continue
-        path = route.path.format(job_id=job_id, attempt_id=f"{job_id}.1.1", name="lease")
+        path = path_of(route, job_id=job_id, attempt_id=f"{job_id}.1.1", name="lease", worker_id=worker.id)
         params = {"job": job_id} if route.name == "listAttempts" else {}
         answer = await client.get(path, params=params)
         assert answer.status_code == 200, answer.text

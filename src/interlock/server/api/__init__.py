@@ -12,6 +12,7 @@ from interlock.server.api import (
     machines,
     runner,
     submitting,
+    workers,
 )
 from interlock.server.declaring import Route
 
@@ -24,6 +25,7 @@ ROUTES: tuple[Route, ...] = (
     *journal.ROUTES,
     *events.ROUTES,
     *runner.ROUTES,
+    *workers.ROUTES,
     *health.ROUTES,
 )
 """Everything that can be asked for, beside the document that says so."""

@@ -30,9 +30,14 @@ async def job_of(call: Call, job_id: str | None = None) -> JobView:
 
 def shaped(job_id: str) -> str:
     """The id, if it can be one at all; nothing else reaches the store."""
-    if not _ID.fullmatch(job_id):
+    if not is_shaped(job_id):
         raise unknown_job(job_id[:64])
     return job_id
+
+
+def is_shaped(name: str) -> bool:
+    """Whether it can be the id of anything."""
+    return _ID.fullmatch(name) is not None
 
 
 def unknown_job(job_id: str) -> UnknownJob:

@@ -1,4 +1,4 @@
-"""Names for jobs: `j_` and twelve hex digits that sort by the time of submission.
+"""Names for jobs and runs: `j_` or `r_` and twelve hex digits that sort by the time of submission.
 
 48 bits are few, so they are spent with care: the time in steps of 1/128 ms, plus a small random
 stride between two names of one process. Two processes that submit at the same instant seldom draw
@@ -19,15 +19,16 @@ _LAST = 2**48 - 1
 class JobIds:
     """Draws names; `below` is where chance comes from."""
 
-    def __init__(self, below: Callable[[int], int]) -> None:
+    def __init__(self, below: Callable[[int], int], *, prefix: str = "j_") -> None:
         self._below = below
+        self._prefix = prefix
         self._latest = 0
 
     def draw(self, now: datetime) -> str:
         """A name that this process has not drawn before."""
         ticks = int((now - _ORIGIN) / _TICK)
         self._latest = max(self._latest + 1, ticks) + self._below(_STRIDE)
-        return f"j_{self._latest & _LAST:012x}"
+        return f"{self._prefix}{self._latest & _LAST:012x}"
 
 
 def drawn_at(digits: int) -> datetime:

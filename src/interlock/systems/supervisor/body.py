@@ -31,6 +31,8 @@ class WorkerBody(msgspec.Struct, kw_only=True, omit_defaults=True):
     failed: int = 0
     reason: str = ""
     """Why it ended, or is where it is."""
+    registered_by: str = ""
+    """Who has introduced it; only they speak for it."""
 
     @property
     def runner_id(self) -> str:

@@ -70,13 +70,16 @@ class Draft:
         return cls(record.id, WorkerState(record.state), decode_body(record), now, durations, record)
 
     @classmethod
-    def new(cls, worker_id: str, spec: WorkerSpec, now: datetime, durations: Durations) -> Draft:
+    def new(
+        cls, worker_id: str, spec: WorkerSpec, now: datetime, durations: Durations, *, registered_by: str = ""
+    ) -> Draft:
         """A worker that has just introduced itself."""
         named = msgspec.structs.replace(
             spec, name=spec.name or worker_id, incarnation=spec.incarnation or worker_id
         )
         data = Worker(capacity=spec.capacity, last_heartbeat_at=now)
-        draft = cls(worker_id, WORKER.initial, WorkerBody(spec=named, data=data), now, durations)
+        body = WorkerBody(spec=named, data=data, registered_by=registered_by)
+        draft = cls(worker_id, WORKER.initial, body, now, durations)
         draft._arm(durations.worker_silence_s)
         return draft
 

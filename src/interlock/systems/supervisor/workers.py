@@ -17,9 +17,10 @@ from interlock.lifecycles import worker
 from interlock.lifecycles.worker import WORKER, WorkerState
 from interlock.store.checking import MAX_ID, MAX_LABEL, MAX_LABELS
 from interlock.store.records import Commit, Committed, Count, Entry, Key, Query, Record, Repeated
+from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.waiting import waker
-from interlock.systems.supervisor.body import orders_of, view_of
+from interlock.systems.supervisor.body import decode_body, orders_of, view_of
 from interlock.systems.supervisor.deciding import TROUBLES, Draft, beaten, gone, silent
 from interlock.systems.supervisor.letting_go import let_go
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
@@ -41,11 +42,11 @@ class Workers:
         engine: Engine,
         *,
         settings: OrchestratorSettings = DEFAULT_SETTINGS,
-        draw: Callable[[int], str] = secrets.token_hex,
+        ids: JobIds | None = None,
     ) -> None:
         self.engine = engine
         self.settings = settings
-        self._draw = draw
+        self._ids = ids or JobIds(secrets.randbelow, prefix="w_")
 
     # What workers do
 
@@ -55,21 +56,21 @@ class Workers:
         """A new life. A worker that starts again registers anew, and is another one from then on."""
         _check(spec)
         asked = Asked.of(request_id, "register a worker", spec)
-        worker_id = f"w_{self._draw(6)}"
 
         def decide(_: Sequence[Record | None], now: datetime) -> Decision[str]:
-            draft = Draft.new(worker_id, spec, now, self.settings.durations)
+            worker_id = self._ids.draw(now)
+            draft = Draft.new(worker_id, spec, now, self.settings.durations, registered_by=actor)
             commit = draft.commit(mark=self.engine.mark(), actor=actor)
             request = asked.answered(msgspec.json.encode(worker_id)) if asked else None
             return Decision(worker_id, msgspec.structs.replace(commit, request=request))
 
         applied = await self.engine.apply_once(asked, [], decide)
         if isinstance(applied, Repeated):
-            worker_id = msgspec.json.decode(applied.recorded.answer.body, type=str)
-        return await self.get(worker_id)
+            return await self.get(msgspec.json.decode(applied.recorded.answer.body, type=str))
+        return await self.get(applied.answer)
 
-    async def beat(self, worker_id: str, beat: WorkerBeat) -> WorkerOrders:
-        """A sign of life, answered with what the worker shall do."""
+    async def beat(self, worker_id: str, beat: WorkerBeat, *, actor: str = "") -> WorkerOrders:
+        """A sign of life, answered with what the worker shall do. Only who registered it speaks for it."""
         if beat.trouble and beat.trouble not in TROUBLES:
             raise InvalidWorker(
                 f"There is no trouble {beat.trouble!r}.",
@@ -79,7 +80,7 @@ class Workers:
             )
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
-            draft = Draft.of(_present(worker_id, found[0]), now, self.settings.durations)
+            draft = Draft.of(_own(worker_id, found[0], actor), now, self.settings.durations)
             if beaten(draft, beat) is not None:
                 return Decision(None)  # its life is over, and the orders will say so
             return Decision(None, draft.commit(mark=self.engine.mark(), actor=worker_id, reason=beat.reason))
@@ -104,11 +105,13 @@ class Workers:
             stop()
         return orders
 
-    async def leave(self, worker_id: str, *, reason: str = "it has done all it had") -> WorkerView:
+    async def leave(
+        self, worker_id: str, *, reason: str = "it has done all it had", actor: str = ""
+    ) -> WorkerView:
         """The worker says that it goes; one whose life is over already is left as it is."""
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
-            record = _present(worker_id, found[0])
+            record = _own(worker_id, found[0], actor)
             if WorkerState(record.state) in worker.ENDED:
                 return Decision(None)
             draft = Draft.of(record, now, self.settings.durations)
@@ -256,12 +259,24 @@ def _key(worker_id: str) -> Key:
 
 def _present(worker_id: str, record: Record | None) -> Record:
     if record is None:
-        raise UnknownWorker(
-            f"There is no worker {worker_id}.",
-            todo="Look for it with `interlock worker list`; those that have ended are pruned after a while.",
-            facts={"worker_id": worker_id},
-        )
+        raise unknown_worker(worker_id)
     return record
+
+
+def unknown_worker(worker_id: str) -> UnknownWorker:
+    """No worker has that id."""
+    return UnknownWorker(
+        f"There is no worker {worker_id}.",
+        todo="Look for it with `interlock worker list`; those that have ended are pruned after a while.",
+        facts={"worker_id": worker_id},
+    )
+
+
+def _own(worker_id: str, record: Record | None, actor: str) -> Record:
+    """The record, for whoever has registered it; for another it is not there."""
+    known = _present(worker_id, record)
+    registered_by = decode_body(known).registered_by
+    return _present(worker_id, known if actor in ("", registered_by) or not registered_by else None)
 
 
 def _check(spec: WorkerSpec) -> None:

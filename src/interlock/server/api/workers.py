@@ -1,0 +1,304 @@
+"""Workers: they register, beat and are given orders; people look at them and hold them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from interlock.errors import (
+    InvalidWorker,
+    RequestIdReused,
+    TransitionNotAllowed,
+    UnknownWorker,
+)
+from interlock.lifecycles.worker import WORKER
+from interlock.server.api.seeing import is_shaped
+from interlock.server.declaring import Call, Handler, Lane, Link, Route
+from interlock.server.messages import (
+    Cursor,
+    HistoryPage,
+    HistoryQuery,
+    Limit,
+    Reason,
+    RequestId,
+    entry_view,
+)
+from interlock.store.records import Key
+from interlock.systems.access.principals import Role
+from interlock.systems.supervisor.workers import Workers, unknown_worker
+from interlock.wire.filter_words import BadFilter
+from interlock.wire.worker_filters import read_worker_filter
+from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
+
+LONGEST_WAIT_S = 30.0
+
+
+class NewWorker(WorkerSpec, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A worker to be registered, perhaps under a request id."""
+
+    request_id: RequestId | None = None
+
+    def spec(self) -> WorkerSpec:
+        """The worker without the id of the request, which is not part of it."""
+        return WorkerSpec(**{name: getattr(self, name) for name in WorkerSpec.__struct_fields__})
+
+
+class HoldRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What shall be done with a worker, and why."""
+
+    reason: Reason = ""
+    request_id: RequestId | None = None
+
+
+class PauseRequest(HoldRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Take nothing new."""
+
+    give_back: Annotated[bool, Meta(description="Give back what it has, instead of finishing it.")] = False
+
+
+class LeaveRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The worker goes."""
+
+    reason: Reason = "it has done all it had"
+
+
+class WorkersQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which page of which workers."""
+
+    q: Annotated[str, Meta(max_length=2_000, description="Which workers: `state:running label:gpu`.")] = ""
+    limit: Limit = 50
+    cursor: Cursor = ""
+
+
+class OrdersQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Newer orders than these, and how long to wait for them."""
+
+    after: Annotated[int, Meta(ge=-1, le=2**53)] = -1
+    wait_s: Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S)] = 0.0
+
+
+class WorkerPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Workers, newest first."""
+
+    workers: tuple[WorkerView, ...]
+    cursor: str = ""
+
+
+async def register(call: Call) -> WorkerView:
+    """A new life."""
+    asked: NewWorker = call.body
+    call.principal.need_queues(asked.queues)
+    return await _workers(call).register(asked.spec(), actor=call.actor, request_id=call.request_id)
+
+
+async def beat(call: Call) -> WorkerOrders:
+    """A sign of life, answered with orders."""
+    return await _workers(call).beat(_id(call), call.body, actor=call.actor)
+
+
+async def orders(call: Call) -> WorkerOrders:
+    """What the worker shall do, as soon as that is news."""
+    asked: OrdersQuery = call.query
+    wait_s = 0.0 if call.parts.stopping.is_set() else asked.wait_s
+    return await _workers(call).orders(_id(call), after=asked.after, wait_s=wait_s)
+
+
+async def leave(call: Call) -> WorkerView:
+    """The worker goes."""
+    return await _workers(call).leave(_id(call), reason=call.body.reason, actor=call.actor)
+
+
+async def list_workers(call: Call) -> WorkerPage:
+    """A page of what a filter means."""
+    asked: WorkersQuery = call.query
+    now = await call.parts.household.engine.clock.now()
+    selection = read_worker_filter(asked.q).selection(now, limit=asked.limit, cursor=asked.cursor)
+    views, cursor = await _workers(call).find(selection.query)
+    return WorkerPage(workers=tuple(view for view in views if selection.keeps(view)), cursor=cursor)
+
+
+async def get_worker(call: Call) -> WorkerView:
+    """A worker as it stands."""
+    return await _workers(call).get(_id(call))
+
+
+async def get_history(call: Call) -> HistoryPage:
+    """What the journal says about a worker, oldest first."""
+    worker, asked = await get_worker(call), call.query
+    feed = await call.parts.store.history(
+        Key(WORKER.name, worker.id), after_version=asked.after, limit=asked.limit
+    )
+    full = len(feed.entries) == asked.limit
+    return HistoryPage(
+        entries=tuple(map(entry_view, feed.entries)), after=feed.entries[-1].version if full else None
+    )
+
+
+async def pause(call: Call) -> WorkerView:
+    """Take nothing new."""
+    asked: PauseRequest = call.body
+    return await _workers(call).pause(
+        _id(call),
+        reason=asked.reason,
+        actor=call.actor,
+        request_id=call.request_id,
+        give_back=asked.give_back,
+    )
+
+
+def hold(verb: str) -> Handler:
+    """A handler that does one of the things that need a reason and nothing else."""
+
+    async def handle(call: Call) -> WorkerView:
+        act = getattr(_workers(call), verb)
+        done: WorkerView = await act(
+            _id(call), reason=call.body.reason, actor=call.actor, request_id=call.request_id
+        )
+        return done
+
+    return handle
+
+
+def _workers(call: Call) -> Workers:
+    return call.parts.household.workers
+
+
+def _id(call: Call) -> str:
+    worker_id = call.path["worker_id"]
+    if not is_shaped(worker_id):
+        raise unknown_worker(worker_id[:64])
+    return worker_id
+
+
+_WORKER = {"worker_id": "The id of a worker."}
+_HELD = (UnknownWorker, TransitionNotAllowed, RequestIdReused)
+
+
+def _hold(path: str, verb: str, summary: str, *, body: type[HoldRequest] = HoldRequest) -> Route:
+    return Route(
+        method="POST",
+        path=f"{path}/{verb}",
+        name=f"{verb}Worker",
+        summary=summary,
+        handler=pause if verb == "pause" else hold(verb),
+        role=Role.OPERATOR,
+        everything=True,
+        parameters=_WORKER,
+        bodies=(body,),
+        body_required=False,
+        repeatable=True,
+        answer=WorkerView,
+        errors=_HELD,
+        example={"reason": "deploy", "request_id": f"{verb}-17"},
+    )
+
+
+_SUPERVISED = "/api/supervisor/workers/{worker_id}"
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/api/workers",
+        name="registerWorker",
+        summary="Register a worker; it is IDLE until its first task.",
+        handler=register,
+        role=Role.RUNNER,
+        bodies=(NewWorker,),
+        repeatable=True,
+        answer=WorkerView,
+        status=201,
+        lane=Lane.RUNNER,
+        errors=(InvalidWorker, RequestIdReused),
+        example={"workspace_id": "ci", "name": "builder-1", "capacity": 4, "labels": ["linux"]},
+        links=(Link("getWorker", "worker_id", "$response.body#/id"),),
+    ),
+    Route(
+        method="GET",
+        path="/api/workers",
+        name="listWorkers",
+        summary="List workers, newest first, by a filter.",
+        handler=list_workers,
+        role=Role.VIEWER,
+        everything=True,
+        query=WorkersQuery,
+        answer=WorkerPage,
+        errors=(BadFilter,),
+        links=(Link("listWorkers", "cursor", "$response.body#/cursor"),),
+    ),
+    Route(
+        method="GET",
+        path="/api/workers/{worker_id}",
+        name="getWorker",
+        summary="Show a worker.",
+        handler=get_worker,
+        role=Role.VIEWER,
+        everything=True,
+        parameters=_WORKER,
+        answer=WorkerView,
+        errors=(UnknownWorker,),
+    ),
+    Route(
+        method="GET",
+        path="/api/workers/{worker_id}/history",
+        name="getWorkerHistory",
+        summary="Show everything that has happened to a worker.",
+        handler=get_history,
+        role=Role.VIEWER,
+        everything=True,
+        parameters=_WORKER,
+        query=HistoryQuery,
+        answer=HistoryPage,
+        errors=(UnknownWorker,),
+    ),
+    Route(
+        method="POST",
+        path="/api/workers/{worker_id}/heartbeat",
+        name="beatWorker",
+        summary="A sign of life; the answer says what the worker shall do.",
+        handler=beat,
+        role=Role.RUNNER,
+        parameters=_WORKER,
+        bodies=(WorkerBeat,),
+        body_required=False,
+        answer=WorkerOrders,
+        lane=Lane.RUNNER,
+        errors=(UnknownWorker, InvalidWorker),
+        example={"active": 2, "begun": True, "processed": 17},
+    ),
+    Route(
+        method="GET",
+        path="/api/workers/{worker_id}/orders",
+        name="getWorkerOrders",
+        summary="What the worker shall do; waits for newer orders than those it knows.",
+        handler=orders,
+        role=Role.RUNNER,
+        parameters=_WORKER,
+        query=OrdersQuery,
+        answer=WorkerOrders,
+        lane=Lane.RUNNER,
+        bounded=False,
+        errors=(UnknownWorker,),
+    ),
+    Route(
+        method="POST",
+        path="/api/workers/{worker_id}/leave",
+        name="leaveWorker",
+        summary="The worker says that it goes, with nothing left to do.",
+        handler=leave,
+        role=Role.RUNNER,
+        parameters=_WORKER,
+        bodies=(LeaveRequest,),
+        body_required=False,
+        answer=WorkerView,
+        lane=Lane.RUNNER,
+        errors=(UnknownWorker,),
+        example={"reason": "drained"},
+    ),
+    _hold("/api/workers/{worker_id}", "start", "Begin, with or without a task."),
+    _hold(_SUPERVISED, "pause", "Take nothing new until resumed.", body=PauseRequest),
+    _hold(_SUPERVISED, "resume", "Take work again."),
+    _hold(_SUPERVISED, "terminate", "Stop a worker for certain; its work returns to the queue."),
+    _hold(_SUPERVISED, "drain", "Finish what it has, and go."),
+)

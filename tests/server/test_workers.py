@@ -1,0 +1,124 @@
+"""Workers over HTTP: the addresses, the answers, and who may say what."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx2
+from tests.server.running import Running
+
+from interlock.systems.access.principals import Role
+
+
+async def registered(client: httpx2.AsyncClient, **spec: Any) -> dict[str, Any]:
+    answer = await client.post("/api/workers", json={"workspace_id": "ci", **spec})
+    assert answer.status_code == 201, answer.text
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+async def test_a_worker_lives_through_the_addresses_that_were_asked_for(client: httpx2.AsyncClient) -> None:
+    made = await registered(client, name="builder", capacity=2)
+    assert (made["state"], made["workspace_id"], made["id"][:2]) == ("IDLE", "ci", "w_")
+    at, held = f"/api/workers/{made['id']}", f"/api/supervisor/workers/{made['id']}"
+    assert (await client.post(f"{at}/start")).json()["state"] == "RUNNING"
+    paused = await client.post(f"{held}/pause", json={"reason": "look at it"})
+    assert (paused.json()["state"], paused.json()["reason"]) == ("PAUSED", "look at it")
+    orders = (await client.post(f"{at}/heartbeat", json={"active": 1})).json()
+    assert (orders["state"], orders["take"]) == ("PAUSED", False)
+    assert (await client.post(f"{held}/resume", json={})).json()["state"] == "RUNNING"
+    ended = (await client.post(f"{held}/terminate", json={"reason": "enough"})).json()
+    assert (ended["state"], ended["outcome"]) == ("TERMINATED", "TERMINATED")
+    assert (await client.get(f"{at}/orders")).json()["stop"] == "terminate"
+    history = (await client.get(f"{at}/history")).json()["entries"]
+    told = [(s["from"], s["to"]) for entry in history for s in entry.get("steps", [])]
+    assert told == [
+        ("IDLE", "RUNNING"),
+        ("RUNNING", "PAUSED"),
+        ("PAUSED", "RUNNING"),
+        ("RUNNING", "TERMINATED"),
+    ]
+    assert {entry["actor"] for entry in history} == {"local"}
+
+
+async def test_what_cannot_be_names_the_state_and_what_is_allowed(client: httpx2.AsyncClient) -> None:
+    made = await registered(client)
+    held = f"/api/supervisor/workers/{made['id']}"
+    refused = await client.post(f"{held}/pause", json={})
+    problem = refused.json()
+    assert (refused.status_code, problem["facts"]["state"]) == (409, "IDLE")
+    assert "start_task" in problem["allowed"]
+    assert "In IDLE the worker accepts" in problem["todo"]
+    assert (await client.post("/api/supervisor/workers/w_nobody/pause")).status_code == 404
+    assert (await client.post(f"{held}/pause", json={"reason": 5})).status_code == 422
+    assert (await client.post("/api/workers", json={"capacity": 0})).status_code == 422
+    assert (await client.post("/api/workers", json={"workspace": "typo"})).status_code == 422
+
+
+async def test_twenty_pauses_at_once_have_one_winner_and_with_one_id_one_effect(server: Running) -> None:
+    client = server.client(limits=httpx2.Limits(max_connections=20))
+    made = await registered(client)
+    await client.post(f"/api/workers/{made['id']}/start")
+    path = f"/api/supervisor/workers/{made['id']}/pause"
+    answers = await asyncio.gather(*[client.post(path, json={}) for _ in range(20)])
+    assert sorted(answer.status_code for answer in answers) == [200] + [409] * 19
+    await client.post(f"/api/supervisor/workers/{made['id']}/resume")
+    answers = await asyncio.gather(*[client.post(path, json={"request_id": "p"}) for _ in range(20)])
+    assert {(answer.status_code, answer.json()["state"]) for answer in answers} == {(200, "PAUSED")}
+    entries = (await client.get(f"/api/workers/{made['id']}/history")).json()["entries"]
+    pauses = [s for entry in entries for s in entry.get("steps", []) if s["event"] == "pause"]
+    assert len(pauses) == 2
+
+
+async def test_workers_are_found_by_a_filter(client: httpx2.AsyncClient) -> None:
+    first = await registered(client, name="a", labels=["gpu"])
+    second = await registered(client, name="b", workspace_id="farm")
+    await client.post(f"/api/workers/{second['id']}/start")
+
+    async def found(q: str) -> list[str]:
+        answer = await client.get("/api/workers", params={"q": q})
+        assert answer.status_code == 200, answer.text
+        return [view["id"] for view in answer.json()["workers"]]
+
+    assert await found("") == [second["id"], first["id"]]
+    assert await found("state:idle") == [first["id"]]
+    assert await found("-state:idle") == [second["id"]]
+    assert await found("label:gpu name:a") == [first["id"]]
+    assert await found("workspace:farm,ci") == [second["id"], first["id"]]
+    assert await found(f"id:{first['id']} since:1h") == [first["id"]]
+    assert await found("name:c") == []
+    wrong = await client.get("/api/workers", params={"q": "queue:x"})
+    assert (wrong.status_code, wrong.json()["code"]) == (422, "bad_filter")
+    assert "workspace" in wrong.json()["allowed"]
+
+
+async def test_orders_are_answered_when_they_are_given_and_not_before(server: Running) -> None:
+    client = server.client()
+    made = await registered(client)
+    await client.post(f"/api/workers/{made['id']}/start")
+    waiting = asyncio.create_task(
+        client.get(f"/api/workers/{made['id']}/orders", params={"after": 0, "wait_s": 20})
+    )
+    await client.post(f"/api/supervisor/workers/{made['id']}/pause", json={"give_back": True})
+    orders = (await waiting).json()
+    assert (orders["state"], orders["give_back"], orders["number"]) == ("PAUSED", True, 1)
+    still = await client.get(f"/api/workers/{made['id']}/orders", params={"after": 1, "wait_s": 0.01})
+    assert still.json() == orders
+
+
+async def test_only_who_has_registered_a_worker_speaks_for_it(server: Running) -> None:
+    mine = server.client(await server.token(Role.RUNNER, "mine"))
+    other = server.client(await server.token(Role.RUNNER, "other"))
+    made = await registered(mine)
+    assert (await mine.post(f"/api/workers/{made['id']}/heartbeat")).status_code == 200
+    assert (await other.post(f"/api/workers/{made['id']}/heartbeat")).status_code == 404
+    assert (await other.post(f"/api/workers/{made['id']}/leave")).status_code == 404
+    assert (await mine.post(f"/api/workers/{made['id']}/leave")).json()["state"] == "COMPLETED"
+
+
+async def test_a_token_that_is_confined_to_queues_registers_for_those_only(server: Running) -> None:
+    confined = server.client(await server.token(Role.RUNNER, "c", queues=("mail",)))
+    refused = await confined.post("/api/workers", json={"queues": ["default"]})
+    assert (refused.status_code, refused.json()["code"]) == (403, "not_allowed")
+    assert (await confined.post("/api/workers", json={"queues": ["mail"]})).status_code == 201
