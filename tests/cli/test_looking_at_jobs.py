@@ -280,6 +280,15 @@ def test_logs_are_what_the_attempts_have_written(ask: Ask, shop: Shop) -> None:
     assert [entry["text"] for entry in entries] == ["one\ttab", "two", "three"]
 
 
+def test_logs_cannot_do_anything_to_a_terminal(ask: Ask, shop: Shop) -> None:
+    job_id = shop.submit()
+    shop.take(job_id)
+    shop.write(job_id, "\x1b]52;c;eA==\x07\x1b[31mred\x1b[2J")
+    assert ask("job", "logs", job_id, "--plain").stdout == "␛]52;c;eA==␇red␛[2J\n"
+    assert "␛]52;c;eA==␇red␛[2J" in ask("job", "logs", job_id).stdout
+    assert json.loads(ask("job", "logs", job_id, "--json").stdout)["text"].startswith("\x1b]52")
+
+
 def test_logs_can_be_those_of_one_attempt(ask: Ask, shop: Shop) -> None:
     job_id = shop.submit()
     shop.take(job_id)

@@ -17,7 +17,7 @@ import pytest
 
 from interlock.errors import InvalidArguments, JobError, NotJson, TooLarge
 from interlock.testing.clocks import JumpingClock
-from interlock.wire.runner import Grant, LogLine, Progress
+from interlock.wire.runner import Grant, LogLine, Progress, size_of
 from interlock.worker.context import NOTHING, Context, TaskCancelled, Unsent, current
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -197,32 +197,37 @@ def test_a_level_can_be_sent_as_well(context: Context) -> None:
     assert context.take().log[0].level == "loud\\ud800" * 4
 
 
-def test_a_log_of_too_many_lines_loses_the_oldest_and_says_how_many(context: Context) -> None:
+def written(numbers: range) -> int:
+    """How many bytes these numbers are in a log."""
+    return sum(len(f"{number}\n") for number in numbers)
+
+
+def test_a_log_of_too_many_lines_loses_the_oldest_and_says_where_the_others_begin(context: Context) -> None:
     for number in range(1_500):
         context.log(number)
     unsent = context.take()
     assert len(unsent.log) == 1_000
-    assert texts(unsent)[:2] == ["501 lines are missing here: too much was logged at once", "501"]
-    assert unsent.log[0].level == "warning"
-    assert unsent.dropped == 501
+    assert texts(unsent) == [str(number) for number in range(500, 1_500)]
+    assert unsent.log_offset == written(range(500))
     context.log("and on")
-    assert texts(context.take()) == ["and on"]
+    unsent = context.take()
+    assert (texts(unsent), unsent.log_offset) == (["and on"], written(range(1_500)))
 
 
 def test_a_log_of_too_many_bytes_loses_the_oldest_as_well(context: Context) -> None:
     for _ in range(40):
         context.log("ü" * 4_000)
     unsent = context.take()
-    kept = texts(unsent)[1:]
-    assert sum(len(text.encode()) for text in kept) <= 256 * 1024
-    assert unsent.dropped + len(kept) == 40
+    size = sum(len(text.encode()) + 1 for text in texts(unsent))
+    assert 248 * 1024 <= size <= 256 * 1024
+    assert unsent.log_offset + size == 40 * 8_001
 
 
-def test_a_full_log_without_a_lost_line_says_nothing(context: Context) -> None:
+def test_a_full_log_without_a_lost_line_begins_at_the_beginning(context: Context) -> None:
     for number in range(1_000):
         context.log(number)
     unsent = context.take()
-    assert (texts(unsent)[0], len(unsent.log), unsent.dropped) == ("0", 1_000, 0)
+    assert (texts(unsent)[0], len(unsent.log), unsent.log_offset) == ("0", 1_000, 0)
 
 
 def test_what_could_not_be_sent_comes_back_before_what_was_said_since(context: Context) -> None:
@@ -241,7 +246,7 @@ def test_what_could_not_be_sent_comes_back_before_what_was_said_since(context: C
     assert unsent.heartbeat
 
 
-def test_lines_that_are_lost_in_several_rounds_are_counted_together(context: Context) -> None:
+def test_lines_that_are_lost_in_several_rounds_are_one_gap(context: Context) -> None:
     for number in range(1_500):
         context.log(number)
     failed = context.take()
@@ -249,9 +254,19 @@ def test_lines_that_are_lost_in_several_rounds_are_counted_together(context: Con
         context.log(number)
     context.put_back(failed)
     unsent = context.take()
-    assert (unsent.dropped, len(unsent.log)) == (601, 1_000)
-    assert texts(unsent)[:2] == ["601 lines are missing here: too much was logged at once", "601"]
-    assert texts(unsent)[-1] == "1599"
+    assert texts(unsent) == [str(number) for number in range(600, 1_600)]
+    assert unsent.log_offset == written(range(600))
+
+
+def test_what_comes_back_is_not_put_before_lines_that_do_not_follow_it(context: Context) -> None:
+    context.log("first")
+    failed = context.take()
+    for _ in range(40):  # so large that a few bytes are free, but not for the next one
+        context.log("x" * 7_000)
+    context.put_back(failed)
+    unsent = context.take()
+    assert set(texts(unsent)) == {"x" * 7_000}
+    assert unsent.log_offset == len("first\n") + (40 - len(unsent.log)) * 7_001
 
 
 def test_to_put_back_nothing_changes_nothing(context: Context) -> None:
@@ -379,7 +394,7 @@ def test_many_threads_can_speak_at_once_and_nothing_is_lost_or_told_twice(clock:
     threads, each = 8, 2_000
     together = threading.Barrier(threads)
     heard: list[str] = []
-    missing = 0
+    missing = end = 0
 
     def speak(speaker: int) -> None:
         together.wait(30)
@@ -389,9 +404,11 @@ def test_many_threads_can_speak_at_once_and_nothing_is_lost_or_told_twice(clock:
             context.checkpoint(number)
 
     def listen(unsent: Unsent) -> None:
-        nonlocal missing
-        missing += unsent.dropped
-        heard.extend(texts(unsent)[1:] if unsent.dropped else texts(unsent))
+        nonlocal missing, end
+        if unsent.log:
+            missing += unsent.log_offset - end
+            end = unsent.log_offset + sum(map(size_of, unsent.log))
+        heard.extend(texts(unsent))
 
     with ThreadPoolExecutor(threads) as pool:
         speaking = [pool.submit(speak, speaker) for speaker in range(threads)]
@@ -409,7 +426,8 @@ def test_many_threads_can_speak_at_once_and_nothing_is_lost_or_told_twice(clock:
             one.result()
     listen(context.take())
     assert len(heard) == len(set(heard))
-    assert len(heard) + missing == threads * each
+    told = (f"{speaker} {number}" for speaker in range(threads) for number in range(each))
+    assert sum(len(text) + 1 for text in heard) + missing == sum(len(text) + 1 for text in told)
     for speaker in range(threads):
         numbers = [int(text.split()[1]) for text in heard if text.startswith(f"{speaker} ")]
         assert numbers == sorted(numbers)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 import typer
 
 from interlock.errors import InterlockError
+from interlock.wire.harmless import harmless_lines
 
 WRONG_QUESTION = 2
 BUG = 70
@@ -82,7 +83,7 @@ def _advice(todo: str) -> tuple[str, ...]:
 def _print_lines(sentence: str, more: Sequence[str]) -> None:
     sys.stdout.flush()  # what was answered comes before what went wrong, also when both are one pipe
     typer.secho("Error: ", fg="red", bold=True, nl=False, err=True, color=colour_wanted())
-    typer.echo("\n".join((sentence, *more)), err=True, color=colour_wanted())
+    typer.echo(harmless_lines("\n".join((sentence, *more))), err=True, color=colour_wanted())
 
 
 def _print_json(error: dict[str, object]) -> None:

@@ -18,11 +18,11 @@ from interlock.cli.finding import whole_id
 from interlock.cli.following import POLL_S, called_or_time, has_ended
 from interlock.cli.times import iso
 from interlock.remote.offering import Reach
-from interlock.systems.orchestrator.beside import Chunk
+from interlock.systems.orchestrator.beside import Chunk, Placed, lines_of
 from interlock.systems.orchestrator.waiting import waker
-from interlock.wire.runner import LogLine
+from interlock.wire.harmless import harmless
 
-_LOUD = {"error": "red", "critical": "red", "warning": "yellow", "stderr": "yellow"}
+_LOUD = {"error": "red", "critical": "red", "warning": "yellow", "stderr": "yellow", "gap": "red"}
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +33,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     level: str
     text: str
+    offset: int
 
 
 def show(
@@ -48,8 +49,8 @@ def show(
         async with aclosing(chunks_of(reach, job_id, follow=follow)) as chunks:
             async for chunk in chunks:
                 if shard in (None, chunk.shard) and index in (None, chunk.attempt):
-                    for line in chunk.lines:
-                        tell(chunk, line)
+                    for placed in lines_of(chunk):
+                        tell(chunk, placed)
 
     ask(store, work)
 
@@ -87,23 +88,37 @@ def attempt_in(text: str | None) -> tuple[int | None, int | None]:
     return int(shard) if dot else None, int(index)
 
 
-def _teller(*, plain: bool, as_json: bool) -> Callable[[Chunk, LogLine], None]:
+def _teller(*, plain: bool, as_json: bool) -> Callable[[Chunk, Placed], None]:
     if as_json:
         return _tell_program
     if plain:
-        return lambda _, line: print(line.text, flush=True)
+        return _tell_plainly
     return _tell_person if printing.on_terminal() else _tell_pipe
 
 
-def _tell_program(chunk: Chunk, line: LogLine) -> None:
-    print_line(Line(at=line.at, shard=chunk.shard, attempt=chunk.attempt, level=line.level, text=line.text))
+def _tell_program(chunk: Chunk, placed: Placed) -> None:
+    """As it was written: JSON has a way to spell everything."""
+    at, line = placed.offset, placed.line
+    shard, attempt = chunk.shard, chunk.attempt
+    print_line(Line(at=line.at, shard=shard, attempt=attempt, level=line.level, text=line.text, offset=at))
 
 
-def _tell_pipe(chunk: Chunk, line: LogLine) -> None:
-    print("\t".join((iso(line.at), f"{chunk.shard}.{chunk.attempt}", line.level, line.text)), flush=True)
+def _tell_plainly(_: Chunk, placed: Placed) -> None:
+    print(
+        harmless(placed.line.text, colours=printing.on_terminal() and colour_wanted() is not False),
+        flush=True,
+    )
 
 
-def _tell_person(chunk: Chunk, line: LogLine) -> None:
+def _tell_pipe(chunk: Chunk, placed: Placed) -> None:
+    line = placed.line
+    cells = (iso(line.at), f"{chunk.shard}.{chunk.attempt}", harmless(line.level), harmless(line.text))
+    print("\t".join(cells), flush=True)
+
+
+def _tell_person(chunk: Chunk, placed: Placed) -> None:
+    line = placed.line
     head = typer.style(f"{line.at:%H:%M:%S} {chunk.shard}.{chunk.attempt} ", dim=True)
-    level = typer.style(f"{line.level:<7} ", fg=_LOUD.get(line.level, "cyan"))
-    typer.echo(f"{head}{level}{line.text}", color=colour_wanted())
+    level = typer.style(f"{harmless(line.level):<7} ", fg=_LOUD.get(line.level, "cyan"))
+    text = harmless(line.text, colours=colour_wanted() is not False)
+    typer.echo(f"{head}{level}{text}", color=colour_wanted())

@@ -16,6 +16,7 @@ from interlock.cli.steps import StepShown, steps_in
 from interlock.remote.offering import Reach
 from interlock.systems.orchestrator.explaining import Explanation
 from interlock.wire.filters import MAX_SCANNED, read_filter
+from interlock.wire.harmless import harmless, harmless_lines
 from interlock.wire.jobs import JobView, QueueView
 
 PAGE = 1_000
@@ -79,7 +80,7 @@ def show(store: str | None, text: str, *, as_json: bool) -> None:
     else:
         printing.print_sheets(job_sheets.job_sheets(view, now, terminal=printing.on_terminal()))
         if view.failure is not None and view.failure.details and printing.on_terminal():
-            typer.echo(view.failure.details)
+            typer.echo(harmless_lines(view.failure.details))
 
 
 def history(store: str | None, text: str, *, as_json: bool) -> None:
@@ -108,7 +109,7 @@ def explain(store: str | None, text: str, *, as_json: bool) -> None:
         print_struct(told)
         return
     terminal = printing.on_terminal()
-    typer.echo(f"{told.job_id} is {told.state}. {told.sentence}")
+    typer.echo(harmless(f"{told.job_id} is {told.state}. {told.sentence}"))
     printing.print_sheets([job_sheets.explanation_sheet(told, now, terminal=terminal)])
     if told.todo:
         typer.echo(f"→ {told.todo}")

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from interlock.wire.harmless import harmless
+
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
@@ -48,4 +50,4 @@ def print_sheets(sheets: Sequence[Sheet]) -> None:
 
 def print_row(cells: Iterable[str]) -> None:
     """One line for a pipe; it is there at once, for whoever follows."""
-    print("\t".join(" ".join(cell.split()) for cell in cells), flush=True)
+    print("\t".join(harmless(" ".join(cell.split())) for cell in cells), flush=True)

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from interlock.cli.errors import colour_wanted
 from interlock.cli.printing import Sheet
+from interlock.wire.harmless import harmless
 
 _IN_ONE_PIECE = frozenset(
     {"name", "fingerprint", "states", "id", "when", "attempt", "submitted", "took", "began"}
@@ -51,5 +52,5 @@ def print_table(sheet: Sheet) -> None:
 
 
 def _cell(column: str, cell: str) -> Text:
-    text = " ".join(cell.split())
+    text = harmless(" ".join(cell.split()))
     return Text(text, style=style_of(text) if column in _COLUMNS_OF_STATES else "")

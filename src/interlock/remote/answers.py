@@ -127,11 +127,12 @@ class LineRead(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     shard: int
     attempt: int
+    offset: int = 0
 
     def chunk(self) -> Chunk:
         """The line by itself."""
         line = LogLine(self.at, self.level, self.text)
-        return Chunk(shard=self.shard, attempt=self.attempt, sequence=0, lines=(line,))
+        return Chunk(shard=self.shard, attempt=self.attempt, sequence=0, lines=(line,), offset=self.offset)
 
 
 class LogPage(msgspec.Struct, frozen=True, kw_only=True):

@@ -205,13 +205,15 @@ class JournalPage(_Out, frozen=True, kw_only=True):
 
 
 class LogLineView(_Out, frozen=True, kw_only=True):
-    """One line that an attempt has written. The time is its runner's."""
+    """One line that an attempt has written. The time is its runner's; the level `gap` is ours."""
 
     at: datetime
     level: str
     text: str
     shard: int
     attempt: int
+    offset: int = 0
+    """Where in the log of the attempt it is, in bytes."""
 
 
 class LogPage(_Out, frozen=True, kw_only=True):

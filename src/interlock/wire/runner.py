@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -84,6 +84,11 @@ class LogLine(msgspec.Struct, frozen=True, array_like=True):
     text: str
 
 
+def size_of(line: LogLine) -> int:
+    """How many bytes a line takes in the log of its attempt: its text, and a line feed."""
+    return (len(line.text) if line.text.isascii() else len(line.text.encode(errors="replace"))) + 1
+
+
 class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far an attempt says it is."""
 
@@ -100,6 +105,9 @@ class RunnerMessage(Secretive, frozen=True, kw_only=True, tag_field="type"):
     sequence: int = 0
     """Grows with each message of a type; the same number again is a repeat. 0: not numbered, never one."""
     log: tuple[LogLine, ...] = ()
+    log_offset: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None = None
+    """Where in the log of the attempt these lines begin, in bytes of UTF-8 with a line feed after each
+    line. So lines may come twice and are stored once, and what is missing is known. None: at the end."""
 
 
 class Ack(RunnerMessage, frozen=True, kw_only=True, tag="ack"):

@@ -248,18 +248,20 @@ class Context:
         """Hand over what was not sent yet, and forget it."""
         with self._lock:
             self._woken = False
-            log, dropped = self._lines.take()
+            log, offset = self._lines.take()
             progress, checkpoint, heartbeat = self._progress, self._checkpoint, self._heartbeat
             self._progress, self._checkpoint, self._heartbeat = None, None, False
         if not log and progress is None and checkpoint is None and not heartbeat:
             return NOTHING
-        return Unsent(progress=progress, checkpoint=checkpoint, log=log, dropped=dropped, heartbeat=heartbeat)
+        return Unsent(
+            progress=progress, checkpoint=checkpoint, log=log, log_offset=offset, heartbeat=heartbeat
+        )
 
     def put_back(self, unsent: Unsent) -> None:
         """Sending has failed: keep it for the next time, before whatever was said since."""
         with self._lock:
             self._woken = False
-            self._lines.put_back(unsent.log, unsent.dropped)
+            self._lines.put_back(unsent.log, unsent.log_offset)
             self._progress = unsent.progress if self._progress is None else self._progress
             self._checkpoint = unsent.checkpoint if self._checkpoint is None else self._checkpoint
             self._heartbeat = unsent.heartbeat or self._heartbeat

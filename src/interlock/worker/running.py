@@ -185,7 +185,8 @@ class RunningTask:
             token=token,
             runner_id=self.runner_id,
             sequence=number,
-            log=tuple(unsent.log),
+            log=unsent.log,
+            log_offset=unsent.log_offset,
             progress=unsent.progress,
             checkpoint=_saved(unsent),
         )
@@ -198,7 +199,8 @@ class RunningTask:
             sequence=self.next_number(),
             outcome=outcome,
             cost=None if self.context is None else self.context.cost,
-            log=() if unsent is None else tuple(unsent.log),
+            log=() if unsent is None else unsent.log,
+            log_offset=None if unsent is None else unsent.log_offset,
         )
 
     def cancel_ack(self, unsent: Unsent | None, *, confirmed_dead: bool = True) -> CancelAck:
@@ -208,7 +210,8 @@ class RunningTask:
             runner_id=self.runner_id,
             sequence=self.next_number(),
             confirmed_dead=confirmed_dead,
-            log=() if unsent is None else tuple(unsent.log),
+            log=() if unsent is None else unsent.log,
+            log_offset=None if unsent is None else unsent.log_offset,
         )
 
     def release(self, reason: str, unsent: Unsent | None = None) -> Release:
@@ -219,7 +222,8 @@ class RunningTask:
             sequence=self.next_number(),
             reason=reason,
             checkpoint=_saved(unsent),
-            log=() if unsent is None else tuple(unsent.log),
+            log=() if unsent is None else unsent.log,
+            log_offset=None if unsent is None else unsent.log_offset,
         )
 
 

@@ -1,17 +1,16 @@
 """What a handler has said and nobody has sent yet: bounded, whatever the handler does.
 
-Of progress and of checkpoints only the latest counts. Of the log the newest lines are kept, and the
-first line then says how many are missing, so that a gap is never mistaken for silence.
+Of progress and of checkpoints only the latest counts. Of the log the newest lines are kept, and where
+they begin in all that was written: so a gap is never mistaken for silence, nor a repeat for news.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from datetime import datetime
 
 import msgspec
 
-from interlock.wire.runner import LogLine, Progress
+from interlock.wire.runner import LogLine, Progress, size_of
 
 MAX_LINES = 1_000
 MAX_LOG_BYTES = 256 * 1024
@@ -24,8 +23,8 @@ class Unsent(msgspec.Struct, frozen=True, kw_only=True):
     progress: Progress | None = None
     checkpoint: msgspec.Raw | None = None
     log: tuple[LogLine, ...] = ()
-    dropped: int = 0
-    """How many lines did not fit; the first of `log` then says so."""
+    log_offset: int = 0
+    """Where these lines begin in all that the handler has written, in bytes."""
     heartbeat: bool = False
     """The handler asks for a sign of life to be sent now."""
 
@@ -39,55 +38,47 @@ NOTHING = Unsent()
 class Lines:
     """The newest lines of a log. Whoever shares one between threads holds a lock."""
 
-    __slots__ = ("_bytes", "_dropped", "_dropped_at", "_lines")
+    __slots__ = ("_bytes", "_end", "_lines")
 
     def __init__(self) -> None:
         self._lines: deque[LogLine] = deque()
         self._bytes = 0
-        self._dropped = 0
-        self._dropped_at: datetime | None = None
+        self._end = 0
 
     def __len__(self) -> int:
-        return len(self._lines) + bool(self._dropped)
+        return len(self._lines)
+
+    @property
+    def offset(self) -> int:
+        """Where the oldest line that is kept begins, in all that was ever written."""
+        return self._end - self._bytes
 
     def add(self, line: LogLine) -> None:
         """Keep a line; the oldest may have to go for it."""
         self._lines.append(line)
-        self._bytes += _size(line)
+        size = size_of(line)
+        self._bytes += size
+        self._end += size
         self._drop_oldest()
 
     def take(self) -> tuple[tuple[LogLine, ...], int]:
-        """All lines, and how many are missing before them; none are kept."""
-        if not self:
-            return (), 0
-        taken, dropped = (*self._line_about_dropped(), *self._lines), self._dropped
+        """All lines, and where they begin; none are kept."""
+        taken, offset = tuple(self._lines), self.offset
         self._lines.clear()
-        self._bytes, self._dropped, self._dropped_at = 0, 0, None
-        return taken, dropped
+        self._bytes = 0
+        return taken, offset
 
-    def put_back(self, taken: tuple[LogLine, ...], dropped: int) -> None:
-        """Keep again what was taken, before the lines that came since."""
-        lines = taken[1:] if dropped else taken
-        if dropped:
-            self._dropped += dropped
-            self._dropped_at = self._dropped_at or taken[0].at
-        self._lines.extendleft(reversed(lines))
-        self._bytes += sum(map(_size, lines))
-        self._drop_oldest()
+    def put_back(self, taken: tuple[LogLine, ...], offset: int) -> None:
+        """Keep again what was taken, before the lines that came since; not, when some of those are gone."""
+        size = sum(map(size_of, taken))
+        if offset + size == self.offset:
+            self._lines.extendleft(reversed(taken))
+            self._bytes += size
+            self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        while self._lines and (len(self) > MAX_LINES or self._bytes > MAX_LOG_BYTES):
-            oldest = self._lines.popleft()
-            self._bytes -= _size(oldest)
-            self._dropped += 1
-            self._dropped_at = oldest.at
-
-    def _line_about_dropped(self) -> tuple[LogLine, ...]:
-        if self._dropped_at is None:
-            return ()
-        noun = "line is" if self._dropped == 1 else "lines are"
-        text = f"{self._dropped:,} {noun} missing here: too much was logged at once"
-        return (LogLine(self._dropped_at, "warning", text),)
+        while self._lines and (len(self._lines) > MAX_LINES or self._bytes > MAX_LOG_BYTES):
+            self._bytes -= size_of(self._lines.popleft())
 
 
 def cut(text: str, limit_bytes: int) -> str:
@@ -99,7 +90,3 @@ def cut(text: str, limit_bytes: int) -> str:
         return data.decode()
     mark = f"… (cut: {len(text):,} characters)"
     return data[: limit_bytes - len(mark.encode())].decode(errors="ignore") + mark
-
-
-def _size(line: LogLine) -> int:
-    return len(line.text) if line.text.isascii() else len(line.text.encode())

@@ -25,7 +25,7 @@ from interlock.server.messages import (
 )
 from interlock.store.records import Key, Query
 from interlock.systems.access.principals import Role
-from interlock.systems.orchestrator.beside import LOG, Chunk
+from interlock.systems.orchestrator.beside import LOG, Chunk, lines_of
 from interlock.systems.orchestrator.explaining import Explanation
 from interlock.wire.filter_words import BadFilter
 from interlock.wire.jobs import JobView
@@ -82,9 +82,16 @@ async def get_logs(call: Call) -> LogPage:
     )
     chunks = [msgspec.json.decode(record.body, type=Chunk) for record in page.records]
     lines = tuple(
-        LogLineView(at=line.at, level=line.level, text=line.text, shard=chunk.shard, attempt=chunk.attempt)
+        LogLineView(
+            at=placed.line.at,
+            level=placed.line.level,
+            text=placed.line.text,
+            shard=chunk.shard,
+            attempt=chunk.attempt,
+            offset=placed.offset,
+        )
         for chunk in chunks
-        for line in chunk.lines
+        for placed in lines_of(chunk)
     )
     return LogPage(lines=lines, cursor=page.cursor)
 

@@ -6,13 +6,14 @@ cannot arrive twice, and outlives a forced cancel. Each is a record of its own k
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 
 import msgspec
 
 from interlock.machine import Machine, command, consequence, end, ignore, on, state
 from interlock.store.records import Change, Key, Note, StepLine
-from interlock.wire.runner import LogLine
+from interlock.wire.runner import LogLine, size_of
 
 
 class KeptState(StrEnum):
@@ -62,6 +63,31 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     sequence: int
     lines: tuple[LogLine, ...]
+    offset: int = 0
+    """Where in the log of the attempt they begin, in bytes."""
+    missing: int = 0
+    """How many bytes right before them had not arrived when they did."""
+    late: bool = False
+    """They were missing when later ones arrived."""
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """A line as it is shown, and where it is in the log of its attempt."""
+
+    offset: int
+    line: LogLine
+
+
+def lines_of(chunk: Chunk) -> Iterator[Placed]:
+    """The lines of a chunk; what is missing before them, or that they come late, is a line as well."""
+    at = chunk.offset
+    if chunk.lines and (chunk.missing or chunk.late):
+        noun = "byte is" if chunk.missing == 1 else "bytes are"
+        told = f"{chunk.missing:,} {noun} missing here" if chunk.missing else f"Late, for byte {at:,}:"
+        yield Placed(at - chunk.missing, LogLine(chunk.lines[0].at, "gap", told))
+    for line in chunk.lines:
+        yield Placed(at, line)
+        at += size_of(line)
 
 
 def chunk_change(job_id: str, name: str, chunk: Chunk, *, mark: str, actor: str) -> Change:

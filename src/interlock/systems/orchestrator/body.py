@@ -35,6 +35,10 @@ class LeaseBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """The number of the heartbeat that brought the newest checkpoint."""
     missing: tuple[int, ...] = ()
     """Smaller numbers that were not heard: such a heartbeat was overtaken, and is no repeat."""
+    logged: int = 0
+    """How far its log has come, in bytes."""
+    gaps: tuple[tuple[int, int], ...] = ()
+    """Where something is missing before that."""
 
     @property
     def timer_at(self) -> datetime | None:

@@ -22,19 +22,18 @@ from interlock.lifecycles.job import JOB
 from interlock.lifecycles.lease import LeaseState
 from interlock.machine import Event, Refused
 from interlock.store import records
-from interlock.store.records import Change, Commit, Note, Record
-from interlock.systems.orchestrator.beside import Chunk, chunk_change, result_change
+from interlock.store.records import Commit, Note, Record
+from interlock.systems.orchestrator.beside import result_change
 from interlock.systems.orchestrator.body import AttemptBody, LeaseBody
 from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.failures import Failure, FailureClass, classify
+from interlock.systems.orchestrator.logs import chunk_changes, placed
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import commit_of, messages_of
 from interlock.systems.orchestrator.texts import (
     MAX_DETAILS,
-    MAX_LINES,
     cleaned,
     fitting,
-    fitting_lines,
     is_json,
 )
 from interlock.systems.orchestrator.tokens import Token
@@ -46,7 +45,6 @@ from interlock.wire.runner import (
     Failed,
     Heard,
     Heartbeat,
-    LogLine,
     Message,
     NotHeard,
     Release,
@@ -187,10 +185,11 @@ def _was_heard(held: LeaseBody, number: int) -> bool:
 
 
 def _commit(draft: Draft, one: AttemptBody, message: Message, mark: str, until: datetime | None) -> Commit:
+    assert one.lease is not None
+    stretches = placed(one.lease, message, draft.settings.max_log_bytes)
     reason = message.reason if isinstance(message, Release) else ""
     changes = [draft.change(mark=mark, actor=message.runner_id, reason=reason), *messages_of(draft)]
-    if lines := _lines(draft, message):
-        changes.append(_chunk(draft, one, message, lines, mark))
+    changes += chunk_changes(draft.id, one, message, _name(draft, message), stretches, draft.now, mark)
     if one.result_apart and isinstance(message, Complete) and isinstance(message.outcome, Succeeded):
         result = message.outcome.result
         changes.append(result_change(draft.id, one.name, result, mark=mark, actor=message.runner_id))
@@ -198,20 +197,11 @@ def _commit(draft: Draft, one: AttemptBody, message: Message, mark: str, until: 
     return Commit(changes=tuple(changes), not_after=until - _INSTANT if until else None)
 
 
-def _lines(draft: Draft, message: Message) -> tuple[LogLine, ...]:
-    """What the log shall have of it: its lines, and the whole of a traceback."""
-    if isinstance(message, Complete) and isinstance(message.outcome, Failed) and message.outcome.details:
-        told = (*message.log, LogLine(draft.now, "error", message.outcome.details))
-        return fitting_lines(told, MAX_LINES)
-    return fitting_lines(message.log, MAX_LINES) if message.log else ()
-
-
-def _chunk(draft: Draft, one: AttemptBody, message: Message, lines: tuple[LogLine, ...], mark: str) -> Change:
+def _name(draft: Draft, message: Message) -> str:
+    """What tells its lines from those of other messages about the attempt."""
     assert draft.record is not None
     numbered = f"{message_name(message)}-{message.sequence}"
-    name = numbered if message.sequence else f"v{draft.record.version}"
-    chunk = Chunk(shard=one.shard, attempt=one.index, sequence=message.sequence, lines=lines)
-    return chunk_change(draft.id, name, chunk, mark=mark, actor=message.runner_id)
+    return numbered if message.sequence else f"v{draft.record.version}"
 
 
 def _refuse(

@@ -30,6 +30,8 @@ class OrchestratorSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_checkpoint_bytes: int = 65_536
     max_checkpoints_bytes: int = 262_144
     """Of all shards of a job together: what a record holds is bounded, whatever handlers save."""
+    max_log_bytes: int = 67_108_864
+    """Of the log of one attempt so much is kept, from its beginning."""
 
 
 DEFAULT_SETTINGS = OrchestratorSettings()

@@ -68,13 +68,7 @@ def fitting_lines(lines: tuple[LogLine, ...], most: int) -> tuple[LogLine, ...]:
 
 
 def cleaned(message: Message) -> Message:
-    """The message with all its text fit to be stored."""
-    if message.log:
-        lines = tuple(
-            LogLine(line.at, opening(line.level, MAX_LEVEL), fitting(line.text, MAX_LINE))
-            for line in message.log
-        )
-        message = msgspec.structs.replace(message, log=lines)
+    """The message with all its text fit to be stored, but for its lines, which are looked at apart."""
     match message:
         case Complete(outcome=Failed() as failed):
             told = msgspec.structs.replace(

@@ -26,6 +26,7 @@ from typing import Any
 import msgspec
 
 from interlock.errors import CannotLoad
+from interlock.wire.runner import size_of
 from interlock.worker import tasks
 from interlock.worker.context import Context
 from interlock.worker.executors.orders import Over, Run, Said, Stop, line_of, read_order
@@ -105,6 +106,7 @@ class Channel:
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._finished = False
+        self._logged = 0
 
     def first_order(self) -> Run:
         """What to execute."""
@@ -127,7 +129,7 @@ class Channel:
         """Send what is left, and how it ended."""
         with self._lock:
             self._finished = True
-        self._send(_said(context.take()), over)
+        self._send(context, over)
 
     def _listen(self, context: Context) -> None:
         for line in self._lines:
@@ -141,20 +143,24 @@ class Channel:
         while not self._finished:
             self._woken.wait()
             self._woken.clear()
-            self._send(_said(context.take()))
+            self._send(context)
 
-    def _send(self, *words: Said | Over) -> None:
+    def _send(self, context: Context, *over: Over) -> None:
+        """Taken and sent in one go, so that nobody overtakes what another has taken."""
         with self._lock:
+            words: tuple[Said | Over, ...] = (self._said(context.take()), *over)
             self._socket.sendall(b"".join(map(line_of, words)))
 
-
-def _said(unsent: Unsent) -> Said:
-    return Said(
-        progress=unsent.progress,
-        checkpoint=msgspec.UNSET if unsent.checkpoint is None else unsent.checkpoint,
-        log=tuple((line.level, line.text) for line in unsent.log),
-        heartbeat=unsent.heartbeat,
-    )
+    def _said(self, unsent: Unsent) -> Said:
+        missed = unsent.log_offset - self._logged if unsent.log else 0
+        self._logged += missed + sum(map(size_of, unsent.log))
+        return Said(
+            progress=unsent.progress,
+            checkpoint=msgspec.UNSET if unsent.checkpoint is None else unsent.checkpoint,
+            log=tuple((line.level, line.text) for line in unsent.log),
+            missed=missed,
+            heartbeat=unsent.heartbeat,
+        )
 
 
 if __name__ == "__main__":

@@ -35,6 +35,8 @@ class Said(msgspec.Struct, frozen=True, tag="said", omit_defaults=True):
     checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     log: tuple[tuple[str, str], ...] = ()
     """Level and text."""
+    missed: int = 0
+    """How many bytes of the log before these lines are lost."""
     heartbeat: bool = False
 
 

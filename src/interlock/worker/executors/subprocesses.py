@@ -156,6 +156,8 @@ def _pass_on(running: RunningTask, said: Said) -> None:
     """What the handler has said over there is said here."""
     context = running.context
     assert context is not None
+    if said.missed:
+        context.log(f"{said.missed:,} bytes are missing here", "gap")
     for level, text in said.log:
         context.log(text, level)
     if said.progress is not None:
