@@ -45,6 +45,8 @@ the dashboard all show the same words, and the API answers with `status`.
     ├── WorkerError
     │   ├── InvalidWorker         invalid_worker           422  a registration that breaks a rule
     │   └── UnknownWorker         unknown_worker           404
+    ├── InvalidRun                invalid_run              422  an evaluation that cannot be accepted
+    ├── UnknownRun                unknown_run              404
     ├── UnknownName
     │   ├── UnknownKind           unknown_kind             422
     │   ├── UnknownMachine        unknown_machine          404
@@ -260,6 +262,14 @@ class InvalidWorker(WorkerError, code="invalid_worker", status=422):
 
 class UnknownWorker(WorkerError, code="unknown_worker", status=404):
     """No worker has that id."""
+
+
+class InvalidRun(InterlockError, code="invalid_run", status=422):
+    """An evaluation that breaks a rule of submission; nothing was stored."""
+
+
+class UnknownRun(InterlockError, code="unknown_run", status=404):
+    """No run has that id."""
 
 
 class UnknownName(InterlockError, code="unknown_name", status=404):

@@ -18,6 +18,7 @@ import msgspec
 
 from interlock.engine.committing import Committer
 from interlock.engine.surely import Sleep, commit_surely
+from interlock.engine.together import all_of
 from interlock.machine import (
     Deadline,
     Event,
@@ -88,6 +89,10 @@ Handler: TypeAlias = Callable[[bytes], Awaitable[None]]
 """Delivers one payload, or raises."""
 
 
+_TAKEN = (StepLine(MESSAGE.name, "", take.name, WAITING, SENDING, "courier"),)
+_ENCODER = msgspec.json.Encoder()
+
+
 class Letter(msgspec.Struct, frozen=True):
     """The body of a message."""
 
@@ -109,18 +114,37 @@ class Postage(msgspec.Struct, frozen=True, kw_only=True):
         return timedelta(seconds=min(self.first_pause_s * 2.0 ** (tries - 1), self.longest_pause_s))
 
 
-def outgoing(name: str, topic: str, payload: bytes, now: datetime) -> Change:
-    """A message to be committed with the change that causes it. `payload` is JSON."""
+def outgoing(
+    name: str,
+    topic: str,
+    payload: bytes,
+    now: datetime,
+    *,
+    mark: str = "",
+    taken_until: datetime | None = None,
+) -> Change:
+    """A message to be committed with the change that causes it. `payload` is JSON.
+
+    Whoever means to deliver it at once takes it in the same commit, until some time; if nothing is
+    heard of it by then, others do.
+    """
+    take_it = _TAKEN if taken_until is not None else ()
     return Change(
         kind=MESSAGE.name,
         id=name,
         expected=0,
-        state=WAITING,
-        body=msgspec.json.encode(Letter(msgspec.Raw(payload))),
+        state=SENDING if take_it else WAITING,
+        body=_ENCODER.encode(Letter(msgspec.Raw(payload))),
         queue=topic,
-        ready_at=now,
-        note=Note(),
+        ready_at=None if take_it else now,
+        deadline_at=taken_until,
+        note=Note(steps=take_it, request_id=mark),
     )
+
+
+def sent(record: Record, mark: str = "") -> Change:
+    """A message that has arrived, to be committed with what it has brought about."""
+    return _moved(record, delivered, mark=mark)
 
 
 async def deliver(
@@ -132,22 +156,34 @@ async def deliver(
     limit: int = 50,
     sleep: Sleep = asyncio.sleep,
 ) -> int:
-    """Take what is ready, hand it to the handler of its topic, and note what came of it."""
+    """Take what is ready, hand it to the handler of its topic, and note what came of it.
+
+    What was taken is handed over side by side: one that takes long does not keep the others waiting.
+    """
+    mine = await take_all(store, tuple(handlers), timedelta(seconds=postage.delivery_s), limit=limit)
+
+    async def hand_over(record: Record) -> None:
+        change = await _handed_over(store, record, handlers[record.queue or ""], postage)
+        await commit_surely(store, committer, Commit(changes=(change,)), sleep=sleep)
+
+    await all_of(hand_over(record) for record in mine)
+    return len(mine)
+
+
+async def take_all(store: Store, topics: Sequence[str], patience: timedelta, *, limit: int) -> list[Record]:
+    """Messages that are ready, ours from now on until `patience` has passed; then others may take them."""
     taken: list[Record] = []
 
     def send(records: Sequence[Record], now: datetime) -> list[Commit]:
         taken[:] = records
-        until = now + timedelta(seconds=postage.delivery_s)
-        return [Commit(changes=(_moved(record, take, deadline_at=until),)) for record in records]
+        return [Commit(changes=(_moved(record, take, deadline_at=now + patience),)) for record in records]
 
-    topics = tuple(handlers)
-    outcomes = await store.claim(Claim(kind=MESSAGE.name, queues=topics, limit=limit), send)
-    mine = [r for r, outcome in zip(taken, outcomes, strict=True) if isinstance(outcome, Committed)]
-    for record in mine:
-        ours = msgspec.structs.replace(record, version=record.version + 1, state=SENDING)
-        change = await _handed_over(store, ours, handlers[record.queue or ""], postage)
-        await commit_surely(store, committer, Commit(changes=(change,)), sleep=sleep)
-    return len(mine)
+    outcomes = await store.claim(Claim(kind=MESSAGE.name, queues=tuple(topics), limit=limit), send)
+    return [
+        msgspec.structs.replace(record, version=record.version + 1, state=SENDING)
+        for record, outcome in zip(taken, outcomes, strict=True)
+        if isinstance(outcome, Committed)
+    ]
 
 
 async def recover(store: Store, *, limit: int = 500) -> int:
@@ -183,6 +219,7 @@ def _moved(
     ready_at: datetime | None = None,
     deadline_at: datetime | None = None,
     reason: str = "",
+    mark: str = "",
 ) -> Change:
     """What the table makes of the event, as a change of the record."""
     decision = MESSAGE.decide(MessageState(record.state), None, event)
@@ -202,5 +239,5 @@ def _moved(
         priority=record.priority,
         ready_at=ready_at,
         deadline_at=deadline_at,
-        note=Note(steps=steps, actor="courier", reason=reason),
+        note=Note(steps=steps, actor="courier", reason=reason, request_id=mark),
     )

@@ -95,6 +95,7 @@ class Parts:
         )
         return (
             Loop("deadlines", self._sweep, clock, every_s=sweep_s, full=SWEEP),
+            Loop("runs", self.household.runs.keep, clock, every_s=settings.deliver_every_s),
             Loop("messages", self._deliver, clock, every_s=settings.deliver_every_s, full=DELIVERY),
             Loop("tokens", self.tokens.sweep, clock, every_s=TOKENS_EVERY_S),
             Loop("retention", self._retain, clock, every_s=settings.retain_every_s, full=SWEEP),

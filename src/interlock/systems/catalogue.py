@@ -12,9 +12,17 @@ from interlock.machine import Machine
 from interlock.store.catalogue import catalogue_of
 from interlock.systems.access.lifecycle import TOKEN
 from interlock.systems.orchestrator.beside import LOG, RESULT
+from interlock.systems.runs.plans import PLAN
 
 JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
-    {**MACHINES, MESSAGE.name: MESSAGE, LOG.name: LOG, RESULT.name: RESULT, TOKEN.name: TOKEN}
+    {
+        **MACHINES,
+        MESSAGE.name: MESSAGE,
+        LOG.name: LOG,
+        RESULT.name: RESULT,
+        PLAN.name: PLAN,
+        TOKEN.name: TOKEN,
+    }
 )
 """Every machine that a journal may speak of: attempts and leases live inside the record of a job."""
 
@@ -27,6 +35,7 @@ _KEPT = (
     MESSAGE.name,
     LOG.name,
     RESULT.name,
+    PLAN.name,
     TOKEN.name,
 )
 

@@ -78,7 +78,7 @@ class EmbeddedOrchestrator:
             swept += delivered
             if not delivered:
                 break
-        return swept
+        return swept + await self.here.runs.keep()
 
     async def now(self) -> datetime:
         """The store's time, or close to it."""

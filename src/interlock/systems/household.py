@@ -18,6 +18,7 @@ from interlock.systems.orchestrator.orchestrator import Orchestrator
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import CANCEL_CHILDREN
 from interlock.systems.orchestrator.waiting import Waiting
+from interlock.systems.runs.runs import Runs
 from interlock.systems.supervisor.deciding import LET_GO
 from interlock.systems.supervisor.workers import Workers
 
@@ -38,6 +39,8 @@ class Household:
         self.jobs = Jobs(self.engine, settings=settings)
         self.workers = Workers(self.engine, settings=settings)
         self.waiting = Waiting(self.engine)
+        self.runs = Runs(self.engine, settings=settings)
+        self.orchestrator.on_word = self.jobs.on_word = self.runs.nudge
 
     async def sweep(self) -> int:
         """Deal with every deadline that has passed, of whatever kind; answers how many."""
@@ -55,6 +58,7 @@ class Household:
 
     async def close(self) -> None:
         """Finish what is on its way, then let go of the store."""
+        await self.runs.close()
         await self.waiting.close()
         await self.committer.close()
         await self.store.close()

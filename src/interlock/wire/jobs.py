@@ -84,6 +84,8 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     cost: float | None = None
     forced: bool = False
     """It was cancelled without its runner's word that it has stopped."""
+    confirmed_dead: bool | None = None
+    """After a cancel of what was active: whether all of it is known to be gone."""
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -100,6 +102,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     labels: tuple[str, ...] = ()
     description: str = ""
     parent_job_id: str | None = None
+    run_id: str | None = None
+    """The run that it belongs to; a job of a run has no parent."""
     depth: int = 0
     worker_count: int = 1
     children: int = 0

@@ -148,8 +148,57 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     jobs: tuple[RunJobView, ...] = ()
     """In the order of the plan; only when one run is asked for."""
     skipped: tuple[SkippedJob, ...] = ()
+    culprit: str = ""
+    """The required job without which it could not succeed."""
     error: str = ""
     """What went wrong while it was planned."""
     origin_run_id: str | None = None
     """The run that this one does again."""
     superseded_by: str | None = None
+
+
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which runs are looked for; empty parts do not filter."""
+
+    states: tuple[str, ...] = ()
+    workflow: str = ""
+    repository: str = ""
+    ref: str = ""
+    sha: str = ""
+    concurrency_group: str = ""
+    origin_run_id: str = ""
+    labels: tuple[str, ...] = ()
+    since: datetime | None = None
+    """Created at or after."""
+    until: datetime | None = None
+    """Created before."""
+
+
+class RunWaiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing of a run that has not ended."""
+
+    entity: str
+    """`run r_…`, or the name of a job."""
+    state: str
+    sentence: str
+    job_id: str = ""
+    turn: str = ""
+    """Who has to do something next."""
+    deadline_at: datetime | None = None
+    """When something happens even if nobody does."""
+    deadline_event: str = ""
+    accepts: tuple[str, ...] = ()
+    """What may happen to it now."""
+
+
+class RunExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a run waits for, or how it ended."""
+
+    run_id: str
+    state: str
+    sentence: str
+    lines: tuple[RunWaiting, ...] = ()
+    more: int = 0
+    """How many jobs that have not ended are not among the lines."""
+    next_deadline_at: datetime | None = None
+    todo: str = ""

@@ -69,6 +69,8 @@ class AttemptBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """A digest of the report that was accepted: the same report again is a repeat, another a conflict."""
     cost: float | None = None
     forced: bool = False
+    confirmed_dead: bool | None = None
+    """After a cancel of what was active: whether all of it is known to be gone."""
 
     @property
     def name(self) -> str:
@@ -83,6 +85,20 @@ class Folded(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     losses: int = 0
     failures: dict[str, int] = {}
     """How many of each class there were at each shard: `1.infra`."""
+
+
+class RunPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a job that belongs to a run knows of it."""
+
+    run_id: str
+    place: int
+    """Where it is in the plan."""
+    name: str
+    required: bool = True
+    root: bool = False
+    """It needs no other job, so it may be the one with which the run begins."""
+    secrets: tuple[str, ...] = ()
+    """Names of the secrets that it is given; none where the change comes from a fork."""
 
 
 class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -106,6 +122,8 @@ class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     children: int = 0
     origin_job_id: str | None = None
     trace: dict[str, str] = {}
+    run: RunPart | None = None
+    """Its place in a run; then the record's parent is the run, and else it is the parent job."""
 
     @property
     def losses(self) -> int:

@@ -104,9 +104,9 @@ def bundles_of(
         if claimings[place].request.claim_id and offer.grant is not None:
             named.setdefault(place, []).append(offer)
         else:
-            bundles.append(Bundle(place, (offer,), Commit(changes=(offer.change,))))
+            bundles.append(Bundle(place, (offer,), Commit(changes=(offer.change, *offer.words))))
     for place, offers in named.items():
-        changes = tuple(offer.change for offer in offers)
+        changes = tuple(change for offer in offers for change in (offer.change, *offer.words))
         commit = Commit(changes=changes, request=_recorded(claimings[place], offers, chance))
         bundles.append(Bundle(place, tuple(offers), commit))
     return bundles

@@ -14,6 +14,7 @@ from interlock.systems.orchestrator.draft import Draft, Granting
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import outgrown
 from interlock.systems.orchestrator.tokens import digest_of, fence_of, token_for
+from interlock.systems.orchestrator.words import words_of
 from interlock.wire.runner import ClaimRequest, Grant
 
 
@@ -36,6 +37,8 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     grant: Grant | None
     change: Change
     before: Record
+    words: tuple[Change, ...] = ()
+    """To the run that begins with it."""
 
 
 def offers_of(claiming: Claiming, records: Sequence[Record], now: datetime) -> list[Offer]:
@@ -78,9 +81,10 @@ def _offer(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
     change = draft.change(mark=claiming.mark, actor=request.runner_id)
     if len(change.body) > claiming.max_body_bytes:
         stopped = outgrown(record, now, claiming.settings)
-        return Offer(None, stopped.change(mark=claiming.mark, actor="orchestrator"), record)
+        change = stopped.change(mark=claiming.mark, actor="orchestrator")
+        return Offer(None, change, record, words_of(stopped))
     fence = fence_of(claiming.epoch, record.version + 1)
-    return Offer(grant_of(draft, one, str(token), fence), change, record)
+    return Offer(grant_of(draft, one, str(token), fence), change, record, words_of(draft))
 
 
 def _next_attempt(draft: Draft) -> AttemptBody | None:
@@ -108,7 +112,7 @@ def grant_of(draft: Draft, one: AttemptBody, token: str, fence: int) -> Grant:
         fence=fence,
         checkpoint=body.checkpoints.get(str(one.shard), msgspec.UNSET),
         queue=draft.place.queue,
-        parent_job_id=draft.place.parent,
+        parent_job_id=draft.place.parent if body.run is None else None,
         depth=body.data.depth,
         acknowledged=one.lease.state is lease.ACTIVE,
         granted_at=one.lease.granted_at,

@@ -236,8 +236,9 @@ class Draft:
                 one.failure = _timed_out(self._seconds("attempt_timeout_s"))
             elif step.target is attempt.STALE and step.event == attempt.lease_expired.name:
                 one.failure = _lost(one.lease)
-            elif step.event == attempt.force_cancel.name:
-                one.forced = True
+            elif step.target is attempt.CANCELED and step.event in _TELLS_OF_DEATH:
+                one.forced = step.event == attempt.force_cancel.name
+                one.confirmed_dead = _TELLS_OF_DEATH[step.event]
 
     def _timers(self) -> list[tuple[datetime, Callable[[], Refusal]]]:
         timers: list[tuple[datetime, Callable[[], Refusal]]] = []
@@ -348,6 +349,14 @@ _MAKERS: dict[type[Event], Callable[[Draft, AttemptBody | None], Event]] = {
     ),
     attempt.Completed: lambda _, one: attempt.Completed(succeeded=one is not None and one.failure is None),
 }
+
+
+_TELLS_OF_DEATH = {
+    attempt.force_cancel.name: False,
+    attempt.lease_expired.name: False,
+    attempt.Completed.name: True,
+}
+"""How what was active can end under a cancel without saying itself whether all of it is gone."""
 
 
 def _is_news(line: StepLine) -> bool:

@@ -54,12 +54,12 @@ class JobFacts:
 
     @property
     def required(self) -> bool:
-        """A job that is in no run holds nobody up."""
-        return False
+        """Its run cannot succeed without it; a job that is in no run holds nobody up."""
+        return self._body.run is not None and self._body.run.required
 
     @property
     def every_required_job_succeeded(self) -> bool:
-        """A job that is in no run decides about none."""
+        """The run knows that, not the job."""
         return False
 
     @property

@@ -121,6 +121,7 @@ def note_extras(draft: Draft, one: AttemptBody, message: Message) -> None:
             one.reported = _digest(message)
             if isinstance(message, CancelAck):
                 one.forced = not message.confirmed_dead
+                one.confirmed_dead = message.confirmed_dead
             if one.state is attempt.SUCCEEDED:
                 draft.body.checkpoints.pop(str(one.shard), None)  # nobody will start from it any more
         case Ack():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -34,6 +34,7 @@ from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, Orchestrat
 from interlock.systems.orchestrator.stopping import CancelChildren, cancelled, commit_of
 from interlock.systems.orchestrator.submitting import check_spec, depth_below, new_job
 from interlock.systems.orchestrator.viewing import apart, spec_of, view_of
+from interlock.systems.orchestrator.words import nobody
 from interlock.wire.jobs import JobSpec, JobView, QueueView
 
 BULK = 1_000
@@ -55,6 +56,8 @@ class Jobs:
         self.engine = engine
         self.settings = settings
         self._ids = ids or JobIds(secrets.randbelow)
+        self.on_word: Callable[[], None] = nobody
+        """Called when a job may have told its run something."""
 
     async def now(self) -> datetime:
         """The store's time, or close to it."""
@@ -165,7 +168,10 @@ class Jobs:
             return Decision(None, msgspec.structs.replace(commit, request=request))
 
         await self.engine.apply_once(asked, [Key(JOB.name, job_id)], decide)
-        return await self.get(job_id)
+        stopped = await self.get(job_id)
+        if stopped.run_id is not None:
+            self.on_word()
+        return stopped
 
     async def cancel_children(self, payload: bytes) -> None:
         """Stop every child of a stopped job; safe to repeat, since what has ended is passed over."""

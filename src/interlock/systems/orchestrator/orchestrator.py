@@ -14,6 +14,8 @@ from datetime import datetime
 from functools import partial
 from typing import TypeAlias
 
+import msgspec
+
 from interlock.engine.applying import Applied, Decision, Engine
 from interlock.engine.batching import Item, apply_all
 from interlock.errors import InterlockError, StoreUnavailable
@@ -47,6 +49,7 @@ from interlock.systems.orchestrator.dispatching import Claiming, Offer, shares_o
 from interlock.systems.orchestrator.hearing import hear
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.tokens import Token, read_token
+from interlock.systems.orchestrator.words import RUN_JOBS, nobody
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message, NotHeard, Stale, StaleCode
 
 MAX_HELD = 10_000
@@ -75,6 +78,11 @@ class Orchestrator:
         # Jobs as this process wrote them last: most of what is said about a job is said to whoever
         # granted it, and then nothing has to be loaded. A wrong guess costs one conflict.
         self._held: OrderedDict[str, Record] = OrderedDict()
+        # Runs of which this process has said that they have begun: once is enough.
+        self._begun: OrderedDict[str, None] = OrderedDict()
+        self.on_word: Callable[[], None] = nobody
+        """Called when a job has told its run something, so that nobody has to wait for the next sweep."""
+        self._has_told = False
 
     # Giving out work
 
@@ -97,7 +105,10 @@ class Orchestrator:
         bundles: list[Bundle] = []
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
-            bundles[:] = bundles_of(claimings, shares_of(claimings, records, now), chance)
+            shares = [
+                (place, self._without_repeats(offer)) for place, offer in shares_of(claimings, records, now)
+            ]
+            bundles[:] = bundles_of(claimings, shares, chance)
             return [bundle.commit for bundle in bundles]
 
         outcomes: Sequence[Outcome] = ()
@@ -124,6 +135,8 @@ class Orchestrator:
             if isinstance(outcome, Committed):
                 for offer in bundle.offers:
                     self._hold(record_after(offer.change, offer.before, outcome.at))
+                    if offer.words:
+                        self._told(offer)
                     if offer.grant is not None:
                         given.append((bundle.place, offer.grant))
         return given
@@ -172,6 +185,18 @@ class Orchestrator:
                 ours.append((place, offer.grant))
         return ours
 
+    def _without_repeats(self, offer: Offer) -> Offer:
+        """A run begins with its first job; the parent of a job that has a word to say is its run."""
+        known = offer.words and offer.grant is not None and offer.before.parent in self._begun
+        return msgspec.structs.replace(offer, words=()) if known else offer
+
+    def _told(self, offer: Offer) -> None:
+        if offer.before.parent is not None and offer.before.parent not in self._begun:
+            self._begun[offer.before.parent] = None
+            if len(self._begun) > MAX_HELD:
+                self._begun.popitem(last=False)
+            self.on_word()
+
     async def _known_epoch(self) -> int:
         if self._epoch is None:
             self._epoch = await self.engine.store.epoch()
@@ -199,13 +224,19 @@ class Orchestrator:
             places.append(place)
         for place, result in zip(places, await apply_all(self.engine, items), strict=True):
             answers[place] = _answer_of(result)
+        if self._has_told:
+            self._has_told = False
+            self.on_word()
         return [answer for answer in answers if answer is not None]
 
     def _decide_message(
         self, token: Token, message: Message, record: Record | None, now: datetime, mark: str
     ) -> Decision[Answer]:
         self._held.pop(token.job_id, None)  # whatever comes of it, this version is history
-        return hear(record, token, message, now, mark, self.settings)
+        decision = hear(record, token, message, now, mark, self.settings)
+        if decision.commit is not None and len(decision.commit.changes) > 1:
+            self._has_told |= any(change.queue == RUN_JOBS for change in decision.commit.changes)
+        return decision
 
     # Deadlines
 

@@ -12,6 +12,7 @@ from interlock.lifecycles import job
 from interlock.store.records import Change, Commit, Record
 from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.words import words_of
 
 CANCEL_CHILDREN = "job.cancel_children"
 """The topic under which a stopped job's children are told."""
@@ -79,6 +80,12 @@ def commit_of(draft: Draft, *, mark: str, actor: str, reason: str = "") -> Commi
 
 def messages_of(draft: Draft) -> tuple[Change, ...]:
     """Word to other records, committed with what causes it, so that a crash does not swallow it."""
+    if draft.body.run is not None:
+        return (*words_of(draft), *_to_children(draft))
+    return _to_children(draft)
+
+
+def _to_children(draft: Draft) -> tuple[Change, ...]:
     if not draft.body.children or not any(c.to == "each of its children" for c in draft.outward):
         return ()
     version = draft.record.version if draft.record else 0

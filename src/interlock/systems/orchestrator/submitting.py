@@ -14,7 +14,7 @@ from interlock.lifecycles.job import JOB, MAX_DEPTH, MAX_WORKERS, Job, JobState
 from interlock.store.checking import MAX_ID, MAX_LABEL, MAX_LABELS
 from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
 from interlock.store.records import Record
-from interlock.systems.orchestrator.body import JobBody
+from interlock.systems.orchestrator.body import JobBody, RunPart
 from interlock.systems.orchestrator.draft import Draft, Place
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -37,8 +37,13 @@ def new_job(
     *,
     depth: int = 0,
     origin_job_id: str | None = None,
+    run: RunPart | None = None,
+    held: bool = False,
 ) -> Draft:
-    """The draft of a job that has been looked at and waits for a worker. The spec was checked before."""
+    """The draft of a job that has been looked at and waits for a worker. The spec was checked before.
+
+    One that is held waits for what it needs, and nobody is given it before it is released.
+    """
     body = JobBody(
         task=spec.task,
         input=spec.input,
@@ -51,17 +56,26 @@ def new_job(
         losses_allowed=spec.losses,
         origin_job_id=origin_job_id,
         trace=spec.trace,
+        run=run,
         attempts=[],
     )
-    place = Place(spec.queue, tuple(sorted(set(spec.labels))), spec.priority, spec.parent_job_id)
+    parent = run.run_id if run is not None else spec.parent_job_id
+    place = Place(spec.queue, tuple(sorted(set(spec.labels))), spec.priority, parent)
     draft = Draft(job_id, JOB.initial, body, place, now, settings)
     draft.tell_job(job.Validate(at=now))
-    ready_at = now + timedelta(seconds=spec.delay_s)
-    for one in body.attempts:
-        one.ready_at = ready_at
-        if not spec.delay_s:
-            draft.tell_attempt(one, attempt.publish)
+    if not held:
+        release(draft, delay_s=spec.delay_s)
     return draft
+
+
+def release(draft: Draft, *, delay_s: float = 0.0) -> None:
+    """Let runners have what was held back; what was released before stays as it is."""
+    ready_at = draft.now + timedelta(seconds=delay_s)
+    for one in draft.body.attempts:
+        if one.state is attempt.CREATED and one.ready_at is None:
+            one.ready_at = ready_at
+            if not delay_s:
+                draft.tell_attempt(one, attempt.publish)
 
 
 def check_spec(spec: JobSpec, settings: OrchestratorSettings) -> None:

@@ -37,7 +37,8 @@ def view_of(record: Record, kept: Mapping[str, msgspec.Raw] | None = None) -> Jo
         priority=record.priority,
         labels=record.labels,
         description=body.description,
-        parent_job_id=record.parent,
+        parent_job_id=record.parent if body.run is None else None,
+        run_id=body.run.run_id if body.run is not None else None,
         depth=body.data.depth,
         worker_count=body.data.worker_count,
         children=body.children,
@@ -47,7 +48,7 @@ def view_of(record: Record, kept: Mapping[str, msgspec.Raw] | None = None) -> Jo
         deadline_at=record.deadline_at,
         stop_reason=body.data.stop_reason,
         losses=body.losses,
-        failure=_failure_view(body.failure),
+        failure=failure_view(body.failure),
         result=result_of(record, body, kept or {}),
         input=body.input,
         attempts=tuple(_attempt_view(record.id, one) for one in body.attempts),
@@ -106,10 +107,11 @@ def _attempt_view(job_id: str, one: AttemptBody) -> AttemptView:
         ended_at=one.ended_at,
         deadline_at=one.timer_at,
         lease=_lease_view(one.lease) if one.lease else None,
-        failure=_failure_view(one.failure),
+        failure=failure_view(one.failure),
         progress=one.progress,
         cost=one.cost,
         forced=one.forced,
+        confirmed_dead=one.confirmed_dead,
     )
 
 
@@ -122,7 +124,8 @@ def _lease_view(held: LeaseBody) -> LeaseView:
     )
 
 
-def _failure_view(failure: Failure | None) -> FailureView | None:
+def failure_view(failure: Failure | None) -> FailureView | None:
+    """Why something failed, as it is shown."""
     if failure is None:
         return None
     return FailureView(

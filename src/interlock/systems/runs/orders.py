@@ -1,0 +1,190 @@
+"""What a run wants of its jobs: to be made, to be released, to be stopped.
+
+An order is a message in the commit of the run that gives it, so none is lost. Carrying it out twice
+does nothing more, and the sequence does not matter: an order finds its job as it is, and makes it
+where nobody has yet. So a crash anywhere in between is mended by somebody carrying it out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import groupby
+
+import msgspec
+
+from interlock.engine.applying import Decision, Engine
+from interlock.engine.batching import Item, apply_all
+from interlock.engine.outbox import outgoing
+from interlock.errors import InterlockError
+from interlock.lifecycles import job
+from interlock.lifecycles.job import JOB
+from interlock.lifecycles.run import RUN
+from interlock.store.records import Change, Key, Record
+from interlock.systems.orchestrator.body import RunPart
+from interlock.systems.orchestrator.draft import Draft
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.stopping import commit_of
+from interlock.systems.orchestrator.submitting import new_job, release
+from interlock.systems.runs.body import decode_run
+from interlock.systems.runs.checking import spec_of
+from interlock.systems.runs.draft import RunDraft
+from interlock.systems.runs.plans import PIECE, Graph, Piece, Plans
+from interlock.wire.runs import RunSpec
+
+ORDERS = "run.orders"
+"""The topic under which runs give orders to their jobs."""
+PATIENCE_S = 60.0
+"""How long whoever has given an order may take to carry it out, before others do."""
+
+HOLD, RELEASE, STOP = "hold", "release", "stop"
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What becomes of some jobs of a run."""
+
+    run_id: str
+    pieces: int
+    what: str
+    places: tuple[int, ...]
+    why: str = ""
+    """The code with which they are stopped."""
+    new: bool = False
+    """Nobody can have made them yet, unless this is a repeat."""
+
+
+def orders_of(draft: RunDraft) -> list[Order]:
+    """What the draft wants of its jobs, in portions of which each is soon done."""
+    orders: list[Order] = []
+    new = bool(draft.hold) or any(line.target == "QUEUED" for line in draft.lines)
+    for what, places in ((HOLD, draft.hold), (RELEASE, draft.release)):
+        orders += _portions(draft, what, places, new=new)
+    for why, places in _by_reason(draft.stop):
+        orders += _portions(draft, STOP, places, why=why)
+    return orders
+
+
+def order_change(order: Order, name: str, now: datetime, mark: str, *, taken: bool) -> Change:
+    """The order as a message; who carries it out at once has taken it."""
+    until = now + timedelta(seconds=PATIENCE_S) if taken else None
+    return outgoing(name, ORDERS, msgspec.json.encode(order), now, mark=mark, taken_until=until)
+
+
+def _portions(
+    draft: RunDraft, what: str, places: Sequence[int], *, why: str = "", new: bool = False
+) -> Iterator[Order]:
+    graph = draft.graph
+    cut = graph.piece_of if graph is not None else partial(_by_number)
+    for _, some in groupby(sorted(places), cut):
+        yield Order(
+            run_id=draft.id, pieces=draft.body.pieces, what=what, places=tuple(some), why=why, new=new
+        )
+
+
+def _by_number(place: int) -> int:
+    return place // PIECE
+
+
+def _by_reason(stop: dict[int, str]) -> Iterator[tuple[str, list[int]]]:
+    for why in dict.fromkeys(stop.values()):
+        yield why, [place for place, each in stop.items() if each == why]
+
+
+class Making(msgspec.Struct, frozen=True):
+    """What is needed to make jobs of a plan."""
+
+    spec: RunSpec
+    graph: Graph
+    pieces: dict[int, Piece]
+
+
+class Orders:
+    """Carries orders out."""
+
+    def __init__(self, engine: Engine, plans: Plans, settings: OrchestratorSettings) -> None:
+        self._engine = engine
+        self._plans = plans
+        self._settings = settings
+
+    async def carry_out(self, order: Order) -> None:
+        """Make it so; safe to repeat."""
+        graph = await self._plans.graph(order.run_id, order.pieces)
+        if graph is None:
+            return  # the run was removed, and its plan with it
+        making = await self._making(order, graph, order.places) if order.new else None
+        missing = await self._apply(order, graph, order.places, making)
+        if missing:
+            await self._apply(order, graph, missing, await self._making(order, graph, missing))
+
+    async def _making(self, order: Order, graph: Graph, places: Sequence[int]) -> Making | None:
+        (record,) = await self._engine.store.load([Key(RUN.name, order.run_id)])
+        if record is None:
+            return None
+        numbers = sorted({graph.piece_of(place) for place in places})
+        pieces = await self._plans.some(order.run_id, numbers)
+        return Making(decode_run(record.body).spec, graph, pieces)
+
+    async def _apply(
+        self, order: Order, graph: Graph, places: Sequence[int], making: Making | None
+    ) -> list[int]:
+        """Which jobs are not there, and could not be made because nobody knew what they are."""
+        items = [
+            Item(
+                Key(JOB.name, graph.ids[place]),
+                partial(self._decide, order, place, making),
+                fresh=order.new and making is not None,
+            )
+            for place in places
+        ]
+        missing = []
+        for place, result in zip(places, await apply_all(self._engine, items), strict=True):
+            if isinstance(result, InterlockError):
+                raise result
+            if making is None and getattr(result, "answer", True) is False:
+                missing.append(place)
+        return missing
+
+    def _decide(
+        self, order: Order, place: int, making: Making | None, record: Record | None, now: datetime, mark: str
+    ) -> Decision[bool]:
+        if record is None and making is None:
+            return Decision(False)
+        draft = (
+            Draft.of(record, now, self._settings)
+            if record is not None
+            else self._made(order, place, making, now)
+        )
+        if draft is None:
+            return Decision(False)
+        follow(order, draft)
+        if not draft.lines:
+            return Decision(True)
+        return Decision(True, commit_of(draft, mark=mark, actor="orchestrator", reason=order.why))
+
+    def _made(self, order: Order, place: int, making: Making | None, now: datetime) -> Draft | None:
+        piece = making.pieces.get(making.graph.piece_of(place)) if making is not None else None
+        if making is None or piece is None:
+            return None
+        planned, spec = piece.jobs[place - piece.first], making.spec
+        part = RunPart(
+            run_id=order.run_id,
+            place=place,
+            name=planned.name,
+            required=planned.required,
+            root=making.graph.carried.issuperset(making.graph.needs[place]),
+            secrets=() if spec.source.from_fork else planned.secrets,
+        )
+        job_id = making.graph.ids[place]
+        job_spec = spec_of(planned, priority=spec.priority, trace=spec.trace)
+        return new_job(job_spec, job_id, now, self._settings, run=part, held=order.what != RELEASE)
+
+
+def follow(order: Order, draft: Draft) -> None:
+    """What an order makes of a job. Pure; where it was followed before, nothing."""
+    if order.what == RELEASE:
+        release(draft)
+    elif order.what == STOP and draft.job.state not in job.ENDED and draft.job.data.stop_reason is None:
+        draft.fire_due()
+        draft.stop_reason = order.why
+        draft.tell_job(job.Cancel(at=draft.now, still_active=draft.body.active, reason=order.why))

@@ -1,0 +1,158 @@
+"""From CREATED to QUEUED: make room for the run in its group, ask the planner, and accept its plan.
+
+Anybody may do this, and do it again after a crash: a run that is being planned is still in PLANNING,
+and a plan that comes second changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from interlock.engine.applying import Applied, Decision, Engine
+from interlock.errors import InterlockError, PlanRefused, StoreUnavailable
+from interlock.lifecycles import run
+from interlock.lifecycles.run import RUN, RunState
+from interlock.machine import Event
+from interlock.store.records import Commit, Key, Record
+from interlock.systems.orchestrator.ids import JobIds
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.runs.body import decode_run
+from interlock.systems.runs.checking import check_plan
+from interlock.systems.runs.committing import RunCommit, commit_of
+from interlock.systems.runs.draft import RunDraft
+from interlock.systems.runs.keeping import Keeper
+from interlock.systems.runs.planning.port import Planner, PlanRequest
+from interlock.systems.runs.plans import Graph, Piece, Plans, graph_of, piece_change, pieces_of
+from interlock.wire.runs import Plan
+
+MAX_ERROR = 4_000
+
+
+class Preparing:
+    """Plans runs."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        plans: Plans,
+        keeper: Keeper,
+        settings: OrchestratorSettings,
+        planners: Mapping[str, Planner],
+        ids: JobIds,
+    ) -> None:
+        self._engine = engine
+        self._plans = plans
+        self._keeper = keeper
+        self._settings = settings
+        self.planners = dict(planners)
+        self._ids = ids
+
+    async def prepare(self, run_id: str) -> None:
+        """Bring a run as far as its plan allows; safe to repeat."""
+        record = await self._tell(run_id, run.start_planning)
+        if record is None or record.state != run.PLANNING:
+            return
+        body = decode_run(record.body)
+        if body.pieces:
+            graph = await self._plans.graph(run_id, body.pieces)
+            if graph is not None:
+                await self._accept(run_id, graph)
+            return
+        try:
+            plan = await self._ask(record)
+            check_plan(plan, self._settings)
+        except StoreUnavailable:
+            raise
+        except TimeoutError:
+            seconds = self._settings.durations.planner_timeout_s
+            await self._fail(run_id, f"The planner took longer than {seconds:g} s.", "planner_timeout")
+        except Exception as error:  # noqa: BLE001 - a planner is other people's code
+            await self._fail(run_id, _told(error), "plan_failed")
+        else:
+            await self._accept_plan(run_id, plan)
+
+    async def _ask(self, record: Record) -> Plan:
+        spec = decode_run(record.body).spec
+        planner = self.planners.get(spec.planner)
+        if planner is None:
+            raise PlanRefused(
+                f"There is no planner {spec.planner!r} here.",
+                todo="Start a server that knows it, and submit the run again.",
+                facts={"planner": spec.planner, "known": sorted(self.planners)},
+            )
+        now = await self._engine.clock.now()
+        left_s = (record.deadline_at - now).total_seconds() if record.deadline_at else None
+        async with asyncio.timeout(left_s):
+            return await planner.plan(PlanRequest(run_id=record.id, spec=spec))
+
+    # What becomes of the run
+
+    async def _tell(self, run_id: str, event: Event) -> Record | None:
+        """Tell the run something, and answer how it is then; None when there is none."""
+
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
+            if found[0] is None:
+                return Decision(None)
+            draft = RunDraft.of(found[0], now, self._settings.durations)
+            if draft.tell(event) is not None:
+                return Decision(None)
+            commit = commit_of(draft, mark=self._engine.mark(), actor="orchestrator").commit
+            return Decision(None, commit)
+
+        await self._engine.apply([Key(RUN.name, run_id)], decide)
+        (record,) = await self._engine.store.load([Key(RUN.name, run_id)])
+        return record
+
+    async def _accept_plan(self, run_id: str, plan: Plan) -> None:
+        now = await self._engine.clock.now()
+        pieces = pieces_of(plan, [self._ids.draw(now) for _ in plan.jobs])
+        await self._accept(run_id, graph_of(pieces), pieces, plan)
+
+    async def _accept(
+        self, run_id: str, graph: Graph, pieces: Sequence[Piece] = (), plan: Plan | None = None
+    ) -> None:
+        """The run is QUEUED, and its jobs are made; a plan that comes too late creates nothing."""
+
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
+            if found[0] is None or RunState(found[0].state) is not run.PLANNING:
+                return Decision(None)
+            draft = RunDraft.of(found[0], now, self._settings.durations)
+            mark = self._engine.mark()
+            if plan is not None:
+                draft.body.pieces = len(pieces)
+                draft.body.fail_fast, draft.body.timeout_s = plan.fail_fast, plan.timeout_s
+            more = [
+                piece_change(run_id, number, piece, mark=mark, actor="planner")
+                for number, piece in enumerate(pieces)
+            ]
+            draft.accept(graph)
+            prepared = commit_of(draft, mark=mark, actor="planner", more=more)
+            return Decision(prepared, prepared.commit)
+
+        applied = await self._engine.apply([Key(RUN.name, run_id)], decide)
+        if isinstance(applied, Applied) and applied.answer is not None:
+            self._plans.remember(run_id, graph)
+            await self._keeper.carry_out(applied.answer, applied.at)
+
+    async def _fail(self, run_id: str, error: str, reason: str) -> None:
+        event = run.planner_timeout if reason == "planner_timeout" else run.planning_failed
+
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
+            if found[0] is None:
+                return Decision(None)
+            draft = RunDraft.of(found[0], now, self._settings.durations)
+            if draft.fail_planning(event, error[:MAX_ERROR], reason) is not None:
+                return Decision(None)
+            commit: Commit = commit_of(draft, mark=self._engine.mark(), actor="planner", reason=reason).commit
+            return Decision(None, commit)
+
+        await self._engine.apply([Key(RUN.name, run_id)], decide)
+
+
+def _told(error: Exception) -> str:
+    """What went wrong, in words that whoever reads the run can use."""
+    if isinstance(error, InterlockError):
+        return f"{error.sentence} {error.todo}".strip()
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,46 @@
+"""Doing something soon after somebody has rung: once for many rings, and never twice at a time.
+
+Whoever brings news about a run rings, so that nobody has to wait for the next sweep. A ring that is
+lost with its process is made up for by the sweeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+log = logging.getLogger("interlock.runs")
+
+
+class Bell:
+    """A body that is run whenever somebody has rung, until it finds nothing more to do."""
+
+    def __init__(self, name: str, body: Callable[[], Awaitable[int]]) -> None:
+        self._name = name
+        self._body = body
+        self._rung = False
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def ring(self) -> None:
+        """Have it done soon."""
+        self._rung = True
+        if not self._closed and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._answer(), name=self._name)
+
+    async def close(self) -> None:
+        """Do not answer any more."""
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _answer(self) -> None:
+        while self._rung and not self._closed:
+            self._rung = False
+            try:
+                while await self._body():
+                    pass
+            except Exception as error:  # noqa: BLE001 - the sweeps come by again, whatever it was
+                log.warning("%s: %s: %s", self._name, type(error).__name__, error)

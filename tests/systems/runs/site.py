@@ -1,0 +1,105 @@
+"""A house with runs in it, and short words for what is done with them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from tests.systems.orchestrator.house import House, done, failed
+
+from interlock.engine.audit import audit
+from interlock.store.records import Entry
+from interlock.systems.catalogue import CATALOGUE, JOURNALLED
+from interlock.systems.runs.runs import Runs
+from interlock.wire.runner import Grant
+from interlock.wire.runs import Plan, PlannedJob, RunSpec, RunView
+
+
+def planned(name: str, *needs: str, **more: Any) -> PlannedJob:
+    """One job of a plan."""
+    return PlannedJob(name=name, task=more.pop("task", "build"), needs=needs, **more)
+
+
+def plan(*jobs: PlannedJob, **more: Any) -> Plan:
+    """A plan of these jobs."""
+    return Plan(jobs=jobs, **more)
+
+
+class Site(House):
+    """A house in which whoever sweeps looks after runs."""
+
+    async def open(self, *, asking: bool = True) -> Site:
+        """Connect; news is dealt with by `recover` only."""
+        await super().open(asking=asking)
+        self.runs.prompt = False
+        return self
+
+    @property
+    def runs(self) -> Runs:
+        """What people do with runs."""
+        return self.port.here.runs
+
+    async def begin(
+        self, *jobs: PlannedJob, fail_fast: bool = True, timeout_s: float | None = None, **spec: Any
+    ) -> str:
+        """A run of these jobs, planned."""
+        made = Plan(jobs=jobs, fail_fast=fail_fast, timeout_s=timeout_s)
+        view = await self.runs.submit(RunSpec(plan=made, **spec))
+        await self.recover()
+        return view.id
+
+    async def look(self, run_id: str) -> RunView:
+        """The run as everybody sees it."""
+        return await self.runs.view(run_id)
+
+    async def standing(self, run_id: str) -> dict[str, str]:
+        """The states of its jobs, by their names."""
+        return {job.name: job.state for job in (await self.look(run_id)).jobs}
+
+    async def names(self, run_id: str) -> Mapping[str, str]:
+        """The names of its jobs, by their ids."""
+        return {job.job_id: job.name for job in (await self.look(run_id)).jobs}
+
+    async def offered(self, run_id: str) -> dict[str, Grant]:
+        """What runners are given now, by the names of the jobs."""
+        names = await self.names(run_id)
+        return {names[grant.job_id]: grant for grant in await self.claim(limit=1_000)}
+
+    async def finish(self, run_id: str, *failing: str, sweep: bool = True) -> list[str]:
+        """Runners do whatever there is, these fail; answers which jobs that were."""
+        given = await self.offered(run_id)
+        for name, grant in given.items():
+            await self.heard(failed(grant, "compile") if name in failing else done(grant))
+        if sweep:
+            await self.recover()
+        return sorted(given)
+
+    async def run_history(self, run_id: str) -> list[Entry]:
+        """All that was journalled of a run."""
+        return await self.runs.history(run_id)
+
+    async def path(self, run_id: str) -> list[str]:
+        """The states that it went through."""
+        steps = [step for entry in await self.run_history(run_id) for step in entry.note.steps if step.moves]
+        return [steps[0].source, *(step.target for step in steps)] if steps else []
+
+    async def all_faults(self) -> list[object]:
+        """Where journals and records disagree, of whatever kind."""
+        return list((await audit(self.store, JOURNALLED, tuple(CATALOGUE))).faults)
+
+
+async def granted(site: Site) -> Grant:
+    """The next attempt, as soon as there is one; whoever looks after runs is at work beside us."""
+    async with asyncio.timeout(20):
+        while not (given := await site.claim(limit=1)):
+            await asyncio.sleep(0)
+    return given[0]
+
+
+async def until(site: Site, run_id: str, state: str) -> RunView:
+    """The run, once it is in that state."""
+    async with asyncio.timeout(20):
+        while (view := await site.look(run_id)).state != state:
+            await asyncio.sleep(0)
+    return view

@@ -1,0 +1,33 @@
+"""Whole lives of runs."""
+
+from __future__ import annotations
+
+from tests.systems.orchestrator.house import done
+from tests.systems.runs.site import Site, granted, plan, planned, until
+
+from interlock.wire.runs import RunSpec
+
+
+async def test_a_run_goes_from_its_plan_to_its_report(site: Site) -> None:
+    run_id = await site.begin(planned("lint"), planned("test", "lint"), planned("ship", "lint", "test"))
+    assert (await site.look(run_id)).state == "QUEUED"
+    assert await site.standing(run_id) == {"lint": "PENDING", "test": "WAITING", "ship": "WAITING"}
+    assert await site.finish(run_id) == ["lint"]
+    assert await site.standing(run_id) == {"lint": "COMPLETED", "test": "PENDING", "ship": "WAITING"}
+    assert (await site.look(run_id)).state == "RUNNING"
+    assert await site.finish(run_id) == ["test"]
+    assert await site.finish(run_id) == ["ship"]
+    view = await site.look(run_id)
+    assert (view.state, view.outcome, view.reason) == ("REPORTED", "SUCCESS", "")
+    assert view.tally == {"COMPLETED": 3}
+    assert await site.path(run_id) == ["CREATED", "PLANNING", "QUEUED", "RUNNING", "SUCCESS", "REPORTED"]
+    assert await site.all_faults() == []
+
+
+async def test_news_is_dealt_with_at_once_where_somebody_is_at_work(site: Site) -> None:
+    site.runs.prompt = True
+    view = await site.runs.submit(RunSpec(plan=plan(planned("a"), planned("b", "a"))))
+    for _ in range(2):
+        given = await granted(site)
+        await site.heard(done(given))
+    await until(site, view.id, "REPORTED")
