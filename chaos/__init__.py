@@ -1,8 +1,8 @@
 """Faults, shown and survived: `make chaos`, and a short round of it in `make test`.
 
-Every harness does something terrible to a store while clients count on it, and then looks whether
-each step that was acknowledged is there, once. Each also has a broken mode, in which a promise is
-given up on purpose: a harness that does not notice that is no harness.
+Every harness does something terrible to a store, or to all that works on it, while clients count on it,
+and then looks whether each step that was acknowledged is there, once. Each also has a broken mode, in
+which a promise is given up on purpose: a harness that does not notice that is no harness.
 
 Reading order:
 
@@ -19,4 +19,6 @@ Reading order:
     power_loss       the power goes at any write
     virtual_time     an event loop in which waiting takes no time
     random_faults    thousands of lost requests and answers by seeded plans
+    forks            processes that begin at once
+    system           the whole system as processes: servers, workers, and everything that can befall them
 """

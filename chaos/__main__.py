@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from chaos import black_hole, disk_full, eaten_reply, kill_committer, kill_server, power_loss, random_faults
 from chaos.databases import ALL_STORES
-from chaos.verdict import Harness, Setup
+from chaos.system import harness as system
+from chaos.verdict import Harness, Setup, Verdict, table
 
 HARNESSES: dict[str, Harness] = {
     kill_committer.NAME: kill_committer,
@@ -19,6 +20,7 @@ HARNESSES: dict[str, Harness] = {
     disk_full.NAME: disk_full,
     power_loss.NAME: power_loss,
     random_faults.NAME: random_faults,
+    system.NAME: system,
 }
 
 
@@ -26,18 +28,22 @@ def main(arguments: Sequence[str] | None = None, harnesses: Mapping[str, Harness
     """Return the exit code: 1 when a promise was broken, or in broken mode when nobody noticed."""
     asked = _arguments(arguments)
     failed = 0
+    verdicts: list[Verdict] = []
     for name in asked.only or harnesses:
         harness = harnesses[name]
         for store in harness.STORES:
             if asked.store and store not in (asked.store, "memory"):
                 continue
             rounds = asked.rounds or (harness.LONG if asked.long else harness.SHORT)
-            setup = Setup(store=store, rounds=rounds, seed=asked.seed, broken=asked.broken)
+            timed = asked.timed or asked.long
+            setup = Setup(store=store, rounds=rounds, seed=asked.seed, broken=asked.broken, timed=timed)
             verdict = harness.run(setup)
+            verdicts.append(verdict)
             print(*verdict.lines(), sep="\n", flush=True)
             if bool(verdict.broken_promises) != asked.broken:
                 failed += 1
                 print("    FAILED: nobody noticed" if asked.broken else "    FAILED", flush=True)
+    print("", *table(verdicts), "", sep="\n")
     print("All promises were kept." if not (failed or asked.broken) else f"{failed} harnesses failed.")
     return 1 if failed else 0
 
@@ -48,6 +54,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--store", choices=ALL_STORES, help="on this store")
     parser.add_argument("--rounds", type=int, metavar="N", help="how often each harness does its worst")
     parser.add_argument("--long", action="store_true", help="as often as it takes to be believed")
+    parser.add_argument("--timed", action="store_true", help="judge how long recovery takes; so does --long")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="of an earlier run")
     parser.add_argument("--broken", action="store_true", help="break promises; all must be noticed")
     return parser.parse_args(arguments)

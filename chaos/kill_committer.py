@@ -17,11 +17,11 @@ import asyncio
 import random
 import time
 import traceback
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 
 from chaos.counters import audited, clients_of, examine, keep_counting
 from chaos.databases import ALL_STORES, database, opened
+from chaos.forks import FORKS
 from chaos.verdict import Setup, Verdict, judging
 
 NAME = "kill_committer"
@@ -33,18 +33,6 @@ ERA = 50
 MOST_ACKNOWLEDGED = 60
 _GIVE_UP_S = 60.0
 _FAILED = b"!"
-
-_FORKS = get_context("forkserver")
-_FORKS.set_forkserver_preload(
-    [
-        "interlock.engine.applying",
-        "interlock.engine.audit",
-        "interlock.store.postgres",
-        "interlock.store.redis",
-        "interlock.store.sqlite",
-        "interlock.testing.servers",
-    ]
-)
 
 
 def run(setup: Setup) -> Verdict:
@@ -78,8 +66,8 @@ async def _judge(url: str, era: str, acknowledged: set[str], verdict: Verdict) -
 
 def _one_life(url: str, era: str, name: str, dice: random.Random, verdict: Verdict) -> set[str]:
     """Let a process count, kill it, and answer what it had acknowledged by then."""
-    ours, theirs = _FORKS.Pipe(duplex=False)
-    process = _FORKS.Process(target=_count, args=(theirs, url, era, name, verdict.setup.broken), daemon=True)
+    ours, theirs = FORKS.Pipe(duplex=False)
+    process = FORKS.Process(target=_count, args=(theirs, url, era, name, verdict.setup.broken), daemon=True)
     process.start()
     theirs.close()
     acknowledged: set[str] = set()

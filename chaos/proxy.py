@@ -2,7 +2,8 @@
 
 It does not know the protocol. A message is recognised by a marker in it (the intent that a commit
 carries), and then either it is not passed on, or it is and the answer is swallowed; both ends are cut
-off. A wire can also become a black hole, which takes everything and gives nothing.
+off. A wire can also become a black hole, which takes everything and gives nothing, and a connection can
+be left half open: its far end is gone, and nobody tells the near one.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Wires:
         self.swallowing = False
         self._upstream = upstream
         self._tasks: set[asyncio.Task[None]] = set()
+        self._parting = asyncio.Event()
 
     def url(self, url: str) -> str:
         """The URL of a database of the server behind it, by way of this port."""
@@ -50,15 +52,23 @@ class Wires:
         task.add_done_callback(lambda _: writer.transport.abort())
 
     async def cut_all(self) -> None:
-        """End every connection."""
-        for task in list(self._tasks):
+        """End every connection that there is now; those who come meanwhile are not meant."""
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        while self._tasks:
-            await asyncio.wait(list(self._tasks))
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def halve(self) -> int:
+        """Leave every connection half open, as when the far host has lost its power; how many there are."""
+        parting, self._parting = self._parting, asyncio.Event()
+        parting.set()
+        self.counts["left half open"] += len(self._tasks)
+        return len(self._tasks)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, until either end has gone."""
-        with contextlib.suppress(ConnectionError):  # being cut off is what this is for
+        with contextlib.suppress(OSError):  # being cut off is what this is for, and nobody may be there
             if self.swallowing:
                 await self._swallow(reader)
             else:
@@ -70,10 +80,11 @@ class Wires:
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await self._connect()
-        wire = _Wire(self)
+        wire, parting = _Wire(self), self._parting
         pumps = [
             asyncio.create_task(wire.ask(reader, up_writer)),
             asyncio.create_task(wire.answer(up_reader, writer)),
+            asyncio.create_task(_set(parting)),
         ]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -84,6 +95,8 @@ class Wires:
             up_writer.close()
             with contextlib.suppress(ConnectionError):
                 await up_writer.wait_closed()
+        if parting.is_set():
+            await self._swallow(reader)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if isinstance(self._upstream, Path):
@@ -130,6 +143,10 @@ class _Wire:
             if marker in chunk:
                 return self._wires.losses.pop(marker)
         return None
+
+
+async def _set(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -21,6 +21,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 1
     broken: bool = False
     """Give up a promise on purpose: the harness has to notice."""
+    timed: bool = False
+    """Promises about time are judged as well, which needs a machine that has the time."""
 
 
 class Verdict(msgspec.Struct, kw_only=True):
@@ -46,20 +48,32 @@ class Verdict(msgspec.Struct, kw_only=True):
         """How many of something there were in a minute."""
         return 60 * self.counts.get(what, 0) / self.seconds if self.seconds else 0.0
 
+    def told(self) -> str:
+        """The counts in words."""
+        return ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in self.counts.items())
+
     def lines(self) -> Iterator[str]:
         """For people; the first line replays it."""
         setup = self.setup
-        mode = " --broken" if setup.broken else ""
-        counts = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in self.counts.items())
+        mode = (" --timed" if setup.timed else "") + (" --broken" if setup.broken else "")
         yield (
             f"python -m chaos --only {self.harness} --store {setup.store}"
             f" --rounds {setup.rounds} --seed {setup.seed}{mode}"
         )
-        yield f"    {counts} in {self.seconds:.1f} s"
+        yield f"    {self.told()} in {self.seconds:.1f} s"
         yield from (f"    {remark}" for remark in self.remarks)
         yield from (f"    broken promise: {sentence}" for sentence in self.broken_promises[:SHOWN])
         if len(self.broken_promises) > SHOWN:
             yield f"    and {len(self.broken_promises) - SHOWN} more"
+
+
+def table(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """All of them together, as a page of documentation would show it."""
+    yield "| harness | store | what was done and counted | broken promises | seconds |"
+    yield "|---|---|---|---|---|"
+    for verdict in verdicts:
+        broken, seconds = len(verdict.broken_promises), round(verdict.seconds)
+        yield f"| {verdict.harness} | {verdict.setup.store} | {verdict.told()} | {broken} | {seconds:,} |"
 
 
 class Harness(Protocol):

@@ -27,6 +27,7 @@ def test_it_prints_the_line_that_repeats_it_and_the_counts(capsys: pytest.Captur
     assert "python -m chaos --only random_faults --store memory --rounds 5 --seed 11\n" in said
     assert "5 plans" in said
     assert "300 acknowledged, 0 lost, 0 doubled" in said
+    assert "| random_faults | memory | 5 plans, " in said
     assert "All promises were kept." in said
 
 

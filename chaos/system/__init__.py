@@ -1,0 +1,16 @@
+"""The whole system as it is run: servers and workers as processes, on a real database, under every fault.
+
+Reading order:
+
+    errands     what the workers do
+    program     how a process of the fleet begins
+    ways        the rules that a broken fleet is run without
+    skewed      a host whose clock is wrong
+    members     one server or worker: started, killed, frozen, asked to go
+    fleet       all of them, with the wires between them
+    clients     who submits, again and again until it was acknowledged; and a runner that comes too late
+    troubles    what is done to the fleet
+    chronicle   the journal, read back: who was given what, and what became of it
+    judging     which promises were broken
+    harness     one run from beginning to end
+"""

@@ -1,0 +1,173 @@
+"""What is done to the fleet, and when that was by the store's clock.
+
+kill         `kill -9` of a server or a worker; it is started again at once
+freeze       SIGSTOP for longer than a lease lives, then SIGCONT: it does not know that time has passed
+deploy       all workers are asked to go, three times each, while their successors of the same names
+             begin; then one server after the other
+black_hole   a wire takes everything and gives nothing, for longer than a lease lives
+half_open    the far ends of all connections of a wire are gone, and nobody says so
+database     its server is killed and started again; of SQLite, another program holds the lock
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from datetime import datetime
+
+import msgspec
+
+from chaos.counters import patiently
+from chaos.system.fleet import DURATIONS, Fleet
+from chaos.system.members import Life, Member
+from interlock.store.contract import Store
+
+TOO_LONG_S = 1.25 * DURATIONS.lease_ttl_s
+STALLS = "stalls_of_the_machine"
+STORM = 3
+"""How often whoever has to go is told so."""
+_LOCKED_S = 1.5
+_AWAY_S = 0.5
+
+
+class Death(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody was killed between these two moments."""
+
+    name: str
+    runner_id: str
+    """Of a worker that had said it; else empty."""
+    serves: bool
+    before: datetime
+    after: datetime
+
+
+class Ledger(msgspec.Struct):
+    """All that was done."""
+
+    deaths: list[Death] = []
+    disturbances: list[tuple[datetime, datetime]] = []
+    """When recovery would have been held up by something else than the death itself."""
+    over_at: datetime | None = None
+    """When the last of it was done."""
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+
+
+class Troublemaker:
+    """Does one thing after the other; what exactly, a seed decides."""
+
+    def __init__(self, fleet: Fleet, store: Store, seed: int) -> None:
+        self.ledger = Ledger()
+        self._fleet = fleet
+        self._store = store
+        self._dice = random.Random(seed)
+        self._turns: list[Member] = []
+        self.others: dict[str, Callable[[], Awaitable[None]]] = {
+            "freezes": self._freeze,
+            "deploys": self._deploy,
+            "black_holes": self._black_hole,
+            "left_half_open": self._half_open,
+            "database_restarts" if fleet.database else "database_locks": self._database,
+        }
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What is counted, in the order in which it is told."""
+        return ("kills", "of_workers", "of_servers", *self.others, STALLS)
+
+    async def kill(self) -> None:
+        """The next one of the fleet, each in turn."""
+        if not self._turns:
+            self._turns = list(self._fleet.members.values())
+            self._dice.shuffle(self._turns)
+        member = self._turns.pop()
+        life = member.life
+        before = await self._now()
+        await asyncio.to_thread(life.kill)
+        after = await self._now()
+        member.start_again()
+        serves = member in self._fleet.servers
+        runner_id = "" if serves else life.runner_id
+        self.ledger.deaths.append(
+            Death(name=member.name, runner_id=runner_id, serves=serves, before=before, after=after)
+        )
+        self.ledger.counts["kills"] += 1
+        self.ledger.counts["of_servers" if serves else "of_workers"] += 1
+
+    async def trouble(self, name: str) -> None:
+        """Anything else, by its name."""
+        before = await self._now()
+        await self.others[name]()
+        self.ledger.disturbances.append((before, await self._now()))
+        self.ledger.counts[name] += 1
+
+    async def is_over(self) -> None:
+        """Nothing more is done from now on."""
+        self.ledger.over_at = await self._now()
+
+    async def pause(self, longest_s: float) -> None:
+        """Let the fleet work for a moment."""
+        await asyncio.sleep(longest_s * self._dice.random())
+
+    async def _now(self) -> datetime:
+        return await patiently(self._store.now)
+
+    async def _freeze(self) -> None:
+        life = self._dice.choice(list(self._fleet.members.values())).life
+        life.send(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(TOO_LONG_S)
+        finally:
+            life.send(signal.SIGCONT)
+
+    async def _deploy(self) -> None:
+        leaving = []
+        for member in self._fleet.workers:
+            _storm(member.life)
+            leaving.append(member.start_again())
+        for life in leaving:
+            await asyncio.to_thread(life.gone)
+        for server in self._fleet.servers:
+            _storm(server.life)
+            await asyncio.to_thread(server.life.gone)
+            server.start_again()
+
+    async def _black_hole(self) -> None:
+        wires = self._dice.choice(list(self._fleet.wires.values()))
+        wires.swallowing = True
+        try:
+            await asyncio.sleep(TOO_LONG_S)
+        finally:
+            wires.swallowing = False
+            await wires.cut_all()
+
+    async def _half_open(self) -> None:
+        for wires in self._fleet.wires.values():
+            wires.halve()
+        await asyncio.sleep(TOO_LONG_S)
+
+    async def _database(self) -> None:
+        database = self._fleet.database
+        if database is None:
+            await asyncio.to_thread(_hold_lock, self._fleet.url)
+            return
+        await asyncio.to_thread(database.kill)
+        await self.pause(_AWAY_S)
+        await asyncio.to_thread(database.start)
+
+
+def _storm(life: Life) -> None:
+    for _ in range(STORM):
+        life.send(signal.SIGTERM)
+
+
+def _hold_lock(url: str) -> None:
+    """As a program does that has begun to write, and then takes its time."""
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=30)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        time.sleep(_LOCKED_S)

@@ -1,0 +1,46 @@
+"""Servers and workers as processes under every fault: a short round, and the modes that must fail."""
+
+from __future__ import annotations
+
+import pytest
+from chaos.system import harness, skewed, ways
+from chaos.verdict import Setup
+
+DONE = ("freezes", "deploys", "black_holes", "left_half_open")
+
+
+@pytest.mark.parametrize("store", harness.STORES)
+def test_every_job_is_completed_once_whatever_befalls_servers_workers_and_the_database(store: str) -> None:
+    verdict = harness.run(Setup(store=store, rounds=harness.SHORT, seed=1))
+    counts = verdict.counts
+    assert verdict.broken_promises == []
+    assert counts["kills"] == harness.SHORT
+    assert all(counts[what] == 1 for what in DONE)
+    assert counts["database_locks" if store == "sqlite" else "database_restarts"] == 1
+    assert counts["submitted"] == counts["settled"] == counts["completed"] > harness.SHORT
+    assert counts["late_reports"] == counts["refused"] > 0
+    assert counts["refusals_in_the_journal"] >= counts["refused"]
+    assert counts["attempts_lost"] > 0
+    assert counts["results_from_skewed_hosts"] > 0
+
+
+@pytest.mark.parametrize(
+    ("way", "store", "words"),
+    [
+        (ways.UNFENCED, "redis", "its success is that of laggard#"),
+        (ways.UNSWEPT, "sqlite", "is RUNNING"),
+        (ways.NAIVE, "postgres", "was made 2 times"),
+    ],
+)
+def test_a_fleet_without_one_of_the_rules_is_found_out(way: str, store: str, words: str) -> None:
+    verdict = harness.run_without(way, Setup(store=store, rounds=2, seed=1))
+    assert any(words in sentence for sentence in verdict.broken_promises), verdict.broken_promises
+
+
+def test_without_a_library_that_skews_clocks_the_harness_fails_and_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(skewed, "_candidates", lambda: iter(()))
+    skewed._library.cache_clear()
+    with pytest.raises(skewed.MissingFaketime, match="apt-get install faketime"):
+        skewed.environment(60)
