@@ -62,6 +62,8 @@ class Chronicle(msgspec.Struct):
     """By job and runner."""
     moments: dict[str, list[datetime]] = msgspec.field(default_factory=lambda: defaultdict(list))
     """When something was committed that somebody had said: a worker by name, or a submitter."""
+    queues: dict[str, str | None] = {}
+    """Where each job waited."""
     skewed: int = 0
     """Results that come from a host whose clock was far off."""
 
@@ -120,6 +122,7 @@ def _note_attempt(chronicle: Chronicle, entry: Entry, step: StepLine) -> None:
 async def _keep(chronicle: Chronicle, store: Store) -> None:
     async for record in every_record(store, JOB.name):
         body = decode_body(record.body)
+        chronicle.queues[record.id] = record.queue
         intent: str = msgspec.json.decode(body.input)["intent"]
         done = [one for one in body.attempts if one.state is attempt.SUCCEEDED]
         result = b"".join(bytes(one.result) for one in done if isinstance(one.result, msgspec.Raw))

@@ -18,7 +18,7 @@ import msgspec
 
 from chaos.proxy import Wires
 from chaos.system import errands
-from chaos.system.fleet import DURATIONS
+from chaos.system.fleet import DURATIONS, QUEUES, SLOW
 from interlock.client import Interlock
 from interlock.errors import StoreUnavailable
 from interlock.wire.jobs import JobSpec
@@ -26,11 +26,11 @@ from interlock.wire.runner import ClaimRequest, Complete, Grant, Heard, Succeede
 from interlock.worker.http import HttpOrchestrator
 
 PAUSE_S = 0.05
+BETWEEN_S = 0.2
 QUICK_S, SLOW_S = (0.0, 0.1), (1.0, 2.5)
 """How long most errands take, and how long some of them."""
-MOST_SLOW = 0.15
-SLOW = "slow"
-"""The queue of those that take long: when a laggard reports, somebody else is at it again."""
+SHARES = (75, 15, 10)
+"""Of those for anybody, of the slow ones, and of those for hosts whose clock is wrong."""
 MOST_EATEN = 0.1
 TOO_LATE = msgspec.Raw(b'"too late"')
 
@@ -62,7 +62,7 @@ class Submitter:
             while not until.is_set():
                 if may():
                     await self._submit(f"{self.name}-{len(self.acknowledged):06}")
-                await asyncio.sleep(PAUSE_S * self._dice.random() * 2)
+                await asyncio.sleep(BETWEEN_S * self._dice.random())
         finally:
             await self._il.close()
 
@@ -81,10 +81,9 @@ class Submitter:
 
     def _spec(self, intent: str) -> JobSpec:
         """Most are quick; some are slow, and those may come into the hands of a laggard."""
-        slow = self._dice.random() < MOST_SLOW
-        for_s = self._dice.uniform(*(SLOW_S if slow else QUICK_S))
-        work = self._dice.choice(errands.KINDS).options(queue=SLOW if slow else "default")
-        return work.spec(intent=intent, for_s=for_s)
+        queue = self._dice.choices(QUEUES, SHARES)[0]
+        for_s = self._dice.uniform(*(SLOW_S if queue == SLOW else QUICK_S))
+        return self._dice.choice(errands.KINDS).options(queue=queue).spec(intent=intent, for_s=for_s)
 
     async def _ask(self, spec: JobSpec, intent: str) -> str:
         if self._naive and self._wires is not None:

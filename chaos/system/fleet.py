@@ -40,6 +40,9 @@ DURATIONS = Durations(
 LOSSES = 1_000_000
 """Here a job may lose its worker as often as it takes: each has to be completed in the end."""
 SLOTS = "20"
+QUEUES = ANYBODY, SLOW, ELSEWHERE = "default", "slow", "elsewhere"
+"""What is slow may come into the hands of a laggard: when it reports, somebody else is at it again. What
+is for elsewhere is done by hosts whose clock is wrong, so that it is certain that they do something."""
 
 Database = PostgresServer | RedisServer | None
 """The server of the database; SQLite has none."""
@@ -113,7 +116,8 @@ def _plans(fleet: Fleet, folder: Path, *, elsewhere: bool, way: str) -> list[Pla
 
     def worker(name: str, place: str, *, skewed: bool = False) -> Plan:
         words = ("worker", "start", errands.__name__, "--store", place, "--name", name, "--slots", SLOTS)
-        said = (*words, "--queue", "default", "--queue", "slow", "--log-format", "json")
+        queues = QUEUES if skewed else (ANYBODY, SLOW)
+        said = (*words, *(word for queue in queues for word in ("--queue", queue)), "--log-format", "json")
         return Plan(name=name, arguments=said, folder=folder, way=way, skewed=skewed)
 
     wire = fleet.wires.get("database")

@@ -84,7 +84,7 @@ async def _trial(setup: Setup, verdict: Verdict, way: str = "") -> list[str]:
             laggard = Laggard(fleet.address("right", wired=False))
             trouble = Troublemaker(fleet, store, setup.seed)
             async with _at_work(store, submitters, laggard, trouble.ledger):
-                found = await _everybody_begins(store, fleet)
+                found = await _everybody_begins(fleet, submitters)
                 await _make_trouble(trouble, setup.rounds)
                 await fleet.mend()
             found += await _settled(store, SETTLE_BROKEN_S if way else SETTLE_S)
@@ -112,19 +112,15 @@ async def _trial(setup: Setup, verdict: Verdict, way: str = "") -> list[str]:
     return found
 
 
-async def _everybody_begins(store: Store, fleet: Fleet) -> list[str]:
-    """Wait until each worker has completed something; what to say when that does not happen."""
-    missing = {worker.name for worker in fleet.workers}
+async def _everybody_begins(fleet: Fleet, submitters: list[Submitter]) -> list[str]:
+    """Wait until all workers are there and all submitters were heard; what to say when that fails."""
     until = time.monotonic() + BEGIN_S
-    cursor = ""
+    missing: list[str] = ["everybody"]
     while missing and time.monotonic() < until:
-        feed = await store.feed(cursor)
-        cursor = feed.cursor
-        for entry in feed.entries:
-            if any(step.target == attempt.SUCCEEDED for step in entry.note.steps):
-                missing.discard(entry.note.actor.partition("#")[0])
-        await asyncio.sleep(0.05)
-    return [f"{', '.join(sorted(missing))} completed nothing in {BEGIN_S:g} s"] if missing else []
+        await asyncio.sleep(0.1)
+        missing = [worker.name for worker in fleet.workers if not worker.life.runner_id]
+        missing += [submitter.name for submitter in submitters if not submitter.acknowledged]
+    return [f"nothing was heard of {', '.join(missing)} in {BEGIN_S:g} s"] if missing else []
 
 
 async def _make_trouble(trouble: Troublemaker, kills: int) -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from chaos.system.chronicle import Chronicle, Try
 from chaos.system.clients import TOO_LATE, Late
-from chaos.system.fleet import DURATIONS
+from chaos.system.fleet import DURATIONS, ELSEWHERE
 from chaos.system.troubles import Death, Ledger
 from interlock.lifecycles import attempt, job
 
@@ -123,13 +123,13 @@ def recoveries(
 
 
 def _again(chronicle: Chronicle, death: Death) -> Iterator[datetime | None]:
-    """When each thing that the dead one had in its hands was in other hands."""
+    """When each thing that the dead one had in its hands, and that anybody may do, was in other hands."""
     for one in chronicle.tries.values():
         if one.runner_id != death.runner_id or one.granted_at > death.before:
             continue
         if one.ended_at is not None and one.ended_at <= death.after:
             continue
-        if one.state == attempt.STALE:
+        if one.state == attempt.STALE and chronicle.queues.get(one.job_id) != ELSEWHERE:
             later = [other.granted_at for other in _others(chronicle.by_job[one.job_id], one)]
             yield min(later, default=None)
 
