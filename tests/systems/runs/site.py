@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from tests.systems.orchestrator.house import House, done, failed
 
 from interlock.engine.audit import audit
-from interlock.store.records import Entry
+from interlock.engine.outbox import take_all
+from interlock.store.records import Change, Commit, Committed, Entry, Note, Record, StepLine
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
+from interlock.systems.orchestrator.submitting import new_job
 from interlock.systems.runs.runs import Runs
+from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import Grant
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, RunView
 
@@ -74,6 +78,29 @@ class Site(House):
         if sweep:
             await self.recover()
         return sorted(given)
+
+    async def claim_messages(self, topic: str) -> list[Record]:
+        """Messages of a topic, taken by somebody who then is not heard of again."""
+        return await take_all(self.store, (topic,), timedelta(seconds=30), limit=100)
+
+    async def drop(self, message: Record) -> None:
+        """An operator says that nobody wants it any more."""
+        change = Change(
+            kind=message.kind,
+            id=message.id,
+            expected=message.version,
+            state="dropped",
+            body=message.body,
+            queue=message.queue,
+            note=Note(steps=(StepLine("message", "", "drop", message.state, "dropped", "operator"),)),
+        )
+        assert isinstance((await self.store.commit([Commit(changes=(change,))]))[0], Committed)
+
+    async def squat(self, job_id: str) -> None:
+        """Somebody else makes a job of this name."""
+        draft = new_job(JobSpec(task="other", queue="elsewhere"), job_id, self.clock(), self.settings)
+        commit = Commit(changes=(draft.change(mark=job_id, actor="somebody"),))
+        assert isinstance((await self.store.commit([commit]))[0], Committed)
 
     async def run_history(self, run_id: str) -> list[Entry]:
         """All that was journalled of a run."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from interlock.engine.outbox import outgoing
+from interlock.lifecycles import run
 from interlock.store.records import Change, Commit, Request
 from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.orders import Order, order_change, orders_of
@@ -28,6 +29,8 @@ class RunCommit(msgspec.Struct, frozen=True):
 
     commit: Commit
     orders: tuple[tuple[Order, Change], ...] = ()
+    mentioned: str = ""
+    """The id of the run, when it is worth a mention that it is on its way."""
 
 
 def commit_of(
@@ -50,7 +53,8 @@ def commit_of(
     if draft.is_decided:
         changes.append(about(draft, REPORTS, "report", mark))
     commit = Commit(changes=tuple(changes), request=request)
-    return RunCommit(commit, tuple(orders) if taken else ())
+    on_its_way = draft.lines and draft.lines[-1].target in run.PLANNED
+    return RunCommit(commit, tuple(orders) if taken else (), draft.id if on_its_way else "")
 
 
 def about(draft: RunDraft, topic: str, word: str, mark: str) -> Change:

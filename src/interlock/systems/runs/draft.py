@@ -229,10 +229,9 @@ class RunDraft:
         assert self.graph is not None
         facts = RunFacts(self.body, self.graph.required[word.place])
         for coupling in COUPLINGS.caused_by(step):
-            if coupling.to == "each job that needs it" and coupling.holds(facts):
-                self._stop_dependents(word.place)
-            elif coupling.to == "its run" and coupling.event is not None and coupling.holds(facts):
-                self._tell_for(word, named(coupling.event))
+            hear = self.HEARD.get(coupling.to)
+            if hear is not None and coupling.holds(facts):
+                hear(self, word, coupling)
 
     def _count(self, word: Word, after: str) -> None:
         assert self.graph is not None
@@ -241,8 +240,10 @@ class RunDraft:
         if after in letters.SUCCEEDED and self.graph.required[word.place]:
             self.body.required_left -= 1
 
-    def _tell_for(self, word: Word, event: Event) -> None:
+    def _tell_for(self, word: Word, coupling: Coupling[Facts]) -> None:
         assert self.graph is not None
+        assert coupling.event is not None
+        event = named(coupling.event)
         if self.tell(event) is None and event.name == run.required_job_failed.name:
             canceled = word.target == job.CANCELED
             self.body.reason = "job_canceled" if canceled else "required_job_failed"
@@ -265,10 +266,10 @@ class RunDraft:
 
     # Whom a consequence reaches
 
-    def _stop_dependents(self, place: int) -> None:
+    def _stop_dependents(self, word: Word, _: Coupling[Facts]) -> None:
         """What was to follow cannot, nor what was to follow that; where it is optional, that goes on."""
         assert self.graph is not None
-        waiting = [place]
+        waiting = [word.place]
         while waiting:
             stopped = [each for each in self.graph.dependents[waiting.pop()] if self._stop(each, UPSTREAM)]
             waiting += [each for each in stopped if self.graph.required[each]]
@@ -303,6 +304,12 @@ class RunDraft:
         "each of its jobs": _stop_all,
         "each of its unfinished jobs": _stop_all,
     }
+
+    HEARD: ClassVar[dict[str, Callable[[RunDraft, Word, Coupling[Facts]], None]]] = {
+        "its run": _tell_for,
+        "each job that needs it": _stop_dependents,
+    }
+    """Whom a step of a job reaches through its run."""
 
 
 OUTWARD = frozenset({"each of its agents"})

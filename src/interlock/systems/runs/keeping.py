@@ -7,7 +7,7 @@ told so by the version, and looks again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -29,6 +29,7 @@ from interlock.store.records import (
     RequestReused,
     record_after,
 )
+from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.words import RUN_JOBS, Word
 from interlock.systems.runs.committing import PLANS, RunCommit, about, commit_of
@@ -45,11 +46,13 @@ FEW = 20
 class Keeper:
     """Looks after the runs in a store."""
 
-    def __init__(self, engine: Engine, plans: Plans, settings: OrchestratorSettings) -> None:
+    def __init__(self, engine: Engine, plans: Plans, settings: OrchestratorSettings, ids: JobIds) -> None:
         self._engine = engine
         self._plans = plans
         self._settings = settings
-        self._orders = Orders(engine, plans, settings)
+        self._orders = Orders(engine, plans, settings, ids)
+        self.on_its_way: Callable[[str], None] = _nobody
+        """Called when a run has come so far that it is worth a mention."""
 
     async def hear(self, *, limit: int = MANY) -> int:
         """Let runs hear what their jobs have said; answers how much was said."""
@@ -74,7 +77,7 @@ class Keeper:
             prepared = await self._heard(words, known)
             outcome = await self._commit(prepared, known)
             if not isinstance(outcome, Conflict):
-                await self._carry_out(prepared, outcome.at)
+                await self.carry_out(prepared, outcome.at)
                 return
             conflict = outcome
         raise contended([Key(RUN.name, words[0][0].run_id)], conflict, self._engine.max_tries)
@@ -130,9 +133,8 @@ class Keeper:
 
     async def carry_out(self, prepared: RunCommit, at: datetime) -> None:
         """See to what a commit has ordered; if this is where we crash, others do after a while."""
-        await self._carry_out(prepared, at)
-
-    async def _carry_out(self, prepared: RunCommit, at: datetime) -> None:
+        if prepared.mentioned:
+            self.on_its_way(prepared.mentioned)
         for order, change in prepared.orders:
             await self._follow(order, record_after(change, None, at))
 
@@ -152,6 +154,10 @@ class Keeper:
 
         outcomes = await self._engine.due([RUN.name], limit, decide)
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
+
+
+def _nobody(run_id: str) -> None:
+    """Nobody wants to know."""
 
 
 def swept(record: Record, now: datetime, mark: str, settings: OrchestratorSettings) -> Commit:

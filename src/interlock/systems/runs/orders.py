@@ -9,28 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from enum import Enum
 from functools import partial
 from itertools import groupby
 
 import msgspec
 
-from interlock.engine.applying import Decision, Engine
+from interlock.engine.applying import Applied, Decision, Engine
 from interlock.engine.batching import Item, apply_all
 from interlock.engine.outbox import outgoing
 from interlock.errors import InterlockError
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
-from interlock.store.records import Change, Key, Record
+from interlock.store.records import Change, Commit, Key, Record
 from interlock.systems.orchestrator.body import RunPart
 from interlock.systems.orchestrator.draft import Draft
+from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import commit_of
 from interlock.systems.orchestrator.submitting import new_job, release
 from interlock.systems.runs.body import decode_run
 from interlock.systems.runs.checking import spec_of
 from interlock.systems.runs.draft import RunDraft
-from interlock.systems.runs.plans import PIECE, Graph, Piece, Plans
+from interlock.systems.runs.plans import PIECE, Graph, Piece, Plans, piece_key, renamed_piece
 from interlock.wire.runs import RunSpec
 
 ORDERS = "run.orders"
@@ -99,11 +101,25 @@ class Making(msgspec.Struct, frozen=True):
     pieces: dict[int, Piece]
 
 
+class Found(Enum):
+    """As what an order finds a job."""
+
+    OURS = "ours"
+    MISSING = "missing"
+    FOREIGN = "foreign"
+    """Under its name there is a job of somebody else."""
+
+
+def _those(answers: dict[int, Found], wanted: Found) -> list[int]:
+    return [place for place, found in answers.items() if found is wanted]
+
+
 class Orders:
     """Carries orders out."""
 
-    def __init__(self, engine: Engine, plans: Plans, settings: OrchestratorSettings) -> None:
+    def __init__(self, engine: Engine, plans: Plans, settings: OrchestratorSettings, ids: JobIds) -> None:
         self._engine = engine
+        self._ids = ids
         self._plans = plans
         self._settings = settings
 
@@ -113,9 +129,14 @@ class Orders:
         if graph is None:
             return  # the run was removed, and its plan with it
         making = await self._making(order, graph, order.places) if order.new else None
-        missing = await self._apply(order, graph, order.places, making)
-        if missing:
-            await self._apply(order, graph, missing, await self._making(order, graph, missing))
+        answers = await self._apply(order, graph, order.places, making)
+        if missing := _those(answers, Found.MISSING):
+            making = await self._making(order, graph, missing)
+            answers |= await self._apply(order, graph, missing, making)
+        if taken := _those(answers, Found.FOREIGN):
+            await self._rename(order.run_id, graph, taken)
+            again = msgspec.structs.replace(order, places=tuple(taken), new=False)
+            await self.carry_out(again)
 
     async def _making(self, order: Order, graph: Graph, places: Sequence[int]) -> Making | None:
         (record,) = await self._engine.store.load([Key(RUN.name, order.run_id)])
@@ -127,8 +148,8 @@ class Orders:
 
     async def _apply(
         self, order: Order, graph: Graph, places: Sequence[int], making: Making | None
-    ) -> list[int]:
-        """Which jobs are not there, and could not be made because nobody knew what they are."""
+    ) -> dict[int, Found]:
+        """By place, as what each job was found; and then it is as it was ordered."""
         items = [
             Item(
                 Key(JOB.name, graph.ids[place]),
@@ -137,30 +158,47 @@ class Orders:
             )
             for place in places
         ]
-        missing = []
+        answers = {}
         for place, result in zip(places, await apply_all(self._engine, items), strict=True):
             if isinstance(result, InterlockError):
                 raise result
-            if making is None and getattr(result, "answer", True) is False:
-                missing.append(place)
-        return missing
+            answers[place] = result.answer if isinstance(result, Applied) else Found.OURS
+        return answers
 
     def _decide(
         self, order: Order, place: int, making: Making | None, record: Record | None, now: datetime, mark: str
-    ) -> Decision[bool]:
-        if record is None and making is None:
-            return Decision(False)
+    ) -> Decision[Found]:
+        if record is not None and record.parent != order.run_id:
+            return Decision(Found.FOREIGN)
         draft = (
             Draft.of(record, now, self._settings)
             if record is not None
             else self._made(order, place, making, now)
         )
         if draft is None:
-            return Decision(False)
+            return Decision(Found.MISSING)
         follow(order, draft)
         if not draft.lines:
-            return Decision(True)
-        return Decision(True, commit_of(draft, mark=mark, actor="orchestrator", reason=order.why))
+            return Decision(Found.OURS)
+        return Decision(Found.OURS, commit_of(draft, mark=mark, actor="orchestrator", reason=order.why))
+
+    async def _rename(self, run_id: str, graph: Graph, places: Sequence[int]) -> None:
+        """Somebody else has drawn the same names, and used them first: draw others for these jobs.
+
+        No job can have been made under such a name, so nothing is lost; whoever still knows the old
+        one meets a job of somebody else under it, and comes here to learn the new one.
+        """
+        for number in sorted({graph.piece_of(place) for place in places}):
+            key = piece_key(run_id, number)
+
+            def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
+                if found[0] is None:
+                    return Decision(None)
+                change = renamed_piece(found[0], graph, places, lambda: self._ids.draw(now))
+                return Decision(None, Commit(changes=(change,)) if change is not None else None)
+
+            await self._engine.apply([key], decide)
+        self._plans.forget(run_id)
 
     def _made(self, order: Order, place: int, making: Making | None, now: datetime) -> Draft | None:
         piece = making.pieces.get(making.graph.piece_of(place)) if making is not None else None

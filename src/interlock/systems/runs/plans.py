@@ -75,6 +75,9 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     skipped: tuple[SkippedJob, ...] = ()
 
 
+_DECODER = msgspec.json.Decoder(Piece)
+
+
 class Graph(msgspec.Struct, frozen=True):
     """What has to be known of a plan to decide about its run; by place."""
 
@@ -140,7 +143,7 @@ def pieces_of(plan: Plan, ids: Sequence[str], carried: frozenset[int] = frozense
     for first in range(0, len(plan.skipped), SKIPPED_PIECE):
         skipped = plan.skipped[first : first + SKIPPED_PIECE]
         pieces.append(Piece(first=len(plan.jobs), skipped=skipped))
-    return pieces
+    return pieces or [Piece()]  # a plan of nothing is a plan
 
 
 def _cuts(jobs: Sequence[PlannedJob]) -> Iterator[tuple[int, int]]:
@@ -182,12 +185,32 @@ def settled_piece(record: Record, *, mark: str) -> Change:
     )
 
 
+def renamed_piece(
+    record: Record, graph: Graph, places: Sequence[int], draw: Callable[[], str]
+) -> Change | None:
+    """A piece with other names for these jobs; None when somebody has seen to it already."""
+    piece = _DECODER.decode(record.body)
+    ids = list(piece.ids)
+    for place in places:
+        here = place - piece.first
+        if 0 <= here < len(ids) and ids[here] == graph.ids[place]:
+            ids[here] = draw()
+    if tuple(ids) == piece.ids:
+        return None
+    return Change(
+        kind=PLAN.name,
+        id=record.id,
+        expected=record.version,
+        state=record.state,
+        body=msgspec.json.encode(msgspec.structs.replace(piece, ids=tuple(ids))),
+        parent=record.parent,
+        note=Note(actor="orchestrator", reason="names were taken"),
+    )
+
+
 def piece_key(run_id: str, number: int) -> Key:
     """Where a piece of the plan of a run is."""
     return Key(PLAN.name, f"{run_id}.{number}")
-
-
-_DECODER = msgspec.json.Decoder(Piece)
 
 
 class Plans:
@@ -227,6 +250,11 @@ class Plans:
             return known
         pieces = await self.pieces(run_id, number)
         return None if pieces is None else self.remember(run_id, graph_of(pieces))
+
+    def forget(self, run_id: str) -> None:
+        """Read it anew the next time."""
+        if (known := self._graphs.pop(run_id, None)) is not None:
+            self._jobs -= len(known.ids)
 
     def remember(self, run_id: str, graph: Graph) -> Graph:
         """Keep it for the next time, and forget what was not asked for the longest."""

@@ -25,6 +25,7 @@ from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.keeping import Keeper
 from interlock.systems.runs.planning.port import Planner, PlanRequest
 from interlock.systems.runs.plans import Graph, Piece, Plans, graph_of, piece_change, pieces_of
+from interlock.systems.runs.stopping import Stopping
 from interlock.wire.runs import Plan
 
 MAX_ERROR = 4_000
@@ -38,6 +39,7 @@ class Preparing:
         engine: Engine,
         plans: Plans,
         keeper: Keeper,
+        stopping: Stopping,
         settings: OrchestratorSettings,
         planners: Mapping[str, Planner],
         ids: JobIds,
@@ -45,12 +47,16 @@ class Preparing:
         self._engine = engine
         self._plans = plans
         self._keeper = keeper
+        self._stopping = stopping
         self._settings = settings
         self.planners = dict(planners)
         self._ids = ids
 
     async def prepare(self, run_id: str) -> None:
         """Bring a run as far as its plan allows; safe to repeat."""
+        (found,) = await self._engine.store.load([Key(RUN.name, run_id)])
+        if found is not None and found.state == run.CREATED:
+            await self._stopping.make_room(found)
         record = await self._tell(run_id, run.start_planning)
         if record is None or record.state != run.PLANNING:
             return

@@ -8,32 +8,32 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from interlock.engine.applying import Applied, Asked, Decision, Engine
+from interlock.engine.applying import Asked, Decision, Engine
 from interlock.engine.outbox import Handler, Postage, deliver
 from interlock.engine.paging import every_entry
-from interlock.errors import UnknownRun
-from interlock.lifecycles import run
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
-from interlock.machine import Refusal
 from interlock.store.records import Commit, Entry, Key, Record, Repeated
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.runs.body import RunBody, decode_run
 from interlock.systems.runs.checking import check_run
-from interlock.systems.runs.committing import PLANS, REPORTS, About, RunCommit, about, commit_of
+from interlock.systems.runs.committing import PLANS, REPORTS, About, about
 from interlock.systems.runs.draft import RunDraft
+from interlock.systems.runs.explaining import MOST_LINES, explain, unfinished
 from interlock.systems.runs.finding import group_key, group_of, labels_of, query_of
 from interlock.systems.runs.keeping import Keeper
 from interlock.systems.runs.planning.port import Planner
-from interlock.systems.runs.plans import Piece, Plans, piece_change, pieces_of
+from interlock.systems.runs.plans import Piece, Plans, graph_of, piece_change, pieces_of
 from interlock.systems.runs.preparing import Preparing
 from interlock.systems.runs.reporting.log import LogReporter
 from interlock.systems.runs.reporting.port import Reporter
 from interlock.systems.runs.reporting.telling import Telling
+from interlock.systems.runs.rerunning import Which, carried_over, check_settled, plan_of
 from interlock.systems.runs.ringing import Bell
+from interlock.systems.runs.stopping import Stopping, present
 from interlock.systems.runs.viewing import job_views, view_of
-from interlock.wire.runs import Plan, RunFilter, RunJobView, RunSpec, RunView
+from interlock.wire.runs import Plan, RunExplanation, RunFilter, RunJobView, RunSpec, RunView
 
 PAGE = 500
 PLANNING = Postage(max_tries=1_000_000, longest_pause_s=30.0)
@@ -41,6 +41,18 @@ REPORTING = Postage(max_tries=1_000_000)
 """A run is reported however long that takes."""
 AT_ONCE = 8
 ALL = RunFilter()
+
+
+class Again(msgspec.Struct, frozen=True):
+    """What a new run takes over from an earlier one."""
+
+    origin_run_id: str | None = None
+    plan: Plan | None = None
+    carried: dict[int, str] = {}
+    """By place: the jobs that are not done again, and where they were done."""
+
+
+NEW = Again()
 
 
 class Runs:
@@ -59,9 +71,13 @@ class Runs:
         self._ids = JobIds(secrets.randbelow, prefix="r_")
         self._job_ids = JobIds(secrets.randbelow)
         self._plans = Plans(lambda: engine.store)
-        self.keeper = Keeper(engine, self._plans, settings)
-        self.preparing = Preparing(engine, self._plans, self.keeper, settings, planners or {}, self._job_ids)
+        self.keeper = Keeper(engine, self._plans, settings, self._job_ids)
+        self._stopping = Stopping(engine, self.keeper, settings)
+        self.preparing = Preparing(
+            engine, self._plans, self.keeper, self._stopping, settings, planners or {}, self._job_ids
+        )
         self.telling = Telling(engine, self._plans, settings, reporters, self.view)
+        self.keeper.on_its_way = self.telling.note_on_its_way
         self._bells = (
             Bell("runs hear", self._look_after),
             Bell("runs are planned", self._plan),
@@ -86,7 +102,7 @@ class Runs:
         *,
         asked: Asked | None,
         actor: str,
-        origin_run_id: str | None = None,
+        again: Again = NEW,
     ) -> RunView:
         def decide(_: Sequence[Record | None], now: datetime) -> Decision[str]:
             run_id, mark = self._ids.draw(now), self.engine.mark()
@@ -94,10 +110,11 @@ class Runs:
             body = RunBody(
                 spec=msgspec.structs.replace(spec, plan=None),
                 group=group_of(spec),
-                origin_run_id=origin_run_id,
+                origin_run_id=again.origin_run_id,
             )
             if plan is not None:
-                pieces = pieces_of(plan, [self._job_ids.draw(now) for _ in plan.jobs])
+                ids = [again.carried.get(place) or self._job_ids.draw(now) for place in range(len(plan.jobs))]
+                pieces = pieces_of(plan, ids, frozenset(again.carried))
                 body.pieces = len(pieces)
                 body.fail_fast, body.timeout_s = plan.fail_fast, plan.timeout_s
             body.timer_at = now + timedelta(seconds=self.settings.durations.planner_timeout_s)
@@ -126,30 +143,36 @@ class Runs:
     ) -> RunView:
         """Ask a run to stop; the view says how far that is. Asking again changes nothing."""
         asked = Asked.of(request_id, f"cancel run {run_id}", reason)
-        await self._stop(run_id, asked, "cancel", reason, actor)
+        await self._stopping.stop(run_id, "cancel", asked=asked, reason=reason, actor=actor)
+        self.nudge()
         return await self.view(run_id)
 
-    async def _stop(
-        self, run_id: str, asked: Asked | None, why: str, reason: str, actor: str, by: str | None = None
-    ) -> None:
-        def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
-            draft = RunDraft.of(_present(run_id, found[0]), now, self.settings.durations)
-            draft.fire_due()
-            draft.body.stop_reason = draft.body.stop_reason or why
-            draft.body.superseded_by = draft.body.superseded_by or by
-            refused = draft.tell(run.cancel)
-            if refused is not None:
-                if refused.kind is Refusal.IGNORED:
-                    return Decision(None)
-                raise refused.error()
-            request = asked.answered(b"null") if asked else None
-            prepared = commit_of(draft, mark=self.engine.mark(), actor=actor, reason=reason, request=request)
-            return Decision(prepared, prepared.commit)
+    # Doing again
 
-        applied = await self.engine.apply_once(asked, [Key(RUN.name, run_id)], decide)
-        if isinstance(applied, Applied) and applied.answer is not None:
-            await self.keeper.carry_out(applied.answer, applied.at)
-        self.nudge()
+    async def rerun(
+        self,
+        run_id: str,
+        which: Which = "all",
+        *,
+        job: str = "",
+        request_id: str | None = None,
+        actor: str = "",
+    ) -> RunView:
+        """Do a run again whose outcome is decided, as a new one that names its origin.
+
+        All of it; or what has `failed`, which is whatever has not succeeded; or `from` a job on.
+        """
+        record = await self._load(run_id)
+        check_settled(record)
+        asked = Asked.of(request_id, f"rerun {run_id}", (which, job))
+        body = decode_run(record.body)
+        again = Again(run_id)
+        pieces = await self._plans.pieces(run_id, body.pieces)
+        if pieces:
+            graph = graph_of(pieces)
+            carried = carried_over(run_id, body, graph, which, job)
+            again = Again(run_id, plan_of(pieces, body), {place: graph.ids[place] for place in carried})
+        return await self._submit(body.spec, again.plan, asked=asked, actor=actor, again=again)
 
     # Looking
 
@@ -177,24 +200,41 @@ class Runs:
         """Jobs of a run in the order of its plan, from some place on."""
         record = await self._load(run_id)
         pieces = await self._plans.pieces(run_id, decode_run(record.body).pieces) or []
-        return (await self._job_views(record, pieces))[first : first + limit]
+        wanted = range(first, first + limit)
+        some = [
+            piece for piece in pieces if piece.first < wanted.stop and piece.first + len(piece.jobs) > first
+        ]
+        skip = first - some[0].first if some else 0
+        return (await self._job_views(record, some))[skip : skip + limit]
 
     async def history(self, run_id: str) -> list[Entry]:
         """Everything that has happened to the run, oldest first; its jobs have journals of their own."""
         record = await self._load(run_id)
         return [entry async for entry in every_entry(self.engine.store, record.key)]
 
+    async def explain(self, run_id: str) -> RunExplanation:
+        """What it and its jobs wait for, whose turn it is and when the next deadline is; or how it ended."""
+        record = await self._load(run_id)
+        body = decode_run(record.body)
+        graph = await self._plans.graph(run_id, body.pieces)
+        names = [graph.ids[place] for place in unfinished(body)[:MOST_LINES]] if graph is not None else []
+        found = await self._jobs_named(names)
+        return explain(record, graph, found, await self.engine.clock.now())
+
     async def _job_views(self, record: Record, pieces: Sequence[Piece]) -> list[RunJobView]:
-        names = [name for piece in pieces for name in piece.ids]
+        found = await self._jobs_named([name for piece in pieces for name in piece.ids])
+        return job_views(decode_run(record.body), pieces, found)
+
+    async def _jobs_named(self, names: Sequence[str]) -> dict[str, Record]:
         found: dict[str, Record] = {}
         for start in range(0, len(names), PAGE):
             keys = [Key(JOB.name, name) for name in names[start : start + PAGE]]
             found |= {each.id: each for each in await self.engine.store.load(keys) if each is not None}
-        return job_views(decode_run(record.body), pieces, found)
+        return found
 
     async def _load(self, run_id: str) -> Record:
         (record,) = await self.engine.store.load([Key(RUN.name, run_id)])
-        return _present(run_id, record)
+        return present(run_id, record)
 
     # Looking after them
 
@@ -226,7 +266,7 @@ class Runs:
         return await self._deliver(PLANS, self._planned, PLANNING)
 
     async def _report(self) -> int:
-        return await self._deliver(REPORTS, self._reported, REPORTING)
+        return await self.telling.mention() + await self._deliver(REPORTS, self._reported, REPORTING)
 
     async def _deliver(self, topic: str, handler: Handler, postage: Postage) -> int:
         engine = self.engine
@@ -238,13 +278,3 @@ class Runs:
 
     async def _reported(self, payload: bytes) -> None:
         await self.telling.report(msgspec.json.decode(payload, type=About).run_id)
-
-
-def _present(run_id: str, record: Record | None) -> Record:
-    if record is None:
-        raise UnknownRun(
-            f"There is no run {run_id}.",
-            todo="Look for it with `interlock run list`; runs are pruned a while after they were reported.",
-            facts={"run_id": run_id},
-        )
-    return record

@@ -20,5 +20,8 @@ class Reporter(Protocol):
         ...
 
     async def mention(self, run: RunView) -> None:
-        """The run is on its way (QUEUED, RUNNING): best effort, told at most once and never insisted on."""
+        """The run is on its way (QUEUED, RUNNING): best effort, and never insisted on.
+
+        It may come late, so a reporter that has told the outcome of a run says nothing more of it.
+        """
         ...

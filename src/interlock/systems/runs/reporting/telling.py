@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 
@@ -16,6 +17,15 @@ from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.plans import Plans, settled_piece
 from interlock.systems.runs.reporting.port import Reporter
 from interlock.wire.runs import RunView
+
+log = logging.getLogger("interlock.runs")
+
+
+async def _mention(reporter: Reporter, view: RunView) -> None:
+    try:
+        await reporter.mention(view)
+    except Exception as error:  # noqa: BLE001 - it is not insisted on, whatever the reporter met
+        log.info("run %s was not mentioned: %s: %s", view.id, type(error).__name__, error)
 
 
 class Telling:
@@ -34,16 +44,32 @@ class Telling:
         self._settings = settings
         self.reporters = list(reporters)
         self._view = view
+        self._unmentioned: dict[str, None] = {}
 
     async def report(self, run_id: str) -> None:
         """Tell every reporter, and note that it was; raises when one of them does, to be tried again."""
         (record,) = await self._engine.store.load([Key(RUN.name, run_id)])
         if record is None or RunState(record.state) not in run.OUTCOMES:
             return
+        self._unmentioned.pop(run_id, None)
         view = await self._view(run_id)
         for reporter in self.reporters:
             await reporter.report(view)
         await self._note(run_id, decode_run(record.body).pieces)
+
+    def note_on_its_way(self, run_id: str) -> None:
+        """The run is worth a mention, when there is time for it."""
+        self._unmentioned[run_id] = None
+
+    async def mention(self) -> int:
+        """Tell every reporter which runs are on their way; who does not hear it is not told again."""
+        waiting, self._unmentioned = self._unmentioned, {}
+        for run_id in waiting:
+            view = await self._view(run_id)
+            for reporter in self.reporters:
+                if RunState(view.state) in run.PLANNED:
+                    await _mention(reporter, view)
+        return len(waiting)
 
     async def _note(self, run_id: str, pieces: int) -> None:
         """The run is reported, and its plan is removed with it one day."""

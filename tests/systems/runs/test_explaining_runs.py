@@ -1,0 +1,60 @@
+"""Nothing waits in silence: for everything that has not ended, what it waits for, whose turn, until when."""
+
+from __future__ import annotations
+
+from tests.systems.orchestrator.house import beat, done
+from tests.systems.runs.site import Site, plan, planned
+
+from interlock.wire.runs import RunSpec
+
+JOBS = (planned("a"), planned("b", "a"), planned("c", "a", "b"))
+
+
+async def test_each_job_says_what_it_waits_for(site: Site) -> None:
+    run_id = await site.begin(*JOBS, timeout_s=500.0)
+    told = await site.runs.explain(run_id)
+    assert told.sentence == "None of its 3 jobs has begun; they wait for runners: a, b, c."
+    lines = {line.entity: line for line in told.lines}
+    assert (lines[f"run {run_id}"].turn, lines[f"run {run_id}"].deadline_event) == (
+        "orchestrator",
+        "time_out",
+    )
+    assert "It waits for a worker of the queue default" in lines["a"].sentence
+    assert lines["b"].sentence == "It waits for a (PENDING)."
+    assert lines["c"].sentence == "It waits for a (PENDING), b (WAITING)."
+    assert (await site.jobs.explain(lines["b"].job_id)).sentence == (
+        f"It waits for what it needs in the run {run_id}."
+    )
+    grant = (await site.offered(run_id))["a"]
+    await site.heard(beat(grant))
+    await site.recover()
+    told = await site.runs.explain(run_id)
+    assert told.sentence == "0 of 3 jobs have ended; it waits for a, b, c."
+    assert told.lines[1].sentence == "Runner#1 is at it."
+    assert told.next_deadline_at is not None
+    await site.heard(done(grant))
+    told = await site.runs.explain(run_id)
+    assert "the run has not heard of that yet" in told.lines[1].sentence
+
+
+async def test_every_state_of_a_run_has_its_words(site: Site) -> None:
+    view = await site.runs.submit(RunSpec(plan=plan(planned("a"))))
+    assert (await site.runs.explain(view.id)).sentence == "It waits to be planned."
+    await site.recover()
+    grant = (await site.offered(view.id))["a"]
+    await site.heard(beat(grant))
+    await site.runs.cancel(view.id)
+    told = await site.runs.explain(view.id)
+    assert told.sentence == "It is being stopped (cancel); it waits for a."
+    assert told.lines[1].state == "STOPPING"
+    await site.later(30)
+    told = await site.runs.explain(view.id)
+    assert told.sentence == "It ended as CANCELED, and was reported: somebody asked for that."
+    assert told.todo == f"interlock run rerun {view.id} --failed"
+
+
+async def test_a_run_of_many_jobs_names_the_first_and_counts_the_rest(site: Site) -> None:
+    run_id = await site.begin(*(planned(str(number)) for number in range(130)))
+    told = await site.runs.explain(run_id)
+    assert told.sentence.endswith("0, 1, 2, 3, 4 and 125 more.")
+    assert (len(told.lines), told.more) == (101, 30)
