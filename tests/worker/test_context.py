@@ -362,7 +362,7 @@ async def test_a_wait_that_is_given_up_leaves_nothing_behind(context: Context) -
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert context._waiters == []
+    assert context._waiters == ()
     context.stop("cancel")
 
 

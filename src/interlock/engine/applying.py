@@ -64,7 +64,7 @@ class Asked(msgspec.Struct, frozen=True):
         )
 
 
-class Decision(msgspec.Struct, Generic[A], frozen=True):
+class Decision(msgspec.Struct, Generic[A], frozen=True, gc=False):
     """What a decider wants: what shall become true, what is then to be done, and what to answer."""
 
     answer: A
@@ -73,7 +73,7 @@ class Decision(msgspec.Struct, Generic[A], frozen=True):
     effects: tuple[object, ...] = ()
 
 
-class Applied(msgspec.Struct, Generic[A], frozen=True):
+class Applied(msgspec.Struct, Generic[A], frozen=True, gc=False):
     """What has become of it."""
 
     answer: A
@@ -180,8 +180,10 @@ class Engine:
 
 
 def _is_marked(commit: Commit) -> bool:
-    changes = all(change.note is None or change.note.request_id for change in commit.changes)
-    return changes and all(refused.note.request_id for refused in commit.refusals)
+    for change in commit.changes:
+        if change.note is not None and not change.note.request_id:
+            return False
+    return not commit.refusals or all(refused.note.request_id for refused in commit.refusals)
 
 
 def _marked(change: Change, mark: str) -> Change:

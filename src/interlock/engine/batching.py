@@ -38,7 +38,7 @@ DecideOne: TypeAlias = Callable[[Record | None, datetime, str], Decision[A]]
 Result: TypeAlias = Applied[A] | Repeated | InterlockError
 
 
-class Item(msgspec.Struct, Generic[A]):
+class Item(msgspec.Struct, Generic[A], gc=False):
     """One record to be decided about."""
 
     key: Key
@@ -79,10 +79,9 @@ class _Batch(Generic[A]):
 
     def turn(self) -> list[int]:
         """Of several items about the same record the first has its turn, the others theirs after it."""
-        first: dict[tuple[str, str], int] = {}
+        first: dict[Key, int] = {}
         for place in self.waiting:
-            key = self._items[place].key
-            first.setdefault((key.kind, key.id), place)
+            first.setdefault(self._items[place].key, place)
         return list(first.values())
 
     async def load(self, turn: Sequence[int]) -> None:
@@ -152,7 +151,12 @@ class _Batch(Generic[A]):
 
 def _names_version(commit: Commit | None, key: Key) -> bool:
     """Whether the store would notice if the decision was made on an old version of the record."""
-    return commit is not None and any(c.id == key.id and c.kind == key.kind for c in commit.changes)
+    if commit is None:
+        return False
+    for change in commit.changes:  # noqa: SIM110 - a generator would cost more than the question
+        if change.id == key.id and change.kind == key.kind:
+            return True
+    return False
 
 
 async def _commit(engine: Engine, commits: Sequence[Commit]) -> list[Outcome | InterlockError]:

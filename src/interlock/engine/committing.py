@@ -55,6 +55,22 @@ class Tally(msgspec.Struct):
     largest: int = 0
 
 
+class _Bundle:
+    """What one caller wants committed, and where it waits for the outcomes."""
+
+    __slots__ = ("answer", "commits")
+
+    def __init__(self, commits: Sequence[Commit]) -> None:
+        self.commits = commits
+        self.answer: asyncio.Future[list[Outcome | InterlockError]] = (
+            asyncio.get_running_loop().create_future()
+        )
+
+    def fail(self, error: BaseException) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
 class GroupCommit:
     """Gathers what concurrent callers commit into one call of the store."""
 
@@ -62,7 +78,7 @@ class GroupCommit:
         self._store = store
         self._max_batch = max_batch
         self._max_waiting = max_waiting
-        self._waiting: deque[tuple[Commit, asyncio.Future[Outcome]]] = deque()
+        self._waiting: deque[_Bundle] = deque()
         self._outside: deque[asyncio.Future[None]] = deque()
         self._inside = 0
         self._flusher: asyncio.Task[None] | None = None
@@ -71,21 +87,28 @@ class GroupCommit:
 
     async def commit(self, commit: Commit) -> Outcome:
         """Wait for room, then for the outcome."""
-        if self._inside >= self._max_waiting:
-            await self._let_in()
-        return await self._enter(commit)
+        [outcome] = await self.commit_all([commit])
+        if isinstance(outcome, InterlockError):
+            raise outcome
+        return outcome
 
     async def commit_all(self, commits: Sequence[Commit]) -> list[Outcome | InterlockError]:
         """The same for somebody who has many at once; each has an outcome or an error of its own.
 
         Cheaper than as many callers of `commit`: none of them has to be woken by itself.
         """
-        answers: list[asyncio.Future[Outcome]] = []
-        for commit in commits:
+        bundles: list[_Bundle] = []
+        start = 0
+        while start < len(commits):
             if self._inside >= self._max_waiting:
                 await self._let_in()
-            answers.append(self._enter(commit))
-        return [await _outcome_of(answer) for answer in answers]
+            size = min(self._max_batch, self._max_waiting - self._inside)
+            bundles.append(self._enter(commits[start : start + size]))
+            start += size
+        outcomes: list[Outcome | InterlockError] = []
+        for bundle in bundles:
+            outcomes += await bundle.answer
+        return outcomes
 
     async def _let_in(self) -> None:
         """Wait outside, first come first served, until a batch has made room."""
@@ -94,16 +117,16 @@ class GroupCommit:
             self._outside.append(turn)
             await turn
 
-    def _enter(self, commit: Commit) -> asyncio.Future[Outcome]:
-        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    def _enter(self, commits: Sequence[Commit]) -> _Bundle:
+        bundle = _Bundle(commits)
         if self._closed:
-            answer.set_exception(_closing())
-            return answer
-        self._waiting.append((commit, answer))
-        self._inside += 1
+            bundle.answer.set_result([_closing()] * len(commits))
+            return bundle
+        self._waiting.append(bundle)
+        self._inside += len(commits)
         if self._flusher is None or self._flusher.done():
             self._flusher = asyncio.create_task(self._flush(), name="group commit")
-        return answer
+        return bundle
 
     async def close(self) -> None:
         """Take nothing more, and finish what is waiting."""
@@ -113,45 +136,57 @@ class GroupCommit:
 
     async def _flush(self) -> None:
         while self._waiting:
-            size = min(self._max_batch, len(self._waiting))
-            batch = [self._waiting.popleft() for _ in range(size)]
+            batch = self._next_batch()
             # A caller that has gone away while it waited wants nothing any more.
-            wanted = [(commit, answer) for commit, answer in batch if not answer.done()]
+            wanted = [bundle for bundle in batch if not bundle.answer.done()]
             if wanted:
-                self._count(len(wanted))
                 await self._flush_batch(wanted)
-            self._make_room(size)
+            self._make_room(sum(len(bundle.commits) for bundle in batch))
 
-    async def _flush_batch(self, batch: Sequence[tuple[Commit, asyncio.Future[Outcome]]]) -> None:
+    def _next_batch(self) -> list[_Bundle]:
+        """The next ones, as many as the store takes at once."""
+        batch = [self._waiting.popleft()]
+        size = len(batch[0].commits)
+        while self._waiting and size + len(self._waiting[0].commits) <= self._max_batch:
+            batch.append(self._waiting.popleft())
+            size += len(batch[-1].commits)
+        return batch
+
+    async def _flush_batch(self, batch: Sequence[_Bundle]) -> None:
+        commits = [commit for bundle in batch for commit in bundle.commits]
+        self._count(len(commits))
         try:
-            outcomes = await self._store.commit([commit for commit, _ in batch])
-        except StoreUnavailable as error:
-            _fail(batch, error)  # each of them has an unknown outcome of its own
-        except InterlockError as error:
-            await self._isolate(batch, error)
+            outcomes = await self._outcomes_of(commits)
         except asyncio.CancelledError as error:
             self._closed = True
-            _fail([*batch, *self._waiting], error)  # nobody would come for them any more
+            for bundle in (*batch, *self._waiting):
+                bundle.fail(error)  # nobody would come for them any more
             self._waiting.clear()
             self._make_room(max(self._inside, len(self._outside)))  # they are told at the door
             raise
         except Exception as error:  # noqa: BLE001 - whoever waits is told, and the others go on
-            _fail(batch, error)
+            for bundle in batch:
+                bundle.fail(error)
         else:
-            for (_, answer), outcome in zip(batch, outcomes, strict=True):
-                if not answer.done():
-                    answer.set_result(outcome)
+            start = 0
+            for bundle in batch:
+                end = start + len(bundle.commits)
+                if not bundle.answer.done():
+                    bundle.answer.set_result(outcomes[start:end])
+                start = end
 
-    async def _isolate(
-        self, batch: Sequence[tuple[Commit, asyncio.Future[Outcome]]], error: InterlockError
-    ) -> None:
-        """The store refuses a batch before it writes anything of it: find out whose fault it was."""
-        if len(batch) == 1:
-            _fail(batch, error)
-            return
-        middle = len(batch) // 2
-        await self._flush_batch(batch[:middle])
-        await self._flush_batch(batch[middle:])
+    async def _outcomes_of(self, commits: list[Commit]) -> list[Outcome | InterlockError]:
+        """What becomes of each; one that the store does not even take is told so alone."""
+        try:
+            return [*await self._store.commit(commits)]
+        except StoreUnavailable as error:
+            return [error] * len(commits)  # each of them has an unknown outcome of its own
+        except InterlockError as error:
+            if len(commits) == 1:
+                return [error]
+        # The store refuses a batch before it writes anything of it: find out whose fault it was.
+        middle = len(commits) // 2
+        return [*await self._outcomes_of(commits[:middle]), *await self._outcomes_of(commits[middle:])]
 
     def _make_room(self, places: int) -> None:
         self._inside -= places
@@ -165,12 +200,6 @@ class GroupCommit:
         self.tally.commits += size
         self.tally.batches += 1
         self.tally.largest = max(self.tally.largest, size)
-
-
-def _fail(batch: Sequence[tuple[Commit, asyncio.Future[Outcome]]], error: BaseException) -> None:
-    for _, answer in batch:
-        if not answer.done():
-            answer.set_exception(error)
 
 
 async def _outcome_of(answer: Awaitable[Outcome]) -> Outcome | InterlockError:

@@ -56,7 +56,7 @@ SHUTTING_DOWN, STOPPED = ProcessState.SHUTTING_DOWN, ProcessState.STOPPED
 UP = (STARTING, CONNECTING, RECOVERING, RUNNING, BACKING_OFF)
 
 
-class Process(msgspec.Struct, frozen=True, kw_only=True):
+class Process(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a worker process knows about itself."""
 
     connected: bool = False

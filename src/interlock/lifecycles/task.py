@@ -53,7 +53,7 @@ COMPLETED, FAILED, ABANDONED = TaskState.COMPLETED, TaskState.FAILED, TaskState.
 ENDED = (COMPLETED, FAILED, ABANDONED)
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a task knows about itself."""
 
     lease_acquired_at: datetime | None = None

@@ -75,6 +75,9 @@ def _armed_by_entering(source: State[Any], target: State[Any]) -> tuple[Deadline
 def _take(table: Table[Any, Any], source: State[Any], row: Row[Any, Any], decide: Decide) -> Cell:
     """The function that takes `row`, once its guards are known to hold."""
     if row.first is not None:
+        sure = _sure_step(table, source, row.first)
+        if sure is not None:
+            return _walk_on(source.name, sure, decide, accepted(table, source))
         return _walk(source.name, row.first, decide, accepted(table, source))
     step = step_of(table, source, row)
     state, steps, then, emits = step.target, (step,), row.then, row.emits
@@ -107,7 +110,35 @@ def _always(refused: Refused[Any]) -> Cell:
     return refuse
 
 
+def _sure_step(table: Table[Any, Any], source: State[Any], first: Event) -> Step[Any] | None:
+    """The first step of a walk, where nothing has to be asked and nothing is changed or emitted by it."""
+    rows = table.rows_at(source.name, type(first))
+    if len(rows) != 1 or rows[0].act is not Act.MOVE or rows[0].first is not None:
+        return None
+    (row,) = rows
+    return None if row.when or row.then is not None or row.emits else step_of(table, source, row)
+
+
+def _walk_on(source: Any, step: Step[Any], decide: Decide, allowed: tuple[str, ...]) -> Cell:
+    """A walk whose first step is sure: what is decided is only what comes after it."""
+    known: dict[int, tuple[Step[Any], ...]] = {}
+
+    def walk_on(data: Any, event: Event) -> Decision[Any, Any]:
+        after = decide(step.target, data, event)
+        if not isinstance(after, Moved):
+            return msgspec.structs.replace(after, state=source, allowed=allowed)
+        # Like a single step, a walk is the same value every time: what follows from it can be remembered.
+        steps = known.get(id(after.steps))
+        if steps is None:
+            steps = known[id(after.steps)] = (step, *after.steps)
+        return Moved(after.state, after.data, steps, after.effects)
+
+    return walk_on
+
+
 def _walk(source: Any, first: Event, decide: Decide, allowed: tuple[str, ...]) -> Cell:
+    known: dict[tuple[int, int], tuple[Step[Any], ...]] = {}
+
     def refuse(refused: Refused[Any]) -> Refused[Any]:
         """Nothing has moved, so nobody is told of a state that was never reached."""
         return msgspec.structs.replace(refused, state=source, allowed=allowed)
@@ -119,7 +150,11 @@ def _walk(source: Any, first: Event, decide: Decide, allowed: tuple[str, ...]) -
         after = decide(before.state, before.data, event)
         if not isinstance(after, Moved):
             return refuse(after)
-        return Moved(after.state, after.data, before.steps + after.steps, before.effects + after.effects)
+        both = id(before.steps), id(after.steps)
+        steps = known.get(both)
+        if steps is None:
+            steps = known[both] = before.steps + after.steps
+        return Moved(after.state, after.data, steps, before.effects + after.effects)
 
     return walk
 
@@ -133,16 +168,17 @@ def _first_that_may(
     allowed = accepted(table, source)
 
     def choose(data: Any, occurrence: Event) -> Decision[Any, Any]:
-        held: dict[Callable[[Any, Any], bool], None] = {}
+        held: dict[Callable[[Any, Any], bool], None] | None = None
         for guards, take in options:
             for guard in guards:
                 if not guard(data, occurrence):
+                    held = held or {}
                     held[guard] = None
                     break
             else:
                 return take(data, occurrence)
-        why = "; ".join(" ".join((guard.__doc__ or "").split()).rstrip(".") for guard in held)
-        names = tuple(name_of(guard) for guard in held)
+        why = "; ".join(" ".join((guard.__doc__ or "").split()).rstrip(".") for guard in held or ())
+        names = tuple(name_of(guard) for guard in held or ())
         return Refused(Refusal.GUARD, table.name, source.name, event.name, why, allowed, names)
 
     return choose

@@ -41,7 +41,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return Key(self.kind, self.id)
 
 
-class Key(msgspec.Struct, frozen=True, order=True):
+class Key(msgspec.Struct, frozen=True, order=True, gc=False):
     """The address of a record."""
 
     kind: str

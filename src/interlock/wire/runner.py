@@ -14,7 +14,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 
-class Secretive(msgspec.Struct, frozen=True):
+class Secretive(msgspec.Struct, frozen=True, gc=False):
     """Base of what carries the token of a lease: whatever prints it does not print the secret."""
 
     def __repr__(self) -> str:
@@ -76,7 +76,7 @@ class Grant(Secretive, frozen=True, kw_only=True, gc=False):
     """The context of the trace that the submission belonged to."""
 
 
-class LogLine(msgspec.Struct, frozen=True, array_like=True):
+class LogLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One line that a handler wrote. The time is the runner's, and information only."""
 
     at: datetime
@@ -89,7 +89,7 @@ def size_of(line: LogLine) -> int:
     return (len(line.text) if line.text.isascii() else len(line.text.encode(errors="replace"))) + 1
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """How far an attempt says it is."""
 
     done: float | None = None
@@ -97,7 +97,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""
 
 
-class RunnerMessage(Secretive, frozen=True, kw_only=True, tag_field="type"):
+class RunnerMessage(Secretive, frozen=True, kw_only=True, tag_field="type", gc=False):
     """Base of what is said under a lease."""
 
     token: str
@@ -121,13 +121,13 @@ class Heartbeat(RunnerMessage, frozen=True, kw_only=True, tag="heartbeat"):
     checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class Succeeded(msgspec.Struct, frozen=True, tag="succeeded", tag_field="outcome"):
+class Succeeded(msgspec.Struct, frozen=True, tag="succeeded", tag_field="outcome", gc=False):
     """The handler has returned this."""
 
     result: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field="outcome"):
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field="outcome", gc=False):
     """The handler has failed. The orchestrator finds the class, unless the runner knows better."""
 
     error: str
@@ -172,7 +172,9 @@ class StaleCode(StrEnum):
     UNKNOWN_LEASE = "UNKNOWN_LEASE"
 
 
-class Heard(msgspec.Struct, frozen=True, kw_only=True, tag="heard", tag_field="answer", omit_defaults=True):
+class Heard(
+    msgspec.Struct, frozen=True, kw_only=True, tag="heard", tag_field="answer", omit_defaults=True, gc=False
+):
     """The message was accepted, now or when it came before."""
 
     state: str
@@ -183,7 +185,7 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True, tag="heard", tag_field="a
     cancel_deadline_at: datetime | None = None
 
 
-class Stale(msgspec.Struct, frozen=True, kw_only=True, tag="stale", tag_field="answer"):
+class Stale(msgspec.Struct, frozen=True, kw_only=True, tag="stale", tag_field="answer", gc=False):
     """The lease has ended: stop the work, nothing more will be believed."""
 
     code: StaleCode
@@ -191,7 +193,7 @@ class Stale(msgspec.Struct, frozen=True, kw_only=True, tag="stale", tag_field="a
     todo: str = "Stop the work; somebody else may be at it. Ask for new work."
 
 
-class NotHeard(msgspec.Struct, frozen=True, kw_only=True, tag="refused", tag_field="answer"):
+class NotHeard(msgspec.Struct, frozen=True, kw_only=True, tag="refused", tag_field="answer", gc=False):
     """The message was refused; the lease lives on."""
 
     code: str

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
@@ -63,6 +63,7 @@ class Context:
         "_now",
         "_progress",
         "_progress_known",
+        "_spoken",
         "_stopped",
         "_waiters",
         "_wake",
@@ -84,9 +85,10 @@ class Context:
         self._progress_known = _NOWHERE
         self._checkpoint: msgspec.Raw | None = None
         self._cost: float | None = None
-        self._lines = Lines()
+        self._spoken = False
+        self._lines: Lines | None = None
         self._stopped: threading.Event | None = None
-        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self._waiters: tuple[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]], ...] = ()
         self.stop_reason: str | None = None
 
     def __repr__(self) -> str:
@@ -161,7 +163,7 @@ class Context:
         name = cut(str(level).lower()[:MAX_LEVEL], MAX_MESSAGE_BYTES)
         line = LogLine(self._now(), name, cut(str(text).rstrip("\n"), MAX_LINE_BYTES))
         with self._lock:
-            self._lines.add(line)
+            self._log_lines().add(line)
         self._has_news()
 
     def checkpoint(self, value: object) -> None:
@@ -223,14 +225,14 @@ class Context:
         with self._lock:
             if self.cancelled:
                 return True
-            self._waiters.append(waiter)
+            self._waiters = (*self._waiters, waiter)
         try:
             await asyncio.wait((waiter[1],), timeout=timeout_s)
             return self.cancelled
         finally:
             waiter[1].cancel()
             with self._lock:
-                self._waiters.remove(waiter)
+                self._waiters = tuple(other for other in self._waiters if other is not waiter)
 
     def wait_cancelled_sync(self, timeout_s: float | None = None) -> bool:
         """The same for a handler in a thread of its own."""
@@ -248,7 +250,7 @@ class Context:
         """Hand over what was not sent yet, and forget it."""
         with self._lock:
             self._woken = False
-            log, offset = self._lines.take()
+            log, offset = ((), 0) if self._lines is None else self._lines.take()
             progress, checkpoint, heartbeat = self._progress, self._checkpoint, self._heartbeat
             self._progress, self._checkpoint, self._heartbeat = None, None, False
         if not log and progress is None and checkpoint is None and not heartbeat:
@@ -261,7 +263,7 @@ class Context:
         """Sending has failed: keep it for the next time, before whatever was said since."""
         with self._lock:
             self._woken = False
-            self._lines.put_back(unsent.log, unsent.log_offset)
+            self._log_lines().put_back(unsent.log, unsent.log_offset)
             self._progress = unsent.progress if self._progress is None else self._progress
             self._checkpoint = unsent.checkpoint if self._checkpoint is None else self._checkpoint
             self._heartbeat = unsent.heartbeat or self._heartbeat
@@ -270,27 +272,48 @@ class Context:
         """Tell the handler to stop, and wake all that wait for it. The latest reason is the one told."""
         with self._lock:
             self.stop_reason = reason
-            waiters, stopped = list(self._waiters), self._stopped
+            waiters, stopped = self._waiters, self._stopped
         if stopped is not None:
             stopped.set()
         for loop, waiter in waiters:
             with contextlib.suppress(RuntimeError):  # a loop that is closed has nobody left to wake
                 loop.call_soon_threadsafe(_settle, waiter)
 
-    @contextlib.contextmanager
-    def active(self) -> Iterator[Context]:
+    def active(self) -> Active:
         """While the handler runs, here or in this thread: `current()` gives this context."""
-        token = _CURRENT.set(self)
-        try:
-            yield self
-        finally:
-            _CURRENT.reset(token)
+        return Active(self)
+
+    @property
+    def quiet(self) -> bool:
+        """The handler has never said anything, so that there is nothing to take."""
+        return not self._spoken
+
+    def _log_lines(self) -> Lines:
+        if self._lines is None:
+            self._lines = Lines()
+        return self._lines
 
     def _has_news(self) -> None:
         with self._lock:
-            known, self._woken = self._woken, True
+            known, self._woken, self._spoken = self._woken, True, True
         if not known:
             self._wake()
+
+
+class Active:
+    """As long as it is entered, a context is the current one. (A generator would cost more than it does.)"""
+
+    __slots__ = ("_context", "_token")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def __enter__(self) -> Context:
+        self._token = _CURRENT.set(self._context)
+        return self._context
+
+    def __exit__(self, *_: object) -> None:
+        _CURRENT.reset(self._token)
 
 
 def current() -> Context:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import secrets
 import signal
@@ -27,6 +28,7 @@ from interlock.worker.tasks import Registry
 from interlock.worker.tracing import tracing_if_configured
 
 FORCED = 1
+_DEFAULT_THRESHOLDS, _CALM_THRESHOLDS = (700, 10, 10), (10_000, 20, 20)
 _BEFORE_DEADLINE_S = 0.25
 
 
@@ -58,8 +60,22 @@ def run_worker(
         return _run(process)
 
 
+def calm_collector() -> None:
+    """Have the garbage collector look less often, and never again at what is there for good.
+
+    What a job leaves behind is freed without it. With the defaults of Python it would look through every
+    module a few times a second, which was a tenth of the work of a busy worker, in pauses of 30 ms. Whoever
+    has chosen thresholds of their own keeps them.
+    """
+    if gc.get_threshold() == _DEFAULT_THRESHOLDS:
+        gc.set_threshold(*_CALM_THRESHOLDS)
+    gc.collect()
+    gc.freeze()
+
+
 def _run(process: WorkerProcess) -> int:
     """Run it in a loop of its own, which does not wait for handlers that nobody could stop."""
+    calm_collector()
     loop = asyncio.new_event_loop()
     try:
         return loop.run_until_complete(process.run())

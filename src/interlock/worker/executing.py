@@ -230,9 +230,10 @@ class Executing:
 
     def answered(self, running: RunningTask, message: Message, answer: Answer | None) -> None:
         """The reporter has an answer, or nobody could be reached before the lease ended."""
-        if isinstance(message, Ack):
+        kind = type(message)
+        if kind is Ack:
             self._acknowledged(running, answer)
-        elif running.state is REPORTING and not isinstance(message, Heartbeat):
+        elif running.state is REPORTING and kind is not Heartbeat:
             self._reported(running, message, answer)
 
     def _acknowledged(self, running: RunningTask, answer: Answer | None) -> None:

@@ -43,7 +43,7 @@ from interlock.lifecycles.process import (
     soft_deadline,
 )
 from interlock.lifecycles.task import COMPLETED
-from interlock.machine import Event, Refused
+from interlock.machine import Event, Moved
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.worker.connection import LET_GO_S, Connection
 from interlock.worker.crew import Crew, Surroundings
@@ -154,7 +154,7 @@ class WorkerProcess:
     def tell(self, event: Event) -> bool:
         """Let the table decide; answers whether it has accepted the event."""
         decided = PROCESS.decide(self.state, self.data, event)
-        if isinstance(decided, Refused):
+        if not isinstance(decided, Moved):
             self._watch.refused(decided)
             return False
         self.state, self.data = decided.state, decided.data

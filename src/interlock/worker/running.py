@@ -16,7 +16,7 @@ import msgspec
 
 from interlock.lifecycles import TASK
 from interlock.lifecycles.task import ENDED, FAILED, PENDING, Task, TaskState, claim_requested
-from interlock.machine import Event, Refused
+from interlock.machine import Event, Moved
 from interlock.wire.runner import (
     Ack,
     CancelAck,
@@ -114,7 +114,7 @@ class RunningTask:
     def tell(self, event: Event) -> bool:
         """Let the table decide; answers whether it has accepted the event."""
         decided = TASK.decide(self.state, self.data, event)
-        if isinstance(decided, Refused):
+        if not isinstance(decided, Moved):
             self.watch.refused(decided, self.grant)
             return False
         if self.watch.listens:
@@ -268,11 +268,15 @@ class Parcels:
 
     def take_for_report(self, running: RunningTask) -> tuple[bool, Unsent | None]:
         """Whether the report may be sent now, and what it shall carry."""
+        context = running.context
+        if context is None or context.quiet:  # then no heartbeat has taken anything along either
+            running.sent = True
+            return True, None
         with self._lock:
             if running.in_flight:
                 return False, None
             running.sent = True
-            unsent = NOTHING if running.context is None else running.context.take()
+            unsent = context.take()
         return True, None if unsent is NOTHING else unsent
 
 

@@ -9,6 +9,7 @@ from the record, changed by a decider, and written back.
 from __future__ import annotations
 
 from datetime import datetime
+from functools import lru_cache
 
 import msgspec
 
@@ -75,7 +76,12 @@ class AttemptBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     @property
     def name(self) -> str:
         """What the journal calls it, within its job."""
-        return f"{self.shard}.{self.index}"
+        return _name(self.shard, self.index)
+
+
+@lru_cache(maxsize=1_024)
+def _name(shard: int, index: int) -> str:
+    return f"{shard}.{index}"
 
 
 class Folded(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):

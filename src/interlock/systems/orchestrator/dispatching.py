@@ -9,8 +9,9 @@ import msgspec
 
 from interlock.lifecycles import attempt, lease
 from interlock.store.records import Change, Record
-from interlock.systems.orchestrator.body import AttemptBody
+from interlock.systems.orchestrator.body import AttemptBody, JobBody
 from interlock.systems.orchestrator.draft import Draft, Granting
+from interlock.systems.orchestrator.lines import acknowledged
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import outgrown
 from interlock.systems.orchestrator.tokens import digest_of, fence_of, token_for
@@ -37,6 +38,8 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     grant: Grant | None
     change: Change
     before: Record
+    body: JobBody
+    """What the change says, not encoded."""
     words: tuple[Change, ...] = ()
     """To the run that begins with it."""
 
@@ -76,15 +79,14 @@ def _offer(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
         draft.tell_attempt(one, attempt.publish)
     draft.tell_attempt(one, attempt.grant)
     if request.acknowledge:
-        ttl_s = claiming.settings.durations.lease_ttl_s
-        draft.tell_lease(one, lease.Ack(at=now, runner_id=request.runner_id, ttl_s=ttl_s))
+        draft.tell_lease(one, acknowledged(now, request.runner_id, claiming.settings.durations.lease_ttl_s))
     change = draft.change(mark=claiming.mark, actor=request.runner_id)
     if len(change.body) > claiming.max_body_bytes:
         stopped = outgrown(record, now, claiming.settings)
         change = stopped.change(mark=claiming.mark, actor="orchestrator")
-        return Offer(None, change, record, words_of(stopped))
+        return Offer(None, change, record, stopped.body, words_of(stopped))
     fence = fence_of(claiming.epoch, record.version + 1)
-    return Offer(grant_of(draft, one, str(token), fence), change, record, words_of(draft))
+    return Offer(grant_of(draft, one, str(token), fence), change, record, draft.body, words_of(draft))
 
 
 def _next_attempt(draft: Draft) -> AttemptBody | None:
@@ -111,7 +113,7 @@ def grant_of(draft: Draft, one: AttemptBody, token: str, fence: int) -> Grant:
         attempt=one.index,
         fence=fence,
         checkpoint=body.checkpoints.get(str(one.shard), msgspec.UNSET),
-        queue=draft.place.queue,
+        queue=draft.place.queue or "",
         parent_job_id=draft.place.parent if body.run is None else None,
         depth=body.data.depth,
         acknowledged=one.lease.state is lease.ACTIVE,

@@ -8,9 +8,8 @@ a store, and nothing here knows a rule: those are in the tables.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, TypeAlias
 
@@ -35,7 +34,7 @@ from interlock.systems.orchestrator.body import (
 )
 from interlock.systems.orchestrator.facts import JobFacts
 from interlock.systems.orchestrator.failures import Failure, FailureClass, pause_before
-from interlock.systems.orchestrator.lines import named, track_of
+from interlock.systems.orchestrator.lines import later, named, timed, track_of
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 
 Refusal: TypeAlias = Refused[Any] | None
@@ -66,9 +65,11 @@ class Draft:
 
     __slots__ = (
         "_consequences",
+        "_known_facts",
         "body",
         "granting",
         "id",
+        "is_news",
         "job",
         "lines",
         "now",
@@ -84,7 +85,7 @@ class Draft:
         job_id: str,
         state: JobState,
         body: JobBody,
-        place: Place,
+        place: Place | Record,
         now: datetime,
         settings: OrchestratorSettings,
         record: Record | None = None,
@@ -97,17 +98,21 @@ class Draft:
         self.settings = settings
         self.record = record
         self.lines: list[StepLine] = []
+        self.is_news = False
         self.outward: list[Coupling[Facts]] = []
         self.granting: Granting | None = None
         self.stop_reason = "cancel"
-        self._consequences: deque[tuple[Coupling[Facts], AttemptBody | None]] = deque()
+        self._consequences: list[tuple[Coupling[Facts], AttemptBody | None]] = []
+        self._known_facts: JobFacts | None = None
 
     @classmethod
-    def of(cls, record: Record, now: datetime, settings: OrchestratorSettings) -> Draft:
-        """A working copy of a job that is there."""
-        place = Place(record.queue or "", record.labels, record.priority, record.parent)
-        body = decode_body(record.body)
-        return cls(record.id, JobState(record.state), body, place, now, settings, record)
+    def of(
+        cls, record: Record, now: datetime, settings: OrchestratorSettings, body: JobBody | None = None
+    ) -> Draft:
+        """A working copy of a job that is there; `body` is what its record says, for who has that already."""
+        if body is None:
+            body = decode_body(record.body)
+        return cls(record.id, _STATES[record.state], body, record, now, settings, record)
 
     # Telling
 
@@ -140,22 +145,28 @@ class Draft:
     @property
     def ready_at(self) -> datetime | None:
         """From when on somebody may claim it."""
-        waiting = [a.ready_at for a in self.body.attempts if a.state in attempt.UNLEASED and a.ready_at]
-        return min(waiting) if waiting else None
+        first: datetime | None = None
+        for one in self.body.attempts:
+            at = one.ready_at
+            if at is not None and one.state in attempt.UNLEASED and (first is None or at < first):
+                first = at
+        return first
 
     @property
     def deadline_at(self) -> datetime | None:
         """When the next of its timers runs out."""
-        timers = [at for one in self.body.attempts for at in (one.timer_at, _lease_timer(one)) if at]
-        if self.job.timer_at:
-            timers.append(self.job.timer_at)
-        return min(timers) if timers else None
+        first = self.job.timer_at
+        for one in self.body.attempts:
+            for at in (one.timer_at, _lease_timer(one)):
+                if at is not None and (first is None or at < first):
+                    first = at
+        return first
 
     def change(self, *, mark: str, actor: str, reason: str = "", cause: str = "") -> Change:
         """The record as it shall become. Renewals alone are no news, and leave no entry."""
         self.body.data, self.body.timer_at = self.job.data, self.job.timer_at
         note = None
-        if self.record is None or any(map(_is_news, self.lines)):
+        if self.record is None or self.is_news:
             note = Note(steps=tuple(self.lines), actor=actor, reason=reason, cause=cause, request_id=mark)
         return Change(
             kind=JOB.name,
@@ -186,37 +197,29 @@ class Draft:
         if not isinstance(decision, Moved):
             return decision
         holder.state, holder.data = decision.state, decision.data
-        facts = None
-        for step in decision.steps:
-            track = track_of(machine, step)
-            self.lines.append(track.line(name))
-            if track.arms or track.disarms:
-                self._set_timer(holder, track.arms)
-            if track.noteworthy and one is not None:
-                self._note_attempt(one, step)
-            for coupling in track.consequences:
-                if coupling.when:
-                    facts = facts or self._facts(one)
-                    if not coupling.holds(facts):
-                        continue
-                self._consequences.append((coupling, one))
+        track = track_of(machine, decision.steps)
+        self.lines += track.lines(name)
+        self.is_news = self.is_news or track.is_news
+        if track.sets_timer and not isinstance(holder, LeaseBody):
+            holder.timer_at = later(self.now, self._seconds(track.arms)) if track.arms else None
+        for noteworthy, consequences in track.parts:
+            if noteworthy is not None and one is not None:
+                self._note_attempt(one, noteworthy)
+            for coupling in consequences:
+                if not coupling.when or coupling.holds(self._facts(one)):
+                    self._consequences.append((coupling, one))
         return None
 
     def _settle(self) -> None:
         """A consequence that the receiver refuses or ignores is none; its table has said so."""
-        waiting, deliveries = self._consequences, self.DELIVERIES
-        while waiting:
-            coupling, one = waiting.popleft()
+        deliveries = self.DELIVERIES
+        for coupling, one in self._consequences:  # what follows from these is appended meanwhile
             deliver = deliveries.get(coupling.to)
             if deliver is None:
                 self.outward.append(coupling)
             else:
                 deliver(self, coupling, one)
-
-    def _set_timer(self, holder: Holder, setting: str) -> None:
-        """Arm the timer of a machine, or without a setting disarm it. A lease carries its own end."""
-        if not isinstance(holder, LeaseBody):
-            holder.timer_at = self.now + timedelta(seconds=self._seconds(setting)) if setting else None
+        self._consequences.clear()
 
     def _seconds(self, setting: str) -> float:
         own = None
@@ -289,8 +292,8 @@ class Draft:
 
     def _grant_lease(self, one: AttemptBody) -> None:
         assert self.granting is not None
-        window = timedelta(seconds=self.settings.durations.ack_window_s)
-        data = Lease(runner_id=self.granting.runner_id, expires_at=self.now + window)
+        expires_at = later(self.now, self.settings.durations.ack_window_s)
+        data = Lease(runner_id=self.granting.runner_id, expires_at=expires_at)
         one.lease = LeaseBody(data=data, digest=self.granting.digest, granted_at=self.now)
 
     def _create_first(self, _: Coupling[Facts], __: AttemptBody | None) -> None:
@@ -310,7 +313,11 @@ class Draft:
             self._tell(ATTEMPT, following, following.name, following, attempt.publish)
 
     def _facts(self, one: AttemptBody | None) -> JobFacts:
-        return JobFacts(self.job, self.body, self.settings, one)
+        """A view, not a copy: it tells how things are when it is asked."""
+        facts = self._known_facts
+        if facts is None or facts.one is not one:
+            facts = self._known_facts = JobFacts(self.job, self.body, self.settings, one)
+        return facts
 
     def _event(self, coupling: Coupling[Facts], one: AttemptBody | None) -> Event:
         assert coupling.event is not None
@@ -340,14 +347,15 @@ OUTWARD = frozenset(
 """Receivers that are not in the record: whoever commits the draft sees to other records, and a task
 learns of its lease from the answer to its next message."""
 
+_COMPLETED = {succeeded: attempt.Completed(succeeded=succeeded) for succeeded in (True, False)}
 _MAKERS: dict[type[Event], Callable[[Draft, AttemptBody | None], Event]] = {
-    job.AllocateResources: lambda draft, _: job.AllocateResources(at=draft.now),
-    job.Success: lambda draft, _: job.Success(at=draft.now),
-    job.Error: lambda draft, _: job.Error(at=draft.now),
+    job.AllocateResources: lambda draft, _: timed(job.AllocateResources, draft.now),
+    job.Success: lambda draft, _: timed(job.Success, draft.now),
+    job.Error: lambda draft, _: timed(job.Error, draft.now),
     job.Cancel: lambda draft, _: job.Cancel(
         at=draft.now, still_active=draft.body.active, reason=draft.stop_reason
     ),
-    attempt.Completed: lambda _, one: attempt.Completed(succeeded=one is not None and one.failure is None),
+    attempt.Completed: lambda _, one: _COMPLETED[one is not None and one.failure is None],
 }
 
 
@@ -358,9 +366,7 @@ _TELLS_OF_DEATH = {
 }
 """How what was active can end under a cancel without saying itself whether all of it is gone."""
 
-
-def _is_news(line: StepLine) -> bool:
-    return line.moves or line.event != "heartbeat"
+_STATES = {str(state): state for state in JobState}
 
 
 def _lease_timer(one: AttemptBody) -> datetime | None:

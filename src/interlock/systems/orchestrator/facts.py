@@ -12,7 +12,7 @@ from interlock.wire.jobs import RetryRule
 class JobFacts:
     """What couplings may ask about a job, as seen from one of its attempts."""
 
-    __slots__ = ("_body", "_job", "_one", "_settings")
+    __slots__ = ("_body", "_job", "_settings", "one")
 
     def __init__(
         self, holder: JobHolder, body: JobBody, settings: OrchestratorSettings, one: AttemptBody | None
@@ -20,7 +20,7 @@ class JobFacts:
         self._job = holder
         self._body = body
         self._settings = settings
-        self._one = one
+        self.one = one
 
     @property
     def tries_left(self) -> bool:
@@ -43,7 +43,7 @@ class JobFacts:
         """Each shard has an attempt that succeeded."""
         body = self._body
         if body.data.worker_count == 1:
-            return self._one is not None and self._one.state is attempt.SUCCEEDED
+            return self.one is not None and self.one.state is attempt.SUCCEEDED
         done = {one.shard for one in body.attempts if one.state is attempt.SUCCEEDED}
         return len(done) == body.data.worker_count
 
@@ -76,7 +76,7 @@ class JobFacts:
     @property
     def retries_used(self) -> int:
         """How many earlier failures of the same class at the same shard were tried again."""
-        one = self._one
+        one = self.one
         if one is None:
             return 0
         folded = self._body.folded
@@ -91,5 +91,5 @@ class JobFacts:
 
     @property
     def _class(self) -> FailureClass:
-        one = self._one
+        one = self.one
         return one.failure.failure_class if one is not None and one.failure is not None else FailureClass.USER

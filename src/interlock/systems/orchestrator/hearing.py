@@ -24,9 +24,10 @@ from interlock.machine import Event, Refused
 from interlock.store import records
 from interlock.store.records import Commit, Note, Record
 from interlock.systems.orchestrator.beside import result_change
-from interlock.systems.orchestrator.body import AttemptBody, LeaseBody
+from interlock.systems.orchestrator.body import AttemptBody, JobBody, LeaseBody
 from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.failures import Failure, FailureClass, classify
+from interlock.systems.orchestrator.lines import completed
 from interlock.systems.orchestrator.logs import chunk_changes, placed
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import commit_of, messages_of
@@ -69,11 +70,12 @@ def hear(
     now: datetime,
     mark: str,
     settings: OrchestratorSettings,
+    body: JobBody | None = None,
 ) -> Decision[Answer]:
-    """What a message does to the job that its token names."""
+    """What a message does to the job that its token names. `body`: see `Draft.of`; it is used up."""
     if record is None:
         return Decision(_unknown_lease(token))
-    draft = Draft.of(record, now, settings)
+    draft = Draft.of(record, now, settings, body)
     one = _attempt_of(draft, token)
     if one is None or one.lease is None or not token.opens(one.lease.digest):
         return Decision(_unknown_lease(token))
@@ -112,18 +114,19 @@ def note_extras(draft: Draft, one: AttemptBody, message: Message) -> None:
     """What a message brings along: progress, a checkpoint, and how far its numbers have come."""
     assert one.lease is not None
     match message:
+        case Complete():
+            one.reported = _digest(message)
+            if draft.body.checkpoints and one.state is attempt.SUCCEEDED:
+                draft.body.checkpoints.pop(str(one.shard), None)  # nobody will start from it any more
         case Heartbeat():
             _note_heartbeat(draft, one, one.lease, message)
         case Release(checkpoint=checkpoint):
             one.reported = _digest(message)
             _save(draft, one, checkpoint)
-        case Complete() | CancelAck():
+        case CancelAck():
             one.reported = _digest(message)
-            if isinstance(message, CancelAck):
-                one.forced = not message.confirmed_dead
-                one.confirmed_dead = message.confirmed_dead
-            if one.state is attempt.SUCCEEDED:
-                draft.body.checkpoints.pop(str(one.shard), None)  # nobody will start from it any more
+            one.forced = not message.confirmed_dead
+            one.confirmed_dead = message.confirmed_dead
         case Ack():
             pass
 
@@ -154,7 +157,7 @@ def _event(message: Message, now: datetime, settings: OrchestratorSettings) -> E
     runner_id, ttl_s = message.runner_id, settings.durations.lease_ttl_s
     match message:
         case Complete():
-            return lease.Complete(at=now, runner_id=runner_id)
+            return completed(now, runner_id)
         case Heartbeat():
             return lease.Heartbeat(at=now, runner_id=runner_id, ttl_s=ttl_s)
         case Ack():
@@ -172,13 +175,12 @@ def _repeated(draft: Draft, one: AttemptBody, message: Message) -> Answer | None
     held = one.lease
     if held is None or held.data.runner_id != message.runner_id:
         return None
-    if isinstance(message, Ack) and held.state is lease.ACTIVE:
-        return _heard(draft, one)
-    if isinstance(message, Heartbeat) and held.state is lease.ACTIVE and _was_heard(held, message.sequence):
-        return _heard(draft, one)
-    if held.state in lease.DEAD and one.reported and one.reported == _digest(message):
-        return _heard(draft, one)
-    return None
+    if held.state is lease.ACTIVE:
+        kind = type(message)
+        again = kind is Ack or (kind is Heartbeat and _was_heard(held, message.sequence))
+    else:
+        again = held.state in lease.DEAD and bool(one.reported) and one.reported == _digest(message)
+    return _heard(draft, one) if again else None
 
 
 def _was_heard(held: LeaseBody, number: int) -> bool:
@@ -188,7 +190,7 @@ def _was_heard(held: LeaseBody, number: int) -> bool:
 def _commit(draft: Draft, one: AttemptBody, message: Message, mark: str, until: datetime | None) -> Commit:
     assert one.lease is not None
     stretches = placed(one.lease, message, draft.settings.max_log_bytes)
-    reason = message.reason if isinstance(message, Release) else ""
+    reason = message.reason if type(message) is Release else ""
     changes = [draft.change(mark=mark, actor=message.runner_id, reason=reason), *messages_of(draft)]
     changes += chunk_changes(draft.id, one, message, _name(draft, message), stretches, draft.now, mark)
     if one.result_apart and isinstance(message, Complete) and isinstance(message.outcome, Succeeded):

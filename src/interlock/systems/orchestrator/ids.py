@@ -13,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 _ORIGIN = datetime(2024, 1, 1, tzinfo=UTC)
 _TICK = timedelta(milliseconds=1) / 128
 _STRIDE = 64
+_AT_ONCE = 10
+"""How many strides are drawn together: to ask for chance costs more than to make a name of it."""
 _LAST = 2**48 - 1
 
 
@@ -22,12 +24,16 @@ class JobIds:
     def __init__(self, below: Callable[[int], int], *, prefix: str = "j_") -> None:
         self._below = below
         self._prefix = prefix
+        self._chances: list[int] = []
         self._latest = 0
 
     def draw(self, now: datetime) -> str:
         """A name that this process has not drawn before."""
         ticks = int((now - _ORIGIN) / _TICK)
-        self._latest = max(self._latest + 1, ticks) + self._below(_STRIDE)
+        if not self._chances:
+            drawn = self._below(_STRIDE**_AT_ONCE)
+            self._chances = [drawn // _STRIDE**place % _STRIDE for place in range(_AT_ONCE)]
+        self._latest = max(self._latest + 1, ticks) + self._chances.pop()
         return f"{self._prefix}{self._latest & _LAST:012x}"
 
 

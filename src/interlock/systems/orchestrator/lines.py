@@ -1,56 +1,84 @@
-"""What follows from a step alone, worked out once: tables share their steps, so thousands of jobs do."""
+"""What follows from the steps of one decision, worked out once.
+
+Tables share their steps, so thousands of jobs take the very same ones; whatever the tables and the
+couplings say about them alone is looked up the first time and remembered.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any, TypeAlias
 
+from interlock.lifecycles import attempt, lease
 from interlock.lifecycles.attempt import ATTEMPT
-from interlock.lifecycles.couplings import COUPLINGS
+from interlock.lifecycles.couplings import COUPLINGS, Facts
 from interlock.lifecycles.lease import LEASE
-from interlock.machine import Event, Machine, Step
+from interlock.lifecycles.moments import Timed
+from interlock.machine import Coupling, Event, Machine, Step
 from interlock.store.records import StepLine
 
 _MOST = 4_096
 
+Steps: TypeAlias = tuple[Step[Any], ...]
+Consequences: TypeAlias = tuple[Coupling[Facts], ...]
+
 
 class Track:
-    """What the taking of one step entails, whoever takes it."""
+    """What the taking of these steps entails, whoever takes them."""
 
-    __slots__ = ("_lines", "arms", "consequences", "disarms", "noteworthy", "step")
+    __slots__ = ("_lines", "arms", "is_news", "parts", "sets_timer", "steps")
 
-    def __init__(self, machine: Machine[Any, Any], step: Step[Any]) -> None:
-        self.step = step
-        timed = machine is not LEASE  # a lease carries its own end
-        self.arms = step.arms[0].setting if step.arms and timed else ""
-        # A deadline that two neighbouring states share keeps running; any other ends with its state.
-        lasting = machine.table.entry(step.target).within is not None
-        self.disarms = timed and step.moves and not step.arms and not lasting
-        self.noteworthy = machine is ATTEMPT and step.moves
-        self.consequences = COUPLINGS.caused_by(step)
-        self._lines: dict[str, StepLine] = {}
+    def __init__(self, machine: Machine[Any, Any], steps: Steps) -> None:
+        self.steps = steps
+        self.arms, self.sets_timer = "", False
+        if machine is not LEASE:  # a lease carries its own end
+            self._look_for_timers(machine)
+        self.is_news = any(step.moves or step.event != "heartbeat" for step in steps)
+        """Renewals alone are none."""
+        parts = ((_noteworthy(machine, step), COUPLINGS.caused_by(step)) for step in steps)
+        self.parts: tuple[tuple[Step[Any] | None, Consequences], ...] = tuple(filter(any, parts))
+        """For each step that has any: what an attempt notes about it, and the consequences it may have."""
+        self._lines: dict[str, tuple[StepLine, ...]] = {}
 
-    def line(self, name: str) -> StepLine:
+    def lines(self, name: str) -> tuple[StepLine, ...]:
         """What the journal says; names repeat from job to job, and so do lines."""
         known = self._lines.get(name)
         if known is None:
-            step = self.step
-            known = StepLine(step.machine, name, step.event, step.source, step.target, step.owner, step.moves)
+            known = tuple(
+                StepLine(step.machine, name, step.event, step.source, step.target, step.owner, step.moves)
+                for step in self.steps
+            )
             if len(self._lines) < _MOST:
                 self._lines[name] = known
         return known
+
+    def _look_for_timers(self, machine: Machine[Any, Any]) -> None:
+        """The last step that arms a timer, or ends one, decides."""
+        for step in self.steps:
+            # A deadline that two neighbouring states share keeps running; any other ends with its state.
+            ends = step.moves and machine.table.entry(step.target).within is None
+            if step.arms or ends:
+                self.arms, self.sets_timer = step.arms[0].setting if step.arms else "", True
+
+
+def _noteworthy(machine: Machine[Any, Any], step: Step[Any]) -> Step[Any] | None:
+    """A step that the record of an attempt says more about than the state."""
+    noted = machine is ATTEMPT and step.moves and step.target in (attempt.STARTING, *attempt.ENDED)
+    return step if noted else None
 
 
 _TRACKS: dict[int, Track] = {}
 _NAMED: dict[type[Event], Event] = {}
 
 
-def track_of(machine: Machine[Any, Any], step: Step[Any]) -> Track:
-    """The track of a step; it keeps the step, so that no other one can come to have its identity."""
-    known = _TRACKS.get(id(step))
-    if known is None or known.step is not step:
-        known = Track(machine, step)
+def track_of(machine: Machine[Any, Any], steps: Steps) -> Track:
+    """The track of these steps; it keeps them, so that no others can come to have their identity."""
+    known = _TRACKS.get(id(steps))
+    if known is None or known.steps is not steps:
+        known = Track(machine, steps)
         if len(_TRACKS) < _MOST:
-            _TRACKS[id(step)] = known
+            _TRACKS[id(steps)] = known
     return known
 
 
@@ -60,3 +88,30 @@ def named(event: type[Event]) -> Event:
     if known is None:
         known = _NAMED[event] = event()
     return known
+
+
+# A batch is decided at one moment, so that hundreds of jobs are told the same and get the same timers.
+
+
+@lru_cache(maxsize=1_024)
+def timed(event: type[Timed], at: datetime) -> Timed:
+    """An event that carries nothing but its moment."""
+    return event(at=at)
+
+
+@lru_cache(maxsize=1_024)
+def acknowledged(at: datetime, runner_id: str, ttl_s: float) -> lease.Ack:
+    """A runner takes what it is given at this moment."""
+    return lease.Ack(at=at, runner_id=runner_id, ttl_s=ttl_s)
+
+
+@lru_cache(maxsize=1_024)
+def completed(at: datetime, runner_id: str) -> lease.Complete:
+    """A runner says at this moment how something ended."""
+    return lease.Complete(at=at, runner_id=runner_id)
+
+
+@lru_cache(maxsize=1_024)
+def later(at: datetime, seconds: float) -> datetime:
+    """So many seconds after it."""
+    return at + timedelta(seconds=seconds)

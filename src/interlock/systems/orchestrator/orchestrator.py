@@ -32,7 +32,7 @@ from interlock.store.records import (
     record_after,
 )
 from interlock.systems.orchestrator import stopping
-from interlock.systems.orchestrator.body import decode_body
+from interlock.systems.orchestrator.body import JobBody, decode_body
 from interlock.systems.orchestrator.claiming_again import (
     Bundle,
     asked_of,
@@ -52,7 +52,7 @@ from interlock.systems.orchestrator.tokens import Token, read_token
 from interlock.systems.orchestrator.words import RUN_JOBS, nobody
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message, NotHeard, Stale, StaleCode
 
-MAX_HELD = 10_000
+MAX_HELD = 4_000
 
 Claimed: TypeAlias = "list[Grant] | InterlockError"
 """What somebody was given, or why it was nothing."""
@@ -63,6 +63,13 @@ Seeds = Callable[[], bytes]
 def random_seed() -> bytes:
     """32 bytes that nobody can guess."""
     return secrets.token_bytes(32)
+
+
+class _Held(msgspec.Struct, frozen=True, gc=False):
+    """A job as it was written last, and what its body says."""
+
+    record: Record
+    body: JobBody
 
 
 class Orchestrator:
@@ -77,7 +84,7 @@ class Orchestrator:
         self._epoch: int | None = None
         # Jobs as this process wrote them last: most of what is said about a job is said to whoever
         # granted it, and then nothing has to be loaded. A wrong guess costs one conflict.
-        self._held: OrderedDict[str, Record] = OrderedDict()
+        self._held: OrderedDict[str, _Held] = OrderedDict()
         # Runs of which this process has said that they have begun: once is enough.
         self._begun: OrderedDict[str, None] = OrderedDict()
         self.on_word: Callable[[], None] = nobody
@@ -134,7 +141,7 @@ class Orchestrator:
         for bundle, outcome in zip(bundles, outcomes, strict=True):
             if isinstance(outcome, Committed):
                 for offer in bundle.offers:
-                    self._hold(record_after(offer.change, offer.before, outcome.at))
+                    self._hold(record_after(offer.change, offer.before, outcome.at), offer.body)
                     if offer.words:
                         self._told(offer)
                     if offer.grant is not None:
@@ -181,7 +188,7 @@ class Orchestrator:
         ours = []
         for (place, offer), record in zip(shares, found, strict=True):
             if offer.grant and record and _was_granted(offer.grant, record):
-                self._hold(record)
+                self._hold(record, decode_body(record.body))
                 ours.append((place, offer.grant))
         return ours
 
@@ -220,7 +227,9 @@ class Orchestrator:
                 answers[place] = _unreadable()
                 continue
             decide = partial(self._decide_message, token, message)
-            items.append(Item(Key(JOB.name, token.job_id), decide, self._held.get(token.job_id)))
+            held = self._held.get(token.job_id)
+            known = None if held is None else held.record
+            items.append(Item(Key(JOB.name, token.job_id), decide, known))
             places.append(place)
         for place, result in zip(places, await apply_all(self.engine, items), strict=True):
             answers[place] = _answer_of(result)
@@ -232,8 +241,9 @@ class Orchestrator:
     def _decide_message(
         self, token: Token, message: Message, record: Record | None, now: datetime, mark: str
     ) -> Decision[Answer]:
-        self._held.pop(token.job_id, None)  # whatever comes of it, this version is history
-        decision = hear(record, token, message, now, mark, self.settings)
+        held = self._held.pop(token.job_id, None)  # whatever comes of it, this version is history
+        body = held.body if held is not None and held.record is record else None
+        decision = hear(record, token, message, now, mark, self.settings, body)
         if decision.commit is not None and len(decision.commit.changes) > 1:
             self._has_told |= any(change.queue == RUN_JOBS for change in decision.commit.changes)
         return decision
@@ -251,8 +261,8 @@ class Orchestrator:
         outcomes = await self.engine.due([JOB.name], limit, decide)
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
-    def _hold(self, record: Record) -> None:
-        self._held[record.id] = record
+    def _hold(self, record: Record, body: JobBody) -> None:
+        self._held[record.id] = _Held(record, body)
         self._held.move_to_end(record.id)
         if len(self._held) > MAX_HELD:
             self._held.popitem(last=False)

@@ -151,23 +151,25 @@ def _place_faults(spec: JobSpec) -> Iterator[str]:
         yield f"the name of a queue has 1 to {MAX_ID} printable characters"
     if spec.parent_job_id is not None and not _is_name(spec.parent_job_id, MAX_ID):
         yield f"the id of a parent has 1 to {MAX_ID} printable characters"
-    if not all(_is_name(label, MAX_LABEL) for label in spec.labels):
+    if spec.labels and not all(_is_name(label, MAX_LABEL) for label in spec.labels):
         yield f"a label has 1 to {MAX_LABEL} printable characters"
-    if len(set(spec.labels)) > MAX_LABELS:
+    if spec.labels and len(set(spec.labels)) > MAX_LABELS:
         yield f"there are {len(set(spec.labels))} labels, at most {MAX_LABELS}"
     if not MIN_PRIORITY <= spec.priority <= MAX_PRIORITY:
         yield f"the priority is {spec.priority} and must be {MIN_PRIORITY} to {MAX_PRIORITY}"
 
 
 def _text_faults(spec: JobSpec) -> Iterator[str]:
-    if len(spec.description) > MAX_DESCRIPTION or not is_whole(spec.description):
+    if spec.description and (len(spec.description) > MAX_DESCRIPTION or not is_whole(spec.description)):
         yield f"a description has at most {MAX_DESCRIPTION} whole characters"
-    trace = [*spec.trace, *spec.trace.values()]
-    if sum(map(len, trace)) > MAX_TRACE or not all(map(is_whole, trace)):
+    trace = (*spec.trace, *spec.trace.values()) if spec.trace else ()
+    if trace and (sum(map(len, trace)) > MAX_TRACE or not all(map(is_whole, trace))):
         yield f"a trace has at most {MAX_TRACE} whole characters"
 
 
 def _retry_faults(spec: JobSpec) -> Iterator[str]:
+    if spec.retries is None and spec.losses is None and not spec.retry:
+        return
     known = [str(each) for each in FailureClass if each is not FailureClass.LOST]
     counts = {"retries": spec.retries, "losses": spec.losses}
     counts |= {f"the retries of {name}": rule.retries for name, rule in spec.retry.items()}

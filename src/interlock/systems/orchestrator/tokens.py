@@ -19,7 +19,7 @@ EPOCH_SHIFT = 32
 """A fence has the epoch above and the version below: it fits what JSON and doubles hold exactly."""
 
 
-class Token(msgspec.Struct, frozen=True):
+class Token(msgspec.Struct, frozen=True, gc=False):
     """A token, taken apart."""
 
     job_id: str

@@ -175,14 +175,14 @@ class RunDraft:
         if not isinstance(decision, Moved):
             return decision
         self.state, self.body.data = decision.state, decision.data
+        track = track_of(RUN, decision.steps)
+        self.lines += track.lines("")
+        if track.sets_timer:
+            self._set_timer(track.arms)
         for step in decision.steps:
-            track = track_of(RUN, step)
-            self.lines.append(track.line(""))
-            if track.arms or track.disarms:
-                self._set_timer(track.arms)
             self._note(step)
             facts = RunFacts(self.body)
-            self._consequences += [c for c in track.consequences if c.holds(facts)]
+            self._consequences += [c for c in COUPLINGS.caused_by(step) if c.holds(facts)]
         return None
 
     def _set_timer(self, setting: str) -> None:
