@@ -58,6 +58,8 @@ class Job:
     progress: Progress | None = None
     log: list[LogLine] = field(default_factory=list)
     trace: dict[str, str] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict)
+    secrets_withheld: bool = False
     cancel_requested: bool = False
     released: list[str] = field(default_factory=list)
 
@@ -229,6 +231,8 @@ class Board:
             heartbeat_every_s=self.heartbeat_every_s,
             timeout_s=self.timeout_s,
             trace=job.trace,
+            secrets=job.secrets,
+            secrets_withheld=job.secrets_withheld,
         )
 
     def _answer(self, said: Message) -> Answer:

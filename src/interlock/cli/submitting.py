@@ -94,6 +94,9 @@ def submit(
         str | None, typer.Option(metavar="TIME", help="For all attempts together.")
     ] = None,
     retries: Annotated[int | None, typer.Option(help="How often to try again after a failure.")] = None,
+    secrets: Annotated[
+        list[str] | None, typer.Option("--secret", metavar="NAME", help="A secret that its runner is given.")
+    ] = None,
     parent: Annotated[str | None, typer.Option(metavar="ID", help="The job it belongs to.")] = None,
     description: Annotated[str | None, typer.Option(metavar="TEXT", help="For people.")] = None,
     request_id: Annotated[
@@ -123,6 +126,7 @@ def submit(
         "timeout_s": parse_seconds(timeout),
         "job_timeout_s": parse_seconds(job_timeout),
         "retries": retries,
+        "secrets": tuple(secrets) if secrets else None,
         "parent_job_id": parent,
         "description": description,
     }

@@ -44,6 +44,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """A rule for each class of failure that shall not have the default one."""
     losses: int | None = None
     """How often the job may lose its worker."""
+    secrets: tuple[str, ...] = ()
+    """Names of the secrets that its runner is given; their values are known to the orchestrator."""
+    secrets_withheld: bool = False
+    """They are not given to it all the same, because whoever wrote it may not see them."""
     trace: dict[str, str] = {}
 
 
@@ -121,6 +125,9 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempts: tuple[AttemptView, ...] = ()
     origin_job_id: str | None = None
     """The job that this one does again."""
+    secrets: tuple[str, ...] = ()
+    """Names only."""
+    secrets_withheld: bool = False
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

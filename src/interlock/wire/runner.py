@@ -15,18 +15,19 @@ import msgspec
 
 
 class Secretive(msgspec.Struct, frozen=True, gc=False):
-    """Base of what carries the token of a lease: whatever prints it does not print the secret."""
+    """Base of what carries a lease's token or a job's secrets: whatever prints it does not print them."""
 
     def __repr__(self) -> str:
-        shown = (
-            f"{name}={_without_secret(getattr(self, name)) if name == 'token' else repr(getattr(self, name))}"
-            for name in self.__struct_fields__
-        )
+        shown = (f"{name}={_without_secret(name, getattr(self, name))}" for name in self.__struct_fields__)
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def _without_secret(token: str) -> str:
-    return f"{token.rpartition('.')[0]}.…"
+def _without_secret(name: str, value: object) -> str:
+    if name == "token":
+        return f"{str(value).rpartition('.')[0]}.…"
+    if name == "secrets" and isinstance(value, dict):
+        return "{" + ", ".join(f"{each!r}: …" for each in value) + "}"
+    return repr(value)
 
 
 class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +75,10 @@ class Grant(Secretive, frozen=True, kw_only=True, gc=False):
     """How long the attempt may take before it is timed out."""
     trace: dict[str, str] = {}
     """The context of the trace that the submission belonged to."""
+    secrets: dict[str, str] = {}
+    """The values of the secrets that the job names. Never stored, logged or shown; not even masked."""
+    secrets_withheld: bool = False
+    """The job names secrets and is not given them."""
 
 
 class LogLine(msgspec.Struct, frozen=True, array_like=True, gc=False):

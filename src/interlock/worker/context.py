@@ -25,6 +25,8 @@ import msgspec
 from interlock.errors import InvalidArguments, JobError, TooLarge
 from interlock.wire.runner import Grant, LogLine, Progress
 from interlock.worker.codec import decode, encode
+from interlock.worker.masking import NOTHING_SECRET, Mask
+from interlock.worker.secrets import Secrets
 from interlock.worker.unsent import MAX_LINE_BYTES, NOTHING, Lines, Unsent, cut
 
 __all__ = ["NOTHING", "Context", "TaskCancelled", "Unsent", "current"]
@@ -68,6 +70,7 @@ class Context:
         "_waiters",
         "_wake",
         "_woken",
+        "mask",
         "stop_reason",
     )
 
@@ -90,6 +93,8 @@ class Context:
         self._stopped: threading.Event | None = None
         self._waiters: tuple[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]], ...] = ()
         self.stop_reason: str | None = None
+        self.mask = Mask(grant.secrets) if grant.secrets else NOTHING_SECRET
+        """Takes them out of whatever is said."""
 
     def __repr__(self) -> str:
         return f"<Context of {self.task} {self.job_id}, shard {self.shard}, attempt {self.attempt}>"
@@ -145,10 +150,20 @@ class Context:
         """The context of the trace that the submission belonged to."""
         return self._grant.trace
 
+    @property
+    def secrets(self) -> Secrets:
+        """The secrets that the job names, by name."""
+        return Secrets(self._grant)
+
+    @property
+    def withheld(self) -> bool:
+        """Whether the job names secrets that it is not given."""
+        return self._grant.secrets_withheld
+
     def progress(self, done: float | None = None, total: float | None = None, message: str = "") -> None:
         """Say how far it is. A number that is left out stays as it was; the message does not."""
         given_done, given_total = _number(done, "done"), _number(total, "total")
-        text = cut(str(message), MAX_MESSAGE_BYTES)
+        text = cut(self.mask.text(str(message)), MAX_MESSAGE_BYTES)
         with self._lock:
             known = self._progress_known
             self._progress = self._progress_known = Progress(
@@ -161,14 +176,14 @@ class Context:
     def log(self, text: object, level: str = "info") -> None:
         """Write a line to the log of the job."""
         name = cut(str(level).lower()[:MAX_LEVEL], MAX_MESSAGE_BYTES)
-        line = LogLine(self._now(), name, cut(str(text).rstrip("\n"), MAX_LINE_BYTES))
+        line = LogLine(self._now(), name, cut(self.mask.text(str(text)).rstrip("\n"), MAX_LINE_BYTES))
         with self._lock:
             self._log_lines().add(line)
         self._has_news()
 
     def checkpoint(self, value: object) -> None:
         """Save a value that a later attempt at this shard gets from `restored`, if there is one."""
-        raw = encode(value, "checkpoint")
+        raw = self.mask.raw(encode(value, "checkpoint"))
         size = memoryview(raw).nbytes
         if size > MAX_CHECKPOINT_BYTES:
             raise TooLarge(

@@ -202,6 +202,8 @@ class Executing:
     def _settle(self, running: RunningTask, outcome: Outcome) -> None:
         """Say what happened; not, if the lease was lost meanwhile and nobody would believe it."""
         running.handler_ended = True
+        if running.context is not None and running.context.mask and not isinstance(outcome, Interrupted):
+            outcome = running.context.mask.outcome(outcome)
         running.outcome = outcome
         if running.state is PROCESSING:
             if running.lost or self._monotonic() >= running.lease_ends_at():

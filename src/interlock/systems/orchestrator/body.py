@@ -127,6 +127,9 @@ class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     folded: Folded | None = None
     children: int = 0
     origin_job_id: str | None = None
+    secrets: tuple[str, ...] = ()
+    """Names; the values are in no record."""
+    secrets_withheld: bool = False
     trace: dict[str, str] = {}
     run: RunPart | None = None
     """Its place in a run; then the record's parent is the run, and else it is the parent job."""

@@ -123,4 +123,6 @@ def grant_of(draft: Draft, one: AttemptBody, token: str, fence: int) -> Grant:
         heartbeat_every_s=durations.heartbeat_every_s,
         timeout_s=body.timeout_s if body.timeout_s is not None else durations.attempt_timeout_s,
         trace=body.trace,
+        secrets={} if body.secrets_withheld else dict.fromkeys(body.secrets, ""),
+        secrets_withheld=body.secrets_withheld and bool(body.secrets),
     )

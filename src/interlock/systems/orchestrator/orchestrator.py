@@ -46,9 +46,11 @@ from interlock.systems.orchestrator.claiming_again import (
     told_before,
 )
 from interlock.systems.orchestrator.dispatching import Claiming, Offer, shares_of
+from interlock.systems.orchestrator.handing import handed
 from interlock.systems.orchestrator.hearing import hear
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.tokens import Token, read_token
+from interlock.systems.orchestrator.vault import Vault
 from interlock.systems.orchestrator.words import RUN_JOBS, nobody
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message, NotHeard, Stale, StaleCode
 
@@ -76,11 +78,17 @@ class Orchestrator:
     """Gives out work and hears what becomes of it."""
 
     def __init__(
-        self, engine: Engine, *, settings: OrchestratorSettings = DEFAULT_SETTINGS, seeds: Seeds = random_seed
+        self,
+        engine: Engine,
+        *,
+        settings: OrchestratorSettings = DEFAULT_SETTINGS,
+        seeds: Seeds = random_seed,
+        vault: Vault | None = None,
     ) -> None:
         self.engine = engine
         self.settings = settings
         self._seeds = seeds
+        self._vault = vault or Vault()
         self._epoch: int | None = None
         # Jobs as this process wrote them last: most of what is said about a job is said to whoever
         # granted it, and then nothing has to be loaded. A wrong guess costs one conflict.
@@ -102,6 +110,23 @@ class Orchestrator:
 
     async def claim_all(self, requests: Sequence[ClaimRequest]) -> list[Claimed]:
         """Work for several runners that ask for the same queues with the same labels, in their order."""
+        claimed = await self._claim_all(requests)
+        return [
+            await self._with_secrets(request, mine)
+            if isinstance(mine, list) and any(grant.secrets for grant in mine)
+            else mine
+            for request, mine in zip(requests, claimed, strict=True)
+        ]
+
+    async def _with_secrets(self, request: ClaimRequest, grants: list[Grant]) -> list[Grant]:
+        """Only what has been committed is given its secrets, so none is in anything that is."""
+        ready = handed(grants, request.runner_id, self._vault)
+        for said in ready.messages:
+            for message in said:
+                await self.hear([message])
+        return ready.grants
+
+    async def _claim_all(self, requests: Sequence[ClaimRequest]) -> list[Claimed]:
         first, epoch = requests[0], await self._known_epoch()
         chance, mark, most = self._seeds(), self.engine.mark(), self.engine.store.capabilities.max_body_bytes
         claimings = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
@@ -27,6 +28,8 @@ MAX_FACTOR = 100.0
 MAX_TASK_NAME = 200
 MAX_DESCRIPTION = 2_000
 MAX_TRACE = 4_096
+MAX_SECRETS = 50
+SECRET = re.compile(r"(?!INTERLOCK_)[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
 def new_job(
@@ -55,6 +58,8 @@ def new_job(
         retry=spec.retry,
         losses_allowed=spec.losses,
         origin_job_id=origin_job_id,
+        secrets=spec.secrets,
+        secrets_withheld=spec.secrets_withheld,
         trace=spec.trace,
         run=run,
         attempts=[],
@@ -144,6 +149,7 @@ def _faults(spec: JobSpec) -> Iterator[str]:
         if seconds is not None and not (math.isfinite(seconds) and 0 < seconds <= MAX_DELAY_S):
             yield f"{name} is {seconds:g} and must be more than 0, and at most {MAX_DELAY_S:g}"
     yield from _retry_faults(spec)
+    yield from _secret_faults(spec)
 
 
 def _place_faults(spec: JobSpec) -> Iterator[str]:
@@ -165,6 +171,14 @@ def _text_faults(spec: JobSpec) -> Iterator[str]:
     trace = (*spec.trace, *spec.trace.values()) if spec.trace else ()
     if trace and (sum(map(len, trace)) > MAX_TRACE or not all(map(is_whole, trace))):
         yield f"a trace has at most {MAX_TRACE} whole characters"
+
+
+def _secret_faults(spec: JobSpec) -> Iterator[str]:
+    if len(spec.secrets) > MAX_SECRETS or len(set(spec.secrets)) != len(spec.secrets):
+        yield f"there are at most {MAX_SECRETS} secrets, each named once"
+    for name in spec.secrets:
+        if not SECRET.fullmatch(name):
+            yield f"{name[:MAX_ID]!r} cannot be the name of a secret: it becomes a variable like NPM_TOKEN"
 
 
 def _retry_faults(spec: JobSpec) -> Iterator[str]:

@@ -53,6 +53,8 @@ def view_of(record: Record, kept: Mapping[str, msgspec.Raw] | None = None) -> Jo
         input=body.input,
         attempts=tuple(_attempt_view(record.id, one) for one in body.attempts),
         origin_job_id=body.origin_job_id,
+        secrets=body.secrets,
+        secrets_withheld=body.secrets_withheld,
     )
 
 
@@ -91,6 +93,8 @@ def spec_of(record: Record) -> JobSpec:
         retries=body.retries,
         retry=body.retry,
         losses=body.losses_allowed,
+        secrets=body.secrets,
+        secrets_withheld=body.secrets_withheld,
         trace=body.trace,
     )
 

@@ -30,7 +30,7 @@ class Commands:
     async def run(self, arguments: Sequence[str], *, env: Mapping[str, str], cwd: str | None) -> End:
         """Run one to its end; nothing of it is left when this returns or raises."""
         self._last.clear()
-        group = await Group.start(arguments, self._hear, cwd=cwd, env=env)
+        group = await Group.start(arguments, self._hear, cwd=cwd, env=env, mask=self._ctx.mask)
         ending = asyncio.ensure_future(group.ended())
         told = asyncio.ensure_future(self._ctx.wait_cancelled())
         try:
@@ -74,4 +74,5 @@ def environment(ctx: Context) -> dict[str, str]:
         "INTERLOCK_SHARD": str(ctx.shard),
         "INTERLOCK_SHARDS": str(ctx.shards),
         "INTERLOCK_FENCE": str(ctx.fence),
+        **ctx.secrets,
     }

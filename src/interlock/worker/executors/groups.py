@@ -21,6 +21,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from interlock.worker.masking import NOTHING_SECRET, Mask, MaskedStream
+
 WARDEN = str(Path(__file__).with_name("warden.py"))
 MARK = "INTERLOCK_FAMILY"
 """Is in the environment of a command: whose warden is gone is found by it."""
@@ -73,13 +75,14 @@ class Group:
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
+        mask: Mask = NOTHING_SECRET,
     ) -> Group:
-        """Start it, with nothing to read and all it writes heard."""
+        """Start it, with nothing to read and all it writes heard, but for secrets."""
         mark = secrets.token_hex(8)
         ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             transport, output = await asyncio.get_running_loop().subprocess_exec(
-                lambda: _Output(hear),
+                lambda: _Output(hear, mask),
                 *(sys.executable, "-I", "-S", WARDEN, str(theirs), *map(str, pass_fds)),
                 stdin=PIPE,
                 stdout=PIPE,
@@ -171,13 +174,17 @@ def _marked(entry: bytes) -> Iterator[int]:
 class _Output(asyncio.SubprocessProtocol):
     """Each line as it comes; one that is too long, or has no end when the stream ends, in parts."""
 
-    def __init__(self, hear: Hear) -> None:
+    def __init__(self, hear: Hear, mask: Mask) -> None:
         self._hear = hear
+        self._streams = {1: MaskedStream(mask), 2: MaskedStream(mask)}
         self._rest = {1: b"", 2: b""}
         self.exited = asyncio.Event()
         self.drained = asyncio.Event()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self._take(fd, self._streams[fd].feed(data))
+
+    def _take(self, fd: int, data: bytes) -> None:
         *lines, rest = (self._rest[fd] + data).split(b"\n")
         for line in lines:
             self._say(fd, line.rstrip(b"\r"))
@@ -187,7 +194,10 @@ class _Output(asyncio.SubprocessProtocol):
         self._rest[fd] = rest
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002
-        if rest := self._rest.pop(fd, b""):
+        if fd not in self._rest:
+            return  # what it is told through
+        self._take(fd, self._streams[fd].end())
+        if rest := self._rest.pop(fd):
             self._say(fd, rest)
         if not self._rest:
             self.drained.set()

@@ -75,6 +75,8 @@ async def shell(
 ) -> dict[str, Any]:
     """Run the steps; the result tells how each ended."""
     wanted = _steps(run, steps)
+    if ctx.withheld:
+        ctx.log("Secrets are withheld from this job: what it is about comes from a fork.", "warning")
     commands, variables = Commands(ctx), {**environment(ctx), **(env or {})}
     ends: list[StepEnd] = []
     try:

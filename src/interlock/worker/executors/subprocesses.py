@@ -91,6 +91,7 @@ class ProcessExecutor:
                 [sys.executable, "-m", CHILD, str(theirs.fileno())],
                 running.context.log,
                 pass_fds=(theirs.fileno(),),
+                mask=running.context.mask,
             )
             theirs.close()
             self._groups.add(group)

@@ -1,0 +1,177 @@
+"""Keeping secrets out of whatever a handler says.
+
+A secret is masked in every form in which programs commonly write it: as it is, line by line, in
+base64 (whatever comes before it, and wherever lines are wrapped), in hexadecimal, in a URL, in JSON,
+and quoted for a shell. What a command writes arrives in pieces that may end anywhere, so a stream
+holds back what could become a secret, and nothing else: whatever the pieces, the result is the same.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from urllib.parse import quote, quote_plus
+
+import msgspec
+
+from interlock.wire.runner import Failed, Succeeded
+
+MASK = "***"
+SHORTEST = 4
+"""Forms that are shorter are left alone: they are in too much that is not secret."""
+_WRAP = rb"(?:\r?\n)?"
+_WHOLE = "surrogatepass"
+_ESCAPE = re.compile("%[0-9A-F]{2}")
+
+
+class Form(msgspec.Struct, frozen=True):
+    """One way in which a secret may be written."""
+
+    text: bytes
+    wrapped: bool = False
+    """There may be the end of a line between any two of its characters."""
+
+    @property
+    def pattern(self) -> bytes:
+        """As a regular expression."""
+        if not self.wrapped:
+            return re.escape(self.text)
+        return _WRAP.join(re.escape(self.text[at : at + 1]) for at in range(len(self.text)))
+
+    def may_begin(self, tail: bytes) -> bool:
+        """Whether the tail of a piece could be the beginning of it, and not yet all of it."""
+        if tail[:1] != self.text[:1]:
+            return False
+        if self.wrapped:
+            tail = tail.replace(b"\r\n", b"").replace(b"\n", b"").removesuffix(b"\r")
+        return len(tail) < len(self.text) and self.text.startswith(tail)
+
+
+class Mask:
+    """Knows some secrets, and takes them out of what it is given."""
+
+    def __init__(self, secrets: Mapping[str, str]) -> None:
+        forms = {form for value in secrets.values() for form in forms_of(value)}
+        self._forms = sorted(forms, key=lambda form: (-len(form.text), form.text, form.wrapped))
+        """Of two that begin alike the longer one is looked for first."""
+
+    def __bool__(self) -> bool:
+        return bool(self._forms)
+
+    @cached_property
+    def _regex(self) -> re.Pattern[bytes]:
+        return re.compile(b"|".join(form.pattern for form in self._forms))
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(len(form.text) * (3 if form.wrapped else 1) for form in self._forms)
+
+    @cached_property
+    def _beginnings(self) -> frozenset[int]:
+        return frozenset(form.text[0] for form in self._forms)
+
+    def text(self, text: str) -> str:
+        """A text without the secrets."""
+        if not self:
+            return text
+        return self.all(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
+
+    def raw(self, value: msgspec.Raw) -> msgspec.Raw:
+        """A value of JSON without them."""
+        return msgspec.Raw(self.all(bytes(value))) if self else value
+
+    def all(self, text: bytes) -> bytes:
+        """The whole of a text without them."""
+        return self._regex.sub(MASK.encode(), text) if self else text
+
+    def outcome(self, outcome: Succeeded | Failed) -> Succeeded | Failed:
+        """A report without them."""
+        if isinstance(outcome, Succeeded):
+            return Succeeded(self.raw(outcome.result))
+        error, details = self.text(outcome.error), self.text(outcome.details)
+        return msgspec.structs.replace(outcome, error=error, details=details)
+
+    def split(self, piece: bytes) -> tuple[bytes, bytes]:
+        """What of a piece can be shown, masked; and what must wait for the next piece."""
+        shown: list[bytes] = []
+        at, hold = 0, self._hold(piece, 0)
+        for found in self._regex.finditer(piece):
+            if found.start() >= hold:
+                break
+            shown += [piece[at : found.start()], MASK.encode()]
+            at = found.end()
+            hold = hold if at <= hold else self._hold(piece, at)
+        return b"".join((*shown, piece[at:hold])), piece[hold:]
+
+    def _hold(self, piece: bytes, at: int) -> int:
+        """From where on a piece may be the beginning of a secret."""
+        for place in range(max(at, len(piece) - self._longest), len(piece)):
+            if piece[place] not in self._beginnings:
+                continue
+            tail = piece[place:]
+            if any(form.may_begin(tail) for form in self._forms):
+                return place
+        return len(piece)
+
+
+NOTHING_SECRET = Mask({})
+
+
+class MaskedStream:
+    """One stream of bytes that arrives in pieces."""
+
+    def __init__(self, mask: Mask) -> None:
+        self._mask = mask
+        self._rest = b""
+
+    def feed(self, piece: bytes) -> bytes:
+        """What can be shown now."""
+        if not self._mask:
+            return piece
+        shown, self._rest = self._mask.split(self._rest + piece)
+        return shown
+
+    def end(self) -> bytes:
+        """What is left when nothing more comes."""
+        rest, self._rest = self._rest, b""
+        return self._mask.all(rest)
+
+
+def forms_of(value: str) -> Iterator[Form]:
+    """Every way in which a secret is looked for."""
+    texts = {value, value.strip(), *(line.strip() for line in value.splitlines())}
+    for text in texts:
+        if len(text) >= SHORTEST:
+            data = text.encode(errors="surrogatepass")
+            yield Form(data)
+            yield from (Form(each.encode(errors="surrogatepass")) for each in _quoted(text))
+            yield from (Form(each) for each in (data.hex().encode(), data.hex().upper().encode()))
+            yield from (Form(each, wrapped=True) for each in _in_base64(data) if len(each) >= SHORTEST)
+
+
+def _quoted(text: str) -> Iterable[str]:
+    urls = {quote(text, safe="", errors=_WHOLE), quote(text, errors=_WHOLE), quote_plus(text, errors=_WHOLE)}
+    return {
+        *urls,
+        *(_ESCAPE.sub(lambda found: found[0].lower(), url) for url in urls),
+        json.dumps(text)[1:-1],
+        json.dumps(text, ensure_ascii=False)[1:-1],
+        repr(text)[1:-1],
+        shlex.quote(text).strip("'"),
+        text.replace("'", "'\\''"),
+    }
+
+
+def _in_base64(data: bytes) -> Iterator[bytes]:
+    """By itself, and after one or two other bytes: of the letters those that depend on nothing else."""
+    for encode in (base64.standard_b64encode, base64.urlsafe_b64encode):
+        alone = encode(data)
+        yield from (alone, alone.rstrip(b"="))
+        for before, mixed in ((0, 0), (1, 2), (2, 3)):
+            letters = encode(bytes(before) + data)
+            whole = (before + len(data)) * 8 // 6
+            yield letters[mixed:whole]
