@@ -1,0 +1,122 @@
+"""The same runs on every store, looked after from two sides at once: they end in the same states."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from tests.systems.orchestrator.house import done, failed
+from tests.systems.runs.site import Site, plan, planned
+
+from interlock.store.contract import Store
+from interlock.store.memory import MemoryStore
+from interlock.systems.catalogue import CATALOGUE
+from interlock.wire.runs import Plan, RunFilter, RunSpec, RunView, Source
+
+Sites: TypeAlias = tuple[Site, Site]
+
+LAYERS, WIDTH = 4, 5
+MAIN = Source(ref="refs/heads/main")
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
+async def sites(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Sites]:
+    """Two orchestrators on one database, both of which answer news at once."""
+    memory = MemoryStore(CATALOGUE)
+    store: Callable[[], Store] | None = None
+    url = "memory:"
+    match request.param:
+        case "memory":
+            store = lambda: memory  # noqa: E731
+        case "sqlite":
+            url = f"sqlite:///{tmp_path / 'runs.db'}"
+        case "postgres":
+            url = request.getfixturevalue("postgres").new_database()
+        case _:
+            url = request.getfixturevalue("redis").url
+    pair = Site(store=store, url=url), Site(store=store, url=url)
+    for site in pair:
+        await site.open(asking=False)
+        site.runs.prompt = True
+    yield pair
+    for site in pair:
+        await site.close()
+    if request.param == "redis":
+        request.getfixturevalue("redis").run("FLUSHALL")
+
+
+def layered() -> Plan:
+    """Layers of jobs, each of which needs all of the layer before."""
+    names = [[f"{layer}.{number}" for number in range(WIDTH)] for layer in range(LAYERS)]
+    return plan(
+        *(
+            planned(name, *(names[layer - 1] if layer else ()), required=name != "1.1")
+            for layer in range(LAYERS)
+            for name in names[layer]
+        )
+    )
+
+
+async def crew(site: Site, runner: str, failing: dict[str, str]) -> None:
+    """Does whatever there is; jobs that are called so in a run fail."""
+    names: dict[str, tuple[str, str]] = {}
+    while True:
+        given = await site.claim(runner, limit=3)
+        for grant in given:
+            if grant.job_id not in names:
+                body = await site.body(grant.job_id)
+                assert body.run is not None
+                names[grant.job_id] = (body.run.run_id, body.run.name)
+            run_id, name = names[grant.job_id]
+            fails = failing.get(run_id) == name or name == "1.1"
+            said = failed(grant, "compile", runner_id=runner) if fails else done(grant, runner_id=runner)
+            await site.say(said)
+        await asyncio.sleep(0.005 if not given else 0)
+
+
+async def reported(site: Site, run_id: str) -> RunView:
+    async with asyncio.timeout(60):
+        while (view := await site.look(run_id)).state != "REPORTED":
+            await asyncio.sleep(0.01)
+    return view
+
+
+async def test_runs_end_alike_on_every_store(sites: Sites) -> None:
+    here, there = sites
+    good = [await here.runs.submit(RunSpec(plan=layered())) for _ in range(2)]
+    bad = await there.runs.submit(RunSpec(plan=layered(), workflow="bad"))
+    old = await here.runs.submit(RunSpec(plan=plan(planned("a", queue="idle")), source=MAIN))
+    failing = {bad.id: "2.0"}
+    crews = [asyncio.create_task(crew(site, f"runner{n}", failing)) for n, site in enumerate(sites)]
+    try:
+        for view in good:
+            ended = await reported(there, view.id)
+            assert (ended.outcome, ended.tally) == ("SUCCESS", {"COMPLETED": 19, "FAILED": 1})
+        ended = await reported(here, bad.id)
+        assert (ended.outcome, ended.culprit) == ("FAILED", "2.0")
+        again = await there.runs.rerun(bad.id, "failed")
+        ended = await reported(here, again.id)
+        # What is optional and had failed is done again, and fails again.
+        assert (ended.outcome, ended.tally) == ("SUCCESS", {"COMPLETED": 19, "FAILED": 1})
+        newer = await there.runs.submit(RunSpec(plan=plan(planned("a", queue="idle")), source=MAIN))
+        assert (await reported(here, old.id)).superseded_by == newer.id
+        await here.runs.cancel(newer.id)
+        assert (await reported(there, newer.id)).outcome == "CANCELED"
+        views = await asyncio.gather(
+            *(site.runs.submit(RunSpec(plan=plan(planned("b"))), request_id="push") for site in sites * 5)
+        )
+        assert len({view.id for view in views}) == 1
+        assert (await reported(here, views[0].id)).outcome == "SUCCESS"
+    finally:
+        for task in crews:
+            task.cancel()
+        await asyncio.gather(*crews, return_exceptions=True)
+    found, _ = await here.runs.find(RunFilter(workflow="bad"))
+    assert {view.id for view in found} == {bad.id, again.id}
+    assert [view.id for view in (await there.runs.find(RunFilter(origin_run_id=bad.id)))[0]] == [again.id]
+    for site in sites:
+        await site.runs.close()
+    assert await here.all_faults() == []
