@@ -36,7 +36,7 @@ async def touch_job(number: int) -> None:
 class Contender(Adapter):
     """Every job keeps its record, with its attempts, and its journal."""
 
-    concurrency = 200
+    concurrency = 500
 
     async def open(self) -> None:
         """See `Adapter`."""

@@ -87,7 +87,9 @@ class GroupCommit:
 
     async def commit(self, commit: Commit) -> Outcome:
         """Wait for room, then for the outcome."""
-        [outcome] = await self.commit_all([commit])
+        if self._inside >= self._max_waiting:
+            await self._let_in()
+        [outcome] = await self._enter((commit,)).answer
         if isinstance(outcome, InterlockError):
             raise outcome
         return outcome

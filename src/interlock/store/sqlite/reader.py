@@ -20,7 +20,10 @@ from interlock.store.sqlite.failures import NOTHING, code_of, is_busy, late, not
 from interlock.store.sqlite.jobs import Job, JobThread, deliver
 from interlock.store.sqlite.opening import connect
 
-LOOK_EVERY_S = 0.03
+LOOK_EVERY_S = 0.02
+LOOK_SOON_S = 0.005
+"""While things happen; a machine at rest is not woken that often."""
+_SOON_FOR_S = 10.0
 _RETRY_S = 0.001
 
 
@@ -62,6 +65,7 @@ class Reader(JobThread):
         self._path = path
         self._subscribers = subscribers
         self._seen = 0
+        self._seen_at = float("-inf")
         self._connection: sqlite3.Connection
 
     def nudge(self) -> None:
@@ -101,7 +105,7 @@ class Reader(JobThread):
     def _next(self) -> Job:
         while True:
             try:
-                job = self._queue.get(timeout=LOOK_EVERY_S if self._subscribers else None)
+                job = self._queue.get(timeout=self._pause_s())
             except Empty:
                 self._look()
                 continue
@@ -115,8 +119,14 @@ class Reader(JobThread):
         with contextlib.suppress(sqlite3.Error):  # the next look is soon
             (seen,) = self._connection.execute("PRAGMA data_version").fetchone()
             if seen != self._seen:
-                self._seen = seen
+                self._seen, self._seen_at = seen, time.monotonic()
                 self._subscribers.wake()
+
+    def _pause_s(self) -> float | None:
+        """How long to wait for a job before the next look; for ever when nobody wants to be woken."""
+        if not self._subscribers:
+            return None
+        return LOOK_SOON_S if time.monotonic() - self._seen_at < _SOON_FOR_S else LOOK_EVERY_S
 
 
 def _passing(error: sqlite3.Error) -> bool:

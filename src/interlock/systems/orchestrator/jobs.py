@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -37,7 +39,7 @@ from interlock.systems.orchestrator.viewing import apart, spec_of, view_of
 from interlock.systems.orchestrator.words import nobody
 from interlock.wire.jobs import JobSpec, JobView, QueueView
 
-BULK = 1_000
+BULK = 500
 """How many jobs are submitted together."""
 MAX_COUNT = 10_000
 QUEUE_PAGES = 5
@@ -80,9 +82,27 @@ class Jobs:
             check_spec(spec, self.settings)
         if request_id is not None or any(spec.parent_job_id is not None for spec in specs):
             return await self._submit_together(specs, actor, request_id)
+        if len(specs) <= BULK:
+            return await self._submit_batch(specs, actor)
+        return await self._submit_batches(
+            [specs[start : start + BULK] for start in range(0, len(specs), BULK)], actor
+        )
+
+    async def _submit_batches(self, batches: Sequence[Sequence[JobSpec]], actor: str) -> list[str]:
+        """One batch is decided about while the one before it is being stored."""
         ids: list[str] = []
-        for start in range(0, len(specs), BULK):
-            ids += await self._submit_batch(specs[start : start + BULK], actor)
+        under_way: deque[asyncio.Task[list[str]]] = deque()
+        try:
+            for batch in batches:
+                under_way.append(asyncio.create_task(self._submit_batch(batch, actor)))
+                if len(under_way) > 1:
+                    ids += await under_way.popleft()
+            while under_way:
+                ids += await under_way.popleft()
+        finally:  # of one that has failed, or was given up: nobody waits for the others any more
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
         return ids
 
     async def _submit_batch(self, specs: Sequence[JobSpec], actor: str) -> list[str]:
