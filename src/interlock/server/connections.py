@@ -31,6 +31,41 @@ class _NoHttp(BadRequest):
     status = 400
 
 
+class Gathered:
+    """A transport that sends at once what is written in one turn of the loop.
+
+    The head of an answer and its body are written one after the other, and each would be a call of the
+    system and a packet of its own.
+    """
+
+    __slots__ = ("_loop", "_transport", "_written")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        """Send it soon, with whatever else is written until then."""
+        if not self._written:
+            self._loop.call_soon(self._send)
+        self._written.append(data)
+
+    def close(self) -> None:
+        """Send what there is, and hang up."""
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        if self._written:
+            written, self._written = self._written, []
+            if not self._transport.is_closing():
+                self._transport.write(b"".join(written))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class BoundedConnection(Protocol):
     """One connection of a client."""
 
@@ -43,7 +78,7 @@ class BoundedConnection(Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Somebody is there, and has to say something."""
-        super().connection_made(transport)
+        super().connection_made(Gathered(transport, self.loop))  # type: ignore[arg-type]
         self._expect_head()
 
     def data_received(self, data: bytes) -> None:

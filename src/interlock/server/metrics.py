@@ -78,6 +78,9 @@ class Metrics:
             "interlock_loop_rounds", "Rounds since the start.", ("loop",), registry=registry
         )
         self._entered: OrderedDict[tuple[str, str, str], datetime] = OrderedDict()
+        # What is counted under the same labels again and again: looking them up costs more than counting.
+        self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        self._steps: dict[tuple[str, str, str], Counter] = {}
 
     def page(self, loops: Iterable[Health]) -> bytes:
         """Everything, in the format of Prometheus."""
@@ -88,9 +91,15 @@ class Metrics:
 
     def answered(self, method: str, route: str, status: int, code: str, seconds: float) -> None:
         """A request has been answered; addresses and methods that are not known share one name."""
-        known = method if method in _METHODS else "other"
-        self._requests.labels(known, route or "unknown", str(status)).inc()
-        self._request_s.labels(known, route or "unknown").observe(seconds)
+        found = self._answers.get((method, route, status))
+        if found is None:
+            known, where = method if method in _METHODS else "other", route or "unknown"
+            found = self._requests.labels(known, where, str(status)), self._request_s.labels(known, where)
+            if known == method:  # of what somebody may invent nothing is kept
+                self._answers[method, route, status] = found
+        number, time = found
+        number.inc()
+        time.observe(seconds)
         if status == 409:
             self._refused.labels(code).inc()
 
@@ -116,8 +125,14 @@ class Metrics:
                 self._refused.labels("journal").inc()
             for step in entry.note.steps:
                 if step.moves:
-                    self._transitions.labels(step.machine, step.source, step.target).inc()
+                    self._step(step.machine, step.source, step.target).inc()
                     self._moved((step.machine, entry.id, step.entity), step.source, entry.at)
+
+    def _step(self, machine: str, source: str, target: str) -> Counter:
+        found = self._steps.get((machine, source, target))
+        if found is None:
+            found = self._steps[machine, source, target] = self._transitions.labels(machine, source, target)
+        return found
 
     def _moved(self, who: tuple[str, str, str], source: str, at: datetime) -> None:
         since = self._entered.pop(who, None)

@@ -10,6 +10,7 @@ from interlock.engine.loops import Health, Loop, run_loops
 from interlock.engine.sweeps.retention import sweep_ended
 from interlock.server import following
 from interlock.server.following import Following
+from interlock.server.gathering import Hearing
 from interlock.server.logs import Log
 from interlock.server.metrics import CountedCommits, Metrics
 from interlock.server.settings import ServerSettings
@@ -42,6 +43,7 @@ class Parts:
         self.metrics = Metrics()
         self.following = Following(household.store)
         self.waiting_room = WaitingRoom(household.store)
+        self.hearing = Hearing(household.orchestrator.hear)
         self.broadcast = Broadcast(household.store, self.following)
         self.readers = Readers()
         self.stopping = asyncio.Event()

@@ -187,7 +187,7 @@ async def _answers(call: Call, messages: Sequence[Message]) -> Answers:
         msgspec.structs.replace(message, runner_id=known_as(call.principal, message.runner_id))
         for message in messages
     ]
-    answers = await call.parts.household.orchestrator.hear(known)
+    answers = await call.parts.hearing.hear(known)
     return Answers(answers=tuple(answers), now=await call.parts.household.engine.clock.now())
 
 

@@ -19,8 +19,10 @@ import msgspec
 from interlock.engine.applying import Applied, Decision, Engine
 from interlock.engine.batching import Item, apply_all
 from interlock.errors import InterlockError, StoreUnavailable
-from interlock.lifecycles.job import JOB
+from interlock.lifecycles import job
+from interlock.lifecycles.job import JOB, JobState
 from interlock.store.records import (
+    Change,
     Claim,
     Commit,
     Committed,
@@ -71,7 +73,8 @@ class _Held(msgspec.Struct, frozen=True, gc=False):
     """A job as it was written last, and what its body says."""
 
     record: Record
-    body: JobBody
+    body: JobBody | None
+    """None where nobody has looked yet."""
 
 
 class Orchestrator:
@@ -246,31 +249,47 @@ class Orchestrator:
         answers: list[Answer | None] = [None] * len(messages)
         items: list[Item[Answer]] = []
         places: list[int] = []
+        written: dict[str, tuple[Change, Record]] = {}
         for place, message in enumerate(messages):
             token = read_token(message.token)
             if token is None:
                 answers[place] = _unreadable()
                 continue
-            decide = partial(self._decide_message, token, message)
+            decide = partial(self._decide_message, token, message, written)
             held = self._held.get(token.job_id)
             known = None if held is None else held.record
             items.append(Item(Key(JOB.name, token.job_id), decide, known))
             places.append(place)
-        for place, result in zip(places, await apply_all(self.engine, items), strict=True):
+        results = await apply_all(self.engine, items)
+        for place, item, result in zip(places, items, results, strict=True):
             answers[place] = _answer_of(result)
+            if isinstance(result, Applied) and (last := written.pop(item.key.id, None)) is not None:
+                self._hold(record_after(*last, result.at), None)
         if self._has_told:
             self._has_told = False
             self.on_word()
         return [answer for answer in answers if answer is not None]
 
     def _decide_message(
-        self, token: Token, message: Message, record: Record | None, now: datetime, mark: str
+        self,
+        token: Token,
+        message: Message,
+        written: dict[str, tuple[Change, Record]],
+        record: Record | None,
+        now: datetime,
+        mark: str,
     ) -> Decision[Answer]:
+        """Notes what would be written: the next message about a job that goes on comes here as well."""
         held = self._held.pop(token.job_id, None)  # whatever comes of it, this version is history
+        written.pop(token.job_id, None)
         body = held.body if held is not None and held.record is record else None
         decision = hear(record, token, message, now, mark, self.settings, body)
-        if decision.commit is not None and len(decision.commit.changes) > 1:
-            self._has_told |= any(change.queue == RUN_JOBS for change in decision.commit.changes)
+        if record is None or decision.commit is None or not decision.commit.changes:
+            return decision
+        change, *others = decision.commit.changes
+        self._has_told |= any(each.queue == RUN_JOBS for each in others)
+        if change.kind == JOB.name and JobState(change.state) not in job.ENDED:
+            written[token.job_id] = change, record
         return decision
 
     # Deadlines
@@ -286,7 +305,7 @@ class Orchestrator:
         outcomes = await self.engine.due([JOB.name], limit, decide)
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
-    def _hold(self, record: Record, body: JobBody) -> None:
+    def _hold(self, record: Record, body: JobBody | None) -> None:
         self._held[record.id] = _Held(record, body)
         self._held.move_to_end(record.id)
         if len(self._held) > MAX_HELD:
