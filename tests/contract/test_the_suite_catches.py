@@ -231,8 +231,16 @@ class FilterAfterPaging(MemoryStore):
 class CountUncapped(MemoryStore):
     """Counts to the end, however far that is."""
 
-    async def count(self, query: Query, *, cap: int = 10_000) -> Count:
-        return await super().count(query, cap=cap * 1_000)
+    async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
+        return await super().count(query, cap=cap * 1_000, within=within)
+
+
+class CountsWhatItHasSeen(MemoryStore):
+    """Looks at so many only, and says that there are no more."""
+
+    async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
+        found = await super().count(query, cap=cap, within=within)
+        return found if within is None else Count(found.number, capped=False)
 
 
 class OwnClock(MemoryStore):
@@ -304,6 +312,7 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     PrunesWithoutBound: ("test_a_batch_is_bounded_and_says_whether_there_is_more",),
     FilterAfterPaging: ("test_a_filter_is_applied_before_paging",),
     CountUncapped: ("test_counts_are_capped",),
+    CountsWhatItHasSeen: ("test_a_count_that_looks_at_so_many_only_never_says_that_there_are_no_more",),
     OwnClock: ("test_a_created_record_is_as_it_was_said",),
     Deaf: ("test_a_subscriber_may_stop_while_others_go_on",),
     RefusalsUnwritten: ("test_a_refusal_is_journalled_and_changes_nothing",),

@@ -109,8 +109,12 @@ class Store(Protocol):
         """The records that match, newest or oldest first, a page at a time. Ties break by id."""
         ...
 
-    async def count(self, query: Query, *, cap: int = 10_000) -> Count:
-        """How many match, counted up to `cap`."""
+    async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
+        """How many match, counted up to `cap`.
+
+        With `within` a store that has to look at records one by one stops after about so many; then it is
+        `capped`, at what was found until then.
+        """
         ...
 
     async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:

@@ -10,6 +10,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
+import msgspec
+
 from interlock.errors import StoreUnavailable
 from interlock.store.catalogue import Catalogue
 from interlock.store.checking import check_commits, check_limit, check_prune, check_query, known_kind
@@ -98,11 +100,16 @@ class MemoryStore:
         page = found[: query.limit]
         return Page(tuple(page), write_cursor(*_place(page[-1])) if len(found) > query.limit else "")
 
-    async def count(self, query: Query, *, cap: int = 10_000) -> Count:
-        """Count what matches, up to the cap."""
+    async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
+        """Count what matches, up to the cap, and within so many."""
         self._check_open()
-        number = len(self._matching(query))
-        return Count(min(number, cap), capped=number > cap)
+        found = self._matching(query)
+        if within is None or not (query.queue or query.labels):
+            return Count(min(len(found), cap), capped=len(found) > cap)
+        anywhere = self._matching(msgspec.structs.replace(query, queue=None, labels=()))
+        looked_at = {record.id for record in anywhere[:within]}
+        number = sum(record.id in looked_at for record in found)
+        return Count(min(number, cap), capped=len(anywhere) > within or number > cap)
 
     async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
         """Judge them one after the other."""

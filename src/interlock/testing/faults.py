@@ -126,9 +126,9 @@ class FaultyStore:
         """Or a fault."""
         return await self._spoilt("find", lambda: self._store.find(query))
 
-    async def count(self, query: Query, *, cap: int = 10_000) -> Count:
+    async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
         """Or a fault."""
-        return await self._spoilt("count", lambda: self._store.count(query, cap=cap))
+        return await self._spoilt("count", lambda: self._store.count(query, cap=cap, within=within))
 
     async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
         """Or a fault, which befalls the whole batch."""

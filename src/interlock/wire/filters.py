@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 import msgspec
 
@@ -25,7 +26,6 @@ from interlock.lifecycles.job import JOB
 from interlock.store.records import Query
 from interlock.wire.filter_parts import Moment, gather, instant, is_one_of, text_of
 from interlock.wire.filter_words import JOBS, BadFilter, Word, written
-from interlock.wire.jobs import JobView
 
 MAX_SCANNED = 10_000
 """How many records are looked at for what the store itself cannot filter by."""
@@ -97,6 +97,25 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         yield from (written(name, values) for name, values in groups if values)
 
 
+class Shown(Protocol):
+    """As much of a job as a filter asks about."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+    @property
+    def parent_job_id(self) -> str | None: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def created_at(self) -> datetime: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """A filter at a moment: a question to the store, and a test for what the store cannot answer."""
@@ -116,7 +135,7 @@ class Selection:
         groups = (wanted.queues, wanted.parents, *wanted.labels)
         return not wanted.ids and not wanted.tasks and all(len(group) <= 1 for group in groups)
 
-    def keeps(self, view: JobView) -> bool:
+    def keeps(self, view: Shown) -> bool:
         """Whether a job is meant."""
         wanted, since, until = self.filter, self.query.since, self.query.until
         return (

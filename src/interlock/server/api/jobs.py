@@ -31,6 +31,8 @@ from interlock.wire.filter_words import BadFilter
 from interlock.wire.jobs import JobView
 
 MAX_COUNT = 10_000
+LOOKED_AT = 20_000
+"""How many jobs are looked at to count them, where the store has no index that could tell."""
 
 
 async def list_jobs(call: Call) -> JobPage:
@@ -42,7 +44,7 @@ async def list_jobs(call: Call) -> JobPage:
     if not asked.cursor and not cursor:
         count = CountView(number=len(views))
     elif not asked.cursor:
-        found = await call.parts.household.jobs.count(selection.query, cap=MAX_COUNT)
+        found = await call.parts.household.jobs.count(selection.query, cap=MAX_COUNT, within=LOOKED_AT)
         # What the store cannot filter by is not counted: so many at least are on this page.
         count = (
             CountView(number=found.number, capped=found.capped)

@@ -9,12 +9,20 @@ import msgspec
 
 from interlock.errors import UnknownJob
 from interlock.server.declaring import Call
-from interlock.wire.filters import MAX_SCANNED, Filter, Selection, read_filter
+from interlock.store.cursors import bad_cursor
+from interlock.store.records import Record
+from interlock.systems.orchestrator.viewing import glimpse
+from interlock.wire.filters import Filter, Selection, read_filter
 from interlock.wire.jobs import JobView
 
 SHAPE = r"[A-Za-z0-9_.-]{1,64}"
-SCAN = 500
+LOOK = 250
 """How many jobs are looked at in one go for what the store cannot filter by."""
+MOST = 2_500
+"""How many for one page: then it is answered with what was found, and where to go on."""
+
+PAGES = 400
+"""How many of these are looked at for somebody who wants them all."""
 
 _ID = re.compile(SHAPE)
 
@@ -70,31 +78,54 @@ async def page_of(call: Call, selection: Selection) -> tuple[list[JobView], str]
     What the store cannot filter by is looked at here, up to a bound; then the page is short, and its
     cursor goes on from there.
     """
-    jobs, query = call.parts.household.jobs, selection.query
+    jobs = call.parts.household.jobs
     if selection.exact:
-        return await jobs.find(query)
-    found: list[JobView] = []
-    scanned = 0
+        return await jobs.find(selection.query)
+    if selection.filter.ids:
+        return await _by_id(call, selection)
+    records, cursor = await _looked_through(call, selection)
+    return await jobs.views(records), cursor
+
+
+async def _looked_through(call: Call, selection: Selection) -> tuple[list[Record], str]:
+    """Those of the next so many that are meant. Only as much of each is read as the filter asks about."""
+    store, query = call.parts.store, selection.query
+    found: list[Record] = []
+    looked_at = 0
     while True:
-        views, cursor = await jobs.find(msgspec.structs.replace(query, limit=SCAN))
-        kept = [place for place, view in enumerate(views) if selection.keeps(view)]
+        page = await store.find(msgspec.structs.replace(query, limit=LOOK))
+        kept = [place for place, record in enumerate(page.records) if selection.keeps(glimpse(record))]
         room = query.limit - len(found)
-        found += [views[place] for place in kept[:room]]
+        found += [page.records[place] for place in kept[:room]]
         if len(kept) >= room:
             seen = kept[room - 1] + 1
-            if seen < len(views):  # the next page begins behind the last job of this one
-                _, cursor = await jobs.find(msgspec.structs.replace(query, limit=seen))
-            return found, cursor
-        scanned += len(views)
-        if not cursor or scanned >= MAX_SCANNED:
-            return found, cursor
-        query = msgspec.structs.replace(query, cursor=cursor)
+            if seen == len(page.records):
+                return found, page.cursor
+            # The next page begins behind the last job of this one.
+            return found, (await store.find(msgspec.structs.replace(query, limit=seen))).cursor
+        looked_at += len(page.records)
+        if not page.cursor or looked_at >= MOST:
+            return found, page.cursor
+        query = msgspec.structs.replace(query, cursor=page.cursor)
+
+
+async def _by_id(call: Call, selection: Selection) -> tuple[list[JobView], str]:
+    """Who knows the ids needs no list: they are looked up, and the cursor is how many were shown."""
+    wanted, query = selection.filter.ids, selection.query
+    if query.cursor and not (query.cursor.isdecimal() and int(query.cursor) < len(wanted)):
+        raise bad_cursor(query.cursor)
+    loaded = await call.parts.household.jobs.get_many(wanted)
+    views = [view for view in loaded if view is not None and selection.keeps(view)]
+    views.sort(key=lambda view: (view.created_at, view.id), reverse=True)
+    start = int(query.cursor or 0)
+    end = start + query.limit
+    return views[start:end], str(end) if end < len(views) else ""
 
 
 async def every_job(call: Call, wanted: Filter, limit: int) -> AsyncIterator[JobView | None]:
     """The jobs that a filter means, up to a limit, then None when there are or may be more."""
     left, cursor = limit, ""
-    for _ in range(100):
+    for _ in range(PAGES):
         selection = await selection_of(call, wanted, limit=min(left, 500) or 1, cursor=cursor)
         views, cursor = await page_of(call, selection)
         for view in views[:left]:
@@ -105,3 +136,4 @@ async def every_job(call: Call, wanted: Filter, limit: int) -> AsyncIterator[Job
         left -= len(views)
         if not cursor:
             return
+    yield None

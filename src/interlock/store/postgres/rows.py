@@ -130,6 +130,8 @@ class Conditions:
         self._phrases: list[str] = ["record.version > 0", "record.kind = $2"]
         self._add("record.parent = {}", query.parent)
         self._add("record.queue = {}", query.queue)
+        if query.labels:
+            self._phrases.append("record.labels <> '{}'")  # for the index's sake: see 0007_labels.sql
         self._add("record.labels @> {}", list(query.labels) or None)
         self._add("record.created_at >= {}", query.since)
         self._add("record.created_at < {}", query.until)
@@ -144,8 +146,11 @@ class Conditions:
                 f"(record.created_at, record.id) {sign} ({{}}, {{}})", _moment(cursor, created_us), name
             )
 
-    def fill(self, sql: str) -> str:
-        """The statement with the conditions in it."""
+    def fill(self, sql: str, last: object = None) -> str:
+        """The statement with the conditions in it, and the place of one more argument."""
+        if last is not None:
+            self.arguments.append(last)
+            sql = sql.replace("{last}", f"${len(self.arguments)}")
         return sql.replace("{conditions}", " AND ".join(self._phrases)).replace("{order}", self.order)
 
     def _add(self, phrase: str, *values: Any) -> None:

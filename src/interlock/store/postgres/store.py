@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 import asyncpg
+import msgspec
 
 from interlock.store.catalogue import Catalogue
 from interlock.store.checking import check_commits, check_limit, check_prune, check_query, known_kind, waves
@@ -122,11 +123,19 @@ class PostgresStore:
             return Page(page)
         return Page(page, write_cursor(microseconds(page[-1].created_at), page[-1].id))
 
-    async def count(self, query: Query, *, cap: int = 10_000) -> Count:
-        """Count what matches, and stop beyond the cap."""
+    async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
+        """Count what matches, and stop beyond the cap. Of queues there is no index: there it looks."""
         check_query(self._catalogue, query)
+        if within is not None and query.queue is not None and query.parent is None and not query.labels:
+            return await self._count_within(query, cap, within)
         [[number]] = await self._matching("count", Conditions(query, cap + 1))
         return Count(min(number, cap), capped=number > cap)
+
+    async def _count_within(self, query: Query, cap: int, within: int) -> Count:
+        conditions = Conditions(msgspec.structs.replace(query, queue=None), within)
+        sql = conditions.fill(statement("count_within", self._target.schema), query.queue)
+        [[number, cut]] = await self._connections.fetch("Finding records", sql, *conditions.arguments)
+        return Count(min(number, cap), capped=cut or number > cap)
 
     async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
         """One round trip and one transaction for all, cut only where a record or a request comes twice."""

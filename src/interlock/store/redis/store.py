@@ -144,18 +144,21 @@ class RedisStore:
         page = tuple(found[: query.limit])
         return Page(page, cursor_of(page[-1]) if len(found) > query.limit else "")
 
-    async def count(self, query: Query, *, cap: int = 10_000) -> Count:
+    async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
         """The same walk without reading; where one index says it all, its size is asked for."""
         check_query(self._catalogue, query)
-        after, until, number = START, self._links.deadline(), 0
+        after, until, number, looked_at = START, self._links.deadline(), 0, 0
         while number <= cap:
             answer = await self._links.call(
                 scripts.COUNT, pack_query(query, after), cap + 1 - number, _MAX_LOOKED_AT, until=until
             )
             found, after = read_count(answer)
             number += found
+            looked_at += _MAX_LOOKED_AT
             if after == START:
                 break
+            if within is not None and looked_at >= within:
+                return Count(min(number, cap), capped=True)
         return Count(min(number, cap), capped=number > cap)
 
     async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:

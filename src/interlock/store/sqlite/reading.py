@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from itertools import islice
 from operator import itemgetter
 
+import msgspec
+
 from interlock.store.contract import StoreStatus
 from interlock.store.cursors import bad_cursor, read_cursor, write_cursor
 from interlock.store.ranking import microseconds, moment
@@ -83,8 +85,10 @@ def find(connection: sqlite3.Connection, query: Query) -> Page:
     return Page(tuple(map(record_of, page)), cursor)
 
 
-def count(connection: sqlite3.Connection, query: Query, cap: int) -> Count:
-    """How many match, looking at no more than the cap and one."""
+def count(connection: sqlite3.Connection, query: Query, cap: int, within: int | None = None) -> Count:
+    """How many match, looking at no more than the cap and one; or, where there is no index, at so many."""
+    if within is not None and query.parent is None and (query.queue is not None or query.labels):
+        return _count_within(connection, query, cap, within)
     number = 0
     with snapshot(connection):
         for sql, parameters in _asks(connection, query, "1", None):
@@ -94,6 +98,20 @@ def count(connection: sqlite3.Connection, query: Query, cap: int) -> Count:
             if number > cap:
                 break
     return Count(min(number, cap), capped=number > cap)
+
+
+def _count_within(connection: sqlite3.Connection, query: Query, cap: int, within: int) -> Count:
+    """Of the newest of each state, how many have the queue and the labels."""
+    anywhere = msgspec.structs.replace(query, queue=None, labels=(), newest_first=True)
+    conditions, values = _looked_at(query)
+    number, cut = 0, False
+    with snapshot(connection):
+        for sql, parameters in _asks(connection, anywhere, "queue, labels", None):
+            some = f"SELECT count(*), total({' AND '.join(conditions)}) FROM ({sql} LIMIT ?)"
+            looked_at, found = connection.execute(some, (*values, *parameters, within)).fetchone()
+            number += int(found)
+            cut = cut or looked_at == within
+    return Count(min(number, cap), capped=cut or number > cap)
 
 
 def recall(connection: sqlite3.Connection, request_id: str, now_us: int) -> Recorded | None:
@@ -211,14 +229,7 @@ def _asks(
 def _conditions(
     connection: sqlite3.Connection, query: Query, after: int | None
 ) -> tuple[list[str], list[object]]:
-    conditions: list[str] = []
-    parameters: list[object] = []
-    if query.queue is not None:
-        conditions.append("queue = ?")
-        parameters.append(query.queue)
-    for label in query.labels:
-        conditions.append(_HAS_LABEL)
-        parameters.append(label)
+    conditions, parameters = _looked_at(query)
     if query.since is not None:
         conditions.append("number >= ?")
         parameters.append(number_at(connection, microseconds(query.since)))
@@ -228,6 +239,19 @@ def _conditions(
     if after is not None:
         conditions.append(f"number {'<' if query.newest_first else '>'} ?")
         parameters.append(after)
+    return conditions, parameters
+
+
+def _looked_at(query: Query) -> tuple[list[str], list[object]]:
+    """What no index knows."""
+    conditions: list[str] = []
+    parameters: list[object] = []
+    if query.queue is not None:
+        conditions.append("queue = ?")
+        parameters.append(query.queue)
+    for label in query.labels:
+        conditions.append(_HAS_LABEL)
+        parameters.append(label)
     return conditions, parameters
 
 

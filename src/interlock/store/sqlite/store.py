@@ -113,10 +113,10 @@ class SqliteStore:
         check_query(self._catalogue, query)
         return await self._reader.do(lambda connection: reading.find(connection, query))
 
-    async def count(self, query: Query, *, cap: int = 10_000) -> Count:
-        """Count in the index, up to the cap."""
+    async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
+        """Count in the index, up to the cap; what is not in it is looked at."""
         check_query(self._catalogue, query)
-        return await self._reader.do(lambda connection: reading.count(connection, query, cap))
+        return await self._reader.do(lambda connection: reading.count(connection, query, cap, within))
 
     async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
         """Together with whatever else waits for the disk."""

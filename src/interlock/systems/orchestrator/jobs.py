@@ -255,9 +255,10 @@ class Jobs:
 
     async def view(self, record: Record) -> JobView:
         """A job that is loaded already, with its results, also those that are kept beside it."""
-        return (await self._views([record]))[0]
+        return (await self.views([record]))[0]
 
-    async def _views(self, records: Sequence[Record]) -> list[JobView]:
+    async def views(self, records: Sequence[Record]) -> list[JobView]:
+        """The same for several, at once."""
         keys = [key for record in records for key in apart(record)]
         found = await self.engine.store.load(keys) if keys else []
         kept = {each.id: msgspec.Raw(each.body) for each in found if each is not None}
@@ -266,17 +267,17 @@ class Jobs:
     async def get_many(self, job_ids: Sequence[str]) -> list[JobView | None]:
         """Several at once; None where there is none."""
         found = await self.engine.store.load([Key(JOB.name, job_id) for job_id in job_ids])
-        views = {view.id: view for view in await self._views([record for record in found if record])}
+        views = {view.id: view for view in await self.views([record for record in found if record])}
         return [views.get(job_id) for job_id in job_ids]
 
     async def find(self, query: Query) -> tuple[list[JobView], str]:
         """A page of jobs, and the cursor of the next one."""
         page: Page = await self.engine.store.find(query)
-        return await self._views(page.records), page.cursor
+        return await self.views(page.records), page.cursor
 
-    async def count(self, query: Query, *, cap: int = 10_000) -> Count:
-        """How many match, up to a cap."""
-        return await self.engine.store.count(query, cap=cap)
+    async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
+        """How many match, up to a cap, and as far as can be seen within so many."""
+        return await self.engine.store.count(query, cap=cap, within=within)
 
     async def history(self, job_id: str) -> list[Entry]:
         """Everything that has happened to it, oldest first."""

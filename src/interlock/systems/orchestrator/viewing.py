@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 import msgspec
 
@@ -13,6 +14,38 @@ from interlock.systems.orchestrator.beside import result_key
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, LeaseBody, decode_body
 from interlock.systems.orchestrator.failures import Failure
 from interlock.wire.jobs import AttemptView, FailureView, JobSpec, JobView, LeaseView
+
+
+class Glimpse(msgspec.Struct, frozen=True, gc=False):
+    """As much of a job as filters ask about."""
+
+    id: str
+    state: str
+    queue: str
+    labels: tuple[str, ...]
+    parent_job_id: str | None
+    task: str
+    created_at: datetime
+
+
+class _Task(msgspec.Struct, gc=False):
+    task: str
+
+
+_TASK = msgspec.json.Decoder(_Task)
+
+
+def glimpse(record: Record) -> Glimpse:
+    """A look at a job that costs a tenth of seeing all of it."""
+    return Glimpse(
+        record.id,
+        record.state,
+        record.queue or "",
+        record.labels,
+        record.parent,
+        _TASK.decode(record.body).task,
+        record.created_at,
+    )
 
 
 def apart(record: Record) -> list[Key]:

@@ -190,6 +190,25 @@ async def test_counts_are_capped(store: Store) -> None:
     assert await store.count(PARCELS, cap=5) == Count(5, capped=True)
 
 
+async def test_a_count_that_looks_at_so_many_only_never_says_that_there_are_no_more(store: Store) -> None:
+    await made(
+        store,
+        *(
+            creation(f"p{number}", queue=f"q{number % 2}", labels=("x",) if number % 3 else ())
+            for number in range(12)
+        ),
+    )
+    queue, label = Query(kind="parcel", queue="q1"), Query(kind="parcel", labels=("x",))
+    for query in (PARCELS, queue, label, msgspec.structs.replace(queue, labels=("x",), states=("packed",))):
+        exact = await store.count(query)
+        assert not exact.capped
+        assert await store.count(query, within=1_000) == exact
+        for within in range(1, 14):
+            some = await store.count(query, within=within)
+            assert some.number <= exact.number
+            assert some.number == exact.number or some.capped
+
+
 async def test_a_count_does_not_care_for_the_page(store: Store) -> None:
     await made(store, *(creation(f"p{number}") for number in range(6)))
     page = await store.find(msgspec.structs.replace(PARCELS, limit=2))
