@@ -40,7 +40,9 @@ class Call:
     query: Any = None
     body: Any = None
     request_id: str | None = None
-    """Under which it is done once, however often it is sent."""
+    """Under which it is done once, however often it is sent; each principal has ids of its own."""
+    asked_as: str | None = None
+    """The same, as whoever asks has spelled it."""
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -6,6 +6,7 @@ All routes of one address are one endpoint, so that a wrong method is told which
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,8 +16,9 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from interlock.errors import RequestIdReused
 from interlock.server.declaring import Call, Lane, Route
-from interlock.server.limits import Buckets
+from interlock.server.limits import Buckets, Crowd
 from interlock.server.parts import Parts
 from interlock.server.problems import MethodNotAllowed, TookTooLong
 from interlock.server.reading import decode, read_body, read_query, request_id_of
@@ -42,9 +44,10 @@ class Exchange:
 
 
 class Lanes:
-    """The buckets of all lanes."""
+    """The buckets of all lanes, and who is inside."""
 
     def __init__(self, settings: ServerSettings) -> None:
+        self.crowd = Crowd(settings)
         self._buckets = {Lane.API: Buckets(settings.api_rate), Lane.RUNNER: Buckets(settings.runner_rate)}
 
     def take(self, lane: Lane, principal: Principal) -> None:
@@ -73,6 +76,24 @@ class Endpoint:
             raise self._wrong_method(scope["method"])
         exchange.route = way.route
         principal = _admitted(exchange, way.route, self.lanes)
+        if way.route.role is None:
+            await self._respond(way, principal, exchange, scope, receive, send)
+            return
+        self.lanes.crowd.enter(bounded=way.route.bounded)
+        try:
+            await self._respond(way, principal, exchange, scope, receive, send)
+        finally:
+            self.lanes.crowd.leave(bounded=way.route.bounded)
+
+    async def _respond(
+        self,
+        way: Way,
+        principal: Principal,
+        exchange: Exchange,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
         call = await way.call(self.parts, principal, exchange, scope, receive)
         response = await way.answer(call)
         await response(scope, receive, send)
@@ -103,6 +124,7 @@ class Way:
         if self._read is not None:
             sent = await read_body(headers, receive, parts.settings)
             body = self._read(sent or (b"" if route.body_required else b"{}"))
+        asked_as = request_id_of(headers, body) if route.repeatable else None
         return Call(
             parts=parts,
             principal=principal,
@@ -110,12 +132,19 @@ class Way:
             path=scope["path_params"],
             query=query,
             body=body,
-            request_id=request_id_of(headers, body) if route.repeatable else None,
+            request_id=own_request_id(principal, asked_as) if asked_as else None,
+            asked_as=asked_as,
             headers=headers,
         )
 
     async def answer(self, call: Call) -> Response:
-        """What the handler makes of it, in time."""
+        """What the handler makes of it, in time and in the words of whoever asked."""
+        try:
+            return await self._answer(call)
+        except RequestIdReused as error:
+            raise reused_as(error, call) from None
+
+    async def _answer(self, call: Call) -> Response:
         route = self.route
         if not route.bounded:
             return self._response(await route.handler(call))
@@ -138,6 +167,24 @@ class Way:
         return Response(
             msgspec.json.encode(answer), status_code=self.route.status, media_type=self.route.media
         )
+
+
+def own_request_id(principal: Principal, asked_as: str) -> str:
+    """The id that the store knows a request by: two who have tokens may use the same one."""
+    if not principal.token_id:
+        return asked_as
+    return hashlib.sha256(msgspec.json.encode((principal.name, asked_as))).hexdigest()[:48]
+
+
+def reused_as(error: RequestIdReused, call: Call) -> RequestIdReused:
+    """The same, with the id as whoever asked has spelled it."""
+    stored, asked_as = call.request_id, call.asked_as
+    if stored is None or asked_as is None or stored == asked_as:
+        return error
+    facts = (
+        {**error.facts, "request_id": asked_as} if error.facts.get("request_id") == stored else error.facts
+    )
+    return RequestIdReused(error.sentence.replace(stored, asked_as), todo=error.todo, facts=facts)
 
 
 def endpoints_of(routes: Sequence[Route], parts: Parts) -> dict[str, Endpoint]:

@@ -20,7 +20,7 @@ from interlock.server.declaring import Route
 from interlock.server.endpoint import EXCHANGE, Exchange
 from interlock.server.limits import Buckets
 from interlock.server.parts import Parts
-from interlock.server.problems import ForeignOrigin, NotReady, TooBusy, WrongHost, response_of, unexpected
+from interlock.server.problems import ForeignOrigin, NotReady, WrongHost, response_of, unexpected
 from interlock.server.reading import ClientGone
 from interlock.server.settings import ServerSettings
 from interlock.systems.access.checking import not_signed_in
@@ -50,7 +50,6 @@ class Gate:
         self._hosts = _hosts(parts.settings)
         self._strangers = Buckets(parts.settings.stranger_rate)
         self._untold = LOCAL if parts.settings.loopback else _ANYBODY
-        self._inside = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -59,11 +58,9 @@ class Gate:
         exchange = Exchange(secrets.token_hex(8), headers)
         scope[EXCHANGE] = exchange
         began = time.perf_counter()
-        self._inside += 1
         try:
             await self._answer(exchange, scope, receive, _noting(exchange, send))
         finally:
-            self._inside -= 1
             self._note(exchange, scope, time.perf_counter() - began)
 
     async def _answer(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,11 +95,6 @@ class Gate:
         if scope["path"] in self._open:
             exchange.principal = _STRANGER
             return
-        if self._inside > self._parts.settings.max_concurrent:
-            raise TooBusy(
-                f"The server has {self._parts.settings.max_concurrent} requests to answer already.",
-                todo="Ask again in a moment, or ask another server.",
-            )
         exchange.principal = await self._principal(exchange, scope)
 
     async def _principal(self, exchange: Exchange, scope: Scope) -> Principal:

@@ -6,10 +6,38 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from interlock.server.problems import TooMany
-from interlock.server.settings import Rate
+from interlock.server.problems import TooBusy, TooMany
+from interlock.server.settings import Rate, ServerSettings
 
 MAX_REMEMBERED = 10_000
+
+
+class Crowd:
+    """How many requests are being answered, and how many wait for something to happen.
+
+    Long polls and live streams last for as long as there is nothing to say, and cost next to nothing
+    while they do: so they have a place of their own, and do not keep others out.
+    """
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._most = {True: settings.max_concurrent, False: settings.max_waiting}
+        self._inside = {True: 0, False: 0}
+
+    def enter(self, *, bounded: bool) -> None:
+        """One more, or too many; whoever has entered leaves as well."""
+        most = self._most[bounded]
+        if self._inside[bounded] >= most:
+            what = "requests to answer" if bounded else "long polls and streams open"
+            raise TooBusy(
+                f"The server has {most} {what} already.",
+                todo="Ask again in a moment, or ask another server.",
+                facts={"most": most},
+            )
+        self._inside[bounded] += 1
+
+    def leave(self, *, bounded: bool) -> None:
+        """One fewer."""
+        self._inside[bounded] -= 1
 
 
 class Buckets:

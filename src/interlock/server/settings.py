@@ -41,6 +41,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_json_depth: int = 64
     max_header_bytes: int = 16_384
     max_concurrent: int = 1_000
+    """How many requests are answered at once."""
+    max_waiting: int = 5_000
+    """How many long polls and live streams there may be beside them."""
     header_s: float = 10.0
     """How long the head of a request may take to arrive."""
     body_s: float = 20.0

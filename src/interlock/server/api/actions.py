@@ -14,7 +14,7 @@ from datetime import datetime
 import msgspec
 
 from interlock.engine.applying import Decision, failed
-from interlock.errors import InterlockError, RequestIdReused, StoreUnavailable, UnknownJob
+from interlock.errors import InterlockError, RequestIdReused, UnknownJob
 from interlock.lifecycles import job
 from interlock.server.api.seeing import every_job, filter_of
 from interlock.server.declaring import Call, Route
@@ -36,7 +36,7 @@ async def act(call: Call) -> ActionAnswer:
     if asked.dry_run:
         done = tuple(Done(id=view.id, state=view.state) for view in views)
         return ActionAnswer(action=asked.action, dry_run=True, done=done, more=more)
-    outcomes = [await _one(call, asked, view) for view in views]
+    outcomes = await _all(call, asked, views)
     answer = ActionAnswer(
         action=asked.action,
         dry_run=False,
@@ -58,18 +58,27 @@ async def _matching(call: Call, asked: ActionRequest) -> tuple[list[JobView], bo
     return [view for view in found if view is not None], None in found
 
 
-async def _one(call: Call, asked: ActionRequest, view: JobView) -> Done | Undone:
-    jobs, request_id = call.parts.household.jobs, _part_of(call.request_id, view.id)
-    try:
-        if asked.action == "retry":
-            new_id = await jobs.retry(view.id, actor=call.actor, request_id=request_id)
-            return Done(id=view.id, state=view.state, new_id=new_id)
-        after = await jobs.cancel(view.id, reason=asked.reason, actor=call.actor, request_id=request_id)
-        return Done(id=view.id, state=after.state)
-    except StoreUnavailable:
-        raise
-    except InterlockError as error:
-        return Undone(id=view.id, code=error.code, error=error.sentence)
+async def _all(call: Call, asked: ActionRequest, views: Sequence[JobView]) -> list[Done | Undone]:
+    jobs, ids = call.parts.household.jobs, [view.id for view in views]
+    request_ids = [_part_of(call.request_id, job_id) for job_id in ids]
+    if asked.action == "retry":
+        made = await jobs.retry_all(ids, actor=call.actor, request_ids=request_ids)
+        return [_outcome(view, view.state, new) for view, new in zip(views, made, strict=True)]
+    states = await jobs.cancel_all(ids, reason=asked.reason, actor=call.actor, request_ids=request_ids)
+    return [
+        _outcome(
+            view,
+            state if isinstance(state, str) else "",
+            state if isinstance(state, InterlockError) else None,
+        )
+        for view, state in zip(views, states, strict=True)
+    ]
+
+
+def _outcome(view: JobView, state: str, came: str | InterlockError | None) -> Done | Undone:
+    if isinstance(came, InterlockError):
+        return Undone(id=view.id, code=came.code, error=came.sentence)
+    return Done(id=view.id, state=state, new_id=came)
 
 
 async def _answered_before(call: Call, asked: ActionRequest) -> ActionAnswer | None:

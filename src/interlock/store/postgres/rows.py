@@ -130,9 +130,10 @@ class Conditions:
         self._phrases: list[str] = ["record.version > 0", "record.kind = $2"]
         self._add("record.parent = {}", query.parent)
         self._add("record.queue = {}", query.queue)
-        if query.labels:
-            self._phrases.append("record.labels <> '{}'")  # for the index's sake: see 0007_labels.sql
-        self._add("record.labels @> {}", list(query.labels) or None)
+        self.labelled = bool(query.labels) and query.parent is None
+        """Labels are the way to them, and no condition: see find_labelled.sql."""
+        self._labels = list(query.labels) if self.labelled else None
+        self._add("record.labels @> {}", list(query.labels) if query.labels and not self.labelled else None)
         self._add("record.created_at >= {}", query.since)
         self._add("record.created_at < {}", query.until)
         self.order = "DESC" if query.newest_first else "ASC"
@@ -148,6 +149,7 @@ class Conditions:
 
     def fill(self, sql: str, last: object = None) -> str:
         """The statement with the conditions in it, and the place of one more argument."""
+        last = self._labels if self.labelled else last
         if last is not None:
             self.arguments.append(last)
             sql = sql.replace("{last}", f"${len(self.arguments)}")

@@ -319,7 +319,8 @@ class PostgresStore:
         return await self._connections.fetch(doing, sql, *arguments, writes=writes)
 
     async def _matching(self, name: str, conditions: Conditions) -> list[asyncpg.Record]:
-        sql = conditions.fill(statement(name, self._target.schema))
+        named = f"{name}_labelled" if conditions.labelled else name
+        sql = conditions.fill(statement(named, self._target.schema))
         return await self._connections.fetch("Finding records", sql, *conditions.arguments)
 
     def _saw(self, now: datetime) -> datetime:

@@ -14,7 +14,7 @@ import msgspec
 from interlock.engine.applying import Applied, Asked, Decision, Engine
 from interlock.engine.batching import Item, apply_all
 from interlock.engine.paging import every_entry
-from interlock.errors import InterlockError, TransitionNotAllowed, UnknownJob
+from interlock.errors import InterlockError, UnknownJob
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState
 from interlock.store.records import (
@@ -32,10 +32,11 @@ from interlock.systems.orchestrator.beside import LOG, Chunk
 from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.explaining import Explanation, explain
 from interlock.systems.orchestrator.ids import JobIds
+from interlock.systems.orchestrator.many import cancel_all, retry_all
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.stopping import CancelChildren, cancelled, commit_of
 from interlock.systems.orchestrator.submitting import check_spec, depth_below, new_job
-from interlock.systems.orchestrator.viewing import apart, spec_of, view_of
+from interlock.systems.orchestrator.viewing import apart, view_of
 from interlock.systems.orchestrator.words import nobody
 from interlock.wire.jobs import JobSpec, JobView, QueueView
 
@@ -184,13 +185,34 @@ class Jobs:
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             draft = cancelled(_present(job_id, found[0]), now, self.settings, why)
             commit = commit_of(draft, mark=self.engine.mark(), actor=actor, reason=reason)
-            request = asked.answered(b"null") if asked else None
+            request = asked.answered(msgspec.json.encode(draft.job.state)) if asked else None
             return Decision(None, msgspec.structs.replace(commit, request=request))
 
         await self.engine.apply_once(asked, [Key(JOB.name, job_id)], decide)
         stopped = await self.get(job_id)
         if stopped.run_id is not None:
             self.on_word()
+        return stopped
+
+    async def cancel_all(
+        self,
+        job_ids: Sequence[str],
+        *,
+        reason: str = "",
+        actor: str = "",
+        request_ids: Sequence[str | None] | None = None,
+    ) -> list[str | InterlockError]:
+        """The same for many at once: the state that each is in by then, or why it was not stopped."""
+        stopped = await cancel_all(
+            self.engine,
+            job_ids,
+            request_ids or [None] * len(job_ids),
+            settings=self.settings,
+            present=_present,
+            actor=actor,
+            reason=reason,
+        )
+        self.on_word()  # some of them may belong to a run
         return stopped
 
     async def cancel_children(self, payload: bytes) -> None:
@@ -224,28 +246,28 @@ class Jobs:
 
     async def retry(self, job_id: str, *, actor: str = "", request_id: str | None = None) -> str:
         """Do a job that has ended again, as a new one that names its origin."""
-        record = await self._load(job_id)
-        if JobState(record.state) not in job.ENDED:
-            raise TransitionNotAllowed(
-                f"The job {job_id} is {record.state}; only a job that has ended is done again.",
-                allowed=["cancel"],
-                todo="Wait for its end, or cancel it first.",
-                facts={"job_id": job_id, "state": record.state},
-            )
-        spec = spec_of(record)
-        asked = Asked.of(request_id, f"retry {job_id}", None)
+        (made,) = await self.retry_all([job_id], actor=actor, request_ids=[request_id])
+        if isinstance(made, InterlockError):
+            raise made
+        return made
 
-        def decide(_: Sequence[Record | None], now: datetime) -> Decision[str]:
-            new_id = self._ids.draw(now)
-            draft = new_job(spec, new_id, now, self.settings, origin_job_id=job_id)
-            change = draft.change(mark=self.engine.mark(), actor=actor, reason=f"again, after {job_id}")
-            request = asked.answered(msgspec.json.encode(new_id)) if asked else None
-            return Decision(new_id, Commit(changes=(change,), request=request))
-
-        applied = await self.engine.apply_once(asked, [], decide)
-        if isinstance(applied, Repeated):
-            return msgspec.json.decode(applied.recorded.answer.body, type=str)
-        return applied.answer
+    async def retry_all(
+        self,
+        job_ids: Sequence[str],
+        *,
+        actor: str = "",
+        request_ids: Sequence[str | None] | None = None,
+    ) -> list[str | InterlockError]:
+        """The same for many at once: the id of each new one, or why there is none."""
+        return await retry_all(
+            self.engine,
+            job_ids,
+            request_ids or [None] * len(job_ids),
+            settings=self.settings,
+            present=_present,
+            draw=self._ids.draw,
+            actor=actor,
+        )
 
     # Looking
 

@@ -1,5 +1,8 @@
--- Lists by label. Only records that have one are in this index, so the others do not pay for it; and a
--- label never changes, but every step writes a new version of the row, which has to be in it as well.
--- What is written waits in a short list first, so that a step costs little.
-CREATE INDEX record_by_label ON interlock.record USING gin (labels)
-    WITH (gin_pending_list_limit = 256) WHERE labels <> '{}';
+-- Lists by label. Only records that have one are in this index, so the others do not pay for it. It has a
+-- stretch for each set of labels and state that there is, in the order of creation: who asks for a label
+-- jumps from one to the next, and merges those whose set has it.
+--
+-- An inverted index would find the records of a label as well, but all of them at once, in no order: the
+-- newest fifty of a label that a fiftieth of a million has took 100 times as long.
+CREATE INDEX record_by_labels ON interlock.record (kind, labels, state, created_at, id)
+    WHERE labels <> '{}' AND version > 0;
