@@ -67,7 +67,8 @@ class Interlock:
     """A store full of jobs, or a server before one.
 
     `settings` and `actor` are for a store; a server has settings of its own, and knows who asks by the
-    `token`.
+    `token`. `ca` is a file with the certificates that vouch for the server, where the system does not know
+    them.
     """
 
     def __init__(
@@ -77,9 +78,10 @@ class Interlock:
         settings: OrchestratorSettings = DEFAULT_SETTINGS,
         actor: str = "client",
         token: str | None = None,
+        ca: str | None = None,
     ) -> None:
         self.url = url
-        self._port = _port_to(url, settings, token)
+        self._port = _port_to(url, settings, token, ca)
         self._actor = actor
 
     async def __aenter__(self) -> Self:
@@ -182,13 +184,13 @@ class Interlock:
 
 
 def _port_to(
-    url: str, settings: OrchestratorSettings, token: str | None
+    url: str, settings: OrchestratorSettings, token: str | None, ca: str | None
 ) -> EmbeddedOrchestrator | RemoteOrchestrator:
     if not is_server(url):
         return EmbeddedOrchestrator(url, settings=settings)
     from interlock.remote.household import RemoteOrchestrator  # noqa: PLC0415 - a store needs no HTTP
 
-    return RemoteOrchestrator(url, token=token, settings=settings)
+    return RemoteOrchestrator(url, token=token, settings=settings, ca=ca)
 
 
 def spec_of(work: Work, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:

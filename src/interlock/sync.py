@@ -33,8 +33,9 @@ class Interlock:
         settings: OrchestratorSettings = DEFAULT_SETTINGS,
         actor: str = "client",
         token: str | None = None,
+        ca: str | None = None,
     ) -> None:
-        self._inner = client.Interlock(url, settings=settings, actor=actor, token=token)
+        self._inner = client.Interlock(url, settings=settings, actor=actor, token=token, ca=ca)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 

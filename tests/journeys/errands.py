@@ -50,6 +50,18 @@ async def jot(number: int) -> int:
     return number
 
 
+class FlakyError(Exception):
+    """Of the class that is tried again."""
+
+
+@task
+async def at_second_try(ctx: Context) -> int:
+    """Fail the first time."""
+    if ctx.attempt == 1:
+        raise FlakyError("try again")
+    return ctx.attempt
+
+
 @task
 async def jot_slowly(number: int) -> int:
     """The same, but there is always something under way."""

@@ -113,6 +113,13 @@ async def test_a_worker_without_a_token_is_told_so_and_ends(served: Served) -> N
     assert any("No token came with the request" in line for line in anna.words)
 
 
+async def test_a_burst_through_a_server_waits_for_what_is_to_be_tried_again(served: Served) -> None:
+    made = await served.il.submit(errands.at_second_try)
+    anna = await served.start("anna", "--burst")
+    assert await anna.gone() == 0
+    assert [attempt.state for attempt in (await made.view()).attempts] == ["FAILED", "SUCCEEDED"]
+
+
 async def test_a_burst_through_a_server_does_all_there_is_and_ends(served: Served) -> None:
     made = [await served.il.submit(errands.jot, number) for number in range(3)]
     anna = await served.start("anna", "--burst")

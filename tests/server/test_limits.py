@@ -271,3 +271,21 @@ async def test_a_server_that_has_too_much_to_do_says_so_at_once() -> None:
         go_on.set()
         assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200, 200]
         assert (await client.get("/api/jobs")).status_code == 200
+
+
+async def test_long_polls_and_streams_do_not_keep_others_out_and_have_a_limit_of_their_own() -> None:
+    settings = ServerSettings(port=0, max_concurrent=1, max_waiting=3, shutdown_s=5.0)
+    async with running(settings=settings) as one:
+        client = one.client()
+        lease = {"runner_id": "r", "queues": ["none"], "wait_s": 20}
+        polls = [asyncio.create_task(client.post("/api/runner/lease", json=lease)) for _ in range(2)]
+        async with asyncio.timeout(10), client.stream("GET", "/api/events") as stream:
+            assert stream.status_code == 200
+            while one.parts.waiting_room.waiting < 2:
+                await asyncio.sleep(0)
+            assert (await client.get("/api/jobs")).status_code == 200, "one at a time is still answered"
+            more = await client.post("/api/runner/lease", json={**lease, "wait_s": 0})
+            assert (more.status_code, more.json()["code"]) == (503, "too_busy")
+            assert "3 long polls" in more.json()["error"]
+        for poll in polls:
+            poll.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import ssl
@@ -15,11 +16,15 @@ import httpx2
 import pytest
 from tests.server.running import ANY_PORT, program, running
 
+from interlock import Interlock
+from interlock.errors import InvalidSettings, StoreUnavailable
 from interlock.server.declaring import Call, Route
 from interlock.server.listening import CannotListen, bind
 from interlock.server.messages import Alive
 from interlock.server.settings import ServerSettings
 from interlock.systems.access.principals import Role
+from interlock.wire.runner import ClaimRequest
+from interlock.worker.http import HttpOrchestrator
 
 
 def interlock(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -173,14 +178,46 @@ async def test_a_server_does_not_wait_for_ever_for_a_request_that_does_not_end()
         assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
 
 
-async def test_a_server_speaks_tls_when_it_has_a_certificate(tmp_path: Path) -> None:
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+async def test_clients_trust_the_authority_that_they_are_told_to_and_no_other(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (cert, key), (other, _) = certificate(tmp_path), certificate(tmp_path / "other")
+    settings = ServerSettings(port=0, tls_cert=str(cert), tls_key=str(key), shutdown_s=5.0)
+    async with running(settings=settings) as one:
+        url = one.url.replace("127.0.0.1", "localhost")
+        async with Interlock(url, ca=str(cert)) as il:
+            assert (await il.job((await il.submit("a.b")).id)).state == "PENDING"
+        port = HttpOrchestrator(url, names=lambda: "c", ca=str(cert))
+        await port.connect()
+        assert len(await port.claim(ClaimRequest(runner_id="r"))) == 1
+        await port.disconnect()
+        for ca in (None, str(other)):
+            with pytest.raises(StoreUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+                await Interlock(url, ca=ca).open()
+        with pytest.raises(InvalidSettings, match="cannot be used"):
+            await Interlock(url, ca=str(key)).open()
+        environment = {**os.environ, "INTERLOCK_URL": url, "INTERLOCK_CA": "", "NO_COLOR": "1"}
+        script = str(Path(sys.executable).with_name("interlock"))
+        command = [script, "--ca", str(cert), "job", "list", "--json"]
+        told = await asyncio.to_thread(
+            subprocess.run, command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (told.returncode, told.stdout.count('"a.b"')) == (0, 1), told.stderr
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate that vouches for itself, and its key."""
+    cert, key = folder / "cert.pem", folder / "key.pem"
     words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1")
     made = subprocess.run(
         [*words.split(), "-keyout", str(key), "-out", str(cert), *names], capture_output=True, check=False
     )
     assert made.returncode == 0, made.stderr
+    return cert, key
+
+
+async def test_a_server_speaks_tls_when_it_has_a_certificate(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
     settings = ServerSettings(port=0, tls_cert=str(cert), tls_key=str(key), shutdown_s=5.0)
     async with running(settings=settings) as one:
         assert one.url.startswith("https://127.0.0.1:")

@@ -10,6 +10,11 @@ import httpx2
 import pytest
 from tests.server.running import Running, running
 
+from interlock.errors import InterlockError, UnknownJob
+from interlock.server.api.actions import part_of
+from interlock.systems.access.principals import Role
+from interlock.wire.jobs import JobSpec
+
 MANY = 32
 
 
@@ -157,3 +162,59 @@ async def test_a_child_that_was_submitted_is_answered_again_after_its_parent_has
     first = await client.post("/api/jobs", json=body)
     await client.post(f"/api/jobs/{parent}/cancel")
     assert (await client.post("/api/jobs", json=body)).content == first.content
+
+
+async def test_two_who_have_tokens_may_use_the_same_id(server: Running) -> None:
+    ann, ben = [server.client(await server.token(Role.OPERATOR, name)) for name in ("ann", "ben")]
+    asked = {"task": "a.b", "request_id": "deploy-17"}
+    made = [(await client.post("/api/jobs", json=asked)).json()["id"] for client in (ann, ben, ann)]
+    assert made[0] == made[2] != made[1]
+    other = await ben.post("/api/jobs", json={**asked, "task": "c.d"})
+    assert (other.status_code, other.json()["code"]) == (409, "request_id_reused")
+    assert "deploy-17" in other.json()["error"], "in the words of whoever asked"
+    assert other.json()["facts"]["request_id"] == "deploy-17"
+    stop = {"filter": f"id:{made[0]},{made[1]}", "action": "cancel", "request_id": "deploy-17"}
+    assert (await ben.post("/api/jobs/actions", json=stop)).json()["code"] == "request_id_reused"
+    assert len((await ben.post("/api/jobs/actions", json={**stop, "request_id": "s"})).json()["done"]) == 2
+
+
+async def test_an_action_about_many_is_a_few_trips_to_the_store(server: Running) -> None:
+    jobs = server.parts.household.jobs
+    ids = await jobs.submit_many([JobSpec(task="a.b")] * 200)
+    tally = server.parts.household.committer.tally
+    before = tally.batches
+    client = server.client()
+    asked = {"filter": "queue:default", "action": "cancel", "limit": 500, "request_id": "all"}
+    stopped = (await client.post("/api/jobs/actions", json=asked)).json()
+    assert {each["state"] for each in stopped["done"]} == {"CANCELED"}
+    assert {each["id"] for each in stopped["done"]} == set(ids)
+    again = (
+        await client.post("/api/jobs/actions", json={**asked, "action": "retry", "request_id": "r"})
+    ).json()
+    assert len({each["new_id"] for each in again["done"]}) == 200
+    assert tally.batches - before < 10
+
+
+async def test_an_action_that_died_half_way_goes_on_where_it_stopped(server: Running) -> None:
+    ids = [await server.submit() for _ in range(4)]
+    jobs = server.parts.household.jobs
+    for job_id in ids:
+        await jobs.cancel(job_id)
+    asked = {"filter": f"id:{','.join(ids)}", "action": "retry", "request_id": "redo"}
+    parts = [part_of("redo", job_id) for job_id in ids]
+    first = await jobs.retry_all(ids[:2], request_ids=parts[:2])
+    done = (await server.client().post("/api/jobs/actions", json=asked)).json()["done"]
+    made = {each["id"]: each["new_id"] for each in done}
+    assert [made[job_id] for job_id in ids[:2]] == first
+    assert await number_of_jobs(server) == 8
+
+
+async def test_of_many_one_that_refuses_does_not_disturb_the_others(server: Running) -> None:
+    jobs = server.parts.household.jobs
+    ended, living = await server.submit(), await server.submit()
+    await jobs.cancel(ended)
+    done, refused, missing = await jobs.cancel_all([living, ended, "j_000000000000"])
+    assert done == "CANCELED"
+    assert isinstance(refused, InterlockError)
+    assert refused.code == "already_there"
+    assert isinstance(missing, UnknownJob)

@@ -345,3 +345,32 @@ async def test_every_kind_of_staleness_is_final_at_once(
     board.take_away(job, code)
     await worker.lines.until("lease_lost")
     assert not worker.lines.all("renewal_failed")
+
+
+async def test_a_lease_that_has_run_out_while_its_report_waits_is_not_asked_for_without_a_pause(
+    board: Board, start: Start, held: str, gate: Gate
+) -> None:
+    """It is not given up, since its end may have been heard; but nobody is in a hurry any more."""
+    from interlock.errors import StoreUnavailable
+
+    asked: list[float] = []
+    away = threading.Event()
+
+    def fail(method: str) -> None:
+        if away.is_set() and method in ("renew", "hear"):
+            if method == "renew":
+                asked.append(time.monotonic())
+            raise StoreUnavailable("away")
+
+    board.ttl_s = 0.5
+    board.before = fail
+    board.pin(held)
+    start()
+    await gate.until_entered()
+    away.set()
+    gate.open()
+    (lease,) = board.leases.values()
+    await board.until(lambda: time.monotonic() > lease.expires_at + 1.0, "the lease to be over for long")
+    late = [at for at in asked if at > lease.expires_at]
+    assert len(late) <= 50, "as often as once in twenty milliseconds at most, and not in every one"
+    away.clear()

@@ -16,6 +16,7 @@ from interlock.remote.addresses import TOKEN, is_server
 from interlock.remote.offering import Reach
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.orchestrator.beside import Chunk
+from interlock.wire.trust import CA
 
 T = TypeVar("T")
 
@@ -62,7 +63,7 @@ async def connected(here: project.Project) -> AsyncIterator[Reach]:
         from interlock.remote.household import RemoteOrchestrator
 
         port: RemoteOrchestrator | Embedded = RemoteOrchestrator(
-            here.url, token=token(), settings=here.settings
+            here.url, token=token(), settings=here.settings, ca=ca()
         )
     else:
         port = Embedded(here.url, settings=here.settings)
@@ -87,6 +88,11 @@ def store_url(here: project.Project) -> str:
 def token() -> str | None:
     """What a server lets us in with."""
     return os.environ.get(TOKEN) or None
+
+
+def ca() -> str | None:
+    """The file of certificates that vouch for a server."""
+    return os.environ.get(CA) or None
 
 
 def actor() -> str:

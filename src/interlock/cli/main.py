@@ -38,6 +38,7 @@ from interlock.cli import (
     workers,
 )
 from interlock.cli.errors import tell, tell_surprise
+from interlock.cli.options import Ca
 from interlock.errors import InterlockError
 
 INTERRUPTED = 130
@@ -109,7 +110,8 @@ def _run(given: list[str]) -> int:
 @contextmanager
 def _only_what_is_asked_for(given: list[str]) -> Iterator[None]:
     """Hide the commands of all other groups: to build them would take longer than to answer."""
-    asked = next((word for word in given if not word.startswith("-")), "")
+    groups = {group.name for group in app.registered_groups}
+    asked = next((word for word in given if word in groups), "")  # an option may come before it
     others = [group.typer_instance for group in app.registered_groups if group.name != asked]
     hidden = [(group, group.registered_commands) for group in others if group is not None]
     for group, _ in hidden:
@@ -147,8 +149,11 @@ def interlock(
         bool,
         typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
     ] = False,
+    ca: Ca = None,
 ) -> None:
     """A work orchestrator in which every lifecycle is a declared, checked state machine."""
+    if ca is not None:
+        os.environ["INTERLOCK_CA"] = ca  # where every command looks that asks a server
 
 
 @app.command(

@@ -28,6 +28,16 @@ Place = Annotated[
         "interlock.toml says, or sqlite:///interlock.db.",
     ),
 ]
+Ca = Annotated[
+    str | None,
+    typer.Option(
+        "--ca",
+        envvar="INTERLOCK_CA",
+        metavar="FILE",
+        show_default=False,
+        help="Certificates (PEM) that vouch for an https server; otherwise those of the system.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 JobId = Annotated[str, typer.Argument(metavar="ID", help="A job, by its id or the beginning of it.")]
 JobsOrFilter = Annotated[

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from interlock.cli.options import Place, epilog, examples
+from interlock.cli.options import Ca, Place, epilog, examples
 
 app = typer.Typer(help="Do the work.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -70,6 +70,7 @@ def start(
             help="What a server lets it in with (role runner); better in the environment.",
         ),
     ] = None,
+    ca: Ca = None,
 ) -> None:
     """Start a worker in this process; it works until somebody asks it to go."""
     from interlock.cli import working
@@ -88,5 +89,6 @@ def start(
         log_format=log_format,
         burst=burst,
         token=token,
+        ca=ca,
     )
     raise typer.Exit(working.start(store, asked))

@@ -13,10 +13,7 @@ import msgspec
 
 from interlock.cli import connecting, project
 from interlock.errors import InvalidSettings
-from interlock.lifecycles import job
-from interlock.lifecycles.job import JOB
 from interlock.remote.addresses import is_server
-from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.wire.runner import Answer, CancelAck, ClaimRequest, Complete, Grant, Message, Release
 from interlock.worker.entry import run_worker
@@ -46,6 +43,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     burst: bool = False
     token: str | None = None
     """What a server lets it in with."""
+    ca: str | None = None
+    """The file of certificates that vouch for the server."""
 
 
 def start(store: str | None, asked: Asked) -> int:
@@ -72,11 +71,7 @@ def _store_port(here: project.Project, asked: Asked) -> OrchestratorPort:
     port = EmbeddedOrchestrator(here.url, settings=here.settings)
 
     async def under_way(queues: Sequence[str]) -> bool:
-        for queue in queues:
-            query = Query(kind=JOB.name, states=(job.RUNNING,), queue=queue)
-            if (await port.here.jobs.count(query, cap=1)).number:
-                return True
-        return False
+        return await port.here.jobs.under_way(queues)
 
     return Burst(port, _ask_to_go, under_way) if asked.burst else port
 
@@ -86,8 +81,19 @@ def _server_port(url: str, asked: Asked) -> OrchestratorPort:
 
     token = asked.token or connecting.token()
     wait_s = 0.0 if asked.burst else WAIT_S
-    port = HttpOrchestrator(url, names=lambda: secrets.token_hex(16), token=token, wait_s=wait_s)
-    return Burst(port, _ask_to_go) if asked.burst else port
+    port = HttpOrchestrator(
+        url,
+        names=lambda: secrets.token_hex(16),
+        token=token,
+        wait_s=wait_s,
+        ca=asked.ca or connecting.ca(),
+        tell_under_way=asked.burst,
+    )
+
+    async def under_way(_: Sequence[str]) -> bool:
+        return port.under_way
+
+    return Burst(port, _ask_to_go, under_way) if asked.burst else port
 
 
 def settings_for(here: project.Project, asked: Asked) -> WorkerSettings:
@@ -121,15 +127,14 @@ class Burst:
     """A port that asks the worker to go as soon as there is nothing to do.
 
     That is when nothing is ready for this worker, it has nothing in hand, and nothing in its queues
-    is under way: what another one holds, or what waits to be tried again, may still come to it. A
-    runner behind a server is not told what others do, so there the first two are enough.
+    is under way: what another one holds, or what waits to be tried again, may still come to it.
     """
 
     def __init__(
         self,
         port: OrchestratorPort,
         go: Callable[[], None],
-        under_way: Callable[[Sequence[str]], Awaitable[bool]] | None = None,
+        under_way: Callable[[Sequence[str]], Awaitable[bool]],
     ) -> None:
         self._port = port
         self._go = go
@@ -140,7 +145,7 @@ class Burst:
         """Work for this runner, or the sign to go."""
         grants = await self._port.claim(request)
         self._in_hand |= {grant.token for grant in grants}
-        if not self._in_hand and not (self._under_way and await self._under_way(request.queues)):
+        if not self._in_hand and not await self._under_way(request.queues):
             self._go()
         return grants
 

@@ -19,6 +19,7 @@ from interlock.errors import InterlockError, InvalidSettings, ServerRefused, Sto
 from interlock.remote.answers import Problem
 from interlock.systems.access import principals
 from interlock.wire import filter_words
+from interlock.wire.trust import trusting
 
 TIMEOUT_S = 35.0
 """Longer than a server takes for an answer: then it says itself that it took too long."""
@@ -39,13 +40,13 @@ class Asker:
         *,
         token: str | None = None,
         timeout_s: float = TIMEOUT_S,
-        verify: Any = True,
+        ca: str | None = None,
         sleep: Callable[[float], Any] = asyncio.sleep,
     ) -> None:
         self.server = server.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._timeout_s = timeout_s
-        self._verify = verify
+        self._ca = ca
         self._sleep = sleep
         self._client: httpx2.AsyncClient | None = None
 
@@ -59,7 +60,7 @@ class Asker:
                 headers=self._headers,
                 timeout=self._timeout_s,
                 # Loading certificates takes longer than all the rest.
-                verify=self._verify if self.server.startswith("https:") else False,
+                verify=trusting(self._ca) if self.server.startswith("https:") else False,
             )
         except (httpx2.InvalidURL, ValueError) as error:
             raise InvalidSettings(

@@ -42,12 +42,12 @@ class RemoteOrchestrator:
         *,
         token: str | None = None,
         settings: OrchestratorSettings = DEFAULT_SETTINGS,
-        verify: Any = True,
+        ca: str | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.url = url
         self.settings = settings
-        self._asker = Asker(url, token=token, verify=verify)
+        self._asker = Asker(url, token=token, ca=ca)
         self._monotonic = monotonic
         self._told: tuple[datetime, float] | None = None
         self._household: HttpHousehold | None = None

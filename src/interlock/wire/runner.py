@@ -45,6 +45,8 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     before. The secrets of its leases follow from it: at least 128 bits that nobody else knows."""
     wait_s: float = 0.0
     """How long to wait for work when there is none; a server waits for 30 s at most."""
+    tell_under_way: bool = False
+    """Also say, when there is nothing, whether something in these queues is under way: it may come back."""
 
 
 class Grant(Secretive, frozen=True, kw_only=True, gc=False):
@@ -226,11 +228,13 @@ class Greeting(msgspec.Struct, frozen=True, kw_only=True):
     """How large a request may be."""
 
 
-class Granted(msgspec.Struct, frozen=True, kw_only=True):
+class Granted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a runner was given; nothing when there is none."""
 
     grants: tuple[Grant, ...]
     now: datetime
+    under_way: bool | None = None
+    """Whether others have something of these queues in hand, or it waits to be tried again; where asked."""
 
 
 class Messages(msgspec.Struct, frozen=True, kw_only=True):

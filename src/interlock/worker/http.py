@@ -30,6 +30,7 @@ from interlock.wire.runner import (
     Message,
     NotHeard,
 )
+from interlock.wire.trust import trusting
 
 PROTOCOL = 1
 TRIES = 3
@@ -61,7 +62,8 @@ class HttpOrchestrator:
         token: str | None = None,
         wait_s: float = WAIT_S,
         timeout_s: float = 10.0,
-        verify: Any = True,
+        ca: str | None = None,
+        tell_under_way: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.server = server.rstrip("/")
@@ -69,7 +71,10 @@ class HttpOrchestrator:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._wait_s = wait_s
         self._timeout_s = timeout_s
-        self._verify = verify
+        self._ca = ca
+        self._tell_under_way = tell_under_way
+        self.under_way = True
+        """Whether anything was under way when there was nothing to give out, as the server told it last."""
         self._monotonic = monotonic
         self._client: httpx2.AsyncClient | None = None
         self._greeting: Greeting | None = None
@@ -108,7 +113,7 @@ class HttpOrchestrator:
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Work for this runner; the server waits for some, except the first time."""
-        named = msgspec.structs.replace(request, claim_id=self._names())
+        named = msgspec.structs.replace(request, claim_id=self._names(), tell_under_way=self._tell_under_way)
         wait_s = self._wait_s if self._polled else 0.0
         self._polled = True
         grants: list[Grant] | None = None
@@ -151,6 +156,7 @@ class HttpOrchestrator:
             else:
                 self._note_time(granted.now, None if request.wait_s else sent_at)
                 self.granted_after = self._earliest(granted)
+                self.under_way = granted.under_way is not False
                 return list(granted.grants)
         return []
 
@@ -242,7 +248,7 @@ class HttpOrchestrator:
                 headers=self._headers,
                 timeout=self._timeout_s,
                 # Loading certificates takes longer than all the rest.
-                verify=self._verify if self.server.startswith("https:") else False,
+                verify=trusting(self._ca) if self.server.startswith("https:") else False,
             )
         except (httpx2.InvalidURL, ValueError) as error:
             raise InvalidSettings(

@@ -34,6 +34,7 @@ from interlock.worker.unsent import Unsent
 Renewed: TypeAlias = Callable[[Sequence[tuple[RunningTask, Answer | None]]], None]
 """Called in the renewer's thread with what became of each lease; None when nobody knows."""
 
+_SHORTEST_PAUSE_S = 0.02
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 1.0
 _IDLE_S = 0.5
@@ -229,11 +230,14 @@ class Renewer:
         return now >= self._lost_at(running) and not running.sent
 
     def _trusted_for_s(self) -> float:
-        """For how long every lease can still be trusted: whoever waits longer would learn it late."""
+        """For how long every lease can still be trusted: whoever waits longer would learn it late.
+
+        One whose report is on its way is not given up when its time is over, and is asked for no more often
+        for that.
+        """
         now = self._monotonic()
-        return max(
-            0.0, min((self._lost_at(running) - now for running in list(self._leases)), default=_IDLE_S)
-        )
+        left = (self._lost_at(running) - now for running in list(self._leases) if not running.sent)
+        return max(_SHORTEST_PAUSE_S, min(left, default=_LONGEST_PAUSE_S))
 
     def _lost_at(self, running: RunningTask) -> float:
         return running.lease_ends_at() - self._settings.lease_margin_s(running.ttl_s)

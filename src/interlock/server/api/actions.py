@@ -60,7 +60,7 @@ async def _matching(call: Call, asked: ActionRequest) -> tuple[list[JobView], bo
 
 async def _all(call: Call, asked: ActionRequest, views: Sequence[JobView]) -> list[Done | Undone]:
     jobs, ids = call.parts.household.jobs, [view.id for view in views]
-    request_ids = [_part_of(call.request_id, job_id) for job_id in ids]
+    request_ids = [part_of(call.request_id, job_id) for job_id in ids]
     if asked.action == "retry":
         made = await jobs.retry_all(ids, actor=call.actor, request_ids=request_ids)
         return [_outcome(view, view.state, new) for view, new in zip(views, made, strict=True)]
@@ -109,7 +109,7 @@ async def _recorded(call: Call, asked: ActionRequest, answer: ActionAnswer) -> A
     return applied.answer
 
 
-def _part_of(request_id: str | None, job_id: str) -> str | None:
+def part_of(request_id: str | None, job_id: str) -> str | None:
     """The id under which one job is dealt with."""
     if request_id is None:
         return None

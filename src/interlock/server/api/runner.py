@@ -95,7 +95,10 @@ async def lease(call: Call) -> Granted | Response:
         await here.orchestrator.take_back(asked.runner_id, grants)
 
     async def granted(grants: Sequence[Grant]) -> Granted:
-        return Granted(grants=tuple(grants), now=await here.engine.clock.now())
+        under_way = None
+        if asked.tell_under_way and not grants:
+            under_way = await here.jobs.under_way(asked.queues)
+        return Granted(grants=tuple(grants), now=await here.engine.clock.now(), under_way=under_way)
 
     async def wait() -> Granted:
         within_s = max(0.0, min(asked.wait_s, MAX_WAIT_S))

@@ -301,6 +301,14 @@ class Jobs:
         """How many match, up to a cap, and as far as can be seen within so many."""
         return await self.engine.store.count(query, cap=cap, within=within)
 
+    async def under_way(self, queues: Sequence[str]) -> bool:
+        """Whether anything in these queues has begun and not ended."""
+        for queue in queues:
+            query = Query(kind=JOB.name, states=(job.RUNNING,), queue=queue)
+            if (await self.count(query, cap=1)).number:
+                return True
+        return False
+
     async def history(self, job_id: str) -> list[Entry]:
         """Everything that has happened to it, oldest first."""
         record = await self._load(job_id)
