@@ -1,27 +1,96 @@
-"""The port of reporters: whoever tells the world how a run stands.
-
-A reporter may be asked twice for the same outcome, because whoever asked first may have crashed: what
-it sends is told apart by the id of the run and its state. If it raises, it is asked again later, and
-the run waits in its outcome; a reporter that is down never holds anything else.
-"""
+"""What is told about a run, what a reporter is, and what can become of telling."""
 
 from __future__ import annotations
 
+from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
+
+import msgspec
 
 from interlock.wire.runs import RunView
 
 
-class Reporter(Protocol):
-    """Tells somebody how runs stand."""
+class Word(StrEnum):
+    """What there is to tell. A later word is never followed by an earlier one."""
 
-    async def report(self, run: RunView) -> None:
-        """The outcome is decided; it is told until it has been heard, and `REPORTED` after that."""
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCESS = "success"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    TIMEOUT = "timeout"
+
+    @property
+    def final(self) -> bool:
+        """Whether it is an outcome."""
+        return self not in (Word.PENDING, Word.RUNNING)
+
+    @property
+    def rank(self) -> int:
+        """How late it comes in the life of a run."""
+        return 2 if self.final else (Word.PENDING, Word.RUNNING).index(self)
+
+
+WORDS = {
+    "QUEUED": Word.PENDING,
+    "RUNNING": Word.RUNNING,
+    "SUCCESS": Word.SUCCESS,
+    "FAILED": Word.FAILED,
+    "CANCELED": Word.CANCELED,
+    "TIMEOUT": Word.TIMEOUT,
+}
+"""What is told when a run comes into a state; of the others nothing is."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What is told."""
+
+    run: RunView
+    word: Word
+    at: datetime
+    url: str = ""
+    """Where somebody can look at the run."""
+
+    @property
+    def id(self) -> str:
+        """The same whenever the same is told again."""
+        return f"{self.run.id}.{self.word}"
+
+
+class NotTold(Exception):
+    """It could not be told this time, or never can be."""
+
+    def __init__(
+        self, sentence: str, *, after_s: float | None = None, never: bool = False, for_all: bool = False
+    ) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.after_s = after_s
+        """How long the receiver wants to be left alone; None when it did not say."""
+        self.never = never
+        """Telling it again would not help."""
+        self.for_all = for_all
+        """The receiver means all reports, not only this one."""
+
+
+class Reporter(Protocol):
+    """Tells somebody outside. It is asked with a deadline, and may be told to tell the same again."""
+
+    @property
+    def name(self) -> str:
+        """What the settings call it."""
         ...
 
-    async def mention(self, run: RunView) -> None:
-        """The run is on its way (QUEUED, RUNNING): best effort, and never insisted on.
+    @property
+    def able(self) -> bool:
+        """Whether it has what it needs to tell; else it is left to a process that has."""
+        ...
 
-        It may come late, so a reporter that has told the outcome of a run says nothing more of it.
-        """
+    def wants(self, run: RunView, word: Word) -> bool:
+        """Whether this is its business."""
+        ...
+
+    async def tell(self, report: Report, memory: str) -> str:
+        """Tell it; raises `NotTold`. What it returns it is given as `memory` the next time."""
         ...

@@ -1,0 +1,207 @@
+"""One lane for each reporter, so that one that is down, slow or tired holds up nobody else.
+
+A lane takes what is ready under a deadline, tells all of it at once, and notes for each what came of it.
+What was told may be told again when nobody lives to note it: receivers know it by its id. A receiver that
+asks to be left alone is left alone by the whole lane.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from interlock.engine.applying import Decision, Engine
+from interlock.errors import InterlockError, StoreUnavailable
+from interlock.store.records import Change, Claim, Commit, Committed, Key, Record, record_after
+from interlock.systems.runs.reporting.deciding import (
+    body_of,
+    has_ended,
+    overdue,
+    taken,
+    was_not_told,
+    was_told,
+)
+from interlock.systems.runs.reporting.lifecycle import ENDED, REPORT, SENDING, report_id
+from interlock.systems.runs.reporting.port import NotTold, Report, Reporter, Word
+from interlock.systems.runs.reporting.settings import ReportingSettings
+from interlock.wire.runs import RunView
+
+log = logging.getLogger("interlock.reports")
+
+RUN = "run"
+
+
+class Told(Protocol):
+    """What reports need of runs."""
+
+    async def view(self, run_id: str) -> RunView:
+        """The run as it stands, with its jobs; raises an `InterlockError` when there is none."""
+        ...
+
+    def reported(self, record: Record, now: datetime) -> Change | None:
+        """Pure: the run once everybody was told; None when it was reported before."""
+        ...
+
+
+class Lane:
+    """All that one reporter has to tell."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        runs: Told,
+        reporter: Reporter,
+        settings: ReportingSettings,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = reporter.name
+        self._engine = engine
+        self._runs = runs
+        self._reporter = reporter
+        self._settings = settings
+        self._monotonic = monotonic
+        self._rests_until = float("-inf")
+
+    async def round(self) -> int:
+        """Tell what is ready, as much as may be under way at once; answers how much that was."""
+        if self._monotonic() < self._rests_until:
+            return 0
+        mine = await self._take()
+        async with asyncio.TaskGroup() as group:
+            for record in mine:
+                group.create_task(self._handle(record), name=f"report {record.id}")
+        return len(mine)
+
+    async def _take(self) -> list[Record]:
+        found: list[Record] = []
+
+        def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
+            changes = [taken(record, now, self._settings) for record in records]
+            found[:] = [record_after(c, r, now) for c, r in zip(changes, records, strict=True)]
+            return [Commit(changes=(change,)) for change in changes]
+
+        claim = Claim(kind=REPORT.name, queues=(self.name,), limit=self._settings.at_once)
+        outcomes = await self._engine.claim(claim, decide)
+        return [r for r, outcome in zip(found, outcomes, strict=True) if isinstance(outcome, Committed)]
+
+    async def _handle(self, record: Record) -> None:
+        """Whatever happens, the others of the lane go on; what is not noted is told again later."""
+        try:
+            word = body_of(record).word
+            settle = await self._tell(record, word)
+            await settled(self._engine, self._runs, record, settle)
+        except (InterlockError, OSError) as error:
+            log.warning("report %s could not be noted: %s", record.id, error)
+
+    async def _tell(self, record: Record, word: Word) -> Settle:
+        body, settings = body_of(record), self._settings
+        try:
+            run = await self._runs.view(record.parent or "")
+            report = Report(run=run, word=word, at=_since(run, body.since), url=url_of(settings, run.id))
+            memory = await self._told(report, body.memory)
+        except StoreUnavailable:
+            raise
+        except InterlockError as error:
+            return _in_vain(word, NotTold(error.sentence, never=True), settings)
+        except NotTold as error:
+            self._rest(error)
+            log.info("%s was not told by %s: %s", record.id, self.name, error.sentence)
+            return _in_vain(word, error, settings)
+        return lambda current, now: was_told(current, word, memory, now, settings)
+
+    async def _told(self, report: Report, memory: str) -> str:
+        if report.run.outcome is not None and not report.word.final:
+            raise NotTold("there is an outcome by now")
+        try:
+            async with asyncio.timeout(self._settings.request_s):
+                return await self._reporter.tell(report, memory)
+        except NotTold:
+            raise
+        except TimeoutError:
+            raise NotTold(f"no answer within {self._settings.request_s:g} s") from None
+        except Exception as error:
+            log.exception("reporter %s has a fault", self.name)
+            raise NotTold(f"the reporter has a fault: {type(error).__name__}") from error
+
+    def _rest(self, error: NotTold) -> None:
+        if error.for_all and error.after_s is not None:
+            self._rests_until = max(self._rests_until, self._monotonic() + error.after_s)
+
+
+class Settle(Protocol):
+    """Pure: what becomes of a report that is being told."""
+
+    def __call__(self, record: Record, now: datetime) -> Change:
+        """The change."""
+        ...
+
+
+async def settled(engine: Engine, runs: Told, mine: Record, settle: Settle) -> None:
+    """Note what came of a report; and when it was the last of its run, that the run is reported.
+
+    Two reports of a run that end at once would each see the other one unfinished. So each also touches
+    the run: one of them is told of the conflict, looks again, and finds that it is the last.
+    """
+    run = Key(RUN, mine.parent or "")
+    beside = [name for name in body_of(mine).beside if name != mine.queue]
+    others = [Key(REPORT.name, report_id(run.id, name)) for name in beside]
+
+    def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
+        own, about, *rest = records
+        if own is None or not _still(own, mine):
+            return Decision(None)
+        change = settle(own, now)
+        if change.state not in ENDED or about is None:
+            return Decision(None, Commit(changes=(change,)))
+        last = all(has_ended(other) for other in rest)
+        further = runs.reported(about, now) if last else touched(about)
+        return Decision(None, Commit(changes=(change, further) if further is not None else (change,)))
+
+    await engine.apply([mine.key, run, *others], decide)
+
+
+def giving_up(settings: ReportingSettings) -> Settle:
+    """What becomes of a report whose time is over."""
+    return lambda record, now: overdue(record, now, settings)
+
+
+def touched(record: Record) -> Change:
+    """The record as it is, under its next version: whoever decided beside us decides again."""
+    return Change(
+        kind=record.kind,
+        id=record.id,
+        expected=record.version,
+        state=record.state,
+        body=record.body,
+        parent=record.parent,
+        queue=record.queue,
+        labels=record.labels,
+        priority=record.priority,
+        ready_at=record.ready_at,
+        deadline_at=record.deadline_at,
+        chain=record.chain,
+    )
+
+
+def url_of(settings: ReportingSettings, run_id: str) -> str:
+    """Where people can look at a run."""
+    return f"{settings.public_url.rstrip('/')}/runs/{run_id}" if settings.public_url else ""
+
+
+def _still(own: Record, mine: Record) -> bool:
+    """Whether it is as we took it; there may be news, but nobody else may have taken it since."""
+    same = own.state == mine.state and own.deadline_at == mine.deadline_at
+    return same if own.state == SENDING else same and own.version == mine.version
+
+
+def _in_vain(word: Word, error: NotTold, settings: ReportingSettings) -> Settle:
+    return lambda record, now: was_not_told(record, word, error, now, settings)
+
+
+def _since(run: RunView, known_at: datetime) -> datetime:
+    return (run.completed_at if run.outcome is not None else None) or known_at

@@ -1,0 +1,157 @@
+"""Requests to addresses that somebody has named.
+
+Whoever may name an address must not thereby reach what only this machine can reach. So a name is
+resolved once, the addresses that are not public are struck out, and the connection is made to the very
+address that was looked at: a name that leads elsewhere the second time leads nowhere. Redirects are not
+followed, an answer is read up to a bound, and everything together has a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import TypeAlias
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx2
+import msgspec
+
+from interlock.systems.runs.reporting.port import NotTold
+
+MAX_ANSWER = 65_536
+_PORTS = {"http": 80, "https": 443}
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """What came back; of a long body only the beginning."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Outgoing:
+    """Sends requests. `allow` are networks beside the public ones; None when any address will do."""
+
+    def __init__(
+        self, allow: Iterable[str] | None = (), *, timeout_s: float = 10.0, resolve: Resolve | None = None
+    ) -> None:
+        self._allow = None if allow is None else networks(allow)
+        self._timeout_s = timeout_s
+        self._resolve = resolve or _resolved
+        self._client: httpx2.AsyncClient | None = None
+
+    async def close(self) -> None:
+        """Let go of every connection."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def request(self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> Answered:
+        """Send it and hear the answer, whatever its status; raises `NotTold` when there is none."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._request(method, url, headers, body)
+        except TimeoutError:
+            raise NotTold(f"no answer within {self._timeout_s:g} s") from None
+        except (httpx2.HTTPError, OSError, ValueError) as error:
+            raise NotTold(f"{type(error).__name__}: {error}"[:300]) from None
+
+    async def _request(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answered:
+        parts = urlsplit(url)
+        if parts.scheme not in _PORTS or not parts.hostname or parts.username is not None:
+            raise NotTold("the address is not http(s)://host/…")
+        host, port = parts.hostname, parts.port or _PORTS[parts.scheme]
+        addresses = self._permitted(host, await self._resolve(host, port))
+        refused: OSError | httpx2.HTTPError | None = None
+        for address in addresses:
+            pinned = urlunsplit((parts.scheme, _netloc(address, port), parts.path or "/", parts.query, ""))
+            try:
+                return await self._sent(method, pinned, {**headers, "Host": parts.netloc}, body, host)
+            except httpx2.ConnectError as error:
+                refused = error
+        raise refused or NotTold(f"{host} has no address")
+
+    async def _sent(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes, host: str
+    ) -> Answered:
+        if self._client is None:
+            self._client = httpx2.AsyncClient(
+                verify=_certificates(), trust_env=False, timeout=self._timeout_s, follow_redirects=False
+            )
+        request = self._client.build_request(
+            method,
+            url,
+            headers={**headers, "Accept-Encoding": "identity"},
+            content=body or None,
+            extensions={"sni_hostname": host},
+        )
+        answer = await self._client.send(request, stream=True)
+        try:
+            return Answered(answer.status_code, dict(answer.headers), await _beginning(answer))
+        finally:
+            await answer.aclose()
+
+    def _permitted(self, host: str, found: Sequence[str]) -> list[Address]:
+        addresses = [ipaddress.ip_address(text.partition("%")[0]) for text in dict.fromkeys(found)]
+        if self._allow is None:
+            return addresses
+        good = [one for one in addresses if is_public(one) or any(one in net for net in self._allow)]
+        if addresses and not good:
+            raise NotTold(f"{host} is at an address that is not public and not allowed")
+        return good
+
+
+def networks(texts: Iterable[str]) -> tuple[Network, ...]:
+    """The networks that are meant; raises ValueError."""
+    return tuple(ipaddress.ip_network(text, strict=False) for text in texts)
+
+
+def is_public(address: Address) -> bool:
+    """Whether everybody can reach it; one that wraps another is as public as that."""
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if inner is None and address in _NAT64:
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return is_public(inner)
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Whom to trust; read once, because that takes longer than a request."""
+    return httpx2.create_ssl_context()
+
+
+async def _resolved(host: str, port: int) -> Sequence[str]:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise NotTold(f"the name {host} cannot be resolved: {error.strerror or error}") from None
+    return [str(address[0]) for *_, address in found]
+
+
+async def _beginning(answer: httpx2.Response) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in answer.aiter_raw():
+        parts.append(part)
+        size += len(part)
+        if size >= MAX_ANSWER:
+            break
+    return b"".join(parts)[:MAX_ANSWER]
+
+
+def _netloc(address: Address, port: int) -> str:
+    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"

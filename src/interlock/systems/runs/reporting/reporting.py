@@ -1,0 +1,178 @@
+"""What ties reports to runs: outcomes come in, and REPORTED goes out.
+
+When an outcome is decided there is one message for it (`run.report`), in the same commit. From it follow
+the reports of all reporters that are configured, in one commit; when the last of them has ended the run
+is REPORTED, in the commit of that end. With nobody to tell, the log is told and that is all. Telling
+happens after the outcome is decided and never holds a run; a report that cannot be told is tried for
+`report_for_s`, then given up on, and stays to be looked at.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from interlock.engine.applying import Decision, Engine
+from interlock.store.records import Change, Commit, Committed, Key, Query, Record
+from interlock.systems.runs.reporting.deciding import body_of, dropped, has_ended, overdue, with_news
+from interlock.systems.runs.reporting.lanes import RUN, Lane, Told, giving_up, settled, url_of
+from interlock.systems.runs.reporting.lifecycle import REPORT, SENDING, report_id
+from interlock.systems.runs.reporting.port import WORDS, Report, Reporter, Word
+from interlock.systems.runs.reporting.reporters import reporters_of
+from interlock.systems.runs.reporting.reporters.summary import in_words
+from interlock.systems.runs.reporting.settings import ReportingSettings
+from interlock.wire.runs import RunView
+
+log = logging.getLogger("interlock.runs")
+
+TOPIC = "run.report"
+"""Of the message that is written when an outcome is decided; its payload names the run."""
+MOST = 100
+
+
+class ReportView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a reporter is with a run."""
+
+    reporter: str
+    state: str
+    word: str
+    """The latest that there is to tell."""
+    told: str = ""
+    """The latest that the receiver has."""
+    tries: int = 0
+    last_error: str = ""
+    next_try_at: datetime | None = None
+    given_up_at: datetime | None = None
+    """When it will be given up on."""
+    updated_at: datetime
+
+
+class About(msgspec.Struct, frozen=True):
+    """The payload of a message about a run."""
+
+    run_id: str
+
+
+class Reporting:
+    """Everybody who is told about runs."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        runs: Told,
+        settings: ReportingSettings,
+        reporters: Sequence[Reporter] | None = None,
+    ) -> None:
+        self._engine = engine
+        self._runs = runs
+        self.settings = settings
+        self.reporters = tuple(reporters_of(settings) if reporters is None else reporters)
+        self.lanes = tuple(Lane(engine, runs, one, settings) for one in self.reporters if one.able)
+        self._closing: list[Callable[[], Awaitable[None]]] = [
+            close for one in self.reporters if (close := getattr(one, "close", None)) is not None
+        ]
+
+    async def close(self) -> None:
+        """Let go of every connection to the outside."""
+        for close in self._closing:
+            await close()
+
+    async def outcome(self, payload: bytes) -> None:
+        """The outcome of a run is decided: the handler of the messages of `TOPIC`. Can be done twice."""
+        run_id = msgspec.json.decode(payload, type=About).run_id
+        view = await self._runs.view(run_id)
+        word = WORDS.get(view.outcome or "")
+        if word is None:
+            return
+        self._log(view, word)
+        names = [one.name for one in self.reporters if one.wants(view, word)]
+        await self._spread(run_id, word, names, [*names, *await self._former(run_id, names)])
+
+    async def stands(self, run_id: str, word: Word) -> None:
+        """Tell how a run stands, to those who want to know that; the outcome comes by `outcome`."""
+        view = await self._runs.view(run_id)
+        if view.outcome is not None:
+            return
+        names = [one.name for one in self.reporters if one.wants(view, word)]
+        if names:
+            await self._spread(run_id, word, names, names)
+
+    async def sweep(self, *, limit: int = MOST) -> int:
+        """Put back what somebody took and was not heard of again, and give up on what takes too long."""
+        late: list[Record] = []
+
+        def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
+            late[:] = [record for record in records if record.state != SENDING]
+            lost = [record for record in records if record.state == SENDING]
+            return [Commit(changes=(overdue(record, now, self.settings),)) for record in lost]
+
+        outcomes = await self._engine.due([REPORT.name], limit, decide)
+        for record in late:
+            await settled(self._engine, self._runs, record, giving_up(self.settings))
+        return len(late) + sum(isinstance(outcome, Committed) for outcome in outcomes)
+
+    async def reports_of(self, run_id: str) -> list[ReportView]:
+        """Who is told about a run, and how far that is."""
+        found = await self._engine.store.find(Query(kind=REPORT.name, parent=run_id, newest_first=False))
+        return [_view(record) for record in found.records]
+
+    @property
+    def tells_how_it_stands(self) -> bool:
+        """Whether somebody could want to know more than outcomes."""
+        return bool(self.reporters)
+
+    async def _former(self, run_id: str, names: Sequence[str]) -> list[str]:
+        """Reporters that were told how the run stands and are not there any more."""
+        if not self.reporters:
+            return []
+        found = await self._engine.store.find(Query(kind=REPORT.name, parent=run_id))
+        return [str(r.queue) for r in found.records if r.queue not in names and not has_ended(r)]
+
+    async def _spread(self, run_id: str, word: Word, names: Sequence[str], touched: Sequence[str]) -> None:
+        """One commit: a report for each reporter, or at once the end of reporting."""
+        keys = [Key(RUN, run_id), *(Key(REPORT.name, report_id(run_id, name)) for name in touched)]
+        beside = tuple(names) if word.final else ()
+
+        def change_of(name: str, record: Record | None, now: datetime) -> Change | None:
+            if name not in names:
+                return dropped(record) if record is not None and not has_ended(record) else None
+            return with_news(record, run_id, name, word, now, self.settings, beside)
+
+        def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
+            run, *reports = records
+            found = [change_of(name, r, now) for name, r in zip(touched, reports, strict=True)]
+            if word.final and not names and run is not None:
+                found.append(self._runs.reported(run, now))
+            changes = tuple(change for change in found if change is not None)
+            return Decision(None, Commit(changes=changes) if changes else None)
+
+        await self._engine.apply(keys, decide)
+
+    def _log(self, view: RunView, word: Word) -> None:
+        report = Report(run=view, word=word, at=view.updated_at, url=url_of(self.settings, view.id))
+        level = logging.INFO if word is Word.SUCCESS else logging.WARNING
+        log.log(level, "run %s %s of %s: %s", view.id, view.workflow, _what(view), in_words(report, 300))
+
+
+def _what(view: RunView) -> str:
+    source = view.source
+    return f"{source.repository} {source.ref} {source.sha[:12]}".strip() or "nothing in particular"
+
+
+def _view(record: Record) -> ReportView:
+    body = body_of(record)
+    ended = has_ended(record)
+    return ReportView(
+        reporter=record.queue or "",
+        state=record.state,
+        word=body.word,
+        told=body.told or "",
+        tries=body.tries,
+        last_error=body.last_error,
+        next_try_at=record.ready_at,
+        given_up_at=None if ended or record.state == SENDING else record.deadline_at,
+        updated_at=record.updated_at,
+    )

@@ -1,0 +1,43 @@
+"""Reports to tell."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from interlock.systems.runs.reporting.port import Report, Word
+from interlock.wire.jobs import FailureView
+from interlock.wire.runs import RunJobView, RunView, Source
+
+NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+SHA = "b" * 40
+
+
+def run_view(**said: Any) -> RunView:
+    """A run about a commit."""
+    given: dict[str, Any] = {
+        "id": "r_0123456789ab",
+        "state": "RUNNING",
+        "version": 5,
+        "workflow": "ci",
+        "created_at": NOW,
+        "updated_at": NOW,
+        "source": Source(repository="acme/shop", ref="refs/heads/main", sha=SHA, event="push"),
+        "tally": {"COMPLETED": 3, "FAILED": 1},
+    }
+    return RunView(**{**given, **said})
+
+
+def failed_run(number: int = 1) -> RunView:
+    """A run of which some jobs have failed."""
+    failure = FailureView(failure_class="user", error="assert 1 == 2")
+    jobs = [
+        RunJobView(name=f"test ({n})", job_id=f"j_{n:012x}", state="FAILED", failure=failure)
+        for n in range(number)
+    ]
+    return run_view(state="FAILED", outcome="FAILED", jobs=tuple(jobs), completed_at=NOW, started_at=NOW)
+
+
+def report(word: Word = Word.RUNNING, run: RunView | None = None) -> Report:
+    """Something to tell."""
+    return Report(run=run or run_view(), word=word, at=NOW, url="https://ci.example.org/runs/r_0123456789ab")

@@ -1,0 +1,196 @@
+"""Signed webhooks reach who may be told, and nobody who may not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from ipaddress import ip_address
+
+import pytest
+from tests.systems.runs.reporting.receiver import Receiver, Says
+from tests.systems.runs.reporting.reports import NOW, failed_run, report, run_view
+
+from interlock.systems.runs.reporting.outgoing import MAX_ANSWER, Answered, Outgoing, is_public
+from interlock.systems.runs.reporting.port import NotTold, Word
+from interlock.systems.runs.reporting.reporters.webhook import WebhookReporter, refusal_of
+from interlock.systems.runs.reporting.settings import WebhookReporting
+from interlock.systems.runs.secrets import Secret
+from interlock.systems.runs.triggers.signing import check_standard
+
+KEY, OLD = Secret(b"k" * 32), Secret(b"o" * 32)
+HERE = ("127.0.0.0/8",)
+
+
+def reporter(url: str, *, allow: Sequence[str] = HERE, timeout_s: float = 5.0) -> WebhookReporter:
+    said = WebhookReporting(name="team", url=url, keys=(KEY, OLD), allow=tuple(allow))
+    return WebhookReporter(said, timeout_s=timeout_s)
+
+
+async def test_a_webhook_is_signed_so_that_its_receiver_can_check_it(receiver: Receiver) -> None:
+    receiver.otherwise = lambda _: Says(200)
+    team = reporter(f"{receiver.url}/hooks?a=1")
+    for _ in range(2):
+        await team.tell(report(Word.FAILED, failed_run(50)), "")
+    await team.close()
+    first, again = receiver.heard
+    for key in (KEY, OLD):
+        assert check_standard([key], first.headers, first.body, datetime.now(UTC)) == "r_0123456789ab.failed"
+    assert first.path == "/hooks?a=1"
+    assert first.headers["host"] == f"127.0.0.1:{receiver.port}"
+    assert first.said["type"] == "run.failed"
+    assert first.said["timestamp"] == "2026-01-31T12:00:00Z"
+    assert (again.headers["webhook-id"], again.body) == (first.headers["webhook-id"], first.body)
+    data = first.said["data"]
+    assert (data["run_id"], data["outcome"], data["source"]["repository"]) == (
+        "r_0123456789ab",
+        "FAILED",
+        "acme/shop",
+    )
+    assert len(data["failed_jobs"]) == 20
+    assert len(first.body) < 20_000
+
+
+@pytest.mark.parametrize(
+    ("says", "why"),
+    [
+        (Says(302, headers={"Location": "http://169.254.169.254/latest"}), "redirects are not followed"),
+        (Says(400), "answered 400"),
+        (Says(500), "answered 500"),
+        (Says(cut=True), "RemoteProtocolError"),
+        (Says(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 9999999\r\n\r\nshort"), "RemoteProtocolError"),
+    ],
+)
+async def test_whatever_is_no_success_is_told_again(receiver: Receiver, says: Says, why: str) -> None:
+    receiver.answers = [says]
+    team = reporter(receiver.url)
+    with pytest.raises(NotTold, match=why) as told:
+        await team.tell(report(Word.SUCCESS), "")
+    await team.close()
+    assert not told.value.never
+    assert len(receiver.heard) == 1
+
+
+async def test_a_receiver_that_is_gone_is_not_told_again(receiver: Receiver) -> None:
+    receiver.answers = [Says(410)]
+    team = reporter(receiver.url)
+    with pytest.raises(NotTold) as told:
+        await team.tell(report(Word.SUCCESS), "")
+    await team.close()
+    assert told.value.never
+
+
+async def test_an_endless_answer_is_read_up_to_a_bound(receiver: Receiver) -> None:
+    receiver.answers = [Says(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 9999999\r\n\r\n" + b"x" * 200_000)]
+    outgoing = Outgoing(HERE)
+    answer = await outgoing.request("POST", receiver.url, {}, b"{}")
+    await outgoing.close()
+    assert (answer.status, len(answer.body)) == (200, MAX_ANSWER)
+
+
+@pytest.mark.parametrize("says", [Says(silent=True), Says(raw=b"HTTP/1.1 200 OK\r\nContent-Le")])
+async def test_a_receiver_that_does_not_finish_is_left(receiver: Receiver, says: Says) -> None:
+    receiver.answers = [says]
+    team = reporter(receiver.url, timeout_s=0.05)
+    with pytest.raises(NotTold):
+        await team.tell(report(Word.SUCCESS), "")
+    await team.close()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "10.1.2.3",
+        "172.16.0.1",
+        "192.168.1.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "0.0.0.0",
+        "224.0.0.1",
+        "255.255.255.255",
+        "::1",
+        "::",
+        "fe80::1",
+        "fc00::1",
+        "ff02::1",
+        "::ffff:127.0.0.1",
+        "64:ff9b::7f00:1",
+        "2002:7f00:1::",
+    ],
+)
+def test_what_is_not_public_is_known(address: str) -> None:
+    assert not is_public(ip_address(address))
+
+
+@pytest.mark.parametrize("address", ["93.184.216.34", "2606:2800:220:1::1", "64:ff9b::5db8:d822"])
+def test_what_is_public_is_known(address: str) -> None:
+    assert is_public(ip_address(address))
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:{}", "http://localhost:{}", "http://[::ffff:127.0.0.1]:{}", "http://2130706433:{}"],
+)
+async def test_nobody_reaches_this_machine_through_a_webhook(receiver: Receiver, url: str) -> None:
+    team = reporter(url.format(receiver.port), allow=())
+    with pytest.raises(NotTold, match="not public"):
+        await team.tell(report(Word.SUCCESS), "")
+    await team.close()
+    assert receiver.heard == []
+
+
+async def test_a_name_that_leads_elsewhere_the_second_time_leads_nowhere(receiver: Receiver) -> None:
+    """DNS rebinding: what was looked at is what is connected to, and each request looks once."""
+    asked: list[str] = []
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        asked.append(host)
+        return ["127.0.0.2"] if len(asked) == 1 else ["127.0.0.1"]
+
+    outgoing = Outgoing(["127.0.0.2/32"], timeout_s=5.0, resolve=resolve)
+    with pytest.raises(NotTold):  # nobody listens at .2, and .1 is not asked instead
+        await outgoing.request("POST", f"http://rebound.example:{receiver.port}/", {}, b"{}")
+    assert asked == ["rebound.example"]
+    with pytest.raises(NotTold, match="not public"):
+        await outgoing.request("POST", f"http://rebound.example:{receiver.port}/", {}, b"{}")
+    await outgoing.close()
+    assert receiver.heard == []
+
+
+async def test_the_receiver_sees_its_name_though_the_address_is_pinned(receiver: Receiver) -> None:
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        return ["10.0.0.1", "127.0.0.1"]
+
+    outgoing = Outgoing(HERE, resolve=resolve)
+    await outgoing.request("POST", f"http://hooks.example:{receiver.port}/x", {}, b"{}")
+    await outgoing.close()
+    assert receiver.heard[0].headers["host"] == f"hooks.example:{receiver.port}"
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://a/", "http://", "http://user:pass@127.0.0.1/", "file:///etc/passwd", "x"]
+)
+async def test_other_addresses_are_refused(url: str) -> None:
+    outgoing = Outgoing(HERE)
+    with pytest.raises(NotTold):
+        await outgoing.request("POST", url, {}, b"{}")
+    await outgoing.close()
+
+
+def test_how_long_a_receiver_wants_to_be_left_alone_is_heard() -> None:
+    def after_s(text: str) -> float | None:
+        return refusal_of(Answered(503, {"retry-after": text}, b""), NOW).after_s
+
+    assert after_s("120") == 120.0
+    assert after_s(format_datetime(NOW + timedelta(seconds=30), usegmt=True)) == 30.0
+    assert after_s("9" * 30) == 86_400.0
+    assert after_s("soon") is None
+    assert after_s("") is None
+
+
+def test_only_what_the_settings_name_is_told() -> None:
+    team = reporter("http://127.0.0.1")
+    assert team.wants(run_view(), Word.FAILED)
+    assert not team.wants(run_view(), Word.RUNNING)
+    assert not WebhookReporter(WebhookReporting(name="x", url="http://a")).able
