@@ -1,0 +1,179 @@
+"""What ties findings to runs: outcomes are learnt once, findings are made when somebody asks.
+
+Nothing here decides anything. Learning has a message of its own, written in the commit that follows an
+outcome, so that neither the run nor its reports wait for it; findings are worked out from what the jobs
+and their histories say at that moment, and are not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from interlock.engine.applying import Decision, Engine
+from interlock.lifecycles.job import JOB
+from interlock.store.records import Commit, Committed, Key, Query, Record
+from interlock.systems.orchestrator.body import decode_body
+from interlock.systems.runs.analysing.finding import Finding, finding_of
+from interlock.systems.runs.analysing.history import (
+    FLAKY,
+    HISTORY,
+    Ended,
+    HistoryBody,
+    Named,
+    body_of,
+    ended_of,
+    forgotten,
+    labels_of,
+    learnt,
+    outcomes_in_words,
+)
+from interlock.systems.runs.analysing.signs import SIGNS, Sign
+from interlock.wire.runs import RunJobView, RunView
+
+TOPIC = "run.learn"
+AT_ONCE = 200
+MAX_FINDINGS = 100
+
+
+class RunAnalysis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What somebody should know about a run that has not gone well."""
+
+    run_id: str
+    findings: tuple[Finding, ...] = ()
+    """Of the jobs that have failed, in the order of the plan; at most a hundred."""
+    more: int = 0
+    """How many failed jobs are left out."""
+
+
+class FlakyJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job that has passed and failed on one commit."""
+
+    repository: str
+    workflow: str
+    job: str
+    commits: int
+    """On how many of the latest commits it has ended."""
+    contradicted: int
+    """On how many of them it has passed and failed."""
+    latest_sha: str
+    """The latest of those."""
+    latest: str
+    """What happened there."""
+    updated_at: datetime
+
+
+class FlakyJobs(msgspec.Struct, frozen=True, kw_only=True):
+    """Some of them; `cursor` goes on after them and is empty at the end."""
+
+    jobs: tuple[FlakyJob, ...]
+    cursor: str = ""
+
+
+class Viewer(Protocol):
+    """What an analysis needs of runs."""
+
+    async def view(self, run_id: str) -> RunView:
+        """The run with its jobs."""
+        ...
+
+
+class Analysing:
+    """Looks at runs when they have ended."""
+
+    def __init__(self, engine: Engine, runs: Viewer, signs: Sequence[Sign] = SIGNS) -> None:
+        self._engine = engine
+        self._runs = runs
+        self._signs = tuple(signs)
+
+    async def of(self, run_id: str) -> RunAnalysis:
+        """What there is to say about the failed jobs of a run."""
+        run = await self._runs.view(run_id)
+        failed = [job for job in run.jobs if job.failure is not None]
+        shown = failed[:MAX_FINDINGS]
+        histories = await self._histories(run, shown)
+        findings = [
+            finding_of(job, run.source.sha, history, self._signs)
+            for job, history in zip(shown, histories, strict=True)
+        ]
+        return RunAnalysis(run_id=run_id, findings=tuple(findings), more=len(failed) - len(shown))
+
+    async def flaky(
+        self, *, repository: str = "", workflow: str = "", cursor: str = "", limit: int = 100
+    ) -> FlakyJobs:
+        """Jobs that are flaky, of one repository or workflow or of all."""
+        page = await self._engine.store.find(
+            Query(
+                kind=HISTORY.name,
+                states=(FLAKY,),
+                labels=labels_of(repository, workflow),
+                cursor=cursor,
+                limit=limit,
+            )
+        )
+        return FlakyJobs(jobs=tuple(map(_flaky_job, page.records)), cursor=page.cursor)
+
+    async def learn(self, payload: bytes) -> None:
+        """How the jobs of a run have ended: the handler of the messages of `TOPIC`. Can be done twice."""
+        run = await self._runs.view(str(msgspec.json.decode(payload, type=dict[str, str])["run_id"]))
+        if not (run.source.repository and run.source.sha):
+            return
+        for start in range(0, len(run.jobs), AT_ONCE):
+            await self._learn(run, run.jobs[start : start + AT_ONCE])
+
+    async def sweep(self, *, limit: int = 100) -> int:
+        """Forget what was not heard of for long."""
+
+        def decide(records: Sequence[Record], _: datetime) -> list[Commit]:
+            return [Commit(changes=(forgotten(record),)) for record in records]
+
+        outcomes = await self._engine.due([HISTORY.name], limit, decide)
+        return sum(isinstance(outcome, Committed) for outcome in outcomes)
+
+    async def _learn(self, run: RunView, jobs: Sequence[RunJobView]) -> None:
+        records = await self._engine.store.load([Key(JOB.name, job.job_id) for job in jobs])
+        pairs = [(job, _ended(run.source.sha, record)) for job, record in zip(jobs, records, strict=True)]
+        new = [(_named(run, job), ended) for job, ended in pairs if ended is not None]
+
+        def decide(before: Sequence[Record | None], now: datetime) -> Decision[None]:
+            found = [
+                learnt(record, name, ended, now) for record, (name, ended) in zip(before, new, strict=True)
+            ]
+            changes = tuple(change for change in found if change is not None)
+            return Decision(None, Commit(changes=changes) if changes else None)
+
+        if new:
+            await self._engine.apply([Key(HISTORY.name, name.id) for name, _ in new], decide)
+
+    async def _histories(self, run: RunView, jobs: Sequence[RunJobView]) -> list[HistoryBody | None]:
+        if not run.source.repository or not jobs:
+            return [None] * len(jobs)
+        keys = [Key(HISTORY.name, _named(run, job).id) for job in jobs]
+        return [body_of(record) if record else None for record in await self._engine.store.load(keys)]
+
+
+def _named(run: RunView, job: RunJobView) -> Named:
+    return Named(run.source.repository, run.workflow, job.name)
+
+
+def _ended(sha: str, record: Record | None) -> Ended | None:
+    return ended_of(sha, record.id, record.state, decode_body(record.body)) if record else None
+
+
+def _flaky_job(record: Record) -> FlakyJob:
+    body = body_of(record)
+    contradictions = body.contradictions()
+    sha = next(iter(contradictions), "")
+    return FlakyJob(
+        repository=body.named.repository,
+        workflow=body.named.workflow,
+        job=body.named.job,
+        commits=body.commits(),
+        contradicted=len(contradictions),
+        latest_sha=sha,
+        latest=outcomes_in_words(contradictions.get(sha, ())),
+        updated_at=record.updated_at,
+    )
