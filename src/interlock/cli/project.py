@@ -22,6 +22,7 @@
     [limits]
     max_input_bytes = 262144
 
+Webhooks and reports are described in `edge_sections`.
 `--store` and INTERLOCK_URL go before what the file says about the store; the rest holds in any case.
 """
 
@@ -37,6 +38,15 @@ from typing import Any
 
 import msgspec
 
+from interlock.cli.edge_sections import (
+    EdgeSections,
+    GithubSection,
+    HookSection,
+    ReporterSection,
+    TriggerSection,
+    edges_of,
+    faults_of,
+)
 from interlock.errors import InvalidSettings, nearest
 from interlock.lifecycles.durations import Durations
 from interlock.systems.orchestrator.failures import (
@@ -99,16 +109,30 @@ class LimitsSection(msgspec.Struct, frozen=True, kw_only=True):
     max_checkpoint_bytes: int = OrchestratorSettings().max_checkpoint_bytes
 
 
-class ProjectFile(msgspec.Struct, frozen=True, kw_only=True):
+class ProjectFile(EdgeSections, frozen=True, kw_only=True):
     """What the file may say."""
 
     store: str | None = None
     losses: int = DEFAULT_LOSSES
     worker: WorkerSection = WorkerSection()
     durations: Durations = Durations()
-    retries: dict[FailureClass, RetrySection] = {}
+    retries: dict[FailureClass, RetrySection] = msgspec.field(default_factory=dict)
     failures: tuple[FailureSection, ...] = ()
     limits: LimitsSection = LimitsSection()
+
+
+_SECTIONS: dict[str, type[msgspec.Struct]] = {
+    "worker": WorkerSection,
+    "durations": Durations,
+    "limits": LimitsSection,
+    "github": GithubSection,
+}
+_LISTS: dict[str, type[msgspec.Struct]] = {
+    "failures": FailureSection,
+    "triggers": TriggerSection,
+    "hooks": HookSection,
+    "reporters": ReporterSection,
+}
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,6 +186,7 @@ def _settings(said: ProjectFile) -> OrchestratorSettings:
         failure_rules=(*own, *DEFAULT_RULES),
         retries={**DEFAULT_RETRIES, **retries},
         losses=said.losses,
+        edges=edges_of(said),
         **msgspec.structs.asdict(said.limits),
     )
 
@@ -176,14 +201,15 @@ def _from_file(url: str | None, file: Path | None) -> str | None:
 def _unknown_names(tables: Mapping[str, Any]) -> Iterator[str]:
     """Every name that means nothing: a misspelt setting must not be a silent default."""
     yield from _strangers(tables, ProjectFile, "")
-    for name, kind in (("worker", WorkerSection), ("durations", Durations), ("limits", LimitsSection)):
+    for name, kind in _SECTIONS.items():
         yield from _strangers(tables.get(name), kind, f"{name}.")
-    retries, failures = tables.get("retries"), tables.get("failures")
+    for name, kind in _LISTS.items():
+        for each in tables[name] if isinstance(tables.get(name), list) else ():
+            yield from _strangers(each, kind, f"{name}.")
+    retries = tables.get("retries")
     yield from _strangers(retries, [str(name) for name in DEFAULT_RETRIES], "retries.")
     for name, rule in retries.items() if isinstance(retries, dict) else ():
         yield from _strangers(rule, RetrySection, f"retries.{name}.")
-    for rule in failures if isinstance(failures, list) else ():
-        yield from _strangers(rule, FailureSection, "failures.")
 
 
 def _strangers(table: object, known: type[msgspec.Struct] | list[str], path: str) -> Iterator[str]:
@@ -207,6 +233,7 @@ def _impossible(said: ProjectFile) -> Iterator[str]:
             if number is not None and not (math.isfinite(number) and number >= 0):
                 yield f"retries.{failure_class}.{name} is {number} and must not be negative"
     yield from _bad_patterns(said)
+    yield from faults_of(said)
 
 
 def _bad_patterns(said: ProjectFile) -> Iterator[str]:

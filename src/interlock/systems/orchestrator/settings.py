@@ -14,6 +14,7 @@ from interlock.systems.orchestrator.failures import (
     FailureClass,
     FailureRule,
 )
+from interlock.systems.runs.edges import Edges
 from interlock.wire.jobs import RetryRule
 
 
@@ -32,6 +33,8 @@ class OrchestratorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Of all shards of a job together: what a record holds is bounded, whatever handlers save."""
     max_log_bytes: int = 67_108_864
     """Of the log of one attempt so much is kept, from its beginning."""
+    edges: Edges = Edges()
+    """Webhooks that start runs, and who is told about runs."""
 
 
 DEFAULT_SETTINGS = OrchestratorSettings()

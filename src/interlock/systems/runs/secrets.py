@@ -77,8 +77,10 @@ def _words(what: str, variable: str, file: str, environment: Mapping[str, str]) 
     if file:
         try:
             text = Path(file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise _unfit(what, file, f"cannot be read ({type(error).__name__})") from None
+        except OSError:
+            return  # as with a variable that is not set: another process may have it
+        except UnicodeDecodeError:
+            raise _unfit(what, file, "is no text") from None
         yield from ((file, line.strip()) for line in text.splitlines() if line.strip())
 
 

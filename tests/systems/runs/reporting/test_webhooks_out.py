@@ -11,7 +11,8 @@ import pytest
 from tests.systems.runs.reporting.receiver import Receiver, Says
 from tests.systems.runs.reporting.reports import NOW, failed_run, report, run_view
 
-from interlock.systems.runs.reporting.outgoing import MAX_ANSWER, Answered, Outgoing, is_public
+from interlock.systems.runs.reporting.addresses import is_public
+from interlock.systems.runs.reporting.outgoing import MAX_ANSWER, Answered, Outgoing
 from interlock.systems.runs.reporting.port import NotTold, Word
 from interlock.systems.runs.reporting.reporters.webhook import WebhookReporter, refusal_of
 from interlock.systems.runs.reporting.settings import WebhookReporting

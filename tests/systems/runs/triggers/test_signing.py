@@ -117,11 +117,13 @@ def test_a_key_that_is_none_is_told_without_being_shown(text: str) -> None:
     assert "K" in told.value.sentence
 
 
-def test_short_secrets_and_files_that_are_not_there_are_told() -> None:
+def test_short_secrets_are_told_and_a_file_that_is_not_there_holds_none(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings, match="fewer than 16"):
         secret_texts("GitHub", variable="S", environment={"S": "short"})
-    with pytest.raises(InvalidSettings, match="cannot be read"):
-        secret_texts("GitHub", file="/nowhere/at/all")
+    assert secret_texts("GitHub", file=str(tmp_path / "absent")) == ()
+    (tmp_path / "odd").write_bytes(b"\xff")
+    with pytest.raises(InvalidSettings, match="no text"):
+        secret_texts("GitHub", file=str(tmp_path / "odd"))
 
 
 def test_a_new_key_can_be_used_as_one() -> None:

@@ -20,16 +20,13 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx2
 import msgspec
 
+from interlock.systems.runs.reporting.addresses import Address, is_public, networks
 from interlock.systems.runs.reporting.port import NotTold
 
 MAX_ANSWER = 65_536
 _PORTS = {"http": 80, "https": 443}
 
-Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
-Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -110,22 +107,6 @@ class Outgoing:
         if addresses and not good:
             raise NotTold(f"{host} is at an address that is not public and not allowed")
         return good
-
-
-def networks(texts: Iterable[str]) -> tuple[Network, ...]:
-    """The networks that are meant; raises ValueError."""
-    return tuple(ipaddress.ip_network(text, strict=False) for text in texts)
-
-
-def is_public(address: Address) -> bool:
-    """Whether everybody can reach it; one that wraps another is as public as that."""
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour
-        if inner is None and address in _NAT64:
-            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        if inner is not None:
-            return is_public(inner)
-    return address.is_global and not address.is_multicast and not address.is_reserved
 
 
 @cache

@@ -1,0 +1,246 @@
+"""What a project file says about webhooks and reports.
+
+    public_url = "https://ci.example.org"
+
+    [github]
+    webhook_secret_env = "INTERLOCK_GITHUB_WEBHOOK_SECRET"
+    webhook_secret_file = "/run/secrets/github-webhook"
+
+    [[triggers]]                              # the first that fits decides
+    repository = "acme/*"
+    events = ["push", "pull_request"]
+    refs = ["refs/heads/*", "refs/pull/*"]
+    workflow = "ci"
+
+    [[hooks]]                                 # POST /api/webhooks/generic/deploy
+    name = "deploy"
+    secret_env = "DEPLOY_HOOK_SECRET"
+    workflow = "deploy"
+    planner = "flow"
+    definition = "shop.flows:deploy"
+    fields = { "source.sha" = "commit.id", "inputs.target" = "target?" }
+
+    [[reporters]]
+    kind = "github"
+    token_env = "INTERLOCK_GITHUB_TOKEN"
+
+    [[reporters]]
+    kind = "webhook"
+    name = "team"
+    url = "https://hooks.example.org/ci"
+    secret_env = "TEAM_HOOK_SECRET"
+
+Secrets are never in the file: it names the variable or the file that holds them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from interlock.systems.runs.edges import Edges
+from interlock.systems.runs.reporting.addresses import networks
+from interlock.systems.runs.reporting.settings import (
+    API,
+    GithubReporting,
+    ReportingSettings,
+    WebhookReporting,
+)
+from interlock.systems.runs.secrets import Secret, secret_texts, signing_keys
+from interlock.systems.runs.triggers.generic import unknown_targets
+from interlock.systems.runs.triggers.rules import MAX_BODY_BYTES, Evaluation, Hook, Rule, TriggerSettings
+
+_WEBHOOK_SECRET = "INTERLOCK_GITHUB_WEBHOOK_SECRET"
+_TOKEN = "INTERLOCK_GITHUB_TOKEN"
+
+
+class GithubSection(msgspec.Struct, frozen=True, kw_only=True):
+    """Webhooks of GitHub."""
+
+    webhook_secret_env: str = _WEBHOOK_SECRET
+    webhook_secret_file: str = ""
+    max_body_bytes: int = MAX_BODY_BYTES
+
+
+class _Evaluated(msgspec.Struct, frozen=True, kw_only=True):
+    """The run that follows."""
+
+    workflow: str = ""
+    planner: str = "workflow"
+    definition: str = ""
+    inputs: dict[str, str] = {}
+    concurrency_group: str | None = None
+    labels: tuple[str, ...] = ()
+    priority: int = 0
+
+    @property
+    def run(self) -> Evaluation:
+        """As the rules want it."""
+        return Evaluation(**{name: getattr(self, name) for name in Evaluation.__struct_fields__})
+
+
+class TriggerSection(_Evaluated, frozen=True, kw_only=True):
+    """Which changes are evaluated, and how."""
+
+    repository: str = "*"
+    events: tuple[Literal["push", "pull_request"], ...] = ("push", "pull_request")
+    refs: tuple[str, ...] = ("refs/heads/*", "refs/pull/*")
+    forks: bool = True
+
+
+class HookSection(_Evaluated, frozen=True, kw_only=True):
+    """Somebody else's webhook."""
+
+    name: str
+    secret_env: str = ""
+    secret_file: str = ""
+    takes: Literal["event", "run"] = "event"
+    fields: dict[str, str] = {}
+    tolerance_s: float = 300.0
+
+
+class ReporterSection(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who is told."""
+
+    kind: Literal["github", "webhook"]
+    name: str = ""
+    repository: str = "*"
+    token_env: str = _TOKEN
+    token_file: str = ""
+    api: str = API
+    context: str = "interlock/{workflow}"
+    check: bool = False
+    url: str = ""
+    secret_env: str = ""
+    secret_file: str = ""
+    words: tuple[Literal["pending", "running", "success", "failed", "canceled", "timeout"], ...] = (
+        "success",
+        "failed",
+        "canceled",
+        "timeout",
+    )
+    allow: tuple[str, ...] = ()
+
+
+class EdgeSections(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it."""
+
+    public_url: str = ""
+    github: GithubSection = GithubSection()
+    triggers: tuple[TriggerSection, ...] = ()
+    hooks: tuple[HookSection, ...] = ()
+    reporters: tuple[ReporterSection, ...] = ()
+
+
+def edges_of(said: EdgeSections, environment: Mapping[str, str] = os.environ) -> Edges:
+    """The settings, with those secrets that this process has."""
+    secrets = _Secrets(environment)
+    github = said.github
+    rules = tuple(_rule(each) for each in said.triggers)
+    hooks = tuple(_hook(each, secrets) for each in said.hooks)
+    tokens = secrets.texts("GitHub's webhooks", github.webhook_secret_env, github.webhook_secret_file)
+    if rules and not tokens:
+        secrets.lacking.append("webhooks of GitHub are refused: there is no secret for them")
+    return Edges(
+        triggers=TriggerSettings(
+            github_secrets=tokens, rules=rules, hooks=hooks, max_body_bytes=github.max_body_bytes
+        ),
+        reporting=ReportingSettings(
+            github=tuple(_github(each, secrets) for each in said.reporters if each.kind == "github"),
+            webhooks=tuple(_webhook(each, secrets) for each in said.reporters if each.kind == "webhook"),
+            public_url=said.public_url,
+        ),
+        lacking=tuple(secrets.lacking),
+    )
+
+
+def faults_of(said: EdgeSections) -> Iterator[str]:
+    """What cannot be meant."""
+    names = [hook.name for hook in said.hooks]
+    for hook in said.hooks:
+        if not hook.name or names.count(hook.name) > 1 or "/" in hook.name:
+            yield f"hooks.name is {hook.name!r}, and must be a name of its own"
+        if not (hook.secret_env or hook.secret_file):
+            yield f"hook {hook.name} names no secret_env and no secret_file"
+        for target in unknown_targets(hook.fields):
+            yield f"hook {hook.name}: {target} is no part of a run"
+    for one in said.reporters:
+        yield from _reporter_faults(one)
+    for name, url in (("public_url", said.public_url), *((r.kind, r.url or r.api) for r in said.reporters)):
+        if url and urlsplit(url).scheme not in ("http", "https"):
+            yield f"{name}: {url!r} is not http(s)://…"
+
+
+def _reporter_faults(one: ReporterSection) -> Iterator[str]:
+    if one.kind == "webhook" and not (one.name and one.url and (one.secret_env or one.secret_file)):
+        yield f"reporter {one.name}: a webhook needs a name, a url, and secret_env or secret_file"
+    try:
+        networks(one.allow)
+    except ValueError as error:
+        yield f"reporter {one.name}: {error}"
+
+
+class _Secrets:
+    """Reads secrets, and notes which are not there."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self.lacking: list[str] = []
+
+    def texts(self, what: str, variable: str, file: str) -> tuple[Secret, ...]:
+        return secret_texts(what, variable=variable, file=file, environment=self._environment)
+
+    def keys(self, what: str, variable: str, file: str, otherwise: str) -> tuple[Secret, ...]:
+        found = signing_keys(what, variable=variable, file=file, environment=self._environment)
+        if not found:
+            self.lacking.append(f"{what} {otherwise}: there is no secret for it")
+        return found
+
+
+def _rule(said: TriggerSection) -> Rule:
+    return Rule(
+        run=said.run, repository=said.repository, events=said.events, refs=said.refs, forks=said.forks
+    )
+
+
+def _hook(said: HookSection, secrets: _Secrets) -> Hook:
+    return Hook(
+        name=said.name,
+        keys=secrets.keys(f"the hook {said.name}", said.secret_env, said.secret_file, "is refused"),
+        takes=said.takes,
+        run=said.run,
+        fields=said.fields,
+        tolerance_s=said.tolerance_s,
+    )
+
+
+def _github(said: ReporterSection, secrets: _Secrets) -> GithubReporting:
+    name = said.name or "github"
+    tokens = secrets.texts(f"the reporter {name}", said.token_env, said.token_file)
+    if not tokens:
+        secrets.lacking.append(f"the reporter {name} is left to other processes: there is no token for it")
+    return GithubReporting(
+        name=name,
+        token=tokens[0] if tokens else None,
+        api=said.api,
+        context=said.context,
+        check=said.check,
+        repository=said.repository,
+    )
+
+
+def _webhook(said: ReporterSection, secrets: _Secrets) -> WebhookReporting:
+    return WebhookReporting(
+        name=said.name,
+        url=said.url,
+        keys=secrets.keys(
+            f"the reporter {said.name}", said.secret_env, said.secret_file, "is left to other processes"
+        ),
+        words=said.words,
+        repository=said.repository,
+        allow=said.allow,
+    )
