@@ -76,6 +76,8 @@ class Route:
     handler: Handler
     role: Role | None
     """Who may ask; None for everybody, also without a token."""
+    signed: bool = False
+    """Whoever asks needs no token, because the body is signed; the handler refuses what is not."""
     answer: Any = None
     """The struct of a good answer, or several of which it is one; None when it is no JSON."""
     media: str = "application/json"
@@ -86,6 +88,8 @@ class Route:
     body_required: bool = True
     read: Callable[[bytes], Any] | None = None
     """How the body is read, where it may be one of several."""
+    most: Callable[[Parts], int] | None = None
+    """How many bytes the body may have, where that is not as for all others."""
     repeatable: bool = False
     """It changes something, so it may carry a request id."""
     everything: bool = False

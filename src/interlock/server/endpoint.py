@@ -122,7 +122,8 @@ class Way:
         query = read_query(route.query, scope["query_string"]) if route.query is not None else None
         body: Any = None
         if self._read is not None:
-            sent = await read_body(headers, receive, parts.settings)
+            most = route.most(parts) if route.most is not None else None
+            sent = await read_body(headers, receive, parts.settings, most)
             body = self._read(sent or (b"" if route.body_required else b"{}"))
         asked_as = request_id_of(headers, body) if route.repeatable else None
         return Call(

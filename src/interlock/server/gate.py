@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from interlock.errors import InterlockError
@@ -25,6 +26,7 @@ from interlock.server.reading import ClientGone
 from interlock.server.settings import ServerSettings
 from interlock.systems.access.checking import not_signed_in
 from interlock.systems.access.principals import LOCAL, NotSignedIn, Principal, Role
+from interlock.systems.runs.triggers.errors import NotSigned
 
 GONE = 499
 """What the log says of a request whose sender did not wait."""
@@ -46,7 +48,8 @@ class Gate:
     def __init__(self, app: ASGIApp, parts: Parts, routes: Sequence[Route]) -> None:
         self._app = app
         self._parts = parts
-        self._open = frozenset(route.path for route in routes if route.role is None)
+        self._open = frozenset(route.path for route in routes if route.role is None and not route.signed)
+        self._signed = tuple(compile_path(route.path)[0] for route in routes if route.signed)
         self._hosts = _hosts(parts.settings)
         self._strangers = Buckets(parts.settings.stranger_rate)
         self._untold = LOCAL if parts.settings.loopback else _ANYBODY
@@ -73,6 +76,8 @@ class Gate:
             if not self._parts.stopping.is_set():
                 raise
             await self._tell(_given_up(), exchange, scope, receive, send)
+        except NotSigned as error:
+            await self._tell(self._not_again(error, scope), exchange, scope, receive, send)
         except InterlockError as error:
             await self._tell(error, exchange, scope, receive, send)
         except Exception:
@@ -95,6 +100,9 @@ class Gate:
         if scope["path"] in self._open:
             exchange.principal = _STRANGER
             return
+        if any(pattern.match(scope["path"]) for pattern in self._signed):
+            exchange.principal = _STRANGER
+            return
         exchange.principal = await self._principal(exchange, scope)
 
     async def _principal(self, exchange: Exchange, scope: Scope) -> Principal:
@@ -104,9 +112,20 @@ class Gate:
         try:
             return await self._parts.check.principal_of(_bearer(sent))
         except NotSignedIn:
-            address = (scope.get("client") or ("somebody",))[0]
-            self._strangers.take(str(address))
+            self._count_stranger(scope)
             raise
+
+    def _not_again(self, error: InterlockError, scope: Scope) -> InterlockError:
+        try:
+            self._count_stranger(scope)
+        except InterlockError as too_many:
+            return too_many
+        return error
+
+    def _count_stranger(self, scope: Scope) -> None:
+        """Whoever has shown nothing that is any good may try only so often; raises when that is over."""
+        address = (scope.get("client") or ("somebody",))[0]
+        self._strangers.take(str(address))
 
     def _check_host(self, exchange: Exchange) -> None:
         """A page whose name leads to this machine must not speak for it (DNS rebinding)."""

@@ -61,6 +61,8 @@ def _operation(route: Route, schemas: Mapping[Any, Any], routes: Sequence[Route]
     }
     if route.role is None:
         operation["security"] = []
+        if route.signed:
+            operation["description"] = "Needs no token: the body is signed."
     else:
         operation["description"] = f"Needs the role {route.role}."
         operation["x-role"] = str(route.role)

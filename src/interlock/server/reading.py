@@ -39,14 +39,17 @@ class ClientGone(Exception):
     """Whoever asked does not wait for an answer any more."""
 
 
-async def read_body(headers: Mapping[str, str], receive: Receive, settings: ServerSettings) -> bytes:
+async def read_body(
+    headers: Mapping[str, str], receive: Receive, settings: ServerSettings, most: int | None = None
+) -> bytes:
     """The whole body; raises as soon as it is clear that it is too large or comes too slowly."""
+    limit = settings.max_body_bytes if most is None else most
     announced = headers.get("content-length", "0")
-    if announced.isdecimal() and int(announced) > settings.max_body_bytes:
-        raise _too_large(settings)
+    if announced.isdecimal() and int(announced) > limit:
+        raise _too_large(limit)
     try:
         async with asyncio.timeout(settings.body_s):
-            body = await _collected(receive, settings)
+            body = await _collected(receive, limit)
     except TimeoutError:
         raise ArrivedTooSlowly(
             f"The body of the request did not arrive within {settings.body_s:g} s.",
@@ -59,7 +62,7 @@ async def read_body(headers: Mapping[str, str], receive: Receive, settings: Serv
     return body
 
 
-async def _collected(receive: Receive, settings: ServerSettings) -> bytes:
+async def _collected(receive: Receive, limit: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     while True:
@@ -68,8 +71,8 @@ async def _collected(receive: Receive, settings: ServerSettings) -> bytes:
             raise ClientGone
         parts.append(message.get("body", b""))
         size += len(parts[-1])
-        if size > settings.max_body_bytes:
-            raise _too_large(settings)
+        if size > limit:
+            raise _too_large(limit)
         if not message.get("more_body", False):
             return b"".join(parts)
 
@@ -167,11 +170,11 @@ def _check_media(headers: Mapping[str, str]) -> None:
         )
 
 
-def _too_large(settings: ServerSettings) -> RequestTooLarge:
+def _too_large(limit: int) -> RequestTooLarge:
     return RequestTooLarge(
-        f"A request has at most {settings.max_body_bytes} bytes.",
+        f"A request has at most {limit} bytes.",
         todo="Keep large data elsewhere and pass a reference, or submit fewer jobs at once.",
-        facts={"limit": settings.max_body_bytes},
+        facts={"limit": limit},
     )
 
 

@@ -32,8 +32,6 @@ from interlock.wire.runs import RunView
 
 log = logging.getLogger("interlock.reports")
 
-RUN = "run"
-
 
 class Told(Protocol):
     """What reports need of runs."""
@@ -42,8 +40,12 @@ class Told(Protocol):
         """The run as it stands, with its jobs; raises an `InterlockError` when there is none."""
         ...
 
-    def reported(self, record: Record, now: datetime) -> Change | None:
-        """Pure: the run once everybody was told; None when it was reported before."""
+    async def ending(self, run_id: str) -> Sequence[Key]:
+        """The run, and after it what is settled together with it."""
+        ...
+
+    def reported(self, records: Sequence[Record | None], now: datetime) -> tuple[Change, ...]:
+        """Pure: those records once everybody was told; nothing when it was reported before."""
         ...
 
 
@@ -147,22 +149,23 @@ async def settled(engine: Engine, runs: Told, mine: Record, settle: Settle) -> N
     Two reports of a run that end at once would each see the other one unfinished. So each also touches
     the run: one of them is told of the conflict, looks again, and finds that it is the last.
     """
-    run = Key(RUN, mine.parent or "")
+    run_id = mine.parent or ""
     beside = [name for name in body_of(mine).beside if name != mine.queue]
-    others = [Key(REPORT.name, report_id(run.id, name)) for name in beside]
+    others = [Key(REPORT.name, report_id(run_id, name)) for name in beside]
 
     def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
-        own, about, *rest = records
+        own, rest, ending = records[0], records[1 : 1 + len(others)], records[1 + len(others) :]
         if own is None or not _still(own, mine):
             return Decision(None)
         change = settle(own, now)
-        if change.state not in ENDED or about is None:
-            return Decision(None, Commit(changes=(change,)))
-        last = all(has_ended(other) for other in rest)
-        further = runs.reported(about, now) if last else touched(about)
-        return Decision(None, Commit(changes=(change, further) if further is not None else (change,)))
+        further: tuple[Change, ...] = ()
+        if change.state in ENDED and all(has_ended(other) for other in rest):
+            further = runs.reported(ending, now)
+        elif change.state in ENDED and ending[0] is not None:
+            further = (touched(ending[0]),)
+        return Decision(None, Commit(changes=(change, *further)))
 
-    await engine.apply([mine.key, run, *others], decide)
+    await engine.apply([mine.key, *others, *await runs.ending(run_id)], decide)
 
 
 def giving_up(settings: ReportingSettings) -> Settle:

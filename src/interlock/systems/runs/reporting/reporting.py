@@ -18,7 +18,7 @@ import msgspec
 from interlock.engine.applying import Decision, Engine
 from interlock.store.records import Change, Commit, Committed, Key, Query, Record
 from interlock.systems.runs.reporting.deciding import body_of, dropped, has_ended, overdue, with_news
-from interlock.systems.runs.reporting.lanes import RUN, Lane, Told, giving_up, settled, url_of
+from interlock.systems.runs.reporting.lanes import Lane, Told, giving_up, settled, url_of
 from interlock.systems.runs.reporting.lifecycle import REPORT, SENDING, report_id
 from interlock.systems.runs.reporting.port import WORDS, Report, Reporter, Word
 from interlock.systems.runs.reporting.reporters import reporters_of
@@ -133,7 +133,8 @@ class Reporting:
 
     async def _spread(self, run_id: str, word: Word, names: Sequence[str], touched: Sequence[str]) -> None:
         """One commit: a report for each reporter, or at once the end of reporting."""
-        keys = [Key(RUN, run_id), *(Key(REPORT.name, report_id(run_id, name)) for name in touched)]
+        reports = [Key(REPORT.name, report_id(run_id, name)) for name in touched]
+        ending = await self._runs.ending(run_id) if word.final and not names else ()
         beside = tuple(names) if word.final else ()
 
         def change_of(name: str, record: Record | None, now: datetime) -> Change | None:
@@ -142,14 +143,12 @@ class Reporting:
             return with_news(record, run_id, name, word, now, self.settings, beside)
 
         def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
-            run, *reports = records
-            found = [change_of(name, r, now) for name, r in zip(touched, reports, strict=True)]
-            if word.final and not names and run is not None:
-                found.append(self._runs.reported(run, now))
-            changes = tuple(change for change in found if change is not None)
+            found = [change_of(name, r, now) for name, r in zip(touched, records, strict=False)]
+            further = self._runs.reported(records[len(reports) :], now) if ending else ()
+            changes = (*(change for change in found if change is not None), *further)
             return Decision(None, Commit(changes=changes) if changes else None)
 
-        await self._engine.apply(keys, decide)
+        await self._engine.apply([*reports, *ending], decide)
 
     def _log(self, view: RunView, word: Word) -> None:
         report = Report(run=view, word=word, at=view.updated_at, url=url_of(self.settings, view.id))

@@ -1,0 +1,122 @@
+"""Webhooks and reporters in interlock.toml: what is said there, and secrets that are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from interlock.cli import project
+from interlock.errors import InvalidSettings
+from interlock.systems.runs.edges import Edges
+from interlock.systems.runs.secrets import Secret, new_signing_key
+from interlock.systems.runs.triggers.rules import Evaluation
+
+WHOLE = """
+public_url = "https://ci.example.org"
+
+[github]
+webhook_secret_file = "{folder}/github"
+
+[[triggers]]
+repository = "acme/shop"
+workflow = "ci"
+
+[[triggers]]
+refs = ["refs/tags/*"]
+events = ["push"]
+workflow = "release"
+labels = ["linux"]
+forks = false
+
+[[hooks]]
+name = "deploy"
+secret_env = "DEPLOY"
+workflow = "deploy"
+planner = "flow"
+definition = "a:b"
+fields = {{ "source.sha" = "commit.id" }}
+
+[[reporters]]
+kind = "github"
+check = true
+
+[[reporters]]
+kind = "webhook"
+name = "team"
+url = "https://hooks.example.org/ci"
+secret_env = "TEAM"
+allow = ["10.0.0.0/8"]
+"""
+
+KEY = new_signing_key(b"k" * 32)
+
+
+def load(folder: Path, text: str) -> Edges:
+    (folder / "interlock.toml").write_text(text, encoding="utf-8")
+    return project.load(start=folder).settings.edges
+
+
+def test_everything_is_read_with_the_secrets_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "github").write_text("the-new-secret-of-github\nthe-old-secret-of-github\n")
+    monkeypatch.setenv("DEPLOY", KEY)
+    monkeypatch.setenv("TEAM", f"{KEY} {KEY}")
+    monkeypatch.setenv("INTERLOCK_GITHUB_TOKEN", "ghp_0123456789abcdef")
+    edges = load(tmp_path, WHOLE.format(folder=tmp_path))
+    assert edges.lacking == ()
+    triggers, reporting = edges.triggers, edges.reporting
+    assert len(triggers.github_secrets) == 2
+    assert [rule.run.workflow for rule in triggers.rules] == ["ci", "release"]
+    assert triggers.rules[1].run == Evaluation(workflow="release", labels=("linux",))
+    assert not triggers.rules[1].forks
+    (hook,) = triggers.hooks
+    assert (hook.name, hook.run.definition, hook.keys) == ("deploy", "a:b", (Secret(b"k" * 32),))
+    assert (reporting.github[0].token, reporting.github[0].check) == (Secret(b"ghp_0123456789abcdef"), True)
+    assert (reporting.webhooks[0].name, len(reporting.webhooks[0].keys)) == ("team", 2)
+    assert reporting.public_url == "https://ci.example.org"
+    for secret in ("secret-of-github", "ghp_", KEY[6:]):
+        assert secret not in repr(edges)
+
+
+def test_what_has_no_secret_is_told_and_nothing_else_is_held_up(tmp_path: Path) -> None:
+    edges = load(tmp_path, WHOLE.format(folder=tmp_path))
+    assert [line.partition(":")[0] for line in edges.lacking] == [
+        "the hook deploy is refused",
+        "webhooks of GitHub are refused",
+        "the reporter github is left to other processes",
+        "the reporter team is left to other processes",
+    ]
+    assert edges.triggers.github_secrets == ()
+    assert edges.reporting.names == ("github", "team")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[github]\nwebhook_secret = 'x'", "there is no github.webhook_secret, did you mean github.webhook_"),
+        ("[[triggers]]\nworkflw = 'ci'", "there is no triggers.workflw, did you mean triggers.workflow"),
+        ("[[triggers]]\nevents = ['issues']", "triggers[0].events[0]: invalid enum value 'issues'"),
+        ("[[hooks]]\nname = 'a'", "hook a names no secret_env and no secret_file"),
+        ("[[hooks]]\nname = 'a/b'\nsecret_env = 'X'", "'a/b', and must be a name of its own"),
+        ("[[hooks]]\nname = 'a'\nsecret_env = 'X'\nfields = {sha = 'x'}", "hook a: sha is no part of a run"),
+        ("[[reporters]]\nkind = 'mail'", "reporters[0].kind: invalid enum value 'mail'"),
+        ("[[reporters]]\nkind = 'webhook'", "a webhook needs a name, a url"),
+        ("[[reporters]]\nkind = 'github'\napi = 'ftp://x'", "is not http(s)://"),
+        (
+            "[[reporters]]\nkind = 'github'\nallow = ['x']",
+            "'x' does not appear to be an IPv4 or IPv6 network",
+        ),
+        ("public_url = 'ci.example.org'", "public_url: 'ci.example.org' is not http(s)://"),
+    ],
+)
+def test_what_cannot_be_meant_is_told(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(InvalidSettings) as told:
+        load(tmp_path, text)
+    assert says in told.value.sentence
+
+
+def test_two_reporters_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match="two reporters github"):
+        load(tmp_path, "[[reporters]]\nkind = 'github'\n[[reporters]]\nkind = 'github'\n")
