@@ -35,6 +35,7 @@ from interlock.cli import (
     submitting,
     tokens,
     verifying,
+    webhooks,
     workers,
 )
 from interlock.cli.errors import tell, tell_surprise
@@ -64,6 +65,7 @@ app.add_typer(workers.app, name="worker")
 serving.register(app)
 developing.register(app)
 app.add_typer(tokens.app, name="token")
+app.add_typer(webhooks.app, name="webhook")
 app.add_typer(machine.app, name="machine")
 app.add_typer(verifying.app, name="verify")
 app.add_typer(db.app, name="db")

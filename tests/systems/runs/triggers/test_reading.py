@@ -44,7 +44,6 @@ def test_a_push_says_what_was_changed_by_whom_and_since_when() -> None:
             title="Sell hats",
         ),
         before=A,
-        clone_url="https://github.com/acme/shop.git",
     )
 
 
@@ -187,7 +186,6 @@ def test_a_run_is_about_the_change_and_as_the_rule_says() -> None:
     spec = spec_for(change("push", push()), [CI])
     assert isinstance(spec, RunSpec)
     assert (spec.workflow, spec.planner, spec.labels) == ("ci", "workflow", ("linux",))
-    assert spec.inputs == {"clone_url": "https://github.com/acme/shop.git"}
     assert spec.source.sha == B
 
 

@@ -41,7 +41,6 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     source: Source
     before: str = ""
     """What the ref was at before: coming back to an old commit is a change, too."""
-    clone_url: str = ""
 
 
 class _User(msgspec.Struct):
@@ -52,7 +51,6 @@ class _User(msgspec.Struct):
 class _Repository(msgspec.Struct):
     full_name: str
     id: int | None = None
-    clone_url: str = ""
 
 
 class _Commit(msgspec.Struct):
@@ -140,7 +138,6 @@ def _of_push(push: _Push) -> Change | Ignored:
             title=_title(head.message if head is not None else ""),
         ),
         before=before,
-        clone_url=push.repository.clone_url,
     )
 
 
@@ -164,7 +161,6 @@ def _of_pull_request(event: _PullRequestEvent) -> Change | Ignored:
             title=_title(asked.title),
         ),
         before=event.before if _SHA.fullmatch(event.before) else "",
-        clone_url=event.repository.clone_url,
     )
 
 

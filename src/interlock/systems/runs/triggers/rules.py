@@ -31,7 +31,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             workflow=self.workflow,
             planner=self.planner,
             definition=self.definition,
-            inputs={**({"clone_url": change.clone_url} if change.clone_url else {}), **self.inputs},
+            inputs=self.inputs,
             source=change.source,
             concurrency_group=self.concurrency_group,
             labels=self.labels,
