@@ -41,6 +41,9 @@ from interlock.store.records import (
 
 A = TypeVar("A")
 
+REMEMBERED_S = 3_600.0
+"""For how long a repeat of a request is recognised, unless somebody says otherwise."""
+
 
 class Asked(msgspec.Struct, frozen=True):
     """A request that somebody may send again."""
@@ -48,19 +51,26 @@ class Asked(msgspec.Struct, frozen=True):
     id: str
     endpoint: str
     fingerprint: str
+    ttl_s: float = REMEMBERED_S
 
     @classmethod
-    def of(cls, request_id: str | None, endpoint: str, content: object) -> Asked | None:
+    def of(
+        cls, request_id: str | None, endpoint: str, content: object, *, ttl_s: float = REMEMBERED_S
+    ) -> Asked | None:
         """What was asked for under this id; None without one."""
         if request_id is None:
             return None
         fingerprint = hashlib.sha256(msgspec.json.encode((endpoint, content))).hexdigest()[:32]
-        return cls(request_id, endpoint, fingerprint)
+        return cls(request_id, endpoint, fingerprint, ttl_s)
 
     def answered(self, body: bytes) -> Request:
         """The request, to be committed together with what it has brought about."""
         return Request(
-            id=self.id, endpoint=self.endpoint, fingerprint=self.fingerprint, answer=Answer(body=body)
+            id=self.id,
+            endpoint=self.endpoint,
+            fingerprint=self.fingerprint,
+            answer=Answer(body=body),
+            ttl_s=self.ttl_s,
         )
 
 

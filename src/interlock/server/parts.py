@@ -23,6 +23,8 @@ from interlock.systems.access.tokens import Tokens
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.household import DELIVERY, SWEEP, Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.runs.triggers.receiving import Triggers
+from interlock.systems.runs.triggers.submitting import OnceOnly
 
 TOKENS_EVERY_S = 30.0
 
@@ -44,6 +46,8 @@ class Parts:
         self.following = Following(household.store)
         self.waiting_room = WaitingRoom(household.store)
         self.hearing = Hearing(household.orchestrator.hear)
+        edges = household.orchestrator.settings.edges
+        self.triggers = Triggers(OnceOnly(household.runs), edges.triggers, household.engine.clock)
         self.broadcast = Broadcast(household.store, self.following)
         self.readers = Readers()
         self.stopping = asyncio.Event()
@@ -60,6 +64,8 @@ class Parts:
 
     async def start(self) -> None:
         """Begin to look after the store."""
+        for lack in self.household.orchestrator.settings.edges.lacking:
+            self.log.warning(lack)
         await self.following.start()
         self._loops = self._make_loops()
         self._running = asyncio.create_task(run_loops(self._loops), name="loops")
@@ -111,6 +117,7 @@ class Parts:
         return await self.household.deliver()
 
     async def _retain(self) -> int:
+        await self.household.runs.analysing.sweep(limit=SWEEP)
         pruned = await sweep_ended(self.store, CATALOGUE, self.settings.retention, limit=SWEEP)
         removed = sum(each.records + each.requests for each in pruned.values())
         more = any(each.more for each in pruned.values())

@@ -12,7 +12,9 @@ from interlock.machine import Machine
 from interlock.store.catalogue import catalogue_of
 from interlock.systems.access.lifecycle import TOKEN
 from interlock.systems.orchestrator.beside import LOG, RESULT
+from interlock.systems.runs.analysing.history import HISTORY
 from interlock.systems.runs.plans import PLAN
+from interlock.systems.runs.reporting.lifecycle import REPORT
 
 JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
     {
@@ -21,6 +23,8 @@ JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
         LOG.name: LOG,
         RESULT.name: RESULT,
         PLAN.name: PLAN,
+        REPORT.name: REPORT,
+        HISTORY.name: HISTORY,
         TOKEN.name: TOKEN,
     }
 )
@@ -36,6 +40,8 @@ _KEPT = (
     LOG.name,
     RESULT.name,
     PLAN.name,
+    REPORT.name,
+    HISTORY.name,
     TOKEN.name,
 )
 

@@ -4,31 +4,45 @@ from __future__ import annotations
 
 from tests.systems.runs.site import Site, planned
 
+from interlock.systems.runs.reporting.port import NotTold, Report, Word
+from interlock.systems.runs.reporting.reporting import Reporting
 from interlock.wire.runs import RunView
 
 
 class Reporter:
     """Hears outcomes, except when it is down."""
 
+    name = "team"
+    able = True
+
     def __init__(self, down: int = 0) -> None:
         self.down = down
         self.heard: list[RunView] = []
         self.mentioned: list[str] = []
 
-    async def report(self, run: RunView) -> None:
+    def wants(self, run: RunView, word: Word) -> bool:  # noqa: ARG002 - whatever it is
+        return True
+
+    async def tell(self, report: Report, memory: str) -> str:
+        if not report.word.final:
+            self.mentioned.append(report.run.state)
+            raise NotTold("nobody insists on this")
         if self.down:
             self.down -= 1
             raise OSError("nobody answers")
-        self.heard.append(run)
+        self.heard.append(report.run)
+        return memory
 
-    async def mention(self, run: RunView) -> None:
-        self.mentioned.append(run.state)
-        raise OSError("nobody insists on this")
+
+def tell(site: Site, reporter: Reporter) -> None:
+    """Have it told from now on."""
+    runs = site.runs
+    runs.reporting = Reporting(runs.engine, runs.reporting._runs, runs.reporting.settings, [reporter])
 
 
 async def test_a_reporter_that_is_down_holds_nothing_but_the_report(site: Site) -> None:
     reporter = Reporter(down=15)
-    site.runs.telling.reporters = [reporter]
+    tell(site, reporter)
     held = await site.begin(planned("a"))
     await site.finish(held)
     view = await site.look(held)
@@ -40,7 +54,7 @@ async def test_a_reporter_that_is_down_holds_nothing_but_the_report(site: Site) 
     assert (await site.look(other)).state == "REPORTED"
     reporter.down = 12
     for _ in range(14):
-        await site.later(300)
+        await site.later(4_400)
     assert (await site.look(held)).state == "REPORTED", "however often it was down, it is tried again"
     assert [run.id for run in reporter.heard] == [other, held]
     assert reporter.mentioned == ["QUEUED", "QUEUED"]
@@ -50,14 +64,31 @@ async def test_a_reporter_that_is_down_holds_nothing_but_the_report(site: Site) 
 async def test_a_report_whose_note_was_lost_is_made_again_and_noted_once(site: Site) -> None:
     """The reporter heard it, and then whoever told it died before it could say so."""
     reporter = Reporter()
-    site.runs.telling.reporters = [reporter]
+    tell(site, reporter)
+    run_id = await site.begin(planned("a"))
+    await site.finish(run_id, sweep=False)
+    while await site.runs.keeper.hear():
+        pass
+    await site.runs._report()
+    lane = site.runs.reporting.lanes[0]
+    (taken,) = await lane._take()
+    view = await site.look(run_id)
+    await reporter.tell(Report(run=view, word=Word.SUCCESS, at=view.updated_at), "")
+    assert (taken.state, view.state) == ("sending", "SUCCESS")
+    await site.later(61)
+    assert len(reporter.heard) == 2
+    assert (await site.path(run_id)).count("REPORTED") == 1
+
+
+async def test_a_message_whose_taker_died_is_taken_by_another(site: Site) -> None:
+    reporter = Reporter()
+    tell(site, reporter)
     run_id = await site.begin(planned("a"))
     await site.finish(run_id, sweep=False)
     while await site.runs.keeper.hear():
         pass
     (message,) = await site.claim_messages("run.report")
-    await reporter.report(await site.look(run_id))
     assert message.state == "sending"
     await site.later(31)
-    assert len(reporter.heard) == 2
-    assert (await site.path(run_id)).count("REPORTED") == 1
+    assert [run.id for run in reporter.heard] == [run_id]
+    assert (await site.look(run_id)).state == "REPORTED"

@@ -10,8 +10,10 @@ from interlock.server.api import (
     jobs,
     journal,
     machines,
+    outcomes,
     runner,
     submitting,
+    webhooks,
     workers,
 )
 from interlock.server.declaring import Route
@@ -24,6 +26,8 @@ ROUTES: tuple[Route, ...] = (
     *machines.ROUTES,
     *journal.ROUTES,
     *events.ROUTES,
+    *outcomes.ROUTES,
+    *webhooks.ROUTES,
     *runner.ROUTES,
     *workers.ROUTES,
     *health.ROUTES,

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from interlock.engine.applying import Asked, Decision, Engine
+from interlock.engine.applying import REMEMBERED_S, Asked, Decision, Engine
 from interlock.engine.outbox import Handler, Postage, deliver
 from interlock.engine.paging import every_entry
 from interlock.lifecycles.job import JOB
@@ -16,6 +16,8 @@ from interlock.lifecycles.run import RUN
 from interlock.store.records import Commit, Entry, Key, Record, Repeated
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.runs.analysing.analysing import Analysing
+from interlock.systems.runs.analysing.signs import signs_of
 from interlock.systems.runs.body import RunBody, decode_run
 from interlock.systems.runs.checking import check_run
 from interlock.systems.runs.committing import PLANS, REPORTS, About, about
@@ -26,9 +28,9 @@ from interlock.systems.runs.keeping import Keeper
 from interlock.systems.runs.planning.port import Planner
 from interlock.systems.runs.plans import Piece, Plans, graph_of, piece_change, pieces_of
 from interlock.systems.runs.preparing import Preparing
-from interlock.systems.runs.reporting.log import LogReporter
+from interlock.systems.runs.reporting.ending import Ending
 from interlock.systems.runs.reporting.port import Reporter
-from interlock.systems.runs.reporting.telling import Telling
+from interlock.systems.runs.reporting.reporting import LESSONS, Reporting
 from interlock.systems.runs.rerunning import Which, carried_over, check_settled, plan_of
 from interlock.systems.runs.ringing import Bell
 from interlock.systems.runs.stopping import Stopping, present
@@ -64,7 +66,7 @@ class Runs:
         *,
         settings: OrchestratorSettings = DEFAULT_SETTINGS,
         planners: Mapping[str, Planner] | None = None,
-        reporters: Sequence[Reporter] = (LogReporter(),),
+        reporters: Sequence[Reporter] | None = None,
     ) -> None:
         self.engine = engine
         self.settings = settings
@@ -76,8 +78,10 @@ class Runs:
         self.preparing = Preparing(
             engine, self._plans, self.keeper, self._stopping, settings, planners or {}, self._job_ids
         )
-        self.telling = Telling(engine, self._plans, settings, reporters, self.view)
-        self.keeper.on_its_way = self.telling.note_on_its_way
+        ending = Ending(engine, self._plans, settings, self.view)
+        self.reporting = Reporting(engine, ending, settings.edges.reporting, reporters)
+        self.analysing = Analysing(engine, self.view, signs_of(settings.failure_rules))
+        self.keeper.on_its_way = self._on_its_way
         self._bells = (
             Bell("runs hear", self._look_after),
             Bell("runs are planned", self._plan),
@@ -88,11 +92,18 @@ class Runs:
 
     # Submitting
 
-    async def submit(self, spec: RunSpec, *, request_id: str | None = None, actor: str = "") -> RunView:
+    async def submit(
+        self,
+        spec: RunSpec,
+        *,
+        request_id: str | None = None,
+        actor: str = "",
+        remember_s: float = REMEMBERED_S,
+    ) -> RunView:
         """A new run, or the one that an earlier request with this id has made."""
         check_run(spec, ("plan", *self.preparing.planners), self.settings)
         return await self._submit(
-            spec, spec.plan, asked=Asked.of(request_id, "submit run", spec), actor=actor
+            spec, spec.plan, asked=Asked.of(request_id, "submit run", spec, ttl_s=remember_s), actor=actor
         )
 
     async def _submit(
@@ -246,15 +257,16 @@ class Runs:
 
     async def keep(self) -> int:
         """Deal with everything that waits to be dealt with; answers how much that was."""
-        done = await self.keeper.sweep()
+        done = await self.keeper.sweep() + await self.reporting.sweep()
         while some := await self._plan() + await self._look_after() + await self._report():
             done += some
-        return done
+        return done + await self.reporting.go_on(at_once=not self.prompt)
 
     async def close(self) -> None:
         """Answer no more news."""
         for bell in self._bells:
             await bell.close()
+        await self.reporting.close()
 
     async def _look_after(self) -> int:
         done = await self.keeper.hear() + await self.keeper.follow_orders()
@@ -263,18 +275,24 @@ class Runs:
         return done
 
     async def _plan(self) -> int:
-        return await self._deliver(PLANS, self._planned, PLANNING)
+        return await self._deliver({PLANS: self._planned}, PLANNING)
 
     async def _report(self) -> int:
-        return await self.telling.mention() + await self._deliver(REPORTS, self._reported, REPORTING)
+        """What is to be told is put before those who tell it; how long they take is their own matter."""
+        handlers = {REPORTS: self.reporting.outcome, LESSONS: self.analysing.learn}
+        done = await self.reporting.mention() + await self._deliver(handlers, REPORTING)
+        if done and self.prompt:
+            await self.reporting.go_on()
+        return done
 
-    async def _deliver(self, topic: str, handler: Handler, postage: Postage) -> int:
+    def _on_its_way(self, run_id: str) -> None:
+        if self.reporting.on_its_way(run_id) and self.prompt:
+            self._bells[2].ring()
+
+    async def _deliver(self, handlers: Mapping[str, Handler], postage: Postage) -> int:
         engine = self.engine
-        return await deliver(engine.store, engine.committer, {topic: handler}, postage, limit=AT_ONCE)
+        return await deliver(engine.store, engine.committer, handlers, postage, limit=AT_ONCE)
 
     async def _planned(self, payload: bytes) -> None:
         await self.preparing.prepare(msgspec.json.decode(payload, type=About).run_id)
         self.nudge()
-
-    async def _reported(self, payload: bytes) -> None:
-        await self.telling.report(msgspec.json.decode(payload, type=About).run_id)

@@ -9,7 +9,7 @@ import pytest
 from interlock.systems.orchestrator.failures import FailureClass, FailureRule
 from interlock.systems.runs.analysing.finding import Finding, finding_of
 from interlock.systems.runs.analysing.history import Ended, HistoryBody, Named
-from interlock.systems.runs.analysing.signs import SIGNS, evidence_in, signal_of, signs_of_rules
+from interlock.systems.runs.analysing.signs import SIGNS, evidence_in, signal_of, signs_of
 from interlock.wire.jobs import FailureView
 from interlock.wire.runs import RunJobView
 
@@ -81,7 +81,7 @@ def test_the_line_that_shows_a_sign_is_quoted_and_a_long_one_cut() -> None:
 
 def test_rules_of_the_project_go_before_the_table() -> None:
     own = FailureRule(failure_class=FailureClass.TOOLING, patterns=("license server",), exit_codes=(42,))
-    signs = (*signs_of_rules([own]), *SIGNS)
+    signs = signs_of([own])
     for of in (failure("the license server is away"), failure("x", exit_code=42)):
         assert finding(of, signs=signs).failure_class == "tooling"
         assert finding(of).failure_class == "user"

@@ -7,13 +7,13 @@ and their histories say at that moment, and are not stored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Protocol
 
 import msgspec
 
 from interlock.engine.applying import Decision, Engine
+from interlock.errors import UnknownRun
 from interlock.lifecycles.job import JOB
 from interlock.store.records import Commit, Committed, Key, Query, Record
 from interlock.systems.orchestrator.body import decode_body
@@ -32,9 +32,9 @@ from interlock.systems.runs.analysing.history import (
     outcomes_in_words,
 )
 from interlock.systems.runs.analysing.signs import SIGNS, Sign
+from interlock.systems.runs.committing import About
 from interlock.wire.runs import RunJobView, RunView
 
-TOPIC = "run.learn"
 AT_ONCE = 200
 MAX_FINDINGS = 100
 
@@ -73,25 +73,19 @@ class FlakyJobs(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str = ""
 
 
-class Viewer(Protocol):
-    """What an analysis needs of runs."""
-
-    async def view(self, run_id: str) -> RunView:
-        """The run with its jobs."""
-        ...
-
-
 class Analysing:
     """Looks at runs when they have ended."""
 
-    def __init__(self, engine: Engine, runs: Viewer, signs: Sequence[Sign] = SIGNS) -> None:
+    def __init__(
+        self, engine: Engine, view: Callable[[str], Awaitable[RunView]], signs: Sequence[Sign] = SIGNS
+    ) -> None:
         self._engine = engine
-        self._runs = runs
+        self._view = view
         self._signs = tuple(signs)
 
     async def of(self, run_id: str) -> RunAnalysis:
         """What there is to say about the failed jobs of a run."""
-        run = await self._runs.view(run_id)
+        run = await self._view(run_id)
         failed = [job for job in run.jobs if job.failure is not None]
         shown = failed[:MAX_FINDINGS]
         histories = await self._histories(run, shown)
@@ -117,8 +111,11 @@ class Analysing:
         return FlakyJobs(jobs=tuple(map(_flaky_job, page.records)), cursor=page.cursor)
 
     async def learn(self, payload: bytes) -> None:
-        """How the jobs of a run have ended: the handler of the messages of `TOPIC`. Can be done twice."""
-        run = await self._runs.view(str(msgspec.json.decode(payload, type=dict[str, str])["run_id"]))
+        """How the jobs of a run have ended: the handler of the messages about it. Can be done twice."""
+        try:
+            run = await self._view(msgspec.json.decode(payload, type=About).run_id)
+        except UnknownRun:
+            return  # it was removed, with everything that could be learnt from it
         if not (run.source.repository and run.source.sha):
             return
         for start in range(0, len(run.jobs), AT_ONCE):

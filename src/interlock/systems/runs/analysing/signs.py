@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import msgspec
 
-from interlock.systems.orchestrator.failures import FailureClass, FailureRule
+from interlock.systems.orchestrator.failures import DEFAULT_RULES, FailureClass, FailureRule
 from interlock.wire.jobs import FailureView
 
 MAX_QUOTE = 160
@@ -94,8 +94,13 @@ OWN_WEIGHT = 0.9
 """Of a rule of the project's own: whoever wrote it has seen it before."""
 
 
-def signs_of_rules(rules: Iterable[FailureRule]) -> tuple[Sign, ...]:
-    """The rules of a project as signs."""
+def signs_of(rules: Iterable[FailureRule]) -> tuple[Sign, ...]:
+    """The rules of a project's own, as signs, and after them the table."""
+    own = (rule for rule in rules if rule not in DEFAULT_RULES)  # those are in the table, in more detail
+    return (*_as_signs(own), *SIGNS)
+
+
+def _as_signs(rules: Iterable[FailureRule]) -> tuple[Sign, ...]:
     return tuple(
         Sign(
             says="a rule of this project says so",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -36,7 +36,8 @@ log = logging.getLogger("interlock.reports")
 class Told(Protocol):
     """What reports need of runs."""
 
-    async def view(self, run_id: str) -> RunView:
+    @property
+    def view(self) -> Callable[[str], Awaitable[RunView]]:
         """The run as it stands, with its jobs; raises an `InterlockError` when there is none."""
         ...
 

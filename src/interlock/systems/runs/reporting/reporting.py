@@ -16,7 +16,10 @@ from datetime import datetime
 import msgspec
 
 from interlock.engine.applying import Decision, Engine
+from interlock.engine.outbox import MESSAGE, outgoing
+from interlock.errors import UnknownRun
 from interlock.store.records import Change, Commit, Committed, Key, Query, Record
+from interlock.systems.runs.committing import About
 from interlock.systems.runs.reporting.deciding import body_of, dropped, has_ended, overdue, with_news
 from interlock.systems.runs.reporting.lanes import Lane, Told, giving_up, settled, url_of
 from interlock.systems.runs.reporting.lifecycle import REPORT, SENDING, report_id
@@ -24,12 +27,13 @@ from interlock.systems.runs.reporting.port import WORDS, Report, Reporter, Word
 from interlock.systems.runs.reporting.reporters import reporters_of
 from interlock.systems.runs.reporting.reporters.summary import in_words
 from interlock.systems.runs.reporting.settings import ReportingSettings
+from interlock.systems.runs.ringing import Bell
 from interlock.wire.runs import RunView
 
 log = logging.getLogger("interlock.runs")
 
-TOPIC = "run.report"
-"""Of the message that is written when an outcome is decided; its payload names the run."""
+LESSONS = "run.learn"
+"""The topic under which somebody learns from how the jobs of a run have ended."""
 MOST = 100
 
 
@@ -50,12 +54,6 @@ class ReportView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     updated_at: datetime
 
 
-class About(msgspec.Struct, frozen=True):
-    """The payload of a message about a run."""
-
-    run_id: str
-
-
 class Reporting:
     """Everybody who is told about runs."""
 
@@ -71,34 +69,61 @@ class Reporting:
         self.settings = settings
         self.reporters = tuple(reporters_of(settings) if reporters is None else reporters)
         self.lanes = tuple(Lane(engine, runs, one, settings) for one in self.reporters if one.able)
+        self._bells = tuple(Bell(f"{lane.name} is told", lane.round) for lane in self.lanes)
+        self._standing: dict[str, None] = {}
         self._closing: list[Callable[[], Awaitable[None]]] = [
             close for one in self.reporters if (close := getattr(one, "close", None)) is not None
         ]
 
     async def close(self) -> None:
-        """Let go of every connection to the outside."""
+        """Tell nobody any more, and let go of every connection to the outside."""
+        for bell in self._bells:
+            await bell.close()
         for close in self._closing:
             await close()
 
     async def outcome(self, payload: bytes) -> None:
-        """The outcome of a run is decided: the handler of the messages of `TOPIC`. Can be done twice."""
+        """The outcome of a run is decided: the handler of the messages about it. Can be done twice."""
         run_id = msgspec.json.decode(payload, type=About).run_id
-        view = await self._runs.view(run_id)
+        self._standing.pop(run_id, None)
+        try:
+            view = await self._runs.view(run_id)
+        except UnknownRun:
+            return  # it was removed, and nobody can be told of it any more
         word = WORDS.get(view.outcome or "")
         if word is None:
             return
         self._log(view, word)
         names = [one.name for one in self.reporters if one.wants(view, word)]
-        await self._spread(run_id, word, names, [*names, *await self._former(run_id, names)])
+        learns = bool(view.source.repository and view.source.sha)
+        await self._spread(run_id, word, names, [*names, *await self._former(run_id, names)], learns=learns)
 
-    async def stands(self, run_id: str, word: Word) -> None:
-        """Tell how a run stands, to those who want to know that; the outcome comes by `outcome`."""
-        view = await self._runs.view(run_id)
-        if view.outcome is not None:
-            return
-        names = [one.name for one in self.reporters if one.wants(view, word)]
-        if names:
-            await self._spread(run_id, word, names, names)
+    def on_its_way(self, run_id: str) -> bool:
+        """Remember to tell how a run stands, until `mention`; answers whether there is anybody to tell.
+
+        It is not written down: who crashes leaves a receiver without a "running", not without an outcome.
+        """
+        if self.reporters:
+            self._standing[run_id] = None
+        return bool(self.reporters)
+
+    async def mention(self) -> int:
+        """Tell how those runs stand; answers how many."""
+        standing, self._standing = self._standing, {}
+        for run_id in standing:
+            await self._mention(run_id)
+        return len(standing)
+
+    async def go_on(self, *, at_once: bool = False) -> int:
+        """Have told what is ready, each reporter by itself and without waiting for them.
+
+        With `at_once` they are waited for, one after the other; answers how much was told then.
+        """
+        if at_once:
+            return sum([await lane.round() for lane in self.lanes])
+        for bell in self._bells:
+            bell.ring()
+        return 0
 
     async def sweep(self, *, limit: int = MOST) -> int:
         """Put back what somebody took and was not heard of again, and give up on what takes too long."""
@@ -119,10 +144,17 @@ class Reporting:
         found = await self._engine.store.find(Query(kind=REPORT.name, parent=run_id, newest_first=False))
         return [_view(record) for record in found.records]
 
-    @property
-    def tells_how_it_stands(self) -> bool:
-        """Whether somebody could want to know more than outcomes."""
-        return bool(self.reporters)
+    async def _mention(self, run_id: str) -> None:
+        try:
+            view = await self._runs.view(run_id)
+        except UnknownRun:
+            return
+        word = WORDS.get(view.state)
+        if word is None or word.final:
+            return  # an outcome is told in any case
+        names = [one.name for one in self.reporters if one.wants(view, word)]
+        if names:
+            await self._spread(run_id, word, names, names)
 
     async def _former(self, run_id: str, names: Sequence[str]) -> list[str]:
         """Reporters that were told how the run stands and are not there any more."""
@@ -131,9 +163,12 @@ class Reporting:
         found = await self._engine.store.find(Query(kind=REPORT.name, parent=run_id))
         return [str(r.queue) for r in found.records if r.queue not in names and not has_ended(r)]
 
-    async def _spread(self, run_id: str, word: Word, names: Sequence[str], touched: Sequence[str]) -> None:
-        """One commit: a report for each reporter, or at once the end of reporting."""
+    async def _spread(
+        self, run_id: str, word: Word, names: Sequence[str], touched: Sequence[str], *, learns: bool = False
+    ) -> None:
+        """One commit: a report for each reporter, or at once the end of reporting; and something to learn."""
         reports = [Key(REPORT.name, report_id(run_id, name)) for name in touched]
+        lesson = [Key(MESSAGE.name, f"{run_id}.learn")] if learns else []
         ending = await self._runs.ending(run_id) if word.final and not names else ()
         beside = tuple(names) if word.final else ()
 
@@ -143,12 +178,15 @@ class Reporting:
             return with_news(record, run_id, name, word, now, self.settings, beside)
 
         def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
-            found = [change_of(name, r, now) for name, r in zip(touched, records, strict=False)]
-            further = self._runs.reported(records[len(reports) :], now) if ending else ()
+            told, rest = records[: len(reports)], records[len(reports) :]
+            found = [change_of(name, record, now) for name, record in zip(touched, told, strict=True)]
+            if lesson and rest[0] is None:
+                found.append(outgoing(lesson[0].id, LESSONS, msgspec.json.encode(About(run_id)), now))
+            further = self._runs.reported(rest[len(lesson) :], now) if ending else ()
             changes = (*(change for change in found if change is not None), *further)
             return Decision(None, Commit(changes=changes) if changes else None)
 
-        await self._engine.apply([*reports, *ending], decide)
+        await self._engine.apply([*reports, *lesson, *ending], decide)
 
     def _log(self, view: RunView, word: Word) -> None:
         report = Report(run=view, word=word, at=view.updated_at, url=url_of(self.settings, view.id))

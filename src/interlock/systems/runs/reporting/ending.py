@@ -1,0 +1,52 @@
+"""The last step of a run: from its outcome to REPORTED, and its plan with it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+
+from interlock.engine.applying import Engine
+from interlock.lifecycles import run
+from interlock.lifecycles.run import RUN
+from interlock.store.records import Change, Key, Record
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.runs.body import decode_run
+from interlock.systems.runs.committing import commit_of
+from interlock.systems.runs.draft import RunDraft
+from interlock.systems.runs.plans import Plans, piece_key, settled_piece
+from interlock.wire.runs import RunView
+
+
+class Ending:
+    """What reports need of runs."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        plans: Plans,
+        settings: OrchestratorSettings,
+        view: Callable[[str], Awaitable[RunView]],
+    ) -> None:
+        self._engine = engine
+        self._plans = plans
+        self._settings = settings
+        self.view = view
+
+    async def ending(self, run_id: str) -> list[Key]:
+        """The run, and the pieces of its plan, which are removed with it one day."""
+        key = Key(RUN.name, run_id)
+        (record,) = await self._engine.store.load([key])
+        pieces = decode_run(record.body).pieces if record is not None else 0
+        return [key, *(piece_key(run_id, number) for number in range(pieces))]
+
+    def reported(self, records: Sequence[Record | None], now: datetime) -> tuple[Change, ...]:
+        """The run is REPORTED; nothing when it was before, or has no outcome."""
+        record, *kept = records
+        if record is None:
+            return ()
+        draft = RunDraft.of(record, now, self._settings.durations)
+        if draft.tell(run.reported) is not None:
+            return ()
+        mark = self._engine.mark()
+        pieces = [settled_piece(each, mark=mark) for each in kept if each is not None]
+        return commit_of(draft, mark=mark, actor="reporter", more=pieces).commit.changes
