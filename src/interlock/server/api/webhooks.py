@@ -10,7 +10,6 @@ from interlock.server.declaring import Call, Lane, Route
 from interlock.server.parts import Parts
 from interlock.systems.runs.triggers.errors import BadPayload, NotSigned, WebhookOff
 from interlock.systems.runs.triggers.receiving import Receipt
-from interlock.wire.runs import RunSpec
 
 
 class GithubEvent(msgspec.Struct, frozen=True):
@@ -18,7 +17,7 @@ class GithubEvent(msgspec.Struct, frozen=True):
 
 
 class AnyEvent(msgspec.Struct, frozen=True):
-    """Whatever the settings of the hook can find the parts of a run in."""
+    """A RunSpec, or whatever the settings of the hook can find the parts of one in."""
 
 
 async def github(call: Call) -> Receipt:
@@ -55,6 +54,7 @@ ROUTES = (
         summary="Take a webhook of GitHub, and start the run that it is a reason for.",
         handler=github,
         bodies=(GithubEvent,),
+        example={"ref": "refs/heads/main", "before": "a" * 40, "after": "b" * 40, "repository": {}},
         **_COMMON,
     ),
     Route(
@@ -62,7 +62,8 @@ ROUTES = (
         name="receiveWebhook",
         summary="Take a signed webhook (Standard Webhooks), and start the run that it asks for.",
         handler=generic,
-        bodies=(AnyEvent, RunSpec),
+        bodies=(AnyEvent,),
+        example={"commit": {"id": "b" * 40}, "target": "staging"},
         parameters={"name": "What the settings call the hook."},
         **_COMMON,
     ),

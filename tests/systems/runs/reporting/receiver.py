@@ -53,6 +53,8 @@ class Receiver:
         self.heard: list[Heard] = []
         self.answers: list[Says] = []
         self.otherwise: Callable[[Heard], Says] = lambda _: Says()
+        self.before: Callable[[Heard], Awaitable[None]] | None = None
+        """What is waited for before an answer."""
         self.url = ""
         self.port = 0
         self.news = asyncio.Event()
@@ -65,10 +67,14 @@ class Receiver:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, until it ends."""
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
-            while await self._exchange(reader, writer):
-                pass
-        writer.close()
+        try:
+            with suppress(ConnectionError, asyncio.IncompleteReadError):
+                while await self._exchange(reader, writer):
+                    pass
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
@@ -78,6 +84,8 @@ class Receiver:
         request = Heard(method, path, headers, body)
         self.heard.append(request)
         self.news.set()
+        if self.before is not None:
+            await self.before(request)
         says = self.answers.pop(0) if self.answers else self.otherwise(request)
         if says.silent:
             await reader.read()  # until the other side has had enough
