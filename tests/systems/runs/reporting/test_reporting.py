@@ -147,11 +147,11 @@ async def test_github_that_asks_to_be_left_alone_is_left_alone_for_all_runs(
     site.lane("github")._monotonic = lambda: now
     limited = Says(403, {"message": "You have exceeded a secondary rate limit"}, {"Retry-After": "90"})
     receiver.otherwise = lambda heard: limited if "/statuses/" in heard.path else Says()
-    first = await site.one_job()
+    first = await site.one_job(concurrency_group="")
     heard = len(statuses(receiver))
     assert heard == 1
     receiver.otherwise = lambda _: Says()
-    second = await site.one_job()
+    second = await site.one_job(concurrency_group="")
     for given in await site.claim():
         await site.heard(done(given))
     site.clock.jump("80s")
@@ -274,5 +274,5 @@ async def test_without_reporters_the_log_is_told(caplog: pytest.LogCaptureFixtur
         run_id = await site.one_job()
         await site.finish(run_id, "test")
     assert await site.state(run_id) == "REPORTED"
-    assert f"run {run_id}  of acme/shop refs/heads/main bbbbbbbbbbbb: Failed: test" in caplog.text
+    assert f"run {run_id} (-) of acme/shop refs/heads/main bbbbbbbbbbbb: Failed: test" in caplog.text
     await site.close()

@@ -191,7 +191,9 @@ class Reporting:
     def _log(self, view: RunView, word: Word) -> None:
         report = Report(run=view, word=word, at=view.updated_at, url=url_of(self.settings, view.id))
         level = logging.INFO if word is Word.SUCCESS else logging.WARNING
-        log.log(level, "run %s %s of %s: %s", view.id, view.workflow, _what(view), in_words(report, 300))
+        log.log(
+            level, "run %s (%s) of %s: %s", view.id, view.workflow or "-", _what(view), in_words(report, 300)
+        )
 
 
 def _what(view: RunView) -> str:
