@@ -84,7 +84,7 @@ class RunDraft:
         """Places of jobs that runners may have from now on."""
         self.stop: dict[int, str] = {}
         """Places of jobs that are to be stopped, and the code for why."""
-        self._states = list(body.states)
+        self._states = bytearray(body.states.encode())
         self._consequences: deque[Coupling[Facts]] = deque()
 
     @classmethod
@@ -113,7 +113,7 @@ class RunDraft:
             self.graph = graph
             self.body.accept(graph)
             self.body.planned_at = self.now
-            self._states = list(self.body.states)
+            self._states = bytearray(self.body.states.encode())
         return self.tell(run.planned)
 
     def fail_planning(self, event: Event, error: str, reason: str = "plan_failed") -> Refusal:
@@ -145,7 +145,7 @@ class RunDraft:
     def change(self, *, mark: str, actor: str, reason: str = "") -> Change:
         """The record as it shall become. What jobs have done is told by their own journals."""
         body = self.body
-        body.states = "".join(self._states)
+        body.states = self._states.decode()
         note = None
         if self.record is None or self.lines:
             note = Note(steps=tuple(self.lines), actor=actor, reason=reason, request_id=mark)
@@ -207,16 +207,19 @@ class RunDraft:
                 body.reason = body.stop_reason or "cancel"
                 body.forced = step.event == run.force_cancel.name
 
+    def _state_of(self, place: int) -> str:
+        return chr(self._states[place])
+
     def _hear(self, word: Word) -> bool:
         """Whether the job has ended by this."""
         step = _JOB_STEPS.get((word.event, word.source, word.target))
-        before = self._states[word.place] if word.place < len(self._states) else ""
+        before = self._state_of(word.place) if word.place < len(self._states) else ""
         after = letters.HEARD.get(word.target, "")
         if self.graph is None or step is None or not before or before in letters.ENDED:
             return False
         has_ended = after in letters.ENDED
         if has_ended or before != letters.STOPPING:
-            self._states[word.place] = after
+            self._states[word.place] = ord(after)
         if has_ended:
             self._count(word, after)
             if step.source is job.RUNNING and before != letters.RUNNING:
@@ -255,13 +258,13 @@ class RunDraft:
         if graph is None:
             return
         for place in dict.fromkeys(each for one in ended for each in graph.dependents[one]):
-            if self._states[place] == letters.WAITING and all(map(self._is_met, graph.needs[place])):
-                self._states[place] = letters.RELEASED
+            if self._state_of(place) == letters.WAITING and all(map(self._is_met, graph.needs[place])):
+                self._states[place] = ord(letters.RELEASED)
                 self.release.append(place)
 
     def _is_met(self, place: int) -> bool:
         assert self.graph is not None
-        state = self._states[place]
+        state = self._state_of(place)
         return state in letters.SUCCEEDED or (state in letters.ENDED and not self.graph.required[place])
 
     # Whom a consequence reaches
@@ -275,14 +278,14 @@ class RunDraft:
             waiting += [each for each in stopped if self.graph.required[each]]
 
     def _stop(self, place: int, why: str) -> bool:
-        if self._states[place] in letters.ENDED or self._states[place] == letters.STOPPING:
+        if self._state_of(place) in letters.ENDED + letters.STOPPING:
             return False
-        self._states[place] = letters.STOPPING
+        self._states[place] = ord(letters.STOPPING)
         self.stop[place] = why
         return True
 
     def _make_jobs(self, _: Coupling[Facts]) -> None:
-        for place, letter in enumerate(self._states):
+        for place, letter in enumerate(self._states.decode()):
             if letter == letters.WAITING:
                 self.hold.append(place)
             elif letter == letters.RELEASED:

@@ -1,0 +1,41 @@
+"""The same number of jobs in many small runs and in one large one: a job costs the same in either."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from bench.report import Line, Section
+from bench.rounds import Pace
+from bench.runs.driving import Driver, layered, race, used
+from interlock.wire.runs import Plan
+
+SMALL = 10
+AIM = 1.25
+KINDS = ("memory", "sqlite")
+
+
+def run(pace: Pace) -> Section:
+    """Ten thousand jobs (a thousand with --quick) in runs of ten, and in one run."""
+    jobs = 10_000 if pace.jobs >= 10_000 else 1_000
+    small, large = f"runs of {SMALL}", f"one run of {jobs:,}"
+    turns = {small: partial(_in_runs_of, jobs, SMALL), large: partial(_in_runs_of, jobs, jobs)}
+    measured = race(turns, KINDS, pace)
+    lines = [
+        Line(f"{kind}, processor for each job", "µs", {name: used(each) for name, each in found.items()})
+        for kind, found in measured.items()
+    ]
+    return Section(
+        f"Runs: {jobs:,} jobs, of which half need another, in runs of {SMALL} and in one",
+        small,
+        lines=tuple(lines),
+        missed=tuple(
+            f"{line.measure}: in one run {line.ratio(large, small):.2f} times as much; at most {AIM:g}."
+            for line in lines
+            if line.ratio(large, small) > AIM
+        ),
+    )
+
+
+async def _in_runs_of(jobs: int, size: int, driver: Driver) -> int:
+    plan: Plan = layered(2, size // 2, all_of_them=False)
+    return await driver.runs([plan] * (jobs // size))
