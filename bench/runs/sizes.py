@@ -9,23 +9,22 @@ from bench.rounds import Pace
 from bench.runs.driving import Driver, layered, race, used
 from interlock.wire.runs import Plan
 
-SMALL = 10
+JOBS, SMALL = 10_000, 10
 AIM = 1.25
 KINDS = ("memory", "sqlite")
 
 
 def run(pace: Pace) -> Section:
-    """Ten thousand jobs (a thousand with --quick) in runs of ten, and in one run."""
-    jobs = 10_000 if pace.jobs >= 10_000 else 1_000
-    small, large = f"runs of {SMALL}", f"one run of {jobs:,}"
-    turns = {small: partial(_in_runs_of, jobs, SMALL), large: partial(_in_runs_of, jobs, jobs)}
+    """Ten thousand jobs in runs of ten, and in one run."""
+    small, large = f"runs of {SMALL}", f"one run of {JOBS:,}"
+    turns = {small: partial(_in_runs_of, JOBS, SMALL), large: partial(_in_runs_of, JOBS, JOBS)}
     measured = race(turns, KINDS, pace)
     lines = [
         Line(f"{kind}, processor for each job", "µs", {name: used(each) for name, each in found.items()})
         for kind, found in measured.items()
     ]
     return Section(
-        f"Runs: {jobs:,} jobs, of which half need another, in runs of {SMALL} and in one",
+        f"Runs: {JOBS:,} jobs, of which half need another, in runs of {SMALL} and in one",
         small,
         lines=tuple(lines),
         missed=tuple(

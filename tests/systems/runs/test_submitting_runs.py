@@ -88,6 +88,15 @@ async def test_fifty_concurrent_submissions_with_one_id_make_one_run(site: Site)
         await site.runs.submit(RunSpec(plan=plan(planned("b"))), request_id="delivery-1")
 
 
+async def test_an_id_is_remembered_for_as_long_as_somebody_may_repeat_it(site: Site) -> None:
+    spec = RunSpec(plan=plan(planned("a")))
+    first = await site.runs.submit(spec, request_id="push", remember_s=3 * 86_400.0)
+    site.clock.jump("2d")
+    assert (await site.runs.submit(spec, request_id="push")).id == first.id
+    site.clock.jump("2d")
+    assert (await site.runs.submit(spec, request_id="push")).id != first.id
+
+
 async def test_a_run_that_nobody_planned_because_of_a_crash_is_planned_by_whoever_comes(site: Site) -> None:
     view = await site.runs.submit(RunSpec(plan=plan(planned("a"))))
     neighbour = await Site(site.settings, store=lambda: site.store, clock=site.clock).open()

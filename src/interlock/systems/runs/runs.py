@@ -43,6 +43,7 @@ REPORTING = Postage(max_tries=1_000_000)
 """A run is reported however long that takes."""
 AT_ONCE = 8
 ALL = RunFilter()
+REMEMBERED_S = 3_600.0
 
 
 class Again(msgspec.Struct, frozen=True):
@@ -100,7 +101,10 @@ class Runs:
         actor: str = "",
         remember_s: float = REMEMBERED_S,
     ) -> RunView:
-        """A new run, or the one that an earlier request with this id has made."""
+        """A new run, or the one that an earlier request with this id has made.
+
+        The id is remembered for so long: whoever may be told the same thing again days later says so.
+        """
         check_run(spec, ("plan", *self.preparing.planners), self.settings)
         return await self._submit(
             spec, spec.plan, asked=Asked.of(request_id, "submit run", spec, ttl_s=remember_s), actor=actor
