@@ -43,7 +43,6 @@ REPORTING = Postage(max_tries=1_000_000)
 """A run is reported however long that takes."""
 AT_ONCE = 8
 ALL = RunFilter()
-REMEMBERED_S = 3_600.0
 
 
 class Again(msgspec.Struct, frozen=True):
