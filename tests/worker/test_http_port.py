@@ -278,6 +278,10 @@ async def test_a_wire_that_is_cut_loses_nothing_and_does_nothing_twice(
     wires.losses[STAGES[stage]] = loss
     cut = await _story(server, f"http://127.0.0.1:{wires.port}", stage)
     assert not wires.losses, "the wire was cut"
+    if (stage, loss) == ("lease", "reply"):  # what is answered again is renewed, and nothing else
+        *before, version = straight
+        assert isinstance(version, int)
+        straight = (*before, version + 1)
     assert cut == straight
 
 

@@ -16,6 +16,7 @@ from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.household import Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
+from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
 
 
 class EmbeddedOrchestrator:
@@ -63,7 +64,9 @@ class EmbeddedOrchestrator:
             await household.close()
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Work for this runner."""
+        """Work for this runner, unless it is held."""
+        if request.worker_id and not await self.here.workers.takes(request.worker_id):
+            return []
         return await self.here.orchestrator.claim(request)
 
     async def hear(self, messages: Sequence[Message]) -> list[Answer]:
@@ -79,6 +82,22 @@ class EmbeddedOrchestrator:
             if not delivered:
                 break
         return swept + await self.here.runs.keep()
+
+    async def register(self, spec: WorkerSpec) -> str:
+        """A new life in the books of the supervisor."""
+        return (await self.here.workers.register(spec)).id
+
+    async def beat(self, worker_id: str, beat: WorkerBeat) -> WorkerOrders:
+        """A sign of life, answered with orders."""
+        return await self.here.workers.beat(worker_id, beat)
+
+    async def orders(self, worker_id: str, after: int, wait_s: float) -> WorkerOrders:
+        """The orders, as soon as there are newer ones."""
+        return await self.here.workers.orders(worker_id, after=after, wait_s=wait_s)
+
+    async def leave(self, worker_id: str, reason: str) -> None:
+        """It goes."""
+        await self.here.workers.leave(worker_id, reason=reason)
 
     async def now(self) -> datetime:
         """The store's time, or close to it."""

@@ -38,6 +38,8 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     """What the runner has; it is given nothing that needs more."""
     limit: int = 1
+    worker_id: str = ""
+    """Under which it is registered with the supervisor; who is held is given nothing."""
     acknowledge: bool = True
     """The runner begins at once, so that grant and acknowledgement are one step."""
     claim_id: str = ""

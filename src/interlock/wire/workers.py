@@ -55,6 +55,8 @@ class WorkerOrders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """What it has is to be given back, and not to be finished."""
     stop: str = ""
     """`drain`: finish what it has and go; `terminate`: go now; else empty."""
+    anew: bool = False
+    """It was written off because it was silent for too long: it may register anew."""
     reason: str = ""
     beat_every_s: float = 10.0
 

@@ -76,6 +76,12 @@ class Connection:
         if isinstance(port, Patient):
             port.hasten()
 
+    def relax(self) -> None:
+        """Wait for work again, as before."""
+        port: object = self._port
+        if isinstance(port, Patient):
+            port.relax()
+
     async def release(self, within_s: float = LET_GO_S) -> None:
         """Let go of it, if there is one."""
         port, self._port = self._port, None

@@ -4,30 +4,43 @@ executing    has the tasks, and begins, stops and ends them
 reporter     sends what they have brought about, in the event loop
 renewer      keeps their leases alive, in a thread of its own
 supervisor   looks at all loops, in a thread of its own
+standing     speaks with the supervisor of all workers, in a thread of its own
+obeying      carries out what that one orders
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
 from interlock.wire.runner import Answer, Message
+from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
 from interlock.worker.executing import Executing
 from interlock.worker.logs import Log
 from interlock.worker.metrics import Metrics
+from interlock.worker.obeying import Obeying
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.renewing import Renewer
 from interlock.worker.reporting import Hear, Reporter
 from interlock.worker.running import Parcels, RunningTask
 from interlock.worker.settings import WorkerSettings
+from interlock.worker.signals import Shutdown
+from interlock.worker.standing import Standing
 from interlock.worker.supervising import Beat, Supervisor, keep_running
 from interlock.worker.tasks import Registry
 from interlock.worker.tracing import Tracing
+from interlock.worker.waiting import soon
 from interlock.worker.watching import Watch
+
+_EXHAUSTED = frozenset({errno.ENOMEM, errno.ENOSPC, errno.EMFILE, errno.ENFILE})
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,10 +71,14 @@ class Crew:
         reports_fail: Callable[[float], None],
         poll_awaited: Callable[[], bool],
         also: Sequence[Callable[[], object]],
+        shutdown: Shutdown,
+        counts: Callable[[], tuple[int, int]],
+        hold: Callable[[bool], None],
     ) -> None:
         self._around = around
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beside: list[asyncio.Task[None]] = []
+        self._counted_once = False
         self.beat, report_beat, renew_beat = (
             Beat(name, around.monotonic) for name in ("poll", "report", "renew")
         )
@@ -112,6 +129,12 @@ class Crew:
             monotonic=around.monotonic,
         )
 
+        self.obeying = Obeying(self.executing, shutdown, log=around.log, hold=hold)
+        self._shutdown, self._counts = shutdown, counts
+        self._standing = Standing(
+            _spec(around), around.connect, beat=self._sign_of_life, heed=self._ordered, log=around.log
+        )
+
     def start(self, **loops: Callable[[], Awaitable[None]]) -> None:
         """Begin; `loops` are run and supervised as well."""
         self._loop = asyncio.get_running_loop()
@@ -121,9 +144,12 @@ class Crew:
         ]
         self.renewer.start()
         self._supervisor.start()
+        if self._around.settings.supervised:
+            self._standing.start()
 
     async def stop(self) -> None:
         """End every loop and thread, and whatever handlers have left."""
+        self._standing.stop("it was asked to go")
         for loop in self._beside:
             loop.cancel()
         await asyncio.gather(*self._beside, return_exceptions=True)
@@ -140,6 +166,61 @@ class Crew:
     def _answered(self, running: RunningTask, message: Message, answer: Answer | None) -> None:
         self.executing.answered(running, message, answer)
 
+    @property
+    def worker_id(self) -> str:
+        """Under which the supervisor of workers knows this one; empty while it does not."""
+        return self._standing.worker_id
+
+    def task_ended(self) -> None:
+        """There is less to do now."""
+        self.obeying.task_ended()
+        if not self._counted_once:
+            self._counted_once = True
+            self._standing.nudge()  # the first task makes it a running worker
+
+    def trouble(self, crash: Exception) -> None:
+        """A loop has crashed: the supervisor of workers hears of it."""
+        exhausted = isinstance(crash, MemoryError) or getattr(crash, "errno", 0) in _EXHAUSTED
+        self._standing.trouble("exhausted" if exhausted else "transient", f"{type(crash).__name__}: {crash}")
+
+    def _sign_of_life(self) -> WorkerBeat:
+        """Called in the thread of the standing; each number is read in one step."""
+        active, (processed, failed) = len(self.executing.active), self._counts()
+        return WorkerBeat(
+            active=active,
+            begun=self._counted_once or active > 0,
+            processed=processed,
+            failed=failed,
+            heeded=self.obeying.heeded,
+        )
+
+    def _ordered(self, orders: WorkerOrders) -> None:
+        """Called in the thread of the standing; going at once must not wait for the event loop."""
+        if orders.stop == "terminate":
+            self._shutdown.hurry()
+        if self._loop is not None:
+            soon(self._loop, partial(self._heed, orders))
+
+    def _heed(self, orders: WorkerOrders) -> None:
+        before = self.obeying.heeded
+        self.obeying.heed(orders)
+        if self.obeying.heeded != before:
+            self._standing.nudge()
+
     def _left_behind(self) -> None:
         if self._around.metrics is not None:
             self._around.metrics.left_behind()
+
+
+def _spec(around: Surroundings) -> WorkerSpec:
+    settings = around.settings
+    return WorkerSpec(
+        workspace_id=settings.workspace,
+        name=settings.name,
+        incarnation=around.runner_id.rpartition("#")[2],
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        queues=settings.queues,
+        labels=settings.labels,
+        capacity=settings.concurrency,
+    )

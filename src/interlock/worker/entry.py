@@ -23,7 +23,7 @@ from interlock.worker.orphans import Orphans
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
-from interlock.worker.signals import Shutdown, heeding_signals
+from interlock.worker.signals import HURRY_S, Shutdown, heeding_signals
 from interlock.worker.tasks import Registry
 from interlock.worker.tracing import tracing_if_configured
 
@@ -121,7 +121,8 @@ def _duties(settings: WorkerSettings, shutdown: Shutdown, log: Log) -> list[Call
     def leave_if_overdue() -> None:
         """A handler that blocks the event loop must not keep the process from ending."""
         asked_at = shutdown.requested_at
-        if asked_at is not None and time.monotonic() >= asked_at + hard_s:
+        limit_s = min(hard_s, HURRY_S) if shutdown.hurried else hard_s
+        if asked_at is not None and time.monotonic() >= asked_at + limit_s:
             log.error("shutdown_forced", reason="the event loop did not answer in time")
             _leave(FORCED)
 

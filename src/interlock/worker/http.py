@@ -31,6 +31,7 @@ from interlock.wire.runner import (
     NotHeard,
 )
 from interlock.wire.trust import trusting
+from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 
 PROTOCOL = 1
 TRIES = 3
@@ -128,6 +129,10 @@ class HttpOrchestrator:
         """Whoever waits for work is answered now, and nobody waits from now on."""
         self._hurried.set()
 
+    def relax(self) -> None:
+        """Work is waited for again."""
+        self._hurried.clear()
+
     async def _unless_hurried(self, request: ClaimRequest) -> list[Grant] | None:
         """What was granted; None when it has to be asked again, because there is no time to wait."""
         if not request.wait_s:
@@ -211,6 +216,29 @@ class HttpOrchestrator:
         self._note_time(heard.now, sent_at)
         return heard.answers
 
+    # The supervisor
+
+    async def register(self, spec: WorkerSpec) -> str:
+        """A new life in the books of the supervisor."""
+        body = msgspec.json.encode(spec)
+        return (await self._ask("POST", "/api/workers", body, WorkerView)).id
+
+    async def beat(self, worker_id: str, beat: WorkerBeat) -> WorkerOrders:
+        """A sign of life, answered with orders."""
+        return await self._ask(
+            "POST", f"/api/workers/{worker_id}/heartbeat", msgspec.json.encode(beat), WorkerOrders
+        )
+
+    async def orders(self, worker_id: str, after: int, wait_s: float) -> WorkerOrders:
+        """The orders, as soon as there are newer ones."""
+        path = f"/api/workers/{worker_id}/orders?after={after}&wait_s={min(wait_s, WAIT_S):g}"
+        return await self._ask("GET", path, None, WorkerOrders, more_s=wait_s)
+
+    async def leave(self, worker_id: str, reason: str) -> None:
+        """It goes."""
+        body = msgspec.json.encode({"reason": reason})
+        await self._ask("POST", f"/api/workers/{worker_id}/leave", body, WorkerView)
+
     async def recover(self) -> int:
         """Nothing: deadlines are the server's business."""
         return 0
@@ -276,7 +304,7 @@ class HttpOrchestrator:
             raise self._away(f"{type(error).__name__} {error}".strip()) from error
         if response.status_code in _BUSY:
             raise self._away(f"it answered {response.status_code}")
-        if response.status_code != 200:
+        if response.status_code not in (200, 201):
             raise _refused(response)
         try:
             return msgspec.json.decode(response.content, type=answer)

@@ -63,5 +63,9 @@ class Patient(Protocol):
         ...
 
     def hasten(self) -> None:
-        """Whoever waits for work is answered now; called when the worker has to go."""
+        """Whoever waits for work is answered now, and nobody waits; called when the worker may take none."""
+        ...
+
+    def relax(self) -> None:
+        """There is time again to wait for work."""
         ...

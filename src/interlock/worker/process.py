@@ -130,6 +130,9 @@ class WorkerProcess:
             reports_fail=self._reports_fail,
             poll_awaited=self._should_poll,
             also=also,
+            shutdown=self.shutdown,
+            counts=lambda: (self.data.processed, self.data.failed),
+            hold=self._hold,
         )
         self._executing = self._crew.executing
 
@@ -228,7 +231,7 @@ class WorkerProcess:
     async def _shut_down(self) -> None:
         """Let tasks finish, then tell them, then stop them; and be gone in time, whatever they do."""
         asked_at = self.shutdown.requested_at or self._monotonic()
-        soft_s, hard_s = self._durations.shutdown_soft_s, self._durations.shutdown_deadline_s
+        soft_s, hard_s = self.shutdown.times(self._durations)
         last_s = min(LET_GO_S, hard_s / 20)
         in_time = await self._all_ended(asked_at + soft_s)
         if not in_time:
@@ -247,7 +250,7 @@ class WorkerProcess:
 
     def _next_request(self) -> ClaimRequest | None:
         """What to ask for now: as much as can begin, else as much as may wait, else nothing."""
-        if not accepts_tasks(self.state, self.data):
+        if not self._crew.obeying.may_take or not accepts_tasks(self.state, self.data):
             return None
         begins = self._executing.room()
         waits = self._executing.room_to_prefetch()
@@ -259,6 +262,7 @@ class WorkerProcess:
             queues=self._settings.queues,
             labels=self._settings.labels,
             limit=limit,
+            worker_id=self._crew.worker_id,
             acknowledge=begins > 0,
         )
 
@@ -306,6 +310,12 @@ class WorkerProcess:
         succeeded = running.state is COMPLETED
         self.tell(_SUCCEEDED if succeeded else _FAILED if running.counts_as_failed else _NEITHER)
         self._stir.set()
+        self._crew.task_ended()
+
+    def _hold(self, held: bool) -> None:
+        """Nothing new may be taken, so that nobody waits for work at a server; or it may again."""
+        self._stir.set()
+        (self._connection.hasten if held else self._connection.relax)()
 
     # What goes wrong
 
@@ -321,6 +331,7 @@ class WorkerProcess:
         """A step has crashed, which is a fault of ours or of a port: say so, and go on a little later."""
         self._log.error("loop_crashed", loop="poll", error=f"{type(crash).__name__}: {crash}", exc_info=True)
         self._crashes += 1
+        self._crew.trouble(crash)
         if self.state is SHUTTING_DOWN:
             self._forced = True
             self.tell(shutdown_deadline)

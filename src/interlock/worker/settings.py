@@ -67,6 +67,10 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: str = "auto"
     """`json`, `text`, or `auto`: text on a terminal, JSON into a pipe."""
     metrics_port: int | None = None
+    supervised: bool = True
+    """It registers with the supervisor, which can then hold it."""
+    workspace: str = "default"
+    """Whose worker it is, for the supervisor."""
     reap_orphans: bool | None = None
     """Fetch ended processes that nobody else will; None for only when it is PID 1."""
 

@@ -13,6 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from interlock.lifecycles.durations import Durations
+
+HURRY_S = 5.0
+"""How long everything may take that happens when there is no time."""
+
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -23,6 +28,8 @@ class Shutdown:
         self._monotonic = monotonic
         self._wakes: list[Callable[[], None]] = []
         self.requested_at: float | None = None
+        self.hurried = False
+        """There is no time to let anything finish."""
 
     @property
     def requested(self) -> bool:
@@ -35,6 +42,17 @@ class Shutdown:
             self.requested_at = self._monotonic()
         for wake in self._wakes:
             wake()
+
+    def hurry(self) -> None:
+        """Ask it to go at once; from any thread, also when the event loop is blocked."""
+        self.hurried = True
+        self.request()
+
+    def times(self, durations: Durations) -> tuple[float, float]:
+        """How long what is active may go on, and how long everything may take."""
+        if self.hurried:
+            return 0.0, min(durations.shutdown_deadline_s, 0.8 * HURRY_S)
+        return durations.shutdown_soft_s, durations.shutdown_deadline_s
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Be woken by the request; at once when it was made already. Returns how to stop that."""

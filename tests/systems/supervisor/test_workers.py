@@ -334,3 +334,39 @@ async def test_a_life_is_the_same_on_every_store_and_its_journal_replays(open_ho
     (labelled, _) = await workers(house).find(Query(kind="worker", labels=("cpu",)))
     assert [view.id for view in labelled] == [second.id]
     assert list((await audit(house.store, JOURNALLED, ("worker", "job", "message"))).faults) == []
+
+
+async def test_a_worker_that_is_held_is_given_nothing_although_it_asks(house: House) -> None:
+    made = await running(house)
+    job_id = await house.submit()
+    await workers(house).pause(made.id)
+    house.clock.jump(1)
+    assert await house.claim(worker_id=made.id) == []
+    await workers(house).resume(made.id)
+    house.clock.jump(1)
+    assert [grant.job_id for grant in await house.claim(worker_id=made.id)] == [job_id]
+    await workers(house).terminate(made.id)
+    house.clock.jump(1)
+    assert await house.claim(worker_id=made.id) == []
+    assert await house.claim(worker_id="w_nobody") == []
+
+
+async def test_what_a_terminated_worker_claims_at_the_last_moment_returns_as_well(house: House) -> None:
+    made = await running(house)
+    await workers(house).terminate(made.id)
+    grant = await house.started()
+    await house.recover()
+    assert (await house.states(grant.job_id))[1] == ["STALE", "QUEUED"]
+
+
+async def test_a_worker_that_was_written_off_keeps_what_its_next_life_has_claimed(house: House) -> None:
+    made = await running(house)
+    house.clock.jump(SILENCE_S + 1)
+    await workers(house).sweep()
+    orders = await workers(house).beat(made.id, WorkerBeat())
+    assert (orders.anew, orders.stop) == (True, "terminate")
+    await running(house)
+    house.clock.jump(1)
+    grant = await house.started()
+    await house.recover()
+    assert (await house.states(grant.job_id))[1] == ["STARTING"]

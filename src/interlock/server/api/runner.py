@@ -89,6 +89,8 @@ async def lease(call: Call) -> Granted | Response:
     call.principal.need_queues(asked.queues)
     asked = msgspec.structs.replace(asked, runner_id=known_as(call.principal, asked.runner_id))
     here, room = call.parts.household, call.parts.waiting_room
+    if asked.worker_id and not await here.workers.takes(asked.worker_id):
+        return Granted(grants=(), now=await here.engine.clock.now())  # it is held, or it is over
     claim = room.together(here.orchestrator.claim_all)
 
     async def give_back(grants: list[Grant]) -> None:

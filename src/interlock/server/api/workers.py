@@ -14,6 +14,7 @@ from interlock.errors import (
     UnknownWorker,
 )
 from interlock.lifecycles.worker import WORKER
+from interlock.server.api.runner import known_as
 from interlock.server.api.seeing import is_shaped
 from interlock.server.declaring import Call, Handler, Lane, Link, Route
 from interlock.server.messages import (
@@ -27,6 +28,7 @@ from interlock.server.messages import (
 )
 from interlock.store.records import Key
 from interlock.systems.access.principals import Role
+from interlock.systems.supervisor.body import runner_id_of
 from interlock.systems.supervisor.workers import Workers, unknown_worker
 from interlock.wire.filter_words import BadFilter
 from interlock.wire.worker_filters import read_worker_filter
@@ -90,7 +92,11 @@ async def register(call: Call) -> WorkerView:
     """A new life."""
     asked: NewWorker = call.body
     call.principal.need_queues(asked.queues)
-    return await _workers(call).register(asked.spec(), actor=call.actor, request_id=call.request_id)
+    spec = asked.spec()
+    runner_id = known_as(call.principal, runner_id_of(spec)) if spec.name and spec.incarnation else ""
+    return await _workers(call).register(
+        spec, actor=call.actor, request_id=call.request_id, runner_id=runner_id
+    )
 
 
 async def beat(call: Call) -> WorkerOrders:

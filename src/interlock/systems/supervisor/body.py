@@ -24,6 +24,8 @@ class WorkerBody(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     spec: WorkerSpec
     data: Worker
+    runner_id: str
+    """What its leases call it."""
     wishes: Wishes = Wishes()
     heeded: int = 0
     """The newest orders that the worker has carried out."""
@@ -31,13 +33,10 @@ class WorkerBody(msgspec.Struct, kw_only=True, omit_defaults=True):
     failed: int = 0
     reason: str = ""
     """Why it ended, or is where it is."""
+    silent: bool = False
+    """It was written off because nothing was heard of it."""
     registered_by: str = ""
     """Who has introduced it; only they speak for it."""
-
-    @property
-    def runner_id(self) -> str:
-        """What its leases call it."""
-        return runner_id_of(self.spec)
 
 
 def runner_id_of(spec: WorkerSpec) -> str:
@@ -106,6 +105,7 @@ def orders_of(record: Record, beat_every_s: float, *, takes: bool, over: bool) -
         take=takes and not stop,
         give_back=wishes.give_back or stop == "terminate",
         stop=stop,
+        anew=body.silent,
         reason=body.reason or wishes.reason,
         beat_every_s=beat_every_s,
     )

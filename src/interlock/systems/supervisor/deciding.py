@@ -39,6 +39,8 @@ class LetGo(msgspec.Struct, frozen=True):
     runner_id: str
     event: str
     worker_id: str
+    until: datetime | None = None
+    """Leases that were granted later belong to another life of it; None when there is no other."""
     reason: str = ""
 
 
@@ -71,14 +73,22 @@ class Draft:
 
     @classmethod
     def new(
-        cls, worker_id: str, spec: WorkerSpec, now: datetime, durations: Durations, *, registered_by: str = ""
+        cls,
+        worker_id: str,
+        spec: WorkerSpec,
+        now: datetime,
+        durations: Durations,
+        *,
+        registered_by: str = "",
+        runner_id: str = "",
     ) -> Draft:
-        """A worker that has just introduced itself."""
+        """A worker that has just introduced itself; its leases call it by its runner id."""
         named = msgspec.structs.replace(
             spec, name=spec.name or worker_id, incarnation=spec.incarnation or worker_id
         )
         data = Worker(capacity=spec.capacity, last_heartbeat_at=now)
-        body = WorkerBody(spec=named, data=data, registered_by=registered_by)
+        called = runner_id or runner_id_of(named)
+        body = WorkerBody(spec=named, data=data, registered_by=registered_by, runner_id=called)
         draft = cls(worker_id, WORKER.initial, body, now, durations)
         draft._arm(durations.worker_silence_s)
         return draft
@@ -140,17 +150,18 @@ class Draft:
         )
         return Commit(changes=(change, *self._messages(reason)))
 
+    def let_go(self, reason: str) -> list[LetGo]:
+        """What every lease of the worker shall hear."""
+        until = self.now if self.body.silent or self.state not in WORKER.terminal else None
+        return [
+            LetGo(self.body.runner_id, event, self.id, until, reason) for event in dict.fromkeys(self._let_go)
+        ]
+
     def _messages(self, reason: str) -> tuple[Change, ...]:
         version = self.record.version if self.record else 0
-        runner_id = runner_id_of(self.body.spec)
         return tuple(
-            outgoing(
-                f"{self.id}.{event}.{version}",
-                LET_GO,
-                msgspec.json.encode(LetGo(runner_id, event, self.id, reason)),
-                self.now,
-            )
-            for event in dict.fromkeys(self._let_go)
+            outgoing(f"{self.id}.{order.event}.{version}", LET_GO, msgspec.json.encode(order), self.now)
+            for order in self.let_go(reason)
         )
 
     def _arm(self, seconds: float) -> None:
@@ -196,6 +207,7 @@ def silent(record: Record, now: datetime, durations: Durations) -> Draft:
     draft.deadline_at = None
     timeout = worker.SupervisorTimeout(at=now, silence_s=durations.worker_silence_s)
     if draft.tell(timeout) is None and draft.state is worker.TERMINATED:
+        draft.body.silent = True
         draft.body.reason = f"not heard of for {durations.worker_silence_s:g} s"
     elif draft.body.data.last_heartbeat_at is not None and draft.state not in WORKER.terminal:
         draft.deadline_at = draft.body.data.last_heartbeat_at + timedelta(seconds=durations.worker_silence_s)

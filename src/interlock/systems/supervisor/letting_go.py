@@ -31,13 +31,12 @@ PAGE = 500
 _EVENTS: dict[str, Event] = {event.name: event for event in (lease.revoke, lease.holder_lost)}
 
 
-async def let_go(engine: Engine, settings: OrchestratorSettings, payload: bytes) -> None:
+async def let_go(engine: Engine, settings: OrchestratorSettings, order: LetGo) -> None:
     """End every lease that the worker holds; safe to repeat, since what has ended is passed over."""
-    order = msgspec.json.decode(payload, type=LetGo)
     query = Query(kind=JOB.name, states=(job.RUNNING,), limit=PAGE)
     while True:
         page = await engine.store.find(query)
-        held = [record for record in page.records if _holds(record, order.runner_id)]
+        held = [record for record in page.records if _holds(record, order)]
         decide = partial(_decide, order, settings)
         for result in await apply_all(engine, [Item(Key(JOB.name, each.id), decide) for each in held]):
             if isinstance(result, InterlockError):
@@ -54,7 +53,7 @@ def _decide(
         return Decision(None)
     draft = Draft.of(record, now, settings)
     draft.fire_due()
-    for one in _held_by(draft.body.attempts, order.runner_id):
+    for one in _held_by(draft.body.attempts, order):
         draft.tell_lease(one, _EVENTS[order.event])
     if not draft.lines:
         return Decision(None)
@@ -62,12 +61,14 @@ def _decide(
     return Decision(None, commit_of(draft, mark=mark, actor="supervisor", reason=reason))
 
 
-def _holds(record: Record, runner_id: str) -> bool:
-    return any(_held_by(decode_body(record.body).attempts, runner_id))
+def _holds(record: Record, order: LetGo) -> bool:
+    return any(_held_by(decode_body(record.body).attempts, order))
 
 
-def _held_by(attempts: list[AttemptBody], runner_id: str) -> Iterator[AttemptBody]:
+def _held_by(attempts: list[AttemptBody], order: LetGo) -> Iterator[AttemptBody]:
     for one in attempts:
         held = one.lease
-        if held is not None and held.state in lease.LIVE and held.data.runner_id == runner_id:
+        if held is None or held.state not in lease.LIVE or held.data.runner_id != order.runner_id:
+            continue
+        if order.until is None or held.granted_at <= order.until:
             yield one

@@ -12,7 +12,7 @@ import msgspec
 
 from interlock.engine.applying import Asked, Decision, Engine
 from interlock.engine.paging import every_entry
-from interlock.errors import InvalidWorker, TerminalState, UnknownWorker
+from interlock.errors import InvalidWorker, StoreUnavailable, TerminalState, UnknownWorker
 from interlock.lifecycles import worker
 from interlock.lifecycles.worker import WORKER, WorkerState
 from interlock.store.checking import MAX_ID, MAX_LABEL, MAX_LABELS
@@ -21,7 +21,7 @@ from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.waiting import waker
 from interlock.systems.supervisor.body import decode_body, orders_of, view_of
-from interlock.systems.supervisor.deciding import TROUBLES, Draft, beaten, gone, silent
+from interlock.systems.supervisor.deciding import TROUBLES, Draft, LetGo, beaten, gone, silent
 from interlock.systems.supervisor.letting_go import let_go
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 
@@ -51,7 +51,7 @@ class Workers:
     # What workers do
 
     async def register(
-        self, spec: WorkerSpec, *, actor: str = "", request_id: str | None = None
+        self, spec: WorkerSpec, *, actor: str = "", request_id: str | None = None, runner_id: str = ""
     ) -> WorkerView:
         """A new life. A worker that starts again registers anew, and is another one from then on."""
         _check(spec)
@@ -59,7 +59,8 @@ class Workers:
 
         def decide(_: Sequence[Record | None], now: datetime) -> Decision[str]:
             worker_id = self._ids.draw(now)
-            draft = Draft.new(worker_id, spec, now, self.settings.durations, registered_by=actor)
+            durations = self.settings.durations
+            draft = Draft.new(worker_id, spec, now, durations, registered_by=actor, runner_id=runner_id)
             commit = draft.commit(mark=self.engine.mark(), actor=actor)
             request = asked.answered(msgspec.json.encode(worker_id)) if asked else None
             return Decision(worker_id, msgspec.structs.replace(commit, request=request))
@@ -104,6 +105,15 @@ class Workers:
         finally:
             stop()
         return orders
+
+    async def takes(self, worker_id: str) -> bool:
+        """Whether a worker may be given work.
+
+        Asked with every claim, and never remembered: what a terminated worker had is ready again at
+        once, and whoever remembers that it may take would be the first to ask for it.
+        """
+        (record,) = await self.engine.store.load([_key(worker_id)])
+        return record is not None and WorkerState(record.state) in worker.TAKING
 
     async def leave(
         self, worker_id: str, *, reason: str = "it has done all it had", actor: str = ""
@@ -192,16 +202,24 @@ class Workers:
     ) -> WorkerView:
         asked = Asked.of(request_id, f"{verb} {worker_id}", reason)
 
-        def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[list[LetGo]]:
             draft = Draft.of(_present(worker_id, found[0]), now, self.settings.durations)
             act(draft)
-            mark = self.engine.mark()
-            commit = draft.commit(mark=mark, actor=actor, reason=reason or draft.body.reason, ordered=True)
+            mark, why = self.engine.mark(), reason or draft.body.reason
+            commit = draft.commit(mark=mark, actor=actor, reason=why, ordered=True)
             request = asked.answered(b"null") if asked else None
-            return Decision(None, msgspec.structs.replace(commit, request=request))
+            return Decision(draft.let_go(why), msgspec.structs.replace(commit, request=request))
 
-        await self.engine.apply_once(asked, [_key(worker_id)], decide)
+        applied = await self.engine.apply_once(asked, [_key(worker_id)], decide)
+        if not isinstance(applied, Repeated):
+            await self._let_go_now(applied.answer)
         return await self.get(worker_id)
+
+    async def _let_go_now(self, orders: Sequence[LetGo]) -> None:
+        """The message that was committed says the same; whoever asked should not have to wait for it."""
+        for order in orders:
+            with suppress(StoreUnavailable):
+                await let_go(self.engine, self.settings, order)
 
     # Looking
 
@@ -238,7 +256,7 @@ class Workers:
 
     async def let_go(self, payload: bytes) -> None:
         """End the leases of a worker, as a message says."""
-        await let_go(self.engine, self.settings, payload)
+        await let_go(self.engine, self.settings, msgspec.json.decode(payload, type=LetGo))
 
     async def _current(self, worker_id: str) -> WorkerOrders:
         return self._orders(await self._load(worker_id))

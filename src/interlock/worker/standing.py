@@ -1,0 +1,185 @@
+"""Where a worker stands with its supervisor: it registers, gives signs of life, and hears its orders.
+
+It has a thread, an event loop and a port of its own: a handler that blocks the worker's event loop
+does not make the worker look dead, and does not keep it from hearing that it has to go. What is
+ordered is carried out in the event loop of the worker (`obeying`); here it is only passed on.
+
+A store that is away costs nothing but silence. A worker that was silent for too long has been
+written off; when it comes back it registers anew, as another life under the same name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from interlock.errors import InterlockError, StoreUnavailable, UnknownWorker
+from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
+from interlock.worker.logs import Log
+from interlock.worker.port import OrchestratorPort
+from interlock.worker.waiting import set_within
+
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 5.0
+_LET_GO_S = 0.5
+_LAST_WORD_S = 1.0
+_PATIENCE_S = 10.0
+
+
+@runtime_checkable
+class Supervised(Protocol):
+    """A port behind which there is a supervisor."""
+
+    async def register(self, spec: WorkerSpec) -> str:
+        """A new life; answers its id."""
+        ...
+
+    async def beat(self, worker_id: str, beat: WorkerBeat) -> WorkerOrders:
+        """A sign of life, answered with orders. `UnknownWorker` when nobody knows of it any more."""
+        ...
+
+    async def orders(self, worker_id: str, after: int, wait_s: float) -> WorkerOrders:
+        """The orders, as soon as they are newer than those with this number, or after so long."""
+        ...
+
+    async def leave(self, worker_id: str, reason: str) -> None:
+        """It goes, with nothing left to do."""
+        ...
+
+
+class Standing:
+    """A thread that speaks with the supervisor."""
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        connect: Callable[[], OrchestratorPort],
+        *,
+        beat: Callable[[], WorkerBeat],
+        heed: Callable[[WorkerOrders], None],
+        log: Log,
+    ) -> None:
+        self._spec = spec
+        self._connect = connect
+        self._beat = beat
+        self._heed = heed
+        self._log = log
+        self.worker_id = ""
+        self._trouble = ""
+        self._reason = ""
+        self._stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._news: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._main, name="interlock-standing", daemon=True)
+
+    def start(self) -> None:
+        """Begin to speak."""
+        self._thread.start()
+
+    def stop(self, reason: str) -> None:
+        """Say goodbye, if somebody listens, and end the thread; one that hangs is left behind."""
+        self._reason = reason
+        self._stopping = True
+        self.nudge()
+        if self._thread.ident is not None:
+            self._thread.join(_LAST_WORD_S + _LET_GO_S)
+
+    def nudge(self) -> None:
+        """There is something to say; from any thread."""
+        loop, news = self._loop, self._news
+        if loop is not None and news is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                loop.call_soon_threadsafe(news.set)
+
+    def trouble(self, kind: str, reason: str) -> None:
+        """Something is wrong with this worker; it is told with the next sign of life."""
+        self._trouble, self._reason = kind, reason
+        self.nudge()
+
+    # In the thread
+
+    def _main(self) -> None:
+        with asyncio.Runner() as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop, self._news = asyncio.get_running_loop(), asyncio.Event()
+        pause_s = _FIRST_PAUSE_S
+        while not self._stopping:
+            try:
+                await self._speak()
+            except StoreUnavailable:
+                pass  # the main loop says so as well, and more loudly
+            except Exception as error:  # noqa: BLE001 - a loop outlives whatever its body meets
+                self._note(error)
+            if not self._stopping:
+                await set_within(self._news, pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _note(self, error: Exception) -> None:
+        """Say what went wrong; who is not known there any more begins another life."""
+        facts = error.facts if isinstance(error, InterlockError) else {}
+        code = error.code if isinstance(error, InterlockError) else type(error).__name__
+        if UnknownWorker.code in (code, facts.get("code")):
+            self.worker_id = ""
+        self._log.warning("supervisor_not_heard", code=code, error=str(error))
+
+    async def _speak(self) -> None:
+        """From a connection to its end."""
+        port = self._connect()
+        if not isinstance(port, Supervised):
+            self._stopping = True
+            return
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await port.connect()
+            while not self._stopping:
+                await self._round(port)
+            await self._say_goodbye(port)
+        finally:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(_LET_GO_S):
+                    await port.disconnect()
+
+    async def _round(self, port: Supervised) -> None:
+        """One sign of life, and what is ordered until the next one."""
+        assert self._news is not None
+        if not self.worker_id:
+            self.worker_id = await port.register(self._spec)
+            self._log.info("worker_registered", supervised_as=self.worker_id)
+        self._news.clear()
+        trouble, self._trouble = self._trouble, ""
+        told = self._beat()
+        if trouble:
+            told = msgspec.structs.replace(told, trouble=trouble, reason=self._reason)
+        orders = await port.beat(self.worker_id, told)
+        if self._take(orders):
+            newer = asyncio.ensure_future(port.orders(self.worker_id, orders.number, orders.beat_every_s))
+            news = asyncio.ensure_future(self._news.wait())
+            try:
+                await asyncio.wait((newer, news), return_when=asyncio.FIRST_COMPLETED)
+                if newer.done():
+                    self._take(newer.result())
+            finally:
+                newer.cancel()
+                news.cancel()
+                await asyncio.wait((newer, news))
+
+    def _take(self, orders: WorkerOrders) -> bool:
+        """Pass orders on; answers whether there may be others."""
+        if orders.anew:
+            self._log.warning("worker_written_off", supervised_as=self.worker_id, reason=orders.reason)
+            self.worker_id = ""
+            return False
+        self._heed(orders)
+        return True
+
+    async def _say_goodbye(self, port: Supervised) -> None:
+        if self.worker_id:
+            async with asyncio.timeout(_LAST_WORD_S):
+                await port.leave(self.worker_id, self._reason)

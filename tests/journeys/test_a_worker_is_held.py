@@ -1,0 +1,174 @@
+"""The supervisor pauses, resumes, drains and terminates workers, and what it says is what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import msgspec
+import pytest
+from tests.journeys import errands
+from tests.journeys.crew import QUICK, Crew, Worker, alive
+
+from interlock.errors import StoreUnavailable, UnknownWorker
+from interlock.store.records import Query
+from interlock.systems.supervisor.workers import Workers
+from interlock.wire.workers import WorkerView
+
+every_store = pytest.mark.parametrize("store_url", ["sqlite", "postgres", "redis"], indirect=True)
+
+SUPERVISED = msgspec.structs.replace(QUICK, worker_beat_every_s=0.3, worker_silence_s=3.0)
+
+
+def workers(crew: Crew) -> Workers:
+    return crew.il.here.workers
+
+
+async def seen(crew: Crew, name: str, state: str) -> WorkerView:
+    """Wait until the newest life under a name is in a state."""
+    found: list[WorkerView] = []
+
+    async def look() -> bool:
+        with contextlib.suppress(StoreUnavailable, UnknownWorker):
+            lives, _ = await workers(crew).find(Query(kind="worker", parent=name))
+            found[:] = lives[:1]
+        return bool(found) and found[0].state == state
+
+    await crew.until(look, f"{name} is {state} in the books")
+    return found[0]
+
+
+async def heeded(crew: Crew, worker_id: str) -> WorkerView:
+    """Wait until the worker has carried out what it was told."""
+
+    async def look() -> bool:
+        return (await workers(crew).get(worker_id)).heeded
+
+    await crew.until(look, f"{worker_id} has done as it was told")
+    return await workers(crew).get(worker_id)
+
+
+async def supervised(crew: Crew, name: str = "anna", *options: str) -> tuple[Worker, WorkerView]:
+    """A worker that has had a task."""
+    worker = await crew.ready(name, *options)
+    await crew.ended((await crew.il.submit(errands.jot, 0)).id)
+    return worker, await seen(crew, name, "RUNNING")
+
+
+@every_store
+async def test_a_worker_is_in_the_books_from_its_start_to_its_end(crew: Crew) -> None:
+    await crew.open(SUPERVISED)
+    worker = await crew.ready("anna", "--label", "gpu")
+    idle = await seen(crew, "anna", "IDLE")
+    assert (idle.pid, idle.labels, idle.capacity) == (worker.pid, ("gpu",), 10)
+    await crew.ended((await crew.il.submit(errands.jot, 1)).id)
+    await seen(crew, "anna", "RUNNING")
+    worker.ask_to_go()
+    assert await worker.gone() == 0
+    left = await seen(crew, "anna", "COMPLETED")
+    assert (left.id, left.processed) == (idle.id, 1)
+
+
+@every_store
+async def test_a_paused_worker_finishes_what_it_has_and_takes_nothing_new(crew: Crew) -> None:
+    await crew.open(SUPERVISED)
+    _, view = await supervised(crew)
+    first = await crew.il.submit(errands.held, "first")
+    await crew.noted("first")
+    await workers(crew).pause(view.id, reason="look")
+    await heeded(crew, view.id)
+    second = await crew.il.submit(errands.jot, 7)
+    crew.open_gate("first.1")
+    assert (await crew.ended(first.id)).state == "COMPLETED"
+    await heeded(crew, view.id)
+    assert (await crew.il.job(second.id)).state == "PENDING"
+    await workers(crew).resume(view.id)
+    assert (await crew.ended(second.id)).state == "COMPLETED"
+
+
+async def test_a_paused_worker_gives_back_what_it_has_when_that_is_wanted(crew: Crew) -> None:
+    await crew.open(SUPERVISED)
+    _, view = await supervised(crew)
+    made = await crew.il.submit(errands.polite)
+    await crew.noted("polite")
+    await workers(crew).pause(view.id, give_back=True)
+    await heeded(crew, view.id)
+    job = await crew.sees(made.id, lambda job: len(job.attempts) == 2, "it was given back")
+    assert (job.state, [one.state for one in job.attempts]) == ("RUNNING", ["STALE", "QUEUED"])
+    assert (job.losses, job.failure) == (0, None)
+
+
+@every_store
+async def test_a_terminated_worker_is_gone_with_its_work_although_nothing_in_it_listens(crew: Crew) -> None:
+    await crew.open(SUPERVISED)
+    worker, view = await supervised(crew)
+    made = await crew.il.submit(errands.deaf_thread, "deaf")
+    await crew.noted("deaf")
+    await workers(crew).terminate(view.id, reason="on fire")
+    await worker.gone()
+    assert not alive(worker.pid)
+    assert (await workers(crew).get(view.id)).state == "TERMINATED"
+    job = await crew.sees(made.id, lambda job: len(job.attempts) == 2, "it has returned to the queue")
+    assert (job.losses, job.attempts[1].state) == (0, "QUEUED")
+
+
+async def test_a_worker_whose_event_loop_is_blocked_is_alive_and_can_be_terminated(crew: Crew) -> None:
+    await crew.open(SUPERVISED)
+    worker, view = await supervised(crew)
+    made = await crew.il.submit(errands.compute, 3_600.0)
+    await crew.sees(made.id, lambda job: job.state == "RUNNING", "it has begun")
+    beats = (await workers(crew).get(view.id)).last_heartbeat_at
+
+    async def beaten() -> bool:
+        return (await workers(crew).get(view.id)).last_heartbeat_at != beats
+
+    await crew.until(beaten, "it still gives signs of life")
+    await workers(crew).terminate(view.id)
+    await worker.gone()
+    job = await crew.sees(made.id, lambda job: len(job.attempts) == 2, "it has returned to the queue")
+    assert job.losses == 0
+
+
+async def test_a_drained_worker_finishes_what_it_has_and_goes(crew: Crew) -> None:
+    await crew.open(SUPERVISED)
+    worker, view = await supervised(crew)
+    made = await crew.il.submit(errands.held, "last")
+    await crew.noted("last")
+    await workers(crew).drain(view.id, reason="new code")
+    await worker.says("orders")
+    second = await crew.il.submit(errands.jot, 1)
+    crew.open_gate("last.1")
+    assert await worker.gone() == 0
+    assert (await crew.il.job(made.id)).state == "COMPLETED"
+    assert (await crew.il.job(second.id)).state == "PENDING"
+    assert (await workers(crew).get(view.id)).state == "COMPLETED"
+
+
+@every_store
+async def test_a_killed_worker_is_written_off_and_its_work_is_done_by_another(crew: Crew) -> None:
+    await crew.open(SUPERVISED)
+    worker, view = await supervised(crew)
+    made = await crew.il.submit(errands.held, "interrupted")
+    await crew.noted("interrupted")
+    worker.kill()
+    await worker.gone()
+    await crew.ready("berta")
+    crew.open_gate("interrupted.2")
+    assert (await crew.ended(made.id)).state == "COMPLETED"
+    assert (await seen(crew, "anna", "TERMINATED")).id == view.id
+
+
+async def test_a_frozen_worker_that_was_written_off_registers_anew_and_works_on(crew: Crew) -> None:
+    await crew.open(SUPERVISED)
+    worker, view = await supervised(crew)
+    other = await crew.ready("berta")
+    worker.freeze()
+    await seen(crew, "anna", "TERMINATED")
+    worker.thaw()
+    again = await seen(crew, "anna", "RUNNING")
+    assert (again.id != view.id, again.incarnation) == (True, view.incarnation)
+    other.ask_to_go()
+    await other.gone()
+    assert (await crew.ended((await crew.il.submit(errands.jot, 5)).id)).state == "COMPLETED"
+    assert worker.exit_code is None
+    assert await asyncio.wait_for(crew.faults(), 20) == []
