@@ -26,8 +26,8 @@ from interlock.worker.waiting import set_within
 
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
-_LET_GO_S = 0.5
-_LAST_WORD_S = 1.0
+_LET_GO_S = 0.2
+_LAST_WORD_S = 0.5
 _PATIENCE_S = 10.0
 
 
@@ -75,6 +75,8 @@ class Standing:
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news: asyncio.Event | None = None
+        self._over: asyncio.Event | None = None
+        self._port: OrchestratorPort | None = None
         self._thread = threading.Thread(target=self._main, name="interlock-standing", daemon=True)
 
     def start(self) -> None:
@@ -85,7 +87,10 @@ class Standing:
         """Say goodbye, if somebody listens, and end the thread; one that hangs is left behind."""
         self._reason = reason
         self._stopping = True
-        self.nudge()
+        loop, over = self._loop, self._over
+        if loop is not None and over is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                loop.call_soon_threadsafe(over.set)
         if self._thread.ident is not None:
             self._thread.join(_LAST_WORD_S + _LET_GO_S)
 
@@ -108,18 +113,29 @@ class Standing:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        self._loop, self._news = asyncio.get_running_loop(), asyncio.Event()
+        self._loop, self._news, self._over = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+        if self._stopping:
+            return
+        speaking = asyncio.create_task(self._speak_on())
+        await self._over.wait()
+        speaking.cancel()
+        await asyncio.wait([speaking])
+        await self._say_goodbye()
+
+    async def _speak_on(self) -> None:
+        """From one connection to the next."""
+        assert self._news is not None
         pause_s = _FIRST_PAUSE_S
-        while not self._stopping:
+        while True:
             try:
                 await self._speak()
             except StoreUnavailable:
                 pass  # the main loop says so as well, and more loudly
             except Exception as error:  # noqa: BLE001 - a loop outlives whatever its body meets
                 self._note(error)
-            if not self._stopping:
-                await set_within(self._news, pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            await self._let_go()
+            await set_within(self._news, pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _note(self, error: Exception) -> None:
         """Say what went wrong; who is not known there any more begins another life."""
@@ -133,18 +149,13 @@ class Standing:
         """From a connection to its end."""
         port = self._connect()
         if not isinstance(port, Supervised):
-            self._stopping = True
+            await asyncio.Event().wait()  # there is nobody to speak with, ever
             return
-        try:
-            async with asyncio.timeout(_PATIENCE_S):
-                await port.connect()
-            while not self._stopping:
-                await self._round(port)
-            await self._say_goodbye(port)
-        finally:
-            with contextlib.suppress(Exception):
-                async with asyncio.timeout(_LET_GO_S):
-                    await port.disconnect()
+        async with asyncio.timeout(_PATIENCE_S):
+            await port.connect()
+        self._port = port
+        while True:
+            await self._round(port)
 
     async def _round(self, port: Supervised) -> None:
         """One sign of life, and what is ordered until the next one."""
@@ -179,7 +190,18 @@ class Standing:
         self._heed(orders)
         return True
 
-    async def _say_goodbye(self, port: Supervised) -> None:
-        if self.worker_id:
-            async with asyncio.timeout(_LAST_WORD_S):
-                await port.leave(self.worker_id, self._reason)
+    async def _say_goodbye(self) -> None:
+        """If somebody listens at this very moment; silence says the same a little later."""
+        port: object = self._port
+        if isinstance(port, Supervised) and self.worker_id:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(_LAST_WORD_S):
+                    await port.leave(self.worker_id, self._reason)
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        port, self._port = self._port, None
+        if port is not None:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(_LET_GO_S):
+                    await port.disconnect()
