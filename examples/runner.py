@@ -3,58 +3,58 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 import uuid
-from urllib import error, request
+from subprocess import PIPE, STDOUT, Popen, TimeoutExpired
+from urllib import request
 
 SERVER, QUEUES, NAME = sys.argv[1].rstrip("/"), sys.argv[2:] or ["default"], f"runner-{os.getpid()}"
 TOKEN = os.environ.get("INTERLOCK_TOKEN")
 HEADERS = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {TOKEN}"} if TOKEN else {})
 
 
-def post(path, body):
-    """Say it until it is answered: a repeat does no harm. What the server refuses is an answer, too."""
-    while True:
+def post(path, body, until=float("inf")):
+    """Say it until it is answered or too late: a repeat does no harm. A refusal is an answer, too."""
+    while (left := until - time.monotonic()) > 0:
         asked = request.Request(f"{SERVER}/api/runner/{path}", json.dumps(body).encode(), HEADERS)
         try:
-            with request.urlopen(asked, timeout=60) as response:
+            with request.urlopen(asked, timeout=min(left, 60)) as response:
                 return json.load(response)
-        except error.HTTPError as refused:
-            if refused.code not in (408, 429, 500, 502, 503, 504):
-                return json.load(refused)
-        except OSError:
-            pass  # it is away, and may come back
-        time.sleep(1)
+        except OSError as trouble:  # it refuses, or is away and may come back
+            if getattr(trouble, "code", 503) not in (408, 429, 500, 502, 503, 504):
+                return json.load(trouble)
+        time.sleep(min(max(until - time.monotonic(), 0), 0.5))
+    return {"code": "LEASE_EXPIRED"}
 
 
 def execute(grant):
     """Run one command, with a heartbeat now and then, whose answer says whether to stop."""
-    said = {"token": grant["token"], "runner_id": NAME, "sequence": 1}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    command = subprocess.Popen(["sh", "-c", grant["input"]["run"]], process_group=0, **pipes)
-    while True:
-        try:
-            text = command.communicate(timeout=grant["heartbeat_every_s"])[0].decode(errors="replace")
-            break
-        except subprocess.TimeoutExpired:
-            answer = post("heartbeat", said)
-            said["sequence"] += 1
-            if "code" in answer or answer.get("cancel_requested"):  # it is not ours any more, or not wanted
-                os.killpg(command.pid, signal.SIGKILL)
-                command.communicate()
-                return post("cancel-ack", said)
-    outcome = {"outcome": "succeeded", "result": text}
-    if command.returncode:
-        failed = {"error": f"exit code {command.returncode}", "exit_code": command.returncode}
-        outcome = {"outcome": "failed", "details": text, **failed}
-    return post("complete", {**said, "outcome": outcome})
+    said, alive_s = {"token": grant["token"], "runner_id": NAME, "sequence": 1}, 0.9 * grant["ttl_s"]
+    command = Popen(["sh", "-c", grant["input"]["run"]], process_group=0, stdout=PIPE, stderr=STDOUT)
+    until, answer, last = time.monotonic() + alive_s, {}, "release"  # unless it ends in another way
+    try:
+        while "code" not in answer and not answer.get("cancel_requested"):
+            try:
+                text = command.communicate(timeout=grant["heartbeat_every_s"])[0].decode(errors="replace")
+                code, last, good = command.returncode, None, {"outcome": "succeeded", "result": text}
+                bad = {"outcome": "failed", "error": f"exit code {code}", "exit_code": code, "details": text}
+                return post("complete", said | {"outcome": bad if code else good}, until)
+            except TimeoutExpired:
+                asked_at, answer = time.monotonic(), post("heartbeat", said, until)
+                said["sequence"], until = said["sequence"] + 1, asked_at + alive_s  # by our own clock
+        last = None if "code" in answer else "cancel-ack"  # of what is not ours any more nothing is said
+    finally:
+        if command.poll() is None:
+            os.killpg(command.pid, signal.SIGKILL)
+            command.wait()  # nothing is said before it is true
+        if last:
+            post(last, said, until)
 
 
-while True:
-    work = post("lease", {"runner_id": NAME, "queues": QUEUES, "claim_id": uuid.uuid4().hex, "wait_s": 20})
-    if "code" in work:
-        sys.exit(f"{work['error']} {work['todo']}")
+signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+asked = {"runner_id": NAME, "queues": QUEUES, "wait_s": 20}
+while "code" not in (work := post("lease", asked | {"claim_id": uuid.uuid4().hex})):
     for grant in work["grants"]:
         execute(grant)
+sys.exit(f"{work['error']} {work['todo']}")

@@ -31,6 +31,7 @@ from interlock.cli import (
     jobs,
     machine,
     queues,
+    runner_checking,
     serving,
     submitting,
     tokens,
@@ -64,6 +65,7 @@ app.add_typer(queues.app, name="queue")
 app.add_typer(workers.app, name="worker")
 serving.register(app)
 developing.register(app)
+runner_checking.register(app)
 app.add_typer(tokens.app, name="token")
 app.add_typer(webhooks.app, name="webhook")
 app.add_typer(machine.app, name="machine")

@@ -168,8 +168,12 @@ class Renewer:
         """Renew these, in one go; answers whether the store was heard."""
         asked_at = self._monotonic()
         try:
+            # Each has its own patience: to connect is a question and an answer more, every time.
             async with asyncio.timeout(self._patience_s(due, asked_at)):
-                answers = await self._hear(due)
+                port = await self._connected()
+            asked_at = self._monotonic()
+            async with asyncio.timeout(self._patience_s(due, asked_at)):
+                answers = await self._hear(port, due)
         except (StoreUnavailable, TimeoutError) as error:
             self._bring_home(due, delivered=False)
             self._renewed([(running, None) for running, unsent in due if unsent is not None])
@@ -186,12 +190,17 @@ class Renewer:
         self._renewed(results)
         return True
 
-    async def _hear(self, due: list[tuple[RunningTask, Unsent | None]]) -> list[Answer]:
+    async def _connected(self) -> OrchestratorPort:
         if self._port is None:
             port = self._connect()
             await port.connect()
             self._port = port
-        answers = await self._port.hear([running.heartbeat(unsent) for running, unsent in due])
+        return self._port
+
+    async def _hear(
+        self, port: OrchestratorPort, due: list[tuple[RunningTask, Unsent | None]]
+    ) -> list[Answer]:
+        answers = await port.hear([running.heartbeat(unsent) for running, unsent in due])
         refused = [
             index
             for index, (answer, (_, unsent)) in enumerate(zip(answers, due, strict=True))
@@ -202,7 +211,7 @@ class Renewer:
                 self._log.warning(
                     "heartbeat_refused", task_id=due[index][0].grant.job_id, answer=str(answers[index])
                 )
-            bare = await self._port.hear([due[index][0].heartbeat(None) for index in refused])
+            bare = await port.hear([due[index][0].heartbeat(None) for index in refused])
             for index, answer in zip(refused, bare, strict=True):
                 answers[index] = answer
         return answers

@@ -1,0 +1,295 @@
+"""The server that the kit plays: it gives out work, hears what becomes of it, and remembers everything.
+
+By itself it does as a good server does. A scenario puts something in between (`before`): then it is
+slow, falls silent, hangs up, or answers otherwise. Whatever a runner says that it must not say, at any
+time and in any scenario, is a fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+import msgspec
+
+from interlock.testing.runner_kit.http import Asked, Reply
+from interlock.wire.runner import (
+    CancelAck,
+    ClaimRequest,
+    Complete,
+    Grant,
+    Greeting,
+    Message,
+    Release,
+)
+
+UNDER_WAY_S = 0.5
+"""What was said before the answer to another message had arrived may come so much later."""
+PREFIX = "/api/runner"
+_KINDS = {"log": "heartbeat"}
+_PATHS = ("ack", "heartbeat", "log", "complete", "cancel-ack", "release", "messages")
+
+Before: TypeAlias = Callable[[Asked, str], Awaitable[Reply | None]]
+"""Is given each request and what it is about; answers in place of the desk, or hangs up."""
+
+
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """How quickly things go."""
+
+    ttl_s: float = 4.0
+    heartbeat_every_s: float = 1.0
+    ack_window_s: float = 3.0
+    patience_s: float = 30.0
+    """How long the kit waits for something that a runner should do."""
+
+
+class Lease(msgspec.Struct):
+    """The right to speak about a job, and what was said under it."""
+
+    grant: Grant
+    runner_id: str
+    renewed_at: float
+    ttl_s: float
+    state: str = "live"
+    """live, ended (by the runner), or revoked."""
+    stale_at: float | None = None
+    """When the runner was first told that the lease is none any more."""
+    cancel: bool = False
+    said: list[Message] = []
+    by_number: dict[tuple[str, int], Message] = {}
+
+    @property
+    def expired(self) -> bool:
+        """Whether nobody has renewed it in time."""
+        return time.monotonic() >= self.renewed_at + self.ttl_s
+
+    def last(self, kind: type[Message]) -> Any:
+        """The last message of a type, or None."""
+        return next((message for message in reversed(self.said) if isinstance(message, kind)), None)
+
+
+class Desk:
+    """What a runner talks to."""
+
+    def __init__(self, pace: Pace, token: str) -> None:
+        self.pace, self.token = pace, token
+        self.before: Before | None = None
+        self.more: dict[str, Any] = {}
+        """Fields that nobody knows, added to every answer."""
+        self.waiting: list[tuple[str, dict[str, Any]]] = []
+        self.leases: dict[str, Lease] = {}
+        self.claims: list[ClaimRequest] = []
+        self.requests: list[tuple[float, str]] = []
+        self.faults: list[str] = []
+        self._answered: dict[tuple[str, str], list[Grant]] = {}
+        self.changed = asyncio.Event()
+        self._numbers = 0
+
+    def put(self, task: str, arguments: dict[str, Any]) -> None:
+        """There is work."""
+        self.waiting.append((task, arguments))
+        self.change()
+
+    def change(self) -> None:
+        """Wake whoever waits for something to happen."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    async def answer(self, asked: Asked) -> Reply:
+        """What a good server would say, unless the scenario says something else."""
+        what = asked.path.removeprefix(f"{PREFIX}/") if asked.path != PREFIX else "greet"
+        self.requests.append((time.monotonic(), what))
+        self.change()
+        if self.token and asked.token != self.token:
+            return problem(401, "unauthorized", "The token is not the one that the runner was given.")
+        if self.before is not None and (instead := await self.before(asked, what)) is not None:
+            return instead
+        return await self.respond(asked, what)
+
+    async def respond(self, asked: Asked, what: str) -> Reply:
+        """What a good server says."""
+        if what == "greet":
+            return self._ok(self._greeting())
+        try:
+            if what == "lease":
+                return self._ok(await self._lease(msgspec.json.decode(asked.body, type=ClaimRequest)))
+            if what in _PATHS:
+                return self._hear(what, msgspec.json.decode(asked.body, type=dict[str, Any]))
+        except msgspec.DecodeError as error:
+            self.fault(f"It has sent a request to {what} that makes no sense: {error}")
+            return problem(422, "invalid_request", str(error))
+        self.fault(f"It asks for {asked.method} {asked.path}, which is no address of the protocol.")
+        return problem(404, "not_found", "There is nothing here.")
+
+    def fault(self, sentence: str) -> None:
+        """The runner has done something that it must not do."""
+        if sentence not in self.faults:
+            self.faults.append(sentence)
+        self.change()
+
+    # Giving out work
+
+    def _greeting(self) -> Greeting:
+        pace = self.pace
+        return Greeting(
+            now=datetime.now(UTC),
+            lease_ttl_s=pace.ttl_s,
+            heartbeat_every_s=pace.heartbeat_every_s,
+            ack_window_s=pace.ack_window_s,
+            max_grants=500,
+            max_messages=500,
+            max_wait_s=30.0,
+        )
+
+    async def _lease(self, claim: ClaimRequest) -> dict[str, Any]:
+        self.claims.append(claim)
+        self._judge_claim(claim)
+        name = (claim.runner_id, claim.claim_id)
+        until = time.monotonic() + min(claim.wait_s, 30.0)
+        while not self.waiting and name not in self._answered and time.monotonic() < until:
+            await self._something_happens(until - time.monotonic())
+        if not claim.claim_id or name not in self._answered:
+            given = [self._grant(claim) for _ in range(min(claim.limit, len(self.waiting)))]
+            if claim.claim_id and given:
+                self._answered[name] = given
+        else:
+            given = self._answered[name]
+            for grant in given:
+                self.leases[grant.token].renewed_at = time.monotonic()
+        self.change()
+        return {"grants": [self._more(grant) for grant in given], "now": datetime.now(UTC)}
+
+    def _judge_claim(self, claim: ClaimRequest) -> None:
+        if not 1 <= len(claim.runner_id) <= 200:
+            self.fault("Its runner_id does not have 1 to 200 characters.")
+        if not claim.queues:
+            self.fault("It names no queue.")
+        if not 1 <= claim.limit <= 500:
+            self.fault(f"It asks for {claim.limit} grants; 1 to 500 are allowed.")
+
+    def _grant(self, claim: ClaimRequest) -> Grant:
+        task, arguments = self.waiting.pop(0)
+        self._numbers += 1
+        job_id = f"j_{self._numbers:012x}"
+        now = datetime.now(UTC)
+        alive_s = self.pace.ttl_s if claim.acknowledge else self.pace.ack_window_s
+        grant = Grant(
+            token=f"{job_id}.1.1.{secrets.token_hex(16)}",
+            job_id=job_id,
+            task=task,
+            input=msgspec.Raw(msgspec.json.encode(arguments)),
+            fence=self._numbers,
+            queue=claim.queues[0] if claim.queues else "default",
+            acknowledged=claim.acknowledge,
+            granted_at=now,
+            expires_at=now + timedelta(seconds=alive_s),
+            ttl_s=self.pace.ttl_s,
+            heartbeat_every_s=self.pace.heartbeat_every_s,
+            timeout_s=3_600.0,
+        )
+        self.leases[grant.token] = Lease(grant, claim.runner_id, time.monotonic(), alive_s)
+        return grant
+
+    async def _something_happens(self, within_s: float) -> None:
+        changed = self.changed
+        try:
+            async with asyncio.timeout(max(0.0, within_s)):
+                await changed.wait()
+        except TimeoutError:
+            return
+
+    # Hearing what becomes of it
+
+    def _hear(self, what: str, body: dict[str, Any]) -> Reply:
+        several = body.get("messages")
+        kind = None if what == "messages" else _KINDS.get(what, what)
+        if several is None:
+            status, answer = self._hear_one(_message(body, kind))
+            return Reply(status, answer) if status != 200 else self._ok(answer)
+        answers = [self._hear_one(_message(each, kind))[1] for each in several]
+        return self._ok({"answers": [_in_a_batch(each) for each in answers], "now": datetime.now(UTC)})
+
+    def _hear_one(self, message: Message) -> tuple[int, dict[str, Any]]:
+        lease = self.leases.get(message.token)
+        if lease is None:
+            self.fault("It speaks under a token that it was not given.")
+            return 409, _stale("UNKNOWN_LEASE")
+        self._judge(lease, message)
+        if lease.state == "live" and lease.expired:
+            lease.state = "expired"
+        if lease.state != "live" and not self._is_repeat(lease, message):
+            lease.stale_at = lease.stale_at or time.monotonic()
+            return 409, _stale("LEASE_EXPIRED" if lease.state == "expired" else "LEASE_REVOKED")
+        lease.said.append(message)
+        if lease.by_number.get(_number(message)) == message:
+            return 200, self._heard(lease)  # a repeat: it renews nothing
+        lease.by_number[_number(message)] = message
+        if isinstance(message, Complete | CancelAck | Release):
+            lease.state = "ended"
+        else:
+            lease.renewed_at, lease.ttl_s = time.monotonic(), self.pace.ttl_s
+        self.change()
+        return 200, self._heard(lease)
+
+    def _judge(self, lease: Lease, message: Message) -> None:
+        kind = str(message.__struct_config__.tag)
+        if message.runner_id != lease.runner_id:
+            self.fault(f"Its {kind} has another runner_id than the claim.")
+        if isinstance(message, CancelAck) and not lease.cancel:
+            self.fault("It has sent a cancel-ack, and nobody had asked it to stop.")
+        if message.sequence < 1:
+            self.fault(f"Its {kind} has the sequence {message.sequence}; the first one is 1.")
+        known = lease.by_number.get(_number(message))
+        if known is not None and known != message:
+            self.fault(f"It has used the sequence {message.sequence} for two different messages ({kind}).")
+        if lease.stale_at is not None and time.monotonic() > lease.stale_at + UNDER_WAY_S:
+            self.fault(f"It has sent a {kind} after it was told that the lease is over.")
+        if lease.state == "ended" and known is None:
+            self.fault(f"It has sent a {kind} after it had said how the attempt ended.")
+
+    def _is_repeat(self, lease: Lease, message: Message) -> bool:
+        return lease.state == "ended" and lease.by_number.get(_number(message)) == message
+
+    def _heard(self, lease: Lease) -> dict[str, Any]:
+        if lease.state == "ended":
+            return {"answer": "heard", "state": "SUCCEEDED"}
+        answer = {"answer": "heard", "state": "RUNNING", "ttl_s": self.pace.ttl_s}
+        answer["expires_at"] = datetime.now(UTC) + timedelta(seconds=self.pace.ttl_s)
+        return answer | ({"cancel_requested": True, "state": "CANCEL_REQUESTED"} if lease.cancel else {})
+
+    def _more(self, value: object) -> dict[str, Any]:
+        fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
+        return fields | self.more
+
+    def _ok(self, value: object) -> Reply:
+        fields = self._more(value) if isinstance(value, Greeting) else value
+        assert isinstance(fields, dict)
+        return Reply(200, fields | self.more)
+
+
+def _message(body: dict[str, Any], kind: str | None) -> Message:
+    raw = msgspec.json.encode({"type": kind, **body} if kind is not None else body)
+    message: Message = msgspec.json.decode(raw, type=Message)
+    return message
+
+
+def _number(message: Message) -> tuple[str, int]:
+    return str(message.__struct_config__.tag), message.sequence
+
+
+def _stale(code: str) -> dict[str, Any]:
+    todo = "Stop the work; ask for new work."
+    return {"code": code, "error": "The lease is over.", "todo": todo, "status": 409}
+
+
+def _in_a_batch(answer: dict[str, Any]) -> dict[str, Any]:
+    return answer if answer.get("answer") else {"answer": "stale", **answer}
+
+
+def problem(status: int, code: str, error: str) -> Reply:
+    told = {"status": status, "code": code, "error": error, "todo": "", "title": error, "facts": {}}
+    return Reply(status, told)

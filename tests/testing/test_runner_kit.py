@@ -1,0 +1,164 @@
+"""The conformance kit for runners: ours pass it, and each wrong one is caught where it is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from interlock.testing.runner_kit.checking import Check, Verdict, check, named
+from interlock.testing.runner_kit.desk import Pace
+from interlock.testing.runner_kit.scenarios import SCENARIOS
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "runner.py"
+PROGRAM = str(Path(sys.executable).with_name("interlock"))
+PACE = Pace(ttl_s=4.0, heartbeat_every_s=1.0, ack_window_s=3.0, patience_s=30.0)
+
+WRONG = {
+    "has no heartbeat": ("heartbeats", 'post("heartbeat", said, until)', "{}"),
+    "sends the same heartbeat for ever": ("heartbeats", 'said["sequence"] + 1', 'said["sequence"]'),
+    "speaks for another": ("works", '"runner_id": NAME, "sequence"', '"runner_id": "other", "sequence"'),
+    "does everything twice": ("works", "        execute(grant)", "        execute(grant), execute(grant)"),
+    "ends at a name it does not know": (
+        "unknown-fields",
+        '    for grant in work["grants"]:',
+        '    assert not set(work) - {"grants", "now"}\n    for grant in work["grants"]:',
+    ),
+    "names each repeat of a claim anew": (
+        "lost-lease",
+        "        try:\n            with request",
+        (
+            '        asked.data = json.dumps(body | {"claim_id": uuid.uuid4().hex}).encode()\n'
+            "        try:\n            with request"
+        ),
+    ),
+    "says a thing only once": (
+        "lost-completion",
+        "            if getattr(trouble",
+        '            if path == "complete":\n                return {}\n            if getattr(trouble',
+    ),
+    "takes a busy server for a refusal": ("busy-server", "502, 503, 504", "502, 504"),
+    "does not hear that it shall stop": ("cancel", 'answer.get("cancel_requested")', 'answer.get("never")'),
+    "says that it has stopped and has not": (
+        "cancel",
+        "os.killpg(command.pid, signal.SIGKILL)\n            command.wait()",
+        "pass",
+    ),
+    "goes on without a lease": ("revoked", '"code" not in answer and not', "not"),
+    "speaks without a lease": ("revoked", 'None if "code" in answer else "cancel-ack"', '"cancel-ack"'),
+    "has no clock": ("silence", "timeout=min(left, 60)", "timeout=60"),
+    "asks all the time": ("no-work", '"wait_s": 20', '"wait_s": 0'),
+    "does not go": ("goes-idle", "lambda *_: sys.exit()", "signal.SIG_IGN"),
+    "lets its work fall": ("goes-working", '{}, "release"', "{}, None"),
+}
+
+
+async def verdicts(check_: Check) -> list[Verdict]:
+    return await check(check_, lambda _: None)
+
+
+def faults(told: list[Verdict]) -> dict[str, tuple[str, ...]]:
+    return {verdict.scenario: verdict.faults for verdict in told if verdict.faults}
+
+
+async def test_the_example_is_as_the_protocol_wants_it() -> None:
+    told = await verdicts(Check(command=(sys.executable, str(EXAMPLE), "{url}"), token="il_x", pace=PACE))
+    assert faults(told) == {}
+    assert [verdict.scenario for verdict in told] == [scenario.name for scenario in SCENARIOS]
+
+
+async def test_our_own_worker_is_as_the_protocol_wants_it(tmp_path: Path) -> None:
+    """But for how it goes while it works, which takes its 20 seconds and has journeys of its own."""
+    tasks = tmp_path / "nothing.py"
+    tasks.write_text("from interlock import task\n\n\n@task\ndef nothing() -> None: ...\n")
+    words = (PROGRAM, "worker", "start", str(tasks), "--server", "{url}", "--log-level", "error")
+    wanted = tuple(scenario for scenario in SCENARIOS if scenario.name != "goes-working")
+    assert faults(await verdicts(Check(command=words, token="il_x", pace=PACE, scenarios=wanted))) == {}
+
+
+async def test_each_wrong_runner_is_caught_where_it_is_wrong(tmp_path: Path) -> None:
+    source = EXAMPLE.read_text(encoding="utf-8")
+    quick = Pace(ttl_s=4.0, heartbeat_every_s=1.0, ack_window_s=3.0, patience_s=8.0)
+    room = asyncio.Semaphore(5)
+
+    async def caught(number: int, wrong: str) -> str:
+        scenario, good, bad = WRONG[wrong]
+        assert source.count(good) == 1, good
+        runner = tmp_path / f"wrong{number}.py"
+        runner.write_text(source.replace(good, bad), encoding="utf-8")
+        command = (sys.executable, str(runner), "{url}")
+        async with room:
+            told = await verdicts(
+                Check(command=command, token="il_x", pace=quick, scenarios=named([scenario]))
+            )
+        return "" if faults(told) else f"{wrong}: not caught by {scenario}"
+
+    results = await asyncio.gather(*(caught(number, wrong) for number, wrong in enumerate(WRONG)))
+    assert [result for result in results if result] == []
+    assert {scenario for scenario, _, _ in WRONG.values()} >= {s.name for s in SCENARIOS} - {
+        "slow-answers",
+        "refused-token",
+    }
+
+
+def test_the_report_says_what_is_wrong_and_what_the_runner_wrote(tmp_path: Path) -> None:
+    runner = tmp_path / "runner.py"
+    runner.write_text("import sys\nsys.exit('cannot begin')\n")
+    words = [PROGRAM, "runner-check", "--only", "works", "--", sys.executable, str(runner), "{url}"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "✗ works" in done.stdout
+    assert "→ It has ended by itself, with exit code 1." in done.stdout
+    assert "cannot begin" in done.stdout
+    assert "0 of 1 scenarios" in done.stdout
+    done = subprocess.run(
+        [*words[:2], "--json", *words[2:]], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert json.loads(done.stdout)["scenario"] == "works"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--only", "nonsense", "http://127.0.0.1:1"],
+        ["https://example.org"],
+        ["--quick", "x", "http://a:1"],
+    ],
+)
+def test_a_question_that_makes_no_sense_is_told_so(words: list[str]) -> None:
+    done = subprocess.run(
+        [PROGRAM, "runner-check", *words], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2, done.stderr
+
+
+async def test_a_runner_that_comes_by_itself_is_waited_for_at_the_address() -> None:
+    kit = await asyncio.create_subprocess_exec(
+        *(
+            PROGRAM,
+            "runner-check",
+            "--only",
+            "no-work",
+            "--only",
+            "goes-idle",
+            "http://127.0.0.1:18473",
+            "--json",
+        ),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    runner = await asyncio.create_subprocess_exec(sys.executable, str(EXAMPLE), "http://127.0.0.1:18473")
+    try:
+        output, _ = await kit.communicate()
+    finally:
+        runner.send_signal(signal.SIGKILL)
+        await runner.wait()
+    played, skipped = map(json.loads, output.splitlines())
+    assert (played["scenario"], played["faults"], kit.returncode) == ("no-work", [], 0)
+    assert "after --" in skipped["skipped"]
