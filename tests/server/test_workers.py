@@ -6,8 +6,12 @@ import asyncio
 from typing import Any
 
 import httpx2
+import pytest
 from tests.server.running import Running
 
+from interlock.errors import TerminalState, UnknownWorker
+from interlock.remote.household import RemoteOrchestrator
+from interlock.store.records import Query
 from interlock.systems.access.principals import Role
 
 
@@ -122,3 +126,31 @@ async def test_a_token_that_is_confined_to_queues_registers_for_those_only(serve
     refused = await confined.post("/api/workers", json={"queues": ["default"]})
     assert (refused.status_code, refused.json()["code"]) == (403, "not_allowed")
     assert (await confined.post("/api/workers", json={"queues": ["mail"]})).status_code == 201
+
+
+async def test_people_hold_workers_through_a_server_as_through_a_store(server: Running) -> None:
+    made = await registered(server.client(), name="anna", incarnation="1")
+    await server.client().post(f"/api/workers/{made['id']}/start")
+    port = RemoteOrchestrator(server.url)
+    await port.connect()
+    try:
+        workers = port.here.workers
+        (found,), _ = await workers.find(Query(kind="worker", parent="anna", states=("RUNNING",)))
+        assert found.id == made["id"]
+        assert (await workers.pause(found.id, reason="look", give_back=True)).give_back
+        assert (await workers.resume(found.id, request_id="r")).state == "RUNNING"
+        assert (await workers.drain(found.id)).draining
+        assert (await workers.terminate(found.id)).state == "TERMINATED"
+        with pytest.raises(TerminalState, match="TERMINATED"):
+            await workers.resume(found.id)
+        with pytest.raises(UnknownWorker):
+            await workers.get("../jobs")
+        history = await workers.history(found.id)
+        assert [s.event for entry in history for s in entry.note.steps] == [
+            "start_task",
+            "pause",
+            "resume",
+            "terminate",
+        ]
+    finally:
+        await port.disconnect()

@@ -1,4 +1,4 @@
-"""`interlock worker …`: do the work.
+"""`interlock worker …`: do the work, and look after those who do it.
 
 Only the words are here; what they need is imported where they run, so that `--help` answers at once.
 """
@@ -9,14 +9,17 @@ from typing import Annotated
 
 import typer
 
+from interlock.cli import worker_commands
 from interlock.cli.options import Ca, Place, epilog, examples
 
-app = typer.Typer(help="Do the work.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Do the work, and look after those who do it.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.callback()
 def worker() -> None:
-    """Do the work."""
+    """Do the work, and look after those who do it."""
 
 
 @app.command(
@@ -92,3 +95,6 @@ def start(
         ca=ca,
     )
     raise typer.Exit(working.start(store, asked))
+
+
+worker_commands.register(app)

@@ -15,6 +15,7 @@ from interlock.remote.jobs import HttpJobs
 from interlock.remote.journal import HttpJournal
 from interlock.remote.lines import NewLines
 from interlock.remote.waiting import HttpWaiting
+from interlock.remote.workers import HttpWorkers
 from interlock.systems.orchestrator.beside import Chunk
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 
@@ -30,6 +31,7 @@ class HttpHousehold:
     def __init__(self, asker: Asker, clock: Callable[[], Any], names: Callable[[], str] = new_name) -> None:
         self.store = HttpJournal(asker)
         self.jobs = HttpJobs(asker, names=names, clock=clock)
+        self.workers = HttpWorkers(asker, names=names)
         self.waiting = HttpWaiting(self.jobs, self.store)
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from interlock.remote.workers import WorkersOffer
 from interlock.store.records import Count, Entry, Feed, Key, Query
 from interlock.systems.orchestrator.beside import Chunk
 from interlock.systems.orchestrator.explaining import Explanation
@@ -99,6 +100,11 @@ class Place(Protocol):
     @property
     def jobs(self) -> JobsOffer:
         """The jobs."""
+        ...
+
+    @property
+    def workers(self) -> WorkersOffer:
+        """The workers."""
         ...
 
     @property
