@@ -103,7 +103,7 @@ class Parts:
         )
         return (
             Loop("deadlines", self._sweep, clock, every_s=sweep_s, full=SWEEP),
-            Loop("runs", self.household.runs.keep, clock, every_s=settings.deliver_every_s),
+            Loop("runs", self._keep_runs, clock, every_s=settings.deliver_every_s),
             Loop("messages", self._deliver, clock, every_s=settings.deliver_every_s, full=DELIVERY),
             Loop("tokens", self.tokens.sweep, clock, every_s=TOKENS_EVERY_S),
             Loop("retention", self._retain, clock, every_s=settings.retain_every_s, full=SWEEP),
@@ -112,6 +112,9 @@ class Parts:
 
     async def _sweep(self) -> int:
         return await self.household.sweep()
+
+    async def _keep_runs(self) -> int:
+        return await self.household.runs.keep(patiently=False)
 
     async def _deliver(self) -> int:
         return await self.household.deliver()

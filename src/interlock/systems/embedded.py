@@ -81,7 +81,7 @@ class EmbeddedOrchestrator:
             swept += delivered
             if not delivered:
                 break
-        return swept + await self.here.runs.keep()
+        return swept + await self.here.runs.keep(patiently=False)
 
     async def register(self, spec: WorkerSpec) -> str:
         """A new life in the books of the supervisor."""

@@ -69,7 +69,7 @@ async def test_a_report_whose_note_was_lost_is_made_again_and_noted_once(site: S
     await site.finish(run_id, sweep=False)
     while await site.runs.keeper.hear():
         pass
-    await site.runs._report()
+    await site.runs.tending.report()
     lane = site.runs.reporting.lanes[0]
     (taken,) = await lane._take()
     view = await site.look(run_id)

@@ -31,6 +31,8 @@ class RunCommit(msgspec.Struct, frozen=True):
     orders: tuple[tuple[Order, Change], ...] = ()
     mentioned: str = ""
     """The id of the run, when it is worth a mention that it is on its way."""
+    decided: bool = False
+    """Its outcome is."""
 
 
 def commit_of(
@@ -54,7 +56,8 @@ def commit_of(
         changes.append(about(draft, REPORTS, "report", mark))
     commit = Commit(changes=tuple(changes), request=request)
     on_its_way = draft.lines and draft.lines[-1].target in run.PLANNED
-    return RunCommit(commit, tuple(orders) if taken else (), draft.id if on_its_way else "")
+    mentioned = draft.id if on_its_way else ""
+    return RunCommit(commit, tuple(orders) if taken else (), mentioned, draft.is_decided)
 
 
 def about(draft: RunDraft, topic: str, word: str, mark: str) -> Change:

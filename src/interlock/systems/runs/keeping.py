@@ -31,7 +31,7 @@ from interlock.store.records import (
 )
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.orchestrator.words import RUN_JOBS, Word
+from interlock.systems.orchestrator.words import RUN_JOBS, Word, nobody
 from interlock.systems.runs.committing import PLANS, RunCommit, about, commit_of
 from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.orders import ORDERS, PATIENCE_S, Order, Orders
@@ -53,6 +53,8 @@ class Keeper:
         self._orders = Orders(engine, plans, settings, ids)
         self.on_its_way: Callable[[str], None] = _nobody
         """Called when a run has come so far that it is worth a mention."""
+        self.on_decided: Callable[[], None] = nobody
+        """Called when the outcome of a run is decided."""
 
     async def hear(self, *, limit: int = MANY) -> int:
         """Let runs hear what their jobs have said; answers how much was said."""
@@ -135,6 +137,8 @@ class Keeper:
         """See to what a commit has ordered; if this is where we crash, others do after a while."""
         if prepared.mentioned:
             self.on_its_way(prepared.mentioned)
+        if prepared.decided:
+            self.on_decided()
         for order, change in prepared.orders:
             await self._follow(order, record_after(change, None, at))
 

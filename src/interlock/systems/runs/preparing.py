@@ -29,6 +29,8 @@ from interlock.systems.runs.stopping import Stopping
 from interlock.wire.runs import Plan
 
 MAX_ERROR = 4_000
+ASKED_AT_ONCE = 8
+"""How many planners are at work side by side in one process."""
 
 
 class Preparing:
@@ -51,12 +53,21 @@ class Preparing:
         self._settings = settings
         self.planners = dict(planners)
         self._ids = ids
+        self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
+        """A run whose turn has not come is not yet in PLANNING, so that its time does not run."""
 
     async def prepare(self, run_id: str) -> None:
         """Bring a run as far as its plan allows; safe to repeat."""
         (found,) = await self._engine.store.load([Key(RUN.name, run_id)])
         if found is not None and found.state == run.CREATED:
             await self._stopping.make_room(found)
+        if found is not None and not decode_run(found.body).pieces:
+            async with self._asking:
+                await self._plan(run_id)
+        else:
+            await self._plan(run_id)
+
+    async def _plan(self, run_id: str) -> None:
         record = await self._tell(run_id, run.start_planning)
         if record is None or record.state != run.PLANNING:
             return

@@ -12,6 +12,9 @@ from collections.abc import Awaitable, Callable
 
 log = logging.getLogger("interlock.runs")
 
+GRACE_S = 2.0
+"""Whoever submits a run and goes away has most often still planned it; others would have to wait for that."""
+
 
 class Bell:
     """A body that is run whenever somebody has rung, until it finds nothing more to do."""
@@ -29,10 +32,16 @@ class Bell:
         if not self._closed and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._answer(), name=self._name)
 
-    async def close(self) -> None:
-        """Do not answer any more."""
+    async def idle(self) -> None:
+        """Come back when nothing is being done."""
+        while self._task is not None and not self._task.done():
+            await asyncio.wait([self._task])
+
+    async def close(self, *, grace_s: float = GRACE_S) -> None:
+        """Answer no more; what has begun may finish, if that does not take long."""
         self._closed = True
         if self._task is not None:
+            await asyncio.wait([self._task], timeout=grace_s)
             self._task.cancel()
             await asyncio.wait([self._task])
 
@@ -40,7 +49,7 @@ class Bell:
         while self._rung and not self._closed:
             self._rung = False
             try:
-                while await self._body():
+                while await self._body() and not self._closed:
                     pass
             except Exception as error:  # noqa: BLE001 - the sweeps come by again, whatever it was
                 log.warning("%s: %s: %s", self._name, type(error).__name__, error)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from interlock.engine.applying import REMEMBERED_S, Asked, Decision, Engine
-from interlock.engine.outbox import Handler, Postage, deliver
+from interlock.engine.outbox import Postage
 from interlock.engine.paging import every_entry
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
@@ -20,7 +20,7 @@ from interlock.systems.runs.analysing.analysing import Analysing
 from interlock.systems.runs.analysing.signs import signs_of
 from interlock.systems.runs.body import RunBody, decode_run
 from interlock.systems.runs.checking import check_run
-from interlock.systems.runs.committing import PLANS, REPORTS, About, about
+from interlock.systems.runs.committing import PLANS, about
 from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.explaining import MOST_LINES, explain, unfinished
 from interlock.systems.runs.finding import group_key, group_of, labels_of, query_of
@@ -30,10 +30,10 @@ from interlock.systems.runs.plans import Piece, Plans, graph_of, piece_change, p
 from interlock.systems.runs.preparing import Preparing
 from interlock.systems.runs.reporting.ending import Ending
 from interlock.systems.runs.reporting.port import Reporter
-from interlock.systems.runs.reporting.reporting import LESSONS, Reporting
+from interlock.systems.runs.reporting.reporting import Reporting
 from interlock.systems.runs.rerunning import Which, carried_over, check_settled, plan_of
-from interlock.systems.runs.ringing import Bell
 from interlock.systems.runs.stopping import Stopping, present
+from interlock.systems.runs.tending import Tending
 from interlock.systems.runs.viewing import job_views, view_of
 from interlock.wire.runs import Plan, RunExplanation, RunFilter, RunJobView, RunSpec, RunView
 
@@ -81,14 +81,7 @@ class Runs:
         ending = Ending(engine, self._plans, settings, self.view)
         self.reporting = Reporting(engine, ending, settings.edges.reporting, reporters)
         self.analysing = Analysing(engine, self.view, signs_of(settings.failure_rules))
-        self.keeper.on_its_way = self._on_its_way
-        self._bells = (
-            Bell("runs hear", self._look_after),
-            Bell("runs are planned", self._plan),
-            Bell("runs are reported", self._report),
-        )
-        self.prompt = True
-        """Whether news is dealt with at once; otherwise whoever sweeps does."""
+        self.tending = Tending(engine, self.keeper, self.preparing, lambda: self.reporting, self.analysing)
 
     # Submitting
 
@@ -147,7 +140,7 @@ class Runs:
         applied = await self.engine.apply_once(asked, [], decide)
         if isinstance(applied, Repeated):
             return await self.view(msgspec.json.decode(applied.recorded.answer.body, type=str))
-        self.nudge()
+        self.tending.plans()
         return await self.view(applied.answer)
 
     # Stopping
@@ -252,50 +245,27 @@ class Runs:
 
     # Looking after them
 
-    def nudge(self) -> None:
-        """There is news about some run: have it dealt with soon."""
-        if self.prompt:
-            for bell in self._bells:
-                bell.ring()
+    @property
+    def prompt(self) -> bool:
+        """Whether news is dealt with at once; otherwise whoever sweeps does."""
+        return self.tending.prompt
 
-    async def keep(self) -> int:
-        """Deal with everything that waits to be dealt with; answers how much that was."""
-        done = await self.keeper.sweep() + await self.reporting.sweep()
-        while some := await self._plan() + await self._look_after() + await self._report():
-            done += some
-        return done + await self.reporting.go_on(at_once=not self.prompt)
+    @prompt.setter
+    def prompt(self, at_once: bool) -> None:
+        self.tending.prompt = at_once
+
+    def nudge(self) -> None:
+        """Jobs have told their runs something: have it heard soon."""
+        self.tending.words()
+
+    async def keep(self, *, patiently: bool = True) -> int:
+        """Deal with everything that waits to be dealt with; answers how much that was.
+
+        Planners may take their time, and whoever has other things to look after need not wait for them.
+        """
+        return await self.tending.keep(patiently=patiently)
 
     async def close(self) -> None:
         """Answer no more news."""
-        for bell in self._bells:
-            await bell.close()
+        await self.tending.close()
         await self.reporting.close()
-
-    async def _look_after(self) -> int:
-        done = await self.keeper.hear() + await self.keeper.follow_orders()
-        if done and self.prompt:
-            self._bells[2].ring()
-        return done
-
-    async def _plan(self) -> int:
-        return await self._deliver({PLANS: self._planned}, PLANNING)
-
-    async def _report(self) -> int:
-        """What is to be told is put before those who tell it; how long they take is their own matter."""
-        handlers = {REPORTS: self.reporting.outcome, LESSONS: self.analysing.learn}
-        done = await self.reporting.mention() + await self._deliver(handlers, REPORTING)
-        if done and self.prompt:
-            await self.reporting.go_on()
-        return done
-
-    def _on_its_way(self, run_id: str) -> None:
-        if self.reporting.on_its_way(run_id) and self.prompt:
-            self._bells[2].ring()
-
-    async def _deliver(self, handlers: Mapping[str, Handler], postage: Postage) -> int:
-        engine = self.engine
-        return await deliver(engine.store, engine.committer, handlers, postage, limit=AT_ONCE)
-
-    async def _planned(self, payload: bytes) -> None:
-        await self.preparing.prepare(msgspec.json.decode(payload, type=About).run_id)
-        self.nudge()
