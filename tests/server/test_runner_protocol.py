@@ -69,6 +69,21 @@ async def test_the_life_of_one_attempt(server: Running, runner: Runner) -> None:
     assert (view.state, bytes(view.result)) == ("COMPLETED", b'{"sent":true}')  # type: ignore[arg-type]
 
 
+async def test_a_runner_is_given_the_secrets_that_a_job_names_and_nobody_else_is(
+    server: Running, runner: Runner, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_SECRET_NPM_TOKEN", "npm_correct_horse")
+    asked = {"task": "shop.send", "secrets": ["NPM_TOKEN"]}
+    job_id = (await client.post("/api/jobs", json=asked)).json()["id"]
+    grant = await runner.grant()
+    assert grant["secrets"] == {"NPM_TOKEN": "npm_correct_horse"}
+    for path in ("", "/history", "/explain", "/logs"):
+        shown = await client.get(f"/api/jobs/{job_id}{path}")
+        assert shown.status_code == 200, path
+        assert "correct_horse" not in shown.text, path
+    assert (await client.get(f"/api/jobs/{job_id}")).json()["secrets"] == ["NPM_TOKEN"]
+
+
 MESSAGES: dict[str, dict[str, Any]] = {
     "ack": {},
     "heartbeat": {"progress": {"done": 1, "total": 2}, "checkpoint": {"at": 3}},

@@ -406,3 +406,27 @@ def test_the_stores_time_is_counted_on_and_never_goes_back() -> None:
     assert now() == began + timedelta(hours=1, seconds=3)
     now.learn(began)
     assert now() == began + timedelta(hours=1, seconds=3)
+
+
+async def test_a_span_of_work_with_secrets_says_nothing_of_its_error(
+    board: Board, start: Start, registry: Registry
+) -> None:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+
+    @registry.task(name="leaks")
+    async def leaks(ctx: Context) -> None:
+        await asyncio.sleep(0)
+        raise ValueError(f"cannot log in with {ctx.secrets['KEY']}")
+
+    job = board.pin("leaks", secrets={"KEY": "correct horse"})
+    start(tracing=Tracing(provider.get_tracer("test")))
+    await board.until_state(job, "failed")
+    (span,) = exporter.get_finished_spans()
+    assert "correct horse" not in span.to_json()
+    assert "correct horse" not in job.failure.error

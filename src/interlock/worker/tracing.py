@@ -35,7 +35,14 @@ class Tracing:
             "interlock.shard": grant.shard,
         }
         parent = propagate.extract(dict(grant.trace))
-        with self._tracer.start_as_current_span(grant.task, context=parent, attributes=attributes) as span:
+        told = not grant.secrets  # the text of an error may have a secret in it, and a span is not masked
+        with self._tracer.start_as_current_span(
+            grant.task,
+            context=parent,
+            attributes=attributes,
+            record_exception=told,
+            set_status_on_exception=told,
+        ) as span:
             yield span
 
 
