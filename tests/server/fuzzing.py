@@ -44,7 +44,8 @@ from interlock.server.declaring import Route
 from interlock.server.logs import Log
 from interlock.server.openapi import document_of
 from interlock.server.parts import Parts, open_parts
-from interlock.server.settings import ServerSettings
+from interlock.server.settings import Rate, ServerSettings
+from interlock.systems.access.principals import Role
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Complete, Grant, Heartbeat, Succeeded
 
@@ -78,9 +79,9 @@ AS_MADE = [*ALWAYS, checks.negative_data_rejection, checks.unsupported_method]
 """What was put right in a request may make it a good one, so this is for those that were left alone."""
 
 
-def schema_of(more: Sequence[Route] = ()) -> BaseSchema:
+def schema_of(more: Sequence[Route] = (), *, tokens: bool = False) -> BaseSchema:
     """The document of a server, as a fuzzer reads it."""
-    return _read(json.dumps(document_of(every_route(more), tokens_required=False)))
+    return _read(json.dumps(document_of(every_route(more), tokens_required=tokens)))
 
 
 @functools.cache
@@ -178,6 +179,8 @@ class World:
     schema: BaseSchema
     statuses: Counter[int]
     patience_s: float
+    bearer: str = ""
+    """The token that is sent along; none when it is empty."""
 
     @property
     def sent(self) -> int:
@@ -199,6 +202,11 @@ class World:
             if number % fresh_every == 0:
                 real = place(self)
             self.judge(put_right(case, real) if real else case, ALWAYS if real else AS_MADE)
+
+    def judge_all(self, cases: Sequence[Case]) -> None:
+        """Send all of these as they were made, by somebody who may not do any of it."""
+        for case in cases:
+            self.judge(case, ALWAYS)
 
     def judge(self, case: Case, by: Sequence[Any]) -> None:
         """Send one request, and hold the answer against the document."""
@@ -237,7 +245,7 @@ class World:
                 body.append(message.get("body", b""))
                 enough.set()
 
-        await self.app(_scope(request), receive, send)
+        await self.app(_scope(request, self.bearer), receive, send)
         headers: dict[str, list[str]] = defaultdict(list)
         for name, value in start["headers"]:
             headers[name.decode("latin-1")].append(value.decode("latin-1"))
@@ -255,6 +263,12 @@ class World:
         request = ClaimRequest(runner_id=RUNNER, limit=500, queues=("default",))
         grants: list[Grant] = self.run(self.parts.household.orchestrator.claim(request))
         return next(grant for grant in grants if grant.job_id == job_id)
+
+    def token(self, role: Role, queues: Sequence[str] = ()) -> str:
+        """A new token."""
+        name = f"{role}-{'-'.join(queues) or 'all'}"
+        issued = self.run(self.parts.tokens.create(name, role, queues=queues))
+        return cast(str, issued.token)
 
     def hear(self, message: Any) -> None:
         """A message past the API."""
@@ -305,10 +319,15 @@ def _bytes(body: Any) -> bytes:
     return body.encode() if isinstance(body, str) else body or b""
 
 
-def _scope(request: requests.PreparedRequest) -> dict[str, Any]:
+def _scope(request: requests.PreparedRequest, bearer: str = "") -> dict[str, Any]:
     address = urlsplit(str(request.url))
     headers = [(b"host", b"localhost")]
-    headers += [(name.lower().encode("latin-1"), _latin(value)) for name, value in request.headers.items()]
+    headers += [
+        (name.lower().encode("latin-1"), _latin(value))
+        for name, value in request.headers.items()
+        if not bearer or name.lower() != "authorization"
+    ]
+    headers += [(b"authorization", f"Bearer {bearer}".encode())] if bearer else []
     return {
         "type": "http",
         "http_version": "1.1",
@@ -329,15 +348,19 @@ def _latin(value: str | bytes) -> bytes:
 
 
 @contextmanager
-def world(folder: Path, more: Sequence[Route] = (), *, patience_s: float = PATIENCE_S) -> Iterator[World]:
-    """A new one, with its store in a folder."""
+def world(
+    folder: Path, more: Sequence[Route] = (), *, patience_s: float = PATIENCE_S, tokens: bool = False
+) -> Iterator[World]:
+    """A new one, with its store in a folder; where it asks for `tokens`, everybody needs one."""
     log = Log("error", "json", io.StringIO())
     loop = asyncio.new_event_loop()
-    opening = open_parts(f"sqlite:///{folder}/fuzz.db", ServerSettings(port=0), log=log)
+    server = ServerSettings(port=0, tokens_required=tokens or None, stranger_rate=Rate(1e6, 10**6))
+    opening = open_parts(f"sqlite:///{folder}/fuzz.db", server, log=log)
     try:
         parts = loop.run_until_complete(opening.__aenter__())
         try:
-            yield World(parts, make_app(parts, more=more), loop, schema_of(more), Counter(), patience_s)
+            schema = schema_of(more, tokens=tokens)
+            yield World(parts, make_app(parts, more=more), loop, schema, Counter(), patience_s)
         finally:
             loop.run_until_complete(opening.__aexit__(None, None, None))
     finally:

@@ -48,6 +48,24 @@ def test_whatever_comes_by_chance_is_answered_as_the_document_says(label: str, t
         assert 200 <= min(one.statuses) < 300, "nothing was ever done, so little was tried"
 
 
+@pytest.mark.parametrize("route", every_route(), ids=lambda route: f"{route.method} {route.path}")
+def test_whoever_asks_is_answered_as_the_document_says_with_a_token_or_without(
+    route: Route, tmp_path: Path
+) -> None:
+    """Nobody, everybody with a role, and somebody who sees one queue only; none of them breaks anything."""
+    with world(tmp_path, tokens=True) as one:
+        cases = fuzzing.drawn(one.operation(f"{route.method} {route.path}"), DRAWN // 8)
+        one.bearer = ""
+        one.judge_all(cases)
+        let_in = {status for status in one.statuses if status != 401}
+        assert not let_in or route.role is None
+        for role in Role:
+            one.bearer = one.token(role)
+            one.try_out(cases, fuzzing.waiting, fresh_every=len(cases))
+        one.bearer = one.token(route.role or Role.VIEWER, ("mail",))
+        one.try_out(cases, fuzzing.at_work, fresh_every=len(cases))
+
+
 @pytest.mark.parametrize("first", [(), (fuzzing.waiting,), PLACES], ids=len)
 def test_whatever_answers_lead_to_can_be_asked_for(first: Sequence[fuzzing.Place], tmp_path: Path) -> None:
     answered = fuzzing.walk(tmp_path, first=first, scenarios=SCENARIOS, steps=STEPS)
