@@ -1,0 +1,69 @@
+"""The page about `interlock dev` is done as it says: it is started, and what it says is typed meanwhile."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "see-it-all-on-one-machine.md"
+ADDRESS = "http://127.0.0.1:8088"
+
+
+def blocks(pattern: str) -> list[str]:
+    return re.findall(pattern, PAGE.read_text(encoding="utf-8"), re.S | re.M)
+
+
+@contextmanager
+def started(folder: Path, environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """The first command of the page, on a port that is free; its address, and all that it said."""
+    (command,) = blocks(r"^```sh\n(interlock dev [^\n]*)\n```$")
+    process = subprocess.Popen(
+        [*command.split(), "--port", "0"], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        said = ""
+        while "  first " not in said and (line := process.stdout.readline()):
+            said += line
+        found = re.search(r"http://\S+", said)
+        assert found, said
+        yield process, found[0], said
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)  # so that its worker goes as well
+        process.communicate(timeout=60)
+
+
+def test_what_the_page_says_can_be_typed_while_it_runs(tmp_path: Path) -> None:
+    (tmp_path / "kitchen.py").write_text(blocks(r"^```python\n(.*?)^```$")[0], encoding="utf-8")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "INTERLOCK_URL": "", "NO_COLOR": "1"}
+    with started(tmp_path, environment) as (process, url, said):
+        (promised,) = blocks(r"^```text\n(.*?)^```$")
+        assert names_in(said) == names_in(promised)
+        for block in blocks(r"^<!-- while it runs -->\n```sh\n(.*?)^```$"):
+            typed = block.replace(ADDRESS, url)
+            done = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", typed],
+                cwd=tmp_path,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+            assert done.returncode == 0, f"{typed}\n{done.stdout}{done.stderr}"
+        assert "CANCELED" in done.stdout
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0
+
+
+def names_in(said: str) -> list[str]:
+    """The first word of each line that has one, in order."""
+    return re.findall(r"^  (\w+)  ", said, re.M)
