@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import msgspec
 
+from interlock.client_runs import RunsDoor
 from interlock.errors import InterlockError, InvalidArguments, JobCanceled, JobFailed, ResultNotReady
 from interlock.lifecycles import job as job_lifecycle
 from interlock.remote.addresses import is_server
@@ -83,6 +84,8 @@ class Interlock:
         self.url = url
         self._port = _port_to(url, settings, token, ca)
         self._actor = actor
+        self.runs = RunsDoor(lambda: self._port.here, self._port.recover, actor)
+        """Runs: plans of jobs that need each other."""
 
     async def __aenter__(self) -> Self:
         await self.open()

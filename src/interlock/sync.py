@@ -9,18 +9,72 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from interlock import client
 from interlock.client import Work
+from interlock.client_runs import Evaluation, RunsDoor
 from interlock.errors import StoreUnavailable
+from interlock.remote.offering import Which
 from interlock.store.records import Query
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.jobs import JobSpec, JobView
+from interlock.wire.runs import RunView, Source
 
 T = TypeVar("T")
+
+
+class Runs:
+    """`Interlock.runs` for synchronous code; see `interlock.client_runs.RunsDoor`."""
+
+    def __init__(self, inner: RunsDoor, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._inner = inner
+        self._run = run
+
+    def submit(
+        self,
+        work: Evaluation,
+        /,
+        *,
+        source: Source | None = None,
+        workflow: str = "",
+        request_id: str | None = None,
+        **inputs: Any,
+    ) -> str:
+        """The id of a new run."""
+        asked = self._inner.submit(work, source=source, workflow=workflow, request_id=request_id, **inputs)
+        run_id: str = self._run(asked).id
+        return run_id
+
+    def wait(self, run_id: str, *, timeout_s: float | None = None) -> RunView:
+        """The run once its outcome is decided."""
+        view: RunView = self._run(self._inner.wait(run_id, timeout_s=timeout_s))
+        return view
+
+    def view(self, run_id: str) -> RunView:
+        """The run as it stands, with its jobs."""
+        view: RunView = self._run(self._inner.view(run_id))
+        return view
+
+    def find(self, text: str = "", *, limit: int = 100, cursor: str = "") -> tuple[list[RunView], str]:
+        """Runs that a filter means, newest first, and where more begin."""
+        found: tuple[list[RunView], str] = self._run(self._inner.find(text, limit=limit, cursor=cursor))
+        return found
+
+    def cancel(self, run_id: str, *, reason: str = "", request_id: str | None = None) -> RunView:
+        """Ask a run to stop."""
+        view: RunView = self._run(self._inner.cancel(run_id, reason=reason, request_id=request_id))
+        return view
+
+    def rerun(
+        self, run_id: str, which: Which = "all", *, job: str = "", request_id: str | None = None
+    ) -> str:
+        """The id of a new run that does one again that has ended."""
+        asked = self._inner.rerun(run_id, which, job=job, request_id=request_id)
+        new_id: str = self._run(asked).id
+        return new_id
 
 
 class Interlock:
@@ -36,6 +90,7 @@ class Interlock:
         ca: str | None = None,
     ) -> None:
         self._inner = client.Interlock(url, settings=settings, actor=actor, token=token, ca=ca)
+        self.runs = Runs(self._inner.runs, self._run)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 

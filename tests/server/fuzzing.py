@@ -46,8 +46,9 @@ from interlock.server.openapi import document_of
 from interlock.server.parts import Parts, open_parts
 from interlock.server.settings import Rate, ServerSettings
 from interlock.systems.access.principals import Role
-from interlock.wire.jobs import JobSpec
+from interlock.wire.jobs import JobSpec, JobView
 from interlock.wire.runner import ClaimRequest, Complete, Grant, Heartbeat, Succeeded
+from interlock.wire.runs import Plan, PlannedJob, RunSpec, RunView
 
 Operation: TypeAlias = schemathesis.APIOperation[Any, Any, Any, Any]
 Case: TypeAlias = schemathesis.Case[Any]
@@ -257,6 +258,16 @@ class World:
         """A job."""
         return cast(str, self.run(self.parts.household.jobs.submit(JobSpec(task="a.b"), actor="fuzzer")))
 
+    def evaluate(self, job_id: str) -> str:
+        """A run, as far along as the job beside it: stopped where that one is."""
+        runs = self.parts.household.runs
+        plan = Plan(jobs=(PlannedJob(name="only", task="a.b", queue="elsewhere"),))
+        made: RunView = self.run(runs.submit(RunSpec(workflow="a", plan=plan), actor="fuzzer"))
+        view: JobView = self.run(self.parts.household.jobs.get(job_id))
+        if view.completed_at is not None or view.stop_reason is not None:
+            self.run(runs.cancel(made.id, actor="fuzzer"))
+        return made.id
+
     def lease(self) -> Grant:
         """A job that is leased."""
         job_id = self.submit()
@@ -279,8 +290,23 @@ class World:
         cursor = self.run(self.parts.store.latest())
         found = {"job_id": job_id, "job": job_id, "parent": job_id, "id": job_id, "kind": "job"}
         found |= {"attempt_id": f"{job_id}.1.1", "runner_id": RUNNER, "after": cursor, "name": "job"}
-        found |= {"q": "queue:default", "filter": f"id:{job_id}", "task": "a.b"}
+        found |= {
+            "q": "queue:default",
+            "filter": f"id:{job_id}",
+            "task": "a.b",
+            "run_id": self.evaluate(job_id),
+        }
         return found | ({"token": grant.token} if grant else {})
+
+
+ABOUT_RUNS = "/api/runs"
+
+
+def about_runs(real: Mapping[str, str]) -> Mapping[str, str]:
+    """What names mean where runs are spoken of: there a filter is one of runs, and a job has a name."""
+    if "run_id" not in real:
+        return real
+    return {**real, "id": real["run_id"], "q": "workflow:a", "filter": f"id:{real['run_id']}", "job": "only"}
 
 
 def put_right(case: Case, real: Mapping[str, str]) -> Case:
@@ -288,6 +314,7 @@ def put_right(case: Case, real: Mapping[str, str]) -> Case:
 
     It is not repeated either: two ids that differ would be all that the server looks at.
     """
+    real = about_runs(real) if case.operation.path.startswith(ABOUT_RUNS) else real
     path, query = dict(case.path_parameters), dict(case.query)
     body = copy.deepcopy(case.body) if isinstance(case.body, dict) else case.body
     messages = body.get("messages") if isinstance(body, dict) else None

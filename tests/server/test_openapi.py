@@ -13,7 +13,7 @@ from tests.server.running import Running, path_of
 
 from interlock.server.app import every_route
 from interlock.server.openapi import document_of
-from interlock.wire.runs import Plan, RunSpec
+from interlock.wire.runs import Plan, PlannedJob, RunSpec
 from interlock.wire.workers import WorkerSpec
 
 ROUTES = every_route()
@@ -75,18 +75,13 @@ async def test_answers_fit_their_schemas(server: Running, client: httpx2.AsyncCl
     job_id = await server.submit()
     await server.work(job_id, result=b"[1]")
     worker = await server.parts.household.workers.register(WorkerSpec(name="a"))
-    run = await server.parts.household.runs.submit(RunSpec(plan=Plan()))
+    plan = Plan(jobs=(PlannedJob(name="a", task="a.b"),))
+    run = await server.parts.household.runs.submit(RunSpec(plan=plan))
     for route in ROUTES:
         if route.method != "GET" or route.answer is None or not route.bounded:
             continue
-        path = path_of(
-            route,
-            job_id=job_id,
-            attempt_id=f"{job_id}.1.1",
-            name="lease",
-            worker_id=worker.id,
-            run_id=run.id,
-        )
+        names = {"job_id": job_id, "attempt_id": f"{job_id}.1.1", "name": "lease", "worker_id": worker.id}
+        path = path_of(route, run_id=run.id, **names)
         params = {"job": job_id} if route.name == "listAttempts" else {}
         answer = await client.get(path, params=params)
         assert answer.status_code == 200, answer.text

@@ -62,7 +62,7 @@ async def connected(here: project.Project) -> AsyncIterator[Reach]:
     if is_server(here.url):
         from interlock.remote.household import RemoteOrchestrator
 
-        port: RemoteOrchestrator | Embedded = RemoteOrchestrator(
+        port: Embedded | RemoteOrchestrator = RemoteOrchestrator(
             here.url, token=token(), settings=here.settings, ca=ca()
         )
     else:

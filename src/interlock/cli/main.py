@@ -32,6 +32,7 @@ from interlock.cli import (
     machine,
     queues,
     runner_checking,
+    runs,
     serving,
     submitting,
     tokens,
@@ -60,6 +61,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 submitting.register(app)
+app.add_typer(runs.app, name="run")
 app.add_typer(jobs.app, name="job")
 app.add_typer(queues.app, name="queue")
 app.add_typer(workers.app, name="worker")

@@ -61,6 +61,13 @@ def server(
     allow_origin: Annotated[
         list[str] | None, typer.Option(metavar="ORIGIN", help="A page elsewhere that may change something.")
     ] = None,
+    repository: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=ADDRESS", help="Whose workflow files to plan: shop/web=https://…/web.git"),
+    ] = None,
+    mirrors: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where to keep copies of them; otherwise nowhere.")
+    ] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     log_format: Annotated[str, typer.Option(help="auto, json or text.")] = "auto",
 ) -> None:
@@ -80,6 +87,8 @@ def server(
         tls_key=str(tls_key) if tls_key else None,
         allowed_hosts=tuple(allow_host or ()),
         allowed_origins=tuple(allow_origin or ()),
+        repositories=dict(_named(one) for one in repository or ()),
+        mirrors=str(mirrors) if mirrors else None,
     )
     run_server(project.load(store), settings, Log(log_level, log_format))
 
@@ -116,6 +125,13 @@ def shown(store_url: str) -> str:
     if parts.scheme == "sqlite":
         return str(Path(parts.path.removeprefix("/")).resolve())
     return store_url.replace(f":{parts.password}@", "@") if parts.password else store_url
+
+
+def _named(text: str) -> tuple[str, str]:
+    name, equals, address = text.partition("=")
+    if not name or not equals or not address:
+        raise typer.BadParameter(f"{text!r} is not NAME=ADDRESS", param_hint="--repository")
+    return name, address
 
 
 def _one_of(option: str, given: str, known: Iterable[str]) -> None:

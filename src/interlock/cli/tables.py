@@ -14,10 +14,10 @@ from interlock.wire.harmless import harmless
 _IN_ONE_PIECE = frozenset(
     {"name", "fingerprint", "states", "id", "when", "attempt", "submitted", "took", "began"}
 )
-_COLUMNS_OF_STATES = frozenset({"state", "to"})
+_COLUMNS_OF_STATES = frozenset({"state", "to", "outcome"})
 _STYLES = {
-    **dict.fromkeys(("COMPLETED", "SUCCEEDED"), "green"),
-    **dict.fromkeys(("FAILED", "STALE", "EXPIRED", "TIMED_OUT", "REVOKED"), "red"),
+    **dict.fromkeys(("COMPLETED", "SUCCEEDED", "SUCCESS"), "green"),
+    **dict.fromkeys(("FAILED", "STALE", "EXPIRED", "TIMED_OUT", "TIMEOUT", "REVOKED"), "red"),
     **dict.fromkeys(("CANCELED", "CANCEL_REQUESTED", "RELEASED"), "yellow"),
     **dict.fromkeys(("RUNNING", "STARTING", "ACTIVE", "UPLOADING"), "cyan"),
 }

@@ -35,6 +35,7 @@ def worker() -> None:
             "worker start shop.tasks",
             "worker start shop/tasks.py --queue mail --queue default --slots 20",
             "worker start shop.tasks --label gpu --burst",
+            "worker start --shell --queue ci --label linux",
             "worker start shop.tasks --server https://jobs.example.org:8088",
         ),
     ),
@@ -47,6 +48,7 @@ def start(
             help="Where the tasks are: package.module, module:registry or file.py; else as the project says.",
         ),
     ] = None,
+    shell: Annotated[bool, typer.Option("--shell", help="Run steps of workflows, and no tasks.")] = False,
     queues: Annotated[
         list[str] | None,
         typer.Option("--queue", "-q", metavar="QUEUE", help="Take work from it."),
@@ -80,6 +82,7 @@ def start(
 
     asked = working.Asked(
         module=module,
+        shell=shell,
         name=name,
         queues=tuple(queues or ()),
         labels=tuple(labels or ()),

@@ -20,7 +20,7 @@ from interlock.worker.entry import run_worker
 from interlock.worker.port import OrchestratorPort, Patient
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.signals import Shutdown, heeding_signals
-from interlock.worker.tasks import load_tasks
+from interlock.worker.tasks import Registry, load_tasks
 
 DEFAULT_GRACE_S = 5.0
 _LAST_WORDS = (Complete, CancelAck, Release)
@@ -30,6 +30,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What was said on the command line; what was not, the project file may say."""
 
     module: str | None = None
+    shell: bool = False
+    """It runs steps in a shell and knows no tasks."""
     name: str | None = None
     queues: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
@@ -51,11 +53,11 @@ def start(store: str | None, asked: Asked) -> int:
     """Run a worker of this project; the answer is the exit code."""
     here = project.load(store)
     module = asked.module or here.worker.module
-    if module is None:
+    if module is None and not asked.shell:
         raise InvalidSettings(
             "Nobody says where the tasks are.",
             todo='Start it with a module: interlock worker start shop.tasks, or write module = "shop.tasks" '
-            f"below [worker] in {project.FILE}.",
+            f"below [worker] in {project.FILE}; or with --shell, for steps of workflows alone.",
         )
     settings = settings_for(here, asked)
 
@@ -64,7 +66,8 @@ def start(store: str | None, asked: Asked) -> int:
 
     shutdown = Shutdown()
     with heeding_signals(shutdown):  # importing may take long, and a signal must not be lost meanwhile
-        return run_worker(settings, load_tasks(module), connect, shutdown)
+        tasks = Registry() if module is None or asked.shell else load_tasks(module)
+        return run_worker(settings, tasks, connect, shutdown)
 
 
 def _store_port(here: project.Project, asked: Asked) -> OrchestratorPort:

@@ -11,6 +11,7 @@ from interlock.store.records import Entry, Note, StepLine
 from interlock.systems.orchestrator.beside import Chunk
 from interlock.wire.jobs import JobView, QueueView
 from interlock.wire.runner import LogLine
+from interlock.wire.runs import RunJobView, RunView
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +49,20 @@ class JobPage(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[JobView, ...]
     cursor: str = ""
     count: Number | None = None
+
+
+class RunPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some runs."""
+
+    runs: tuple[RunView, ...]
+    cursor: str = ""
+
+
+class RunJobs(msgspec.Struct, frozen=True, kw_only=True):
+    """Some jobs of a run."""
+
+    jobs: tuple[RunJobView, ...]
+    next: int | None = None
 
 
 class Queues(msgspec.Struct, frozen=True, kw_only=True):

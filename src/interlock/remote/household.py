@@ -14,6 +14,7 @@ from interlock.remote.asking import Asker
 from interlock.remote.jobs import HttpJobs
 from interlock.remote.journal import HttpJournal
 from interlock.remote.lines import NewLines
+from interlock.remote.runs import HttpRuns
 from interlock.remote.waiting import HttpWaiting
 from interlock.remote.workers import HttpWorkers
 from interlock.systems.orchestrator.beside import Chunk
@@ -32,6 +33,7 @@ class HttpHousehold:
         self.store = HttpJournal(asker)
         self.jobs = HttpJobs(asker, names=names, clock=clock)
         self.workers = HttpWorkers(asker, names=names)
+        self.runs = HttpRuns(asker, names=names)
         self.waiting = HttpWaiting(self.jobs, self.store)
 
 

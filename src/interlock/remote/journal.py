@@ -13,6 +13,7 @@ from contextlib import aclosing
 
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.lifecycles.job import JOB
+from interlock.lifecycles.run import RUN
 from interlock.remote.answers import HistoryPage, JournalPage
 from interlock.remote.asking import Asker, Lines
 from interlock.store.records import Feed, Key
@@ -91,7 +92,7 @@ class HttpJournal:
 
     async def _follow_once(self) -> None:
         headers = {"Last-Event-ID": self._cursor} if self._cursor else {}
-        stream = self._asker.stream("/api/events", headers, kind=JOB.name)
+        stream = self._asker.stream("/api/events", headers, kind=f"{JOB.name},{RUN.name}")
         async with stream as lines, aclosing(_ids(lines)) as ids:
             async for cursor in ids:
                 self._cursor = cursor

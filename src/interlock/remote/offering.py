@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from interlock.remote.workers import WorkersOffer
 from interlock.store.records import Count, Entry, Feed, Key, Query
@@ -12,6 +12,10 @@ from interlock.systems.orchestrator.beside import Chunk
 from interlock.systems.orchestrator.explaining import Explanation
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.wire.jobs import JobSpec, JobView, QueueView
+from interlock.wire.runs import RunExplanation, RunFilter, RunJobView, RunSpec, RunView
+
+Which: TypeAlias = Literal["all", "failed", "from"]
+"""What of a run is done again."""
 
 
 class JobsOffer(Protocol):
@@ -74,6 +78,58 @@ class JobsOffer(Protocol):
         ...
 
 
+class RunsOffer(Protocol):
+    """Everything that is done with runs."""
+
+    async def submit(self, spec: RunSpec, *, request_id: str | None = None, actor: str = "") -> RunView:
+        """A new run, or the one that an earlier request with this id has made."""
+        ...
+
+    async def cancel(
+        self, run_id: str, *, reason: str = "", request_id: str | None = None, actor: str = ""
+    ) -> RunView:
+        """Ask a run to stop; the view says how far that is."""
+        ...
+
+    async def rerun(
+        self,
+        run_id: str,
+        which: Which = "all",
+        *,
+        job: str = "",
+        request_id: str | None = None,
+        actor: str = "",
+    ) -> RunView:
+        """Do a run that has ended again, as a new one that names its origin."""
+        ...
+
+    async def view(self, run_id: str) -> RunView:
+        """The run as it stands, with its jobs."""
+        ...
+
+    async def outline(self, run_id: str) -> RunView:
+        """The run as it stands, without its jobs."""
+        ...
+
+    async def find(
+        self, wanted: RunFilter = ..., *, newest_first: bool = ..., cursor: str = ..., limit: int = ...
+    ) -> tuple[list[RunView], str]:
+        """A page of runs without their jobs, and the cursor of the next one."""
+        ...
+
+    async def jobs(self, run_id: str, *, first: int = 0, limit: int = 500) -> list[RunJobView]:
+        """Jobs of a run in the order of its plan, from some place on."""
+        ...
+
+    async def history(self, run_id: str) -> list[Entry]:
+        """Everything that has happened to the run, oldest first."""
+        ...
+
+    async def explain(self, run_id: str) -> RunExplanation:
+        """What it waits for, or how it ended."""
+        ...
+
+
 class JournalOffer(Protocol):
     """The journal, for whoever follows it."""
 
@@ -105,6 +161,11 @@ class Place(Protocol):
     @property
     def workers(self) -> WorkersOffer:
         """The workers."""
+        ...
+
+    @property
+    def runs(self) -> RunsOffer:
+        """The runs."""
         ...
 
     @property

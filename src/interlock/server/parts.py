@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from interlock.engine.loops import Health, Loop, run_loops
 from interlock.engine.sweeps.retention import sweep_ended
@@ -23,6 +26,7 @@ from interlock.systems.access.tokens import Tokens
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.household import DELIVERY, SWEEP, Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.runs.planning.git import Repositories
 from interlock.systems.runs.triggers.receiving import Triggers
 from interlock.systems.runs.triggers.submitting import OnceOnly
 
@@ -144,7 +148,10 @@ async def open_parts(
     except BaseException:
         await opened.close()
         raise
-    household = Household(opened, orchestration)
+    mirrors = settings.mirrors or tempfile.mkdtemp(prefix="interlock-mirrors-")
+    household = Household(
+        opened, orchestration, repositories=Repositories(settings.repositories, Path(mirrors))
+    )
     try:
         required = await _are_tokens_required(settings, Tokens(household.engine))
         parts = Parts(url, household, settings, log or Log(), tokens_required=required)
@@ -156,6 +163,8 @@ async def open_parts(
         yield parts
     finally:
         await parts.stop()
+        if settings.mirrors is None:
+            shutil.rmtree(mirrors, ignore_errors=True)
 
 
 async def _are_tokens_required(settings: ServerSettings, tokens: Tokens) -> bool:

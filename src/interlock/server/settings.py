@@ -59,6 +59,11 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     streams_each: int = 50
     """How many live streams somebody may have open."""
 
+    repositories: dict[str, str] = {}
+    """Whose workflow files are planned here: by name (`owner/name`), each with its address for git."""
+    mirrors: str | None = None
+    """A folder for private copies of them; otherwise a temporary one."""
+
     deliver_every_s: float = 1.0
     retain_every_s: float = 60.0
     retention: Retention = Retention(by_kind={"message": timedelta(days=7), "history": timedelta(hours=1)})

@@ -18,6 +18,10 @@ from interlock.systems.orchestrator.orchestrator import Orchestrator
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import CANCEL_CHILDREN
 from interlock.systems.orchestrator.waiting import Waiting
+from interlock.systems.runs.planning.flow_planner import FlowPlanner
+from interlock.systems.runs.planning.git import Repositories
+from interlock.systems.runs.planning.planners import WorkflowPlanner
+from interlock.systems.runs.planning.port import Planner
 from interlock.systems.runs.runs import Runs
 from interlock.systems.supervisor.deciding import LET_GO
 from interlock.systems.supervisor.workers import Workers
@@ -31,7 +35,9 @@ DELIVERY = 50
 class Household:
     """A store, the engine on it, and the systems on that."""
 
-    def __init__(self, store: Store, settings: OrchestratorSettings) -> None:
+    def __init__(
+        self, store: Store, settings: OrchestratorSettings, *, repositories: Repositories | None = None
+    ) -> None:
         self.store = store
         self.committer = GroupCommit(store)
         self.engine = Engine(store, self.committer, StoreClock(store))
@@ -39,7 +45,8 @@ class Household:
         self.jobs = Jobs(self.engine, settings=settings)
         self.workers = Workers(self.engine, settings=settings)
         self.waiting = Waiting(self.engine)
-        self.runs = Runs(self.engine, settings=settings)
+        planners: dict[str, Planner] = {"workflow": WorkflowPlanner(repositories), "flow": FlowPlanner()}
+        self.runs = Runs(self.engine, settings=settings, planners=planners)
         self.orchestrator.on_word = self.jobs.on_word = self.runs.nudge
 
     async def sweep(self) -> int:

@@ -190,6 +190,10 @@ class Runs:
         jobs = await self._job_views(record, pieces)
         return view_of(record, jobs=jobs, skipped=[each for piece in pieces for each in piece.skipped])
 
+    async def outline(self, run_id: str) -> RunView:
+        """The run as it stands, without its jobs: as cheap as it is small."""
+        return view_of(await self._load(run_id))
+
     async def find(
         self,
         wanted: RunFilter = ALL,

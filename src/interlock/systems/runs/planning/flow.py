@@ -32,7 +32,7 @@ from interlock.wire.jobs import JobSpec
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, SkippedJob, Source
 
 _CARRIED = tuple(
-    name for name in JobSpec.__struct_fields__ if name in PlannedJob.__struct_fields__ and name != "name"
+    name for name in JobSpec.__struct_fields__ if name in PlannedJob.__struct_fields__ and name != "secrets"
 )
 """What a job of a plan has from the spec of its task."""
 _NOT_IN_A_PLAN = ("delay_s", "parent_job_id")
@@ -111,7 +111,7 @@ class Flow:
             needs=tuple(self._needed(name, needs)),
             required=required,
             why=why or "the flow says so",
-            secrets=() if self.source.from_fork else tuple(secrets),
+            secrets=() if self.source.from_fork else (tuple(secrets) or spec.secrets),
             **carried,
         )
         return FlowJob(name)

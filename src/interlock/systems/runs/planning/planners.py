@@ -26,7 +26,7 @@ class WorkflowPlanner:
         """The plan of the file in the request, or of all files of the commit that it names."""
         spec = request.spec
         if spec.definition.strip():
-            return await asyncio.to_thread(_plan_of_text, spec)
+            return await asyncio.to_thread(plan_of_text, spec)
         if self._repositories is None or not spec.source.repository:
             raise PlanRefused(
                 "There is no workflow file in the request, and no repository to look for one.",
@@ -66,7 +66,8 @@ def spec_of_file(text: str, file: str, source: Source, inputs: Mapping[str, str]
     )
 
 
-def _plan_of_text(spec: RunSpec) -> Plan:
+def plan_of_text(spec: RunSpec) -> Plan:
+    """The plan of the workflow file that a request has with it."""
     file = f"{spec.workflow or 'workflow'}.yml"
     return plan_of(read_workflow(spec.definition, file), spec.source, spec.inputs)
 

@@ -1,0 +1,76 @@
+"""Finding runs by a filter that says more than a store can search by. The rest is looked at here, bounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from interlock.errors import UnknownRun
+from interlock.wire.run_filters import WantedRuns
+from interlock.wire.runs import RunFilter, RunView
+
+PAGE = 200
+MAX_SCANNED = 10_000
+
+
+class FindsRuns(Protocol):
+    """Whoever has runs: a store, or a server before one."""
+
+    async def outline(self, run_id: str) -> RunView:
+        """The run without its jobs."""
+        ...
+
+    async def find(
+        self, wanted: RunFilter = ..., *, newest_first: bool = ..., cursor: str = ..., limit: int = ...
+    ) -> tuple[list[RunView], str]:
+        """A page of runs without their jobs, and the cursor of the next one."""
+        ...
+
+
+@dataclass(slots=True)
+class FoundRuns:
+    """Runs that match, newest first."""
+
+    views: list[RunView] = field(default_factory=list)
+    cursor: str = ""
+    """Where the next page begins; empty at the end."""
+    stopped_early: bool = False
+    """There was too much to look through: what lies behind the cursor has not been looked at."""
+
+
+async def found_runs(
+    runs: FindsRuns, wanted: WantedRuns, now: datetime, *, limit: int, cursor: str = ""
+) -> FoundRuns:
+    """Up to `limit` runs that match."""
+    if wanted.ids:
+        return FoundRuns(await _named(runs, wanted, limit))
+    asked, found, scanned = wanted.asked(now), FoundRuns(cursor=cursor), 0
+    while True:
+        room = limit - len(found.views)
+        size = min(PAGE, room) if wanted.exact else PAGE
+        views, following = await runs.find(asked, cursor=found.cursor, limit=size)
+        kept = [place for place, view in enumerate(views, 1) if wanted.keeps(view)]
+        found.views += [views[place - 1] for place in kept[:room]]
+        scanned += len(views)
+        if len(kept) > room or (len(kept) == room and kept[-1] < len(views)):
+            # More than were asked for: the next page begins right after the last one that is shown.
+            _, following = await runs.find(asked, cursor=found.cursor, limit=kept[room - 1])
+        found.cursor = following
+        if not following or len(found.views) >= limit:
+            return found
+        if scanned >= MAX_SCANNED:
+            found.stopped_early = True
+            return found
+
+
+async def _named(runs: FindsRuns, wanted: WantedRuns, limit: int) -> list[RunView]:
+    views = []
+    for run_id in wanted.ids:
+        try:
+            view = await runs.outline(run_id)
+        except UnknownRun:
+            continue
+        if wanted.keeps(view):
+            views.append(view)
+    return views[:limit]

@@ -1,0 +1,90 @@
+"""The filter grammar of runs: what it means, that it reads back, and what wrong words are told."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from interlock.wire.filter_words import BadFilter
+from interlock.wire.run_filters import read_run_filter, run_id_of
+from interlock.wire.runs import RunView
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+ONE = "r_0123456789ab"
+
+
+def a_run(**facts: Any) -> RunView:
+    known: dict[str, Any] = {"id": ONE, "state": "REPORTED", "version": 1, "workflow": "ci"}
+    known |= {"created_at": NOW, "updated_at": NOW, "outcome": "FAILED", "labels": ("nightly",)}
+    return RunView(**{**known, **facts})
+
+
+def test_what_the_store_can_filter_is_asked_of_the_store() -> None:
+    wanted = read_run_filter(
+        "state:running workflow:ci repository:shop/web branch:main sha:5f1c label:a group:g since:1h "
+        f"origin:{ONE}"
+    )
+    asked = wanted.asked(NOW)
+    assert wanted.exact
+    assert (asked.states, asked.workflow, asked.repository) == (("RUNNING",), "ci", "shop/web")
+    assert (asked.ref, asked.sha, asked.labels) == ("refs/heads/main", "5f1c", ("a",))
+    assert (asked.concurrency_group, asked.origin_run_id) == ("g", ONE)
+    assert asked.since == NOW - timedelta(hours=1)
+
+
+def test_a_reported_run_is_found_by_its_outcome() -> None:
+    wanted = read_run_filter("outcome:failed,timeout")
+    assert not wanted.exact
+    assert wanted.keeps(a_run())
+    assert not wanted.keeps(a_run(outcome="SUCCESS"))
+    assert not wanted.keeps(a_run(outcome=None))
+
+
+@pytest.mark.parametrize("text", ["tag:v1", "ref:refs/tags/v1"])
+def test_a_tag_is_a_ref(text: str) -> None:
+    assert read_run_filter(text).ref == "refs/tags/v1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "state:running,queued",
+        "-state:reported outcome:failed",
+        "workflow:ci ref:refs/heads/main label:a label:b,c",
+        f"id:{ONE} since:2026-01-31T00:00:00Z until:10m",
+        'workflow:"two words" group:g',
+    ],
+)
+def test_it_reads_back_as_it_was_written(text: str) -> None:
+    wanted = read_run_filter(text)
+    assert read_run_filter(str(wanted)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("state:runing", "There is no state 'runing'"),
+        ("outcome:running", "RUNNING is no outcome"),
+        ("branch:a tag:b", "names several refs"),
+        ("workflow:a,b", "workflow takes one value"),
+        ("id:r_12", "is not the id of a run"),
+        ("queue:ci", "there is no key 'queue'"),
+        ("state:running -state:running", "leaves no state that a run could be in"),
+    ],
+)
+def test_wrong_words_are_told(text: str, said: str) -> None:
+    with pytest.raises(BadFilter) as refused:
+        read_run_filter(text)
+    assert said in refused.value.sentence
+
+
+def test_the_same_runs_but_only_in_some_states() -> None:
+    wanted = read_run_filter("state:running,reported").among(["REPORTED", "FAILED"])
+    assert wanted.wanted_states == ("REPORTED",)
+
+
+def test_beginnings_of_ids() -> None:
+    assert run_id_of("0A4e") == run_id_of("r_0a4e") == "r_0a4e"
+    assert run_id_of("j_0a4e") is None
