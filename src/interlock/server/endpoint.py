@@ -76,7 +76,7 @@ class Endpoint:
             raise self._wrong_method(scope["method"])
         exchange.route = way.route
         principal = _admitted(exchange, way.route, self.lanes)
-        if way.route.role is None:
+        if way.route.role is None and not way.route.signed:
             await self._respond(way, principal, exchange, scope, receive, send)
             return
         self.lanes.crowd.enter(bounded=way.route.bounded)

@@ -200,5 +200,7 @@ class RunExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     lines: tuple[RunWaiting, ...] = ()
     more: int = 0
     """How many jobs that have not ended are not among the lines."""
+    findings: tuple[str, ...] = ()
+    """Why jobs of it have failed, as far as that can be told; the analysis of the run says more."""
     next_deadline_at: datetime | None = None
     todo: str = ""

@@ -230,7 +230,8 @@ class Runs:
         graph = await self._plans.graph(run_id, body.pieces)
         names = [graph.ids[place] for place in unfinished(body)[:MOST_LINES]] if graph is not None else []
         found = await self._jobs_named(names)
-        return explain(record, graph, found, await self.engine.clock.now())
+        told = explain(record, graph, found, await self.engine.clock.now())
+        return await self.analysing.explained(await self.reporting.explained(told))
 
     async def _job_views(self, record: Record, pieces: Sequence[Piece]) -> list[RunJobView]:
         found = await self._jobs_named([name for piece in pieces for name in piece.ids])

@@ -15,9 +15,10 @@ import msgspec
 from interlock.engine.applying import Decision, Engine
 from interlock.errors import UnknownRun
 from interlock.lifecycles.job import JOB
+from interlock.lifecycles.run import SETTLED
 from interlock.store.records import Commit, Committed, Key, Query, Record
 from interlock.systems.orchestrator.body import decode_body
-from interlock.systems.runs.analysing.finding import Finding, finding_of
+from interlock.systems.runs.analysing.finding import Finding, finding_of, in_words
 from interlock.systems.runs.analysing.history import (
     FLAKY,
     HISTORY,
@@ -33,10 +34,11 @@ from interlock.systems.runs.analysing.history import (
 )
 from interlock.systems.runs.analysing.signs import SIGNS, Sign
 from interlock.systems.runs.committing import About
-from interlock.wire.runs import RunJobView, RunView
+from interlock.wire.runs import RunExplanation, RunJobView, RunView
 
 AT_ONCE = 200
 MAX_FINDINGS = 100
+MAX_WORDS = 10
 
 
 class RunAnalysis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -94,6 +96,11 @@ class Analysing:
             for job, history in zip(shown, histories, strict=True)
         ]
         return RunAnalysis(run_id=run_id, findings=tuple(findings), more=len(failed) - len(shown))
+
+    async def explained(self, told: RunExplanation) -> RunExplanation:
+        """The same, with why its jobs have failed."""
+        findings = (await self.of(told.run_id)).findings if told.state in SETTLED else ()
+        return msgspec.structs.replace(told, findings=tuple(map(in_words, findings[:MAX_WORDS])))
 
     async def flaky(
         self, *, repository: str = "", workflow: str = "", cursor: str = "", limit: int = 100

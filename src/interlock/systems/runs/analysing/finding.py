@@ -58,6 +58,15 @@ def finding_of(
     )
 
 
+def in_words(finding: Finding) -> str:
+    """`test: infra, 90 % sure: memory ran out (Killed process 12)`."""
+    best = next(one for one in finding.evidence if one.failure_class == finding.failure_class)
+    shown = f" ({best.found})" if best.found else ""
+    flaky = "; it is flaky" if finding.flaky and finding.failure_class != FailureClass.FLAKY else ""
+    sure = f"{finding.confidence:.0%} sure"
+    return f"{finding.job}: {finding.failure_class}, {sure}: {best.says}{shown}{flaky}"
+
+
 def _recorded(failure: FailureView) -> Evidence:
     """What the failure was taken for when it happened; that decided whether it was tried again."""
     found = FailureClass(failure.failure_class)

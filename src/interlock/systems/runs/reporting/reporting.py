@@ -18,17 +18,18 @@ import msgspec
 from interlock.engine.applying import Decision, Engine
 from interlock.engine.outbox import MESSAGE, outgoing
 from interlock.errors import UnknownRun
+from interlock.lifecycles.run import OUTCOMES
 from interlock.store.records import Change, Commit, Committed, Key, Query, Record
 from interlock.systems.runs.committing import About
 from interlock.systems.runs.reporting.deciding import body_of, dropped, has_ended, overdue, with_news
 from interlock.systems.runs.reporting.lanes import Lane, Told, giving_up, settled, url_of
-from interlock.systems.runs.reporting.lifecycle import REPORT, SENDING, report_id
+from interlock.systems.runs.reporting.lifecycle import REPORT, SENDING, ReportState, report_id
 from interlock.systems.runs.reporting.port import WORDS, Report, Reporter, Word
 from interlock.systems.runs.reporting.reporters import reporters_of
 from interlock.systems.runs.reporting.reporters.summary import in_words
 from interlock.systems.runs.reporting.settings import ReportingSettings
 from interlock.systems.runs.ringing import Bell
-from interlock.wire.runs import RunView
+from interlock.wire.runs import RunExplanation, RunView, RunWaiting
 
 log = logging.getLogger("interlock.runs")
 
@@ -144,6 +145,17 @@ class Reporting:
         found = await self._engine.store.find(Query(kind=REPORT.name, parent=run_id, newest_first=False))
         return [_view(record) for record in found.records]
 
+    async def explained(self, told: RunExplanation) -> RunExplanation:
+        """The same, with whom the run waits for once its outcome is decided."""
+        if told.state not in OUTCOMES:
+            return told
+        found = await self._engine.store.find(Query(kind=REPORT.name, parent=told.run_id, newest_first=False))
+        lines = tuple(_waiting(record) for record in found.records if not has_ended(record))
+        deadlines = [line.deadline_at for line in (*told.lines, *lines) if line.deadline_at is not None]
+        return msgspec.structs.replace(
+            told, lines=(*told.lines, *lines), next_deadline_at=min(deadlines, default=None)
+        )
+
     async def _mention(self, run_id: str) -> None:
         try:
             view = await self._runs.view(run_id)
@@ -194,6 +206,21 @@ class Reporting:
         log.log(
             level, "run %s (%s) of %s: %s", view.id, view.workflow or "-", _what(view), in_words(report, 300)
         )
+
+
+def _waiting(record: Record) -> RunWaiting:
+    body, entry = body_of(record), REPORT.table.entry(ReportState(record.state))
+    again = f" It is tried again at {record.ready_at:%H:%M:%S} UTC." if record.ready_at else ""
+    why = f" after {body.tries} tries: {body.last_error}." if body.tries else "."
+    return RunWaiting(
+        entity=f"reporter {record.queue}",
+        state=record.state,
+        sentence=f"It has not told the outcome yet{why}{again}",
+        turn=str(entry.turn or ""),
+        deadline_at=record.deadline_at,
+        deadline_event=entry.within.event.name if entry.within and record.deadline_at else "",
+        accepts=REPORT.accepts(ReportState(record.state)),
+    )
 
 
 def _what(view: RunView) -> str:
