@@ -237,3 +237,21 @@ async def test_no_secret_is_in_the_log_of_the_server(hooked: Running) -> None:
     await github(client, push(), secret=Secret(b"a wrong guess, really"))
     for secret in ("secret of github", "wrong guess", "sha256="):
         assert secret not in hooked.log.getvalue()
+
+
+async def test_senders_that_do_not_finish_take_a_place_in_the_crowd_like_others() -> None:
+    one_at_a_time = ServerSettings(port=0, shutdown_s=5.0, max_concurrent=1)
+    async with running(settings=one_at_a_time, orchestration=SETTINGS) as server:
+        _, writer = await asyncio.open_connection(*server.address)
+        writer.write(
+            b"POST /api/webhooks/github HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10\r\n"
+            b"Content-Type: application/json\r\n\r\n{"
+        )
+        await writer.drain()
+        client = server.client()
+        async with asyncio.timeout(60):
+            while (answer := await github(client, {"zen": "x"}, "ping")).status_code != 503:
+                await asyncio.sleep(0)  # the other one has not arrived yet
+        assert answer.json()["code"] == "too_busy"
+        writer.close()
+        await writer.wait_closed()

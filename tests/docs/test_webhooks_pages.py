@@ -1,0 +1,56 @@
+"""The pages about webhooks show what is really sent, and settings that can really be read."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from interlock.cli.project import ProjectFile, read_file
+from interlock.systems.runs.reporting.port import Report, Word
+from interlock.systems.runs.reporting.reporters.webhook import notice_of
+from interlock.wire.jobs import FailureView
+from interlock.wire.runs import RunJobView, RunView, Source
+
+DOCS = Path(__file__).parents[2] / "docs"
+NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.S | re.M)
+
+
+def test_the_sample_of_an_outgoing_webhook_is_what_is_sent() -> None:
+    failure = FailureView(failure_class="user", error="assert 1 == 2")
+    run = RunView(
+        id="r_0123456789ab",
+        state="FAILED",
+        version=5,
+        workflow="ci",
+        outcome="FAILED",
+        reason="required_job_failed",
+        created_at=NOW,
+        updated_at=NOW,
+        started_at=NOW,
+        completed_at=NOW,
+        source=Source(
+            repository="acme/shop", ref="refs/heads/main", sha="b" * 40, event="push", changed_paths=("a",)
+        ),
+        tally={"COMPLETED": 3, "FAILED": 1},
+        jobs=(RunJobView(name="test (3.12)", job_id="j_000000000001", state="FAILED", failure=failure),),
+    )
+    report = Report(run=run, word=Word.FAILED, at=NOW, url="https://ci.example.org/runs/r_0123456789ab")
+    (sample,) = blocks("reference/outgoing-webhooks.md", "json")
+    assert json.loads(sample) == json.loads(msgspec.json.encode(notice_of(report)))
+
+
+def test_the_settings_of_the_guide_can_be_read_as_one_file(tmp_path: Path) -> None:
+    said = blocks("guides/webhooks-and-statuses.md", "toml")
+    file = tmp_path / "interlock.toml"
+    file.write_text("\n".join(said), encoding="utf-8")
+    read: ProjectFile = read_file(file)
+    assert (len(read.triggers), len(read.hooks), len(read.reporters)) == (2, 1, 2)
