@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from interlock.engine.loops import Health, Loop, run_loops
-from interlock.engine.sweeps.retention import sweep_ended
 from interlock.server import following
 from interlock.server.following import Following
 from interlock.server.gathering import Hearing
@@ -125,10 +124,7 @@ class Parts:
 
     async def _retain(self) -> int:
         await self.household.runs.analysing.sweep(limit=SWEEP)
-        pruned = await sweep_ended(self.store, CATALOGUE, self.settings.retention, limit=SWEEP)
-        removed = sum(each.records + each.requests for each in pruned.values())
-        more = any(each.more for each in pruned.values())
-        return max(removed, SWEEP) if more else min(removed, SWEEP - 1)
+        return await self.household.retain(self.settings.retention)
 
 
 @asynccontextmanager

@@ -57,6 +57,10 @@ class MemoryStore:
         self._clock = clock
         self._latest_now = datetime.min.replace(tzinfo=UTC)
         self._records: dict[Key, Record] = {}
+        self._ready: dict[Key, Record] = {}
+        """Those that may be claimed at some time."""
+        self._timed: dict[Key, Record] = {}
+        """Those that have a deadline."""
         self._journal: list[Entry] = []
         self._pruned_up_to = 0
         self._sequence = 0
@@ -127,7 +131,7 @@ class MemoryStore:
         now = self._now()
         ready = [
             record
-            for record in self._records.values()
+            for record in self._ready.values()
             if record.kind == claim.kind and record.ready_at is not None and record.ready_at <= now
         ]
         lanes = {lane_of(record.queue or "", record.labels) for record in ready}
@@ -145,7 +149,7 @@ class MemoryStore:
         now = self._now()
         overdue = [
             (record.deadline_at, record.id, record)
-            for record in self._records.values()
+            for record in self._timed.values()
             if record.kind in kinds and record.deadline_at is not None and record.deadline_at <= now
         ]
         overdue.sort(key=lambda found: found[:2])
@@ -208,7 +212,7 @@ class MemoryStore:
         ]
         gone = set(old[:limit])
         for key in gone:
-            del self._records[key]
+            self._put(key, None)
         removed = [entry for entry in self._journal if Key(entry.kind, entry.id) in gone]
         self._journal = [entry for entry in self._journal if Key(entry.kind, entry.id) not in gone]
         self._pruned_up_to = max([self._pruned_up_to, *(int(entry.cursor) for entry in removed)])
@@ -287,9 +291,24 @@ class MemoryStore:
 
     def _write(self, change: Change, now: datetime) -> None:
         before = self._records.get(change.key)
-        self._records[change.key] = record_after(change, before, now)
+        self._put(change.key, record_after(change, before, now))
         if change.note is not None:
             self._note(change.kind, change.id, change.expected + 1, change.note, change.chain, now)
+
+    def _put(self, key: Key, record: Record | None) -> None:
+        """Keep a record, or with None no longer, with its places among those that wait."""
+        if record is None:
+            self._records.pop(key, None)
+        else:
+            self._records[key] = record
+        if record is not None and record.ready_at is not None:
+            self._ready[key] = record
+        else:
+            self._ready.pop(key, None)
+        if record is not None and record.deadline_at is not None:
+            self._timed[key] = record
+        else:
+            self._timed.pop(key, None)
 
     def _note(self, kind: str, name: str, version: int, note: Note, chain: str, now: datetime) -> None:
         self._sequence += 1

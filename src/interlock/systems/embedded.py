@@ -13,7 +13,7 @@ from interlock.lifecycles.job import MAX_DEPTH
 from interlock.store.contract import Store
 from interlock.store.urls import store_for
 from interlock.systems.catalogue import CATALOGUE
-from interlock.systems.household import Household
+from interlock.systems.household import THIS_HOST, Host, Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
@@ -28,10 +28,12 @@ class EmbeddedOrchestrator:
         *,
         settings: OrchestratorSettings = DEFAULT_SETTINGS,
         store: Callable[[], Store] | None = None,
+        host: Host = THIS_HOST,
     ) -> None:
         self.url = url
         self.settings = settings
         self._make_store = store or (lambda: store_for(url, CATALOGUE))
+        self._host = host
         self._household: Household | None = None
 
     @property
@@ -55,7 +57,7 @@ class EmbeddedOrchestrator:
         except BaseException:
             await store.close()
             raise
-        self._household = Household(store, self.settings)
+        self._household = Household(store, self.settings, self._host)
 
     async def disconnect(self) -> None:
         """Let go of the store. Safe to call twice."""

@@ -6,15 +6,23 @@ safe to do in many places at once, and safe to do twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import secrets
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
 
 from interlock.engine.applying import Engine
 from interlock.engine.clock import StoreClock
 from interlock.engine.committing import GroupCommit
+from interlock.engine.ids import Ids, random_id
 from interlock.engine.outbox import Handler, Postage, deliver, recover
+from interlock.engine.sweeps.retention import Retention, sweep_ended
 from interlock.store.contract import Store
+from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.jobs import Jobs
-from interlock.systems.orchestrator.orchestrator import Orchestrator
+from interlock.systems.orchestrator.orchestrator import Orchestrator, Seeds, random_seed
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import CANCEL_CHILDREN
 from interlock.systems.orchestrator.waiting import Waiting
@@ -32,17 +40,35 @@ DELIVERY = 50
 """How many messages are delivered in one go."""
 
 
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """What a household takes from the machine it runs on; a simulated one hands in its own."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    ids: Ids = random_id
+    seeds: Seeds = random_seed
+    below: Callable[[int], int] = secrets.randbelow
+
+
+THIS_HOST = Host()
+
+
 class Household:
     """A store, the engine on it, and the systems on that."""
 
     def __init__(
-        self, store: Store, settings: OrchestratorSettings, *, repositories: Repositories | None = None
+        self,
+        store: Store,
+        settings: OrchestratorSettings,
+        host: Host = THIS_HOST,
+        *,
+        repositories: Repositories | None = None,
     ) -> None:
         self.store = store
         self.committer = GroupCommit(store)
-        self.engine = Engine(store, self.committer, StoreClock(store))
-        self.orchestrator = Orchestrator(self.engine, settings=settings)
-        self.jobs = Jobs(self.engine, settings=settings)
+        clock = StoreClock(store, monotonic=host.monotonic)
+        self.engine = Engine(store, self.committer, clock, ids=host.ids)
+        self.orchestrator = Orchestrator(self.engine, settings=settings, seeds=host.seeds)
+        self.jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below))
         self.workers = Workers(self.engine, settings=settings)
         self.waiting = Waiting(self.engine)
         planners: dict[str, Planner] = {"workflow": WorkflowPlanner(repositories), "flow": FlowPlanner()}
@@ -57,6 +83,13 @@ class Household:
         """Carry word from one record to others; answers how much there was."""
         back = await recover(self.store, limit=SWEEP)
         return back + await deliver(self.store, self.committer, self._handlers, Postage(), limit=DELIVERY)
+
+    async def retain(self, retention: Retention) -> int:
+        """Prune one bounded batch of each kind; as much as a full batch when there is more."""
+        pruned = await sweep_ended(self.store, CATALOGUE, retention, limit=SWEEP)
+        removed = sum(each.records + each.requests for each in pruned.values())
+        more = any(each.more for each in pruned.values())
+        return max(removed, SWEEP) if more else min(removed, SWEEP - 1)
 
     @property
     def _handlers(self) -> Mapping[str, Handler]:

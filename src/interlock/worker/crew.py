@@ -36,6 +36,7 @@ from interlock.worker.signals import Shutdown
 from interlock.worker.standing import Standing
 from interlock.worker.supervising import Beat, Supervisor, keep_running
 from interlock.worker.tasks import Registry
+from interlock.worker.threads import Threads
 from interlock.worker.tracing import Tracing
 from interlock.worker.waiting import soon
 from interlock.worker.watching import Watch
@@ -56,6 +57,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     tracing: Tracing | None
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
+    threads: Threads
 
 
 class Crew:
@@ -92,6 +94,7 @@ class Crew:
             log=around.log,
             beat=renew_beat,
             monotonic=around.monotonic,
+            threads=around.threads,
         )
         renew_beat.awaited = self.renewer.awaits
         self.reporter = Reporter(
@@ -127,6 +130,7 @@ class Crew:
             blocked_by=self.executing.on_the_loop,
             also=(self.renewer.find_late, *also),
             monotonic=around.monotonic,
+            threads=around.threads,
         )
 
         self.obeying = Obeying(self.executing, shutdown, log=around.log, hold=hold)
@@ -156,6 +160,14 @@ class Crew:
         await self.executing.close()
         self.renewer.stop()
         self._supervisor.stop()
+
+    def leftovers(self) -> dict[str, int]:
+        """How much of what was begun has not ended."""
+        return {
+            "tasks": len(self.executing.active),
+            "leases": len(self.renewer),
+            "reports": int(self.reporter.busy()),
+        }
 
     def _renewed(self, results: Sequence[tuple[RunningTask, Answer | None]]) -> None:
         """Called in the renewer's thread; what it says is heard in the event loop."""

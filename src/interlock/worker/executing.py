@@ -94,7 +94,8 @@ class Executing:
         self._stopper = Stopper(settings, log, left_behind=left_behind, freed=self._fill_soon_if_needed)
         self._tracing = tracing
         self._monotonic = monotonic
-        self.active: set[RunningTask] = set()
+        self.active: dict[RunningTask, None] = {}
+        """In the order in which they came: a set would have the order of their addresses."""
         self._lanes = lanes_of(settings)
         self._prefetched: deque[tuple[float, RunningTask]] = deque()
         self._acknowledging: set[RunningTask] = set()
@@ -125,7 +126,7 @@ class Executing:
         """These are ours now; what can begin begins."""
         for grant in grants:
             running = RunningTask(grant, self._runner_id, claimed_at, self._watch)
-            self.active.add(running)
+            self.active[running] = None
             if grant.acknowledged:
                 self._accept(running)
             else:
@@ -269,7 +270,7 @@ class Executing:
         self._reporter.put(running, running.complete(failed, None))
 
     def _finish(self, running: RunningTask) -> None:
-        self.active.discard(running)
+        self.active.pop(running, None)
         self._renewer.remove(running)
         self._on_end(running)
 

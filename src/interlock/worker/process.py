@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.lifecycles import PROCESS
@@ -54,8 +55,9 @@ from interlock.worker.reporting import MAX_BATCH
 from interlock.worker.running import RunningTask
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.signals import Shutdown
-from interlock.worker.storetime import StoreTime
+from interlock.worker.storetime import StoreTime, local_time
 from interlock.worker.tasks import Registry
+from interlock.worker.threads import MACHINE, Threads
 from interlock.worker.tracing import Tracing
 from interlock.worker.waiting import set_within, soon, unless
 from interlock.worker.watching import Watch
@@ -81,6 +83,8 @@ class WorkerProcess:
         tracing: Tracing | None = None,
         also: Sequence[Callable[[], object]] = (),
         monotonic: Callable[[], float] = time.monotonic,
+        local: Callable[[], datetime] = local_time,
+        threads: Threads = MACHINE,
     ) -> None:
         self.runner_id = f"{settings.name}#{incarnation}"
         self.state: ProcessState = STARTING
@@ -91,7 +95,7 @@ class WorkerProcess:
         self._log = log.bind(worker_id=self.runner_id)
         self._monotonic = monotonic
         self._watch = Watch(self.runner_id, log, metrics, monotonic)
-        self._now = StoreTime(monotonic)
+        self._now = StoreTime(monotonic, local)
         self._stir = asyncio.Event()
         """Something has changed that the loop may be waiting for."""
         self._asked = asyncio.Event()
@@ -120,6 +124,7 @@ class WorkerProcess:
             tracing=tracing,
             now=self._now,
             monotonic=monotonic,
+            threads=threads,
         )
         self._connection = Connection(connect, now=self._now, woken=self._wake, monotonic=monotonic)
         self._crew = Crew(
@@ -153,6 +158,10 @@ class WorkerProcess:
         if self._fatal is not None:
             raise self._fatal
         return int(self._forced)
+
+    def leftovers(self) -> dict[str, int]:
+        """What it has not brought to an end, for whoever checks that nothing gathers: tasks and reports."""
+        return {name: number for name, number in self._crew.leftovers().items() if number}
 
     def tell(self, event: Event) -> bool:
         """Let the table decide; answers whether it has accepted the event."""

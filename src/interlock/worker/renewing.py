@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -29,6 +28,7 @@ from interlock.worker.port import OrchestratorPort
 from interlock.worker.running import Parcels, RunningTask
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.supervising import Beat
+from interlock.worker.threads import MACHINE, Join, Threads
 from interlock.worker.unsent import Unsent
 
 Renewed: TypeAlias = Callable[[Sequence[tuple[RunningTask, Answer | None]]], None]
@@ -37,7 +37,6 @@ Renewed: TypeAlias = Callable[[Sequence[tuple[RunningTask, Answer | None]]], Non
 _SHORTEST_PAUSE_S = 0.02
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 1.0
-_IDLE_S = 0.5
 _AFTER_TIMEOUT_S = 0.1
 LATE = Stale(code=StaleCode.LEASE_EXPIRED, error="The lease could not be renewed in time.")
 
@@ -55,6 +54,7 @@ class Renewer:
         log: Log,
         beat: Beat,
         monotonic: Callable[[], float] = time.monotonic,
+        threads: Threads = MACHINE,
     ) -> None:
         self._settings = settings
         self._connect = connect
@@ -71,23 +71,30 @@ class Renewer:
         self._news = False
         self._flushed_at = float("-inf")
         self._stopping = False
-        self._thread = threading.Thread(target=self._main, name="interlock-renewer", daemon=True)
+        self._wakes_at = float("-inf")
+        """When the loop looks next by itself; whatever is to be done sooner has to wake it."""
+        self._threads = threads
+        self._join: Join | None = None
+
+    def __len__(self) -> int:
+        """How many leases it keeps alive."""
+        return len(self._leases)
 
     def start(self) -> None:
         """Begin; nothing is connected before there is something to renew."""
-        self._thread.start()
+        self._join = self._threads.serve("interlock-renewer", self._serve)
 
     def stop(self, timeout_s: float = 1.0) -> None:
         """End the thread, if it was begun; one that hangs is left behind."""
         self._stopping = True
         self._wake()
-        if self._thread.ident is not None:
-            self._thread.join(timeout_s)
+        if self._join is not None:
+            self._join(timeout_s)
 
     def add(self, running: RunningTask) -> None:
         """Keep this lease alive from now on."""
         self._leases[running] = due = _next_heartbeat(running, running.renewed_at)
-        if due < running.renewed_at + 2 * _IDLE_S:  # sooner than the thread would look by itself
+        if due < self._wakes_at:
             self._wake()
 
     def remove(self, running: RunningTask) -> None:
@@ -117,10 +124,6 @@ class Renewer:
 
     # In the thread
 
-    def _main(self) -> None:
-        with asyncio.Runner() as runner:
-            runner.run(self._serve())
-
     async def _serve(self) -> None:
         self._loop, self._nudged = asyncio.get_running_loop(), asyncio.Event()
         pause_s = _FIRST_PAUSE_S
@@ -146,7 +149,7 @@ class Renewer:
                     await self._wait(min(pause_s, self._trusted_for_s()))
                     pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                 continue
-            await self._wait(self._next_s())
+            await self._sleep()
 
     def _due(self) -> list[tuple[RunningTask, Unsent | None]]:
         """What to renew now: if one lease is due, all that have not just been; and whoever has news."""
@@ -222,11 +225,12 @@ class Renewer:
             self.remove(running)
             if not running.sent:
                 running.stop("lost")
-        elif not isinstance(answer, NotHeard):
+            return
+        if running in self._leases:
+            self._leases[running] = _next_heartbeat(running, asked_at)
+        if not isinstance(answer, NotHeard):
             running.renewed_at = asked_at
             running.ttl_s = answer.ttl_s or running.ttl_s
-            if running in self._leases:
-                self._leases[running] = _next_heartbeat(running, asked_at)
             if answer.cancel_requested and not running.sent:
                 running.stop("cancel")
 
@@ -256,14 +260,21 @@ class Renewer:
         every_s = min(running.grant.heartbeat_every_s for running, _ in due)
         return max(0.05, min(every_s, min(self._lost_at(running) for running, _ in due) - now))
 
-    def _next_s(self) -> float:
-        now = self._monotonic()
-        next_s = min((due - now for due in list(self._leases.values())), default=_IDLE_S)
-        if self._news:
-            next_s = min(next_s, self._flushed_at + self._settings.flush_every_s - now)
-        return min(max(next_s, 0.0), _IDLE_S)
+    async def _sleep(self) -> None:
+        """Wait for what is to be done next, however long: an idle worker does not wake up for nothing."""
+        self._wakes_at = float("inf")  # first of all: whoever adds a lease from now on wakes us
+        self._wakes_at = at = self._next_at()
+        await self._wait(None if at == float("inf") else max(0.0, at - self._monotonic()))
+        self._wakes_at = float("-inf")
 
-    async def _wait(self, seconds: float) -> None:
+    def _next_at(self) -> float:
+        moments = list(self._leases.values())
+        moments += [self._lost_at(running) for running in list(self._leases) if not running.sent]
+        if self._news:
+            moments.append(self._flushed_at + self._settings.flush_every_s)
+        return min(moments, default=float("inf"))
+
+    async def _wait(self, seconds: float | None) -> None:
         assert self._nudged is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):

@@ -14,13 +14,18 @@ FINE_S = 0.001
 """Two moments closer than this may be the same one: making a datetime costs more than it is worth."""
 
 
+def local_time() -> datetime:
+    """What the clock of this machine shows."""
+    return datetime.now(UTC)
+
+
 class StoreTime:
     """What the store's clock shows, nearly. Until it was told, the clock of this machine."""
 
     def __init__(
         self,
         monotonic: Callable[[], float] = time.monotonic,
-        local: Callable[[], datetime] = lambda: datetime.now(UTC),
+        local: Callable[[], datetime] = local_time,
     ) -> None:
         self._monotonic = monotonic
         self._at = self._shown_at = monotonic()

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from interlock.worker.logs import Log
 from interlock.worker.metrics import Metrics
+from interlock.worker.threads import MACHINE, Join, Threads
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 10.0
@@ -81,6 +82,7 @@ class Supervisor:
         blocked_by: Callable[[], str],
         also: Sequence[Callable[[], object]] = (),
         monotonic: Callable[[], float] = time.monotonic,
+        threads: Threads = MACHINE,
     ) -> None:
         self._beats = beats
         self._log = log
@@ -95,20 +97,20 @@ class Supervisor:
         self._named = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="interlock-supervisor", daemon=True)
+        self._threads = threads
+        self._join: Join | None = None
 
     def start(self) -> None:
         """Begin; called in the event loop that is to be watched."""
         self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
         self._answer()
-        self._thread.start()
+        every_s = min(EVERY_S, self._stalled_after_s / 4)
+        self._join = self._threads.repeat("interlock-supervisor", every_s, self._watch)
 
     def stop(self) -> None:
         """End the thread, if it was begun."""
-        self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join(1.0)
+        if self._join is not None:
+            self._join(1.0)
 
     def look(self) -> None:
         """Look at every loop once."""
@@ -120,12 +122,10 @@ class Supervisor:
             act()
 
     def _watch(self) -> None:
-        every_s = min(EVERY_S, self._stalled_after_s / 4)
-        while not self._stop.wait(every_s):
-            try:
-                self.look()
-            except Exception as error:  # noqa: BLE001 - who watches the loops must not end before them
-                self._log.error("loop_crashed", loop="supervise", error=f"{type(error).__name__}: {error}")
+        try:
+            self.look()
+        except Exception as error:  # noqa: BLE001 - who watches the loops must not end before them
+            self._log.error("loop_crashed", loop="supervise", error=f"{type(error).__name__}: {error}")
 
     def _ask(self) -> None:
         """Let the event loop beat, unless it has not answered yet."""

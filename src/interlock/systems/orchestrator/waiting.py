@@ -26,7 +26,7 @@ class Waiting:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._awaited: dict[str, set[asyncio.Future[Record]]] = {}
+        self._awaited: dict[str, dict[asyncio.Future[Record], None]] = {}
         self._reader: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self._unsubscribe: Callable[[], None] | None = None
@@ -34,21 +34,20 @@ class Waiting:
     async def ended(self, job_id: str) -> Record:
         """The record of a job once it has ended. Raises nothing for one that never does: set a timeout."""
         future: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
-        self._awaited.setdefault(job_id, set()).add(future)
+        self._awaited.setdefault(job_id, {})[future] = None
         try:
             self._start()
             await self._look([job_id])
             return await future
         finally:
-            waiters = self._awaited.get(job_id, set())
-            waiters.discard(future)
+            waiters = self._awaited.get(job_id, {})
+            waiters.pop(future, None)
             if not waiters:
                 self._awaited.pop(job_id, None)
 
     async def close(self) -> None:
         """Stop reading; whoever still waits is cancelled."""
-        if self._unsubscribe is not None:
-            self._unsubscribe()
+        self._stop_listening()
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.wait([self._reader])
@@ -61,15 +60,22 @@ class Waiting:
             self._unsubscribe = self._engine.store.subscribe(waker(self._news))
             self._reader = asyncio.create_task(self._read(), name="waiting for jobs")
 
+    def _stop_listening(self) -> None:
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+
     async def _read(self) -> None:
+        """As long as somebody waits: a store is not asked for news that nobody wants."""
         cursor = ""
-        while True:
+        while self._awaited:
             try:
                 cursor = await self._follow(cursor)
             except StoreUnavailable:
                 await asyncio.sleep(AFTER_FAILURE_S)  # it may come back; who waits has a timeout
                 continue
             await self._sleep()
+        self._stop_listening()
 
     async def _follow(self, cursor: str) -> str:
         """Read what is new; answers up to where."""
@@ -83,7 +89,7 @@ class Waiting:
             if feed.gap:
                 await self._look(list(self._awaited))
             else:
-                await self._look({entry.id for entry in feed.entries if self._concerns(entry)})
+                await self._look(dict.fromkeys(entry.id for entry in feed.entries if self._concerns(entry)))
             if not feed.entries:
                 return feed.cursor or cursor
             cursor = feed.cursor
@@ -105,7 +111,7 @@ class Waiting:
                     self._tell(record)
 
     def _tell(self, record: Record) -> None:
-        for future in self._awaited.get(record.id, set()):
+        for future in self._awaited.get(record.id, {}):
             if not future.done():
                 future.set_result(record)
 

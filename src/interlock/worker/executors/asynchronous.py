@@ -30,7 +30,7 @@ class AsyncExecutor:
 
     def __init__(self, *, max_result_bytes: int) -> None:
         self._max_result_bytes = max_result_bytes
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
         self.current: RunningTask | None = None
         """The handler that is being run without a task, for whoever wonders what blocks the loop."""
 
@@ -80,10 +80,10 @@ class AsyncExecutor:
             driven, loop=loop, name=running.grant.task, context=contextvars.copy_context(), **_EAGER
         )
         running.handle = task
-        self._tasks.add(task)
+        self._tasks[task] = None
 
         def done(task: asyncio.Task[Outcome]) -> None:
-            self._tasks.discard(task)
+            self._tasks.pop(task, None)
             if task.cancelled():
                 _discard(coroutine)
                 ended(running, Interrupted())
