@@ -1,9 +1,66 @@
 """For tests: Interlock's own, and those of whoever builds on it.
 
+    from interlock.testing import in_memory
+
+    async def test_a_letter_is_sent() -> None:
+        async with in_memory() as il:
+            job = await il.submit(send, "Hello")
+            await il.clock.jump("2h")
+
 Reading order:
 
-    clocks            a clock that a test moves
+    memory_interlock  an Interlock in memory, whose clock a test moves; `..._sync` without asyncio
+    workers           its worker, which can be killed
+    virtual_time      an event loop in which waiting takes no time
+    at_work           an Interlock with a worker on SQLite, in real time
     faults            a store whose calls fail by a plan
+    lifecycles        `check_lifecycle`: a machine of your own, put to every order of its events
+    clocks            a clock that a test moves by hand
     servers           real PostgreSQL and Redis servers, private to a test, gone with it
     store_contract    what every store must do, as tests that anybody can run on a store
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from interlock.testing.clocks import JumpingClock
+    from interlock.testing.faults import Fault, FaultyStore, Plan
+    from interlock.testing.lifecycles import LifecycleBroken, check_lifecycle
+    from interlock.testing.memory_interlock import InMemory, in_memory
+    from interlock.testing.memory_interlock_sync import SyncInMemory, in_memory_sync
+
+_HOMES = {
+    "Fault": "faults",
+    "FaultyStore": "faults",
+    "InMemory": "memory_interlock",
+    "JumpingClock": "clocks",
+    "LifecycleBroken": "lifecycles",
+    "Plan": "faults",
+    "SyncInMemory": "memory_interlock_sync",
+    "check_lifecycle": "lifecycles",
+    "in_memory": "memory_interlock",
+    "in_memory_sync": "memory_interlock_sync",
+}
+
+__all__ = [
+    "Fault",
+    "FaultyStore",
+    "InMemory",
+    "JumpingClock",
+    "LifecycleBroken",
+    "Plan",
+    "SyncInMemory",
+    "check_lifecycle",
+    "in_memory",
+    "in_memory_sync",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Imported when it is first used: who needs a server needs no worker."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'interlock.testing' has no attribute {name!r}")
+    return getattr(import_module(f"interlock.testing.{_HOMES[name]}"), name)

@@ -27,11 +27,14 @@ class JumpingClock:
 
     def jump(self, by: str | float | timedelta) -> datetime:
         """Move the clock by a timedelta, by seconds, or by words such as "2h", "-90s" or "1.5d"."""
-        self._now += by if isinstance(by, timedelta) else timedelta(seconds=_seconds(by))
+        self._now += timedelta(seconds=seconds_of(by))
         return self._now
 
 
-def _seconds(by: str | float) -> float:
+def seconds_of(by: str | float | timedelta) -> float:
+    """A length of time in seconds."""
+    if isinstance(by, timedelta):
+        return by.total_seconds()
     if not isinstance(by, str):
         return by
     match = _LENGTH.fullmatch(by.strip())

@@ -116,6 +116,10 @@ class Executing:
         """How many more grants may wait unacknowledged."""
         return self._settings.prefetch - len(self._prefetched)
 
+    def elsewhere(self) -> int:
+        """How many handlers run outside of the event loop, in threads or processes."""
+        return sum(len(lane.running) for name, lane in self._lanes.items() if name != "async")
+
     def on_the_loop(self) -> str:
         """The handlers that may be what blocks the event loop, for whoever finds it blocked."""
         return self._lanes["async"].on_the_loop()

@@ -163,6 +163,11 @@ class WorkerProcess:
         """What it has not brought to an end, for whoever checks that nothing gathers: tasks and reports."""
         return {name: number for name, number in self._crew.leftovers().items() if number}
 
+    @property
+    def elsewhere(self) -> int:
+        """How many of its handlers run outside of the event loop."""
+        return self._executing.elsewhere()
+
     def tell(self, event: Event) -> bool:
         """Let the table decide; answers whether it has accepted the event."""
         decided = PROCESS.decide(self.state, self.data, event)

@@ -1,0 +1,100 @@
+"""Time that passes only while somebody waits, and then at once.
+
+An event loop asks its selector to wait until the next timer is due. Here the selector is told not to
+wait: when everybody does, the clock of the loop jumps to what comes next. So an hour takes no longer than
+what happens in it, and the same things happen in the same order each time.
+
+What is outside of the loop takes real time: threads, other processes, sockets. While some of that is
+under way the clock stands still, for as long as `PATIENCE_S` of real time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+PATIENCE_S = 1.0
+FINE_S = 0.000_001
+"""Two moments that are closer than this are one."""
+MOST_S = 10 * 365 * 86_400.0
+"""Who waits for longer than ten years waits for something that never comes."""
+
+Events: TypeAlias = list[tuple[selectors.SelectorKey, int]]
+
+
+class NothingComes(Exception):
+    """Somebody waits for something that never happens."""
+
+
+class VirtualTime:
+    """The clock of one event loop, for as long as it is in place."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop: Any = loop
+        self._selector = _selector_of(loop)
+        self._wait: Callable[[float | None], Events] = self._selector.select
+        self._files = len(self._selector.get_map())
+        self._began = self.now = loop.time()
+        self._patient = True
+        self._before = 0
+        self.elsewhere: Callable[[], int] = lambda: 0
+        """How many handlers are at work outside of the loop."""
+
+    def time(self) -> float:
+        """What the loop takes for the time."""
+        return self.now
+
+    @contextmanager
+    def in_place(self) -> Iterator[VirtualTime]:
+        """The loop has this time while the context lasts."""
+        loop = vars(self._loop)
+        fine = loop["_clock_resolution"]
+        # After some months a float cannot tell moments apart that are as close as a real clock's.
+        loop.update(time=self.time, _clock_resolution=FINE_S)
+        self._selector.select = self._select
+        try:
+            yield self
+        finally:
+            loop["_clock_resolution"] = fine
+            del loop["time"], self._selector.select
+
+    def _select(self, timeout: float | None = None) -> Events:
+        """What has happened outside; and when nothing has, the next timer is due now."""
+        events = self._wait(0)
+        if not events and self._is_held_up():
+            events = self._wait(PATIENCE_S)
+        if events:
+            self._patient = True
+        elif timeout is None:
+            return self._wait(None)
+        else:
+            self._jump(timeout)
+        return events
+
+    def _is_held_up(self) -> bool:
+        """Whether something outside is under way that has not been waited for in vain."""
+        outside = self.elsewhere() + max(0, len(self._selector.get_map()) - self._files)
+        if outside > self._before:
+            self._patient = True
+        self._before = outside
+        held_up, self._patient = bool(outside) and self._patient, False
+        return held_up
+
+    def _jump(self, seconds: float) -> None:
+        self.now += max(0.0, seconds)
+        if self.now > self._began + MOST_S:
+            self._began = self.now  # whoever cleans up after this has as long again
+            raise NothingComes("Ten years have passed in this test, and what is waited for has not happened.")
+
+
+def _selector_of(loop: asyncio.AbstractEventLoop) -> Any:
+    selector = getattr(loop, "_selector", None)
+    if not isinstance(selector, selectors.BaseSelector):
+        raise TypeError(
+            f"Time cannot be moved in a {type(loop).__name__}: that takes one of asyncio's own event loops. "
+            "For these tests, use asyncio's default policy."
+        )
+    return selector

@@ -1,0 +1,232 @@
+"""An Interlock in memory: real rules and real workers, and a clock that a test moves."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from interlock import Context, Registry
+from interlock.engine.audit import audit
+from interlock.errors import JobFailed, ResultNotReady
+from interlock.store.records import Entry
+from interlock.systems.catalogue import JOURNALLED
+from interlock.testing import Fault, InMemory, Plan, in_memory, in_memory_sync
+from interlock.testing.virtual_time import NothingComes, VirtualTime
+
+desk = Registry()
+HOUR_S = 3_600.0
+
+
+@desk.task(retries=3)
+async def send(ctx: Context, text: str, closed: int = 2) -> str:
+    """The post office is closed the first times."""
+    if ctx.attempt <= closed:
+        raise ValueError("closed")
+    return text
+
+
+@desk.task(timeout_s=24 * HOUR_S)
+async def sleep_in(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "rested"
+
+
+@desk.task
+def add(left: int, right: int) -> int:
+    time.sleep(0.02)  # real time, in a thread
+    return left + right
+
+
+@desk.task
+async def save_and_wait(ctx: Context) -> str:
+    if ctx.restored(str) is None:
+        ctx.checkpoint("half done")
+        await asyncio.sleep(HOUR_S / 2)
+    return f"went on from {ctx.restored(str)}"
+
+
+async def states(il: InMemory, job_id: str) -> list[str]:
+    return [str(one.state) for one in (await il.job(job_id)).attempts]
+
+
+async def test_retries_happen_after_their_pauses_and_nobody_waits_for_them() -> None:
+    async with in_memory(desk) as il:
+        job = await il.submit(send, "Hello")
+        assert await job.result() == "Hello"
+        first, second, third = (await job.view()).attempts
+        assert first.ended_at is not None
+        assert second.started_at is not None
+        assert second.started_at - first.ended_at >= timedelta(seconds=1)
+        assert third.index == 3
+
+
+async def test_a_job_with_a_delay_begins_at_its_time_and_not_before() -> None:
+    async with in_memory(desk) as il:
+        begins_at = il.clock.now + timedelta(hours=2)
+        job = await il.submit(send.options(delay_s=2 * HOUR_S), "Later", closed=0)
+        await il.clock.jump("119m")
+        assert (await job.view()).state == "PENDING"
+        await il.clock.jump("1m")
+        view = await job.view()
+        assert view.state == "COMPLETED"
+        assert view.started_at is not None
+        assert abs(view.started_at - begins_at) < timedelta(milliseconds=10)
+
+
+async def test_a_handler_that_sleeps_for_an_hour_keeps_its_lease_and_takes_no_time() -> None:
+    async with in_memory(desk) as il:
+        job = await il.submit(sleep_in, HOUR_S)
+        assert await job.result() == "rested"
+        assert len((await job.view()).attempts) == 1
+
+
+async def test_an_attempt_that_takes_too_long_is_timed_out() -> None:
+    async with in_memory(desk) as il:
+        job = await il.submit(sleep_in.options(timeout_s=60), HOUR_S)
+        with pytest.raises(JobFailed, match="60 s"):
+            await job.result()
+        assert await states(il, job.id) == ["TIMED_OUT"]
+
+
+async def test_waiting_for_a_result_is_in_the_time_of_the_test() -> None:
+    async with in_memory(desk) as il:
+        job = await il.submit(sleep_in, HOUR_S)
+        with pytest.raises(ResultNotReady, match="after 5 s"):
+            await job.result(timeout_s=5)
+        assert await job.result(timeout_s=2 * HOUR_S) == "rested"
+
+
+async def test_what_a_worker_had_when_it_died_is_done_by_the_next_one_after_the_lease_has_run_out() -> None:
+    async with in_memory(desk) as il:
+        job = await il.submit(save_and_wait)
+        await il.clock.jump("30s")
+        await il.worker.kill()
+        await il.clock.jump("1m")
+        assert await states(il, job.id) == ["RUNNING"], "the lease lives for two minutes"
+        await il.clock.jump("1m")
+        assert await states(il, job.id) == ["STALE", "QUEUED"]
+        await il.worker.start()
+        assert await job.result() == "went on from half done"
+
+
+async def test_a_worker_that_is_asked_to_go_gives_its_work_back_at_once() -> None:
+    async with in_memory(desk) as il:
+        job = await il.submit(sleep_in, HOUR_S)
+        await il.clock.jump("1s")
+        assert await il.worker.stop() == 0
+        assert (await states(il, job.id))[-1] == "QUEUED"
+        await il.worker.start()
+        assert await job.result() == "rested"
+
+
+async def test_time_stands_still_while_a_handler_is_at_work_in_a_thread() -> None:
+    async with in_memory(desk) as il:
+        before = il.clock.now
+        job = await il.submit(add, 1, 2)
+        assert await job.result() == 3
+        assert il.clock.now - before < timedelta(seconds=1)
+
+
+async def test_a_cancel_reaches_a_handler_that_waits() -> None:
+    async with in_memory(desk) as il:
+        job = await il.submit(sleep_in, HOUR_S)
+        await il.clock.jump("1s")
+        await job.cancel(reason="nobody needs it")
+        assert (await il.wait(job.id, timeout_s=60)).state == "CANCELED"
+
+
+async def story() -> list[Entry]:
+    async with in_memory(desk, seed=7) as il:
+        jobs = [await il.submit(send, f"letter {n}", closed=n % 3) for n in range(10)]
+        await il.clock.jump("3s")
+        await il.worker.kill()
+        await il.clock.jump("5m")
+        await il.worker.start()
+        for job in jobs:
+            await job.result()
+        return list((await il.store.feed()).entries)
+
+
+async def test_the_same_test_does_the_same_each_time() -> None:
+    first = await story()
+    assert len(first) > 20
+    assert await story() == first
+
+
+async def test_faults_of_the_store_befall_the_worker_and_each_job_is_completed_once() -> None:
+    plan = Plan(
+        seed=3,
+        faults=(
+            Fault("reply lost", of=("commit", "claim"), chance=0.3),
+            Fault("request lost", of=("commit", "claim", "load"), chance=0.2),
+            Fault("done twice", chance=0.2),
+        ),
+    )
+    async with in_memory(desk, faults=plan, concurrency=1) as il:
+        jobs = [await il.submit(send, str(n), closed=0) for n in range(20)]
+        assert [await job.result() for job in jobs] == [str(n) for n in range(20)]
+        assert il.faulty is not None
+        assert il.faulty.counts.total() > 20
+        found = await audit(il.store, JOURNALLED, ["job"])
+        assert found.faults == []
+
+
+async def test_afterwards_the_loop_has_its_own_time_again() -> None:
+    loop: Any = asyncio.get_running_loop()
+    async with in_memory(desk) as il:
+        await il.clock.jump("1h")
+        assert "time" in vars(loop)
+    assert "time" not in vars(loop)
+    assert abs(loop.time() - time.monotonic()) < HOUR_S
+
+
+async def test_time_does_not_go_back() -> None:
+    async with in_memory(desk) as il:
+        with pytest.raises(ValueError, match="does not go back"):
+            await il.clock.jump("-1s")
+
+
+def test_a_test_that_waits_for_what_never_comes_ends_and_says_so() -> None:
+    async def wait_for_ever() -> None:
+        async with in_memory(desk):
+            await asyncio.Event().wait()
+
+    with pytest.raises(NothingComes, match="Ten years"):
+        asyncio.run(wait_for_ever())
+
+
+def test_a_loop_that_is_not_asyncios_own_is_refused_in_words() -> None:
+    class Other:
+        """As one that is written in C."""
+
+    other: Any = Other()
+    with pytest.raises(TypeError, match=r"Time cannot be moved in a Other.*asyncio's own"):
+        VirtualTime(other)
+
+
+def test_the_same_without_asyncio() -> None:
+    with in_memory_sync(desk) as il:
+        job_id = il.submit(send, "Hello")
+        assert il.job(job_id).state == "PENDING"
+        before = il.clock.now
+        assert il.clock.jump("2h") - before >= timedelta(hours=2)
+        assert il.job(job_id).state == "COMPLETED"
+        assert il.result(job_id) == "Hello"
+        assert il.faulty is None
+
+
+def test_a_worker_dies_without_asyncio_too() -> None:
+    with in_memory_sync(desk) as il:
+        job_id = il.submit(save_and_wait)
+        il.clock.jump("30s")
+        il.worker.kill()
+        il.clock.jump("3m")
+        assert [str(one.state) for one in il.job(job_id).attempts] == ["STALE", "QUEUED"]
+        il.worker.start()
+        assert il.result(job_id) == "went on from half done"
+        assert il.worker.stop() == 0
+        assert len((il.run(il.store.feed())).entries) > 3
