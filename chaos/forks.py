@@ -11,22 +11,22 @@ import os
 import signal
 from multiprocessing import get_context
 
+PRELOADED = [
+    "chaos.system.errands",
+    "interlock.cli.main",
+    "interlock.engine.applying",
+    "interlock.engine.audit",
+    "interlock.server.listening",
+    "interlock.store.postgres",
+    "interlock.store.redis",
+    "interlock.store.sqlite",
+    "interlock.testing.servers",
+    "interlock.worker.entry",
+    "interlock.worker.http",
+]
+
 FORKS = get_context("forkserver")
-FORKS.set_forkserver_preload(
-    [
-        "chaos.system.errands",
-        "interlock.cli.main",
-        "interlock.engine.applying",
-        "interlock.engine.audit",
-        "interlock.server.listening",
-        "interlock.store.postgres",
-        "interlock.store.redis",
-        "interlock.store.sqlite",
-        "interlock.testing.servers",
-        "interlock.worker.entry",
-        "interlock.worker.http",
-    ]
-)
+FORKS.set_forkserver_preload(PRELOADED)
 
 _PR_SET_PDEATHSIG = 1
 

@@ -3,9 +3,10 @@
 Reading order:
 
     errands     what the workers do
-    program     how a process of the fleet begins
     ways        the rules that a broken fleet is run without
+    program     what a process of the fleet runs
     skewed      a host whose clock is wrong
+    zygote      where the processes come from
     members     one server or worker: started, killed, frozen, asked to go
     fleet       all of them, with the wires between them
     clients     who submits, again and again until it was acknowledged; and a runner that comes too late

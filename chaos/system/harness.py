@@ -45,7 +45,7 @@ SHORT, LONG = 10, 1_000
 
 KILLS_BETWEEN = 20
 """Kills between two other troubles, where there are enough of them."""
-MOST_OPEN = 60
+MOST_OPEN = 200
 """Jobs that may be under way at once."""
 BEGIN_S = 120.0
 SETTLE_S, SETTLE_BROKEN_S = 120.0, 15.0

@@ -9,24 +9,22 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import random
 import re
+import select
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Sequence
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import msgspec
 
-from chaos.forks import FORKS
-from chaos.system import program, skewed
+from chaos.system import skewed
+from chaos.system.zygote import Order, zygote
 
-ROOT = Path(__file__).parents[2]
 GONE_S = 60.0
 """A process that is not gone by then will not go."""
 SHOWN = 2_000
+BELOW_OUTGOING = range(20_000, 32_000)
 _RUNNER = re.compile(r'"worker_id": ?"([^"]+)"')
 
 
@@ -53,27 +51,11 @@ class Life:
     def __init__(self, plan: Plan, number: int) -> None:
         self.plan = plan
         self.log = plan.folder / f"{plan.name}.{number}.log"
-        self.frozen = False
-        skew_s = skewed.AN_HOUR_S * (1 if number % 2 else -1)
-        self._forked = None if plan.skewed else _forked(plan, self.log)
-        self._started = _started(plan, self.log, skew_s) if plan.skewed else None
-
-    @property
-    def pid(self) -> int:
-        """The process to signal."""
-        pid = self._forked.pid if self._forked is not None else self._process.pid
-        assert pid is not None
-        return pid
-
-    @property
-    def _process(self) -> subprocess.Popen[bytes]:
-        assert self._started is not None
-        return self._started
-
-    @property
-    def exit_code(self) -> int | None:
-        """None while it lives."""
-        return self._forked.exitcode if self._forked is not None else self._process.poll()
+        skew_s = skewed.AN_HOUR_S * (1 if number % 2 else -1) if plan.skewed else 0
+        order = Order(arguments=plan.arguments, folder=str(plan.folder), log=str(self.log), way=plan.way)
+        self.pid = zygote(skew_s).fork(order)
+        self._process = os.pidfd_open(self.pid)
+        self._gone = False
 
     @property
     def runner_id(self) -> str:
@@ -87,25 +69,25 @@ class Life:
 
     def send(self, what: signal.Signals) -> None:
         """A signal; one that is gone already does not mind."""
-        if self.exit_code is None:
-            os.kill(self.pid, what)
+        if not self.is_gone(0.0):
+            signal.pidfd_send_signal(self._process, what)
 
     def kill(self) -> None:
         """`kill -9`; come back when it is gone."""
         self.send(signal.SIGKILL)
         self.gone()
 
-    def gone(self, within_s: float = GONE_S) -> int:
-        """Wait for its end; its exit code."""
-        if self._forked is not None:
-            self._forked.join(within_s)
-        else:
-            with contextlib.suppress(subprocess.TimeoutExpired):  # told below
-                self._process.wait(within_s)
-        code = self.exit_code
-        if code is None:
+    def gone(self) -> None:
+        """Wait for its end."""
+        if not self.is_gone(GONE_S):
             raise DoesNotEnd(f"{self.plan.name} has not ended:\n{self.words()[-SHOWN:]}")
-        return code
+
+    def is_gone(self, within_s: float) -> bool:
+        """Whether it has ended by then."""
+        if not self._gone and select.select([self._process], [], [], within_s)[0]:
+            self._gone = True
+            os.close(self._process)
+        return self._gone
 
 
 class Member:
@@ -128,36 +110,9 @@ class Member:
 
 
 def free_port() -> int:
-    """A port that nobody listens at now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _environment() -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("INTERLOCK_")}
-    return {**inherited, "PYTHONPATH": str(ROOT)}
-
-
-def _forked(plan: Plan, log: Path) -> ForkServerProcess:
-    process = FORKS.Process(
-        target=program.run_forked,
-        args=(plan.way, plan.arguments, str(plan.folder), str(log), _environment()),
-        daemon=True,
-    )
-    process.start()
-    return process
-
-
-def _started(plan: Plan, log: Path, skew_s: int) -> subprocess.Popen[bytes]:
-    command: Sequence[str] = (sys.executable, "-m", "chaos.system.program", plan.way, *plan.arguments)
-    with log.open("ab") as words:
-        return subprocess.Popen(
-            command,
-            cwd=plan.folder,
-            env={**_environment(), **skewed.environment(skew_s)},
-            stdin=subprocess.DEVNULL,
-            stdout=words,
-            stderr=words,
-        )
+    """A port that nobody listens at, and that no outgoing connection is given while its server is dead."""
+    for port in random.sample(BELOW_OUTGOING, len(BELOW_OUTGOING)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise OSError("There is no free port.")
