@@ -142,6 +142,7 @@ async def in_memory(
             labels=labels,
             concurrency=concurrency,
             durations=settings.durations,
+            supervised=False,
             log_level="error" if faults is not None else "warning",
         ),
         registry,

@@ -41,7 +41,7 @@ class Worker:
     @property
     def elsewhere(self) -> int:
         """How many of its handlers run in threads or processes."""
-        return self._process.elsewhere if self._process is not None else 0
+        return self._process.leftovers().get("elsewhere", 0) if self._process is not None else 0
 
     async def start(self) -> None:
         """Begin to work; nothing when it does already."""

@@ -167,6 +167,7 @@ class Crew:
             "tasks": len(self.executing.active),
             "leases": len(self.renewer),
             "reports": int(self.reporter.busy()),
+            "elsewhere": self.executing.elsewhere(),
         }
 
     def _renewed(self, results: Sequence[tuple[RunningTask, Answer | None]]) -> None:

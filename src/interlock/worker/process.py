@@ -90,8 +90,7 @@ class WorkerProcess:
         self.state: ProcessState = STARTING
         self.data = Process(slots=settings.slots)
         self.shutdown = shutdown or Shutdown(monotonic)
-        self._settings = settings
-        self._durations = settings.durations
+        self._settings, self._durations = settings, settings.durations
         self._log = log.bind(worker_id=self.runner_id)
         self._monotonic = monotonic
         self._watch = Watch(self.runner_id, log, metrics, monotonic)
@@ -99,8 +98,7 @@ class WorkerProcess:
         self._stir = asyncio.Event()
         """Something has changed that the loop may be waiting for."""
         self._asked = asyncio.Event()
-        self._woken = False
-        self._broken = False
+        self._woken = self._broken = False
         self._polled_at = float("-inf")
         self._crashes = 0
         self._fatal: InterlockError | None = None
@@ -160,13 +158,8 @@ class WorkerProcess:
         return int(self._forced)
 
     def leftovers(self) -> dict[str, int]:
-        """What it has not brought to an end, for whoever checks that nothing gathers: tasks and reports."""
+        """What it has not brought to an end, for whoever checks that nothing gathers, or waits for it."""
         return {name: number for name, number in self._crew.leftovers().items() if number}
-
-    @property
-    def elsewhere(self) -> int:
-        """How many of its handlers run outside of the event loop."""
-        return self._executing.elsewhere()
 
     def tell(self, event: Event) -> bool:
         """Let the table decide; answers whether it has accepted the event."""
@@ -267,8 +260,8 @@ class WorkerProcess:
         if not self._crew.obeying.may_take or not accepts_tasks(self.state, self.data):
             return None
         begins = self._executing.room()
-        waits = self._executing.room_to_prefetch()
-        limit = min(begins if begins > 0 else waits, self.data.free_slots, MAX_BATCH)
+        room = begins if begins > 0 else self._executing.room_to_prefetch()
+        limit = min(room, self.data.free_slots, MAX_BATCH)
         if limit <= 0:
             return None
         return ClaimRequest(
@@ -284,18 +277,16 @@ class WorkerProcess:
         self._woken = False
         self._polled_at = self._monotonic()
         grants = await self._claim(request)
-        if grants is None:
-            return
         if not grants:
-            self.tell(no_tasks_available)
+            if grants is not None:
+                self.tell(no_tasks_available)
             return
         self._crashes = 0
         self.tell(PollCycleComplete(started=len(grants)))
         trusted_from = self._connection.granted_after(self._polled_at)
         self._executing.take(grants, trusted_from, begin=not self.shutdown.requested)
         if not request.acknowledge:
-            half_s = self._durations.ack_window_s / 2
-            asyncio.get_running_loop().call_later(half_s, self._executing.release_old)
+            self._loop.call_later(self._durations.ack_window_s / 2, self._executing.release_old)
         await asyncio.sleep(0)
 
     async def _claim(self, request: ClaimRequest) -> list[Grant] | None:
@@ -351,7 +342,7 @@ class WorkerProcess:
             self.tell(shutdown_deadline)
         elif self.state in (RUNNING, RECOVERING):
             await self._break(InterlockError(f"The loop has crashed: {crash}"))
-        await set_within(self._asked, self._growing(self._crashes))
+        await set_within(self._asked, self._settings.backoff_s(self._crashes))
 
     async def _hear(self, messages: Sequence[Message]) -> list[Answer]:
         """Deliver reports. Whoever is shutting down connects no more for work, but still for these."""
@@ -376,18 +367,13 @@ class WorkerProcess:
 
     async def _pause(self, *, wakes: bool) -> None:
         """Back off, as long as the table's count says; new work ends it when `wakes`."""
-        until = self._monotonic() + self._growing(self.data.backoff_count)
+        until = self._monotonic() + self._settings.backoff_s(self.data.backoff_count)
         while not self._asked.is_set() and not (wakes and self._woken):
             self._stir.clear()
             if not await set_within(self._stir, until - self._monotonic()):
                 return
         floor_s = self._polled_at + self._settings.poll_floor_s - self._monotonic()
         await set_within(self._asked, floor_s)
-
-    def _growing(self, count: int) -> float:
-        """The pause after something has come to nothing so many times in a row."""
-        doublings = min(max(count - 1, 0), 20)
-        return min(self._settings.first_backoff_s * 2.0**doublings, self._durations.backoff_cap_s)
 
     async def _all_ended(self, until: float) -> bool:
         """Whether every task has ended and every report was delivered before the deadline."""

@@ -74,6 +74,11 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     reap_orphans: bool | None = None
     """Fetch ended processes that nobody else will; None for only when it is PID 1."""
 
+    def backoff_s(self, count: int) -> float:
+        """The pause after something has come to nothing so many times in a row."""
+        doublings = min(max(count - 1, 0), 20)
+        return min(self.first_backoff_s * 2.0**doublings, self.durations.backoff_cap_s)
+
     def __post_init__(self) -> None:
         if faults := list(self._faults()):
             raise InvalidSettings(
