@@ -56,6 +56,9 @@ from interlock.wire.runner import (
 
 _STALE_CODES = {lease.EXPIRED: StaleCode.LEASE_EXPIRED, lease.REVOKED: StaleCode.LEASE_REVOKED}
 _ENCODER = msgspec.json.Encoder()
+_MESSAGE_NAMES = {
+    kind: str(kind.__struct_config__.tag) for kind in (Ack, Heartbeat, Complete, CancelAck, Release)
+}
 _INSTANT = timedelta(microseconds=1)
 INLINE_RESULT = 16_384
 """Larger results are kept beside the job."""
@@ -189,10 +192,11 @@ def _was_heard(held: LeaseBody, number: int) -> bool:
 
 def _commit(draft: Draft, one: AttemptBody, message: Message, mark: str, until: datetime | None) -> Commit:
     assert one.lease is not None
-    stretches = placed(one.lease, message, draft.settings.max_log_bytes)
+    stretches = placed(one.lease, message, draft.settings.max_log_bytes) if message.log else []
     reason = message.reason if type(message) is Release else ""
     changes = [draft.change(mark=mark, actor=message.runner_id, reason=reason), *messages_of(draft)]
-    changes += chunk_changes(draft.id, one, message, _name(draft, message), stretches, draft.now, mark)
+    if stretches or one.failure is not None:
+        changes += chunk_changes(draft.id, one, message, _name(draft, message), stretches, draft.now, mark)
     if one.result_apart and isinstance(message, Complete) and isinstance(message.outcome, Succeeded):
         result = message.outcome.result
         changes.append(result_change(draft.id, one.name, result, mark=mark, actor=message.runner_id))
@@ -264,7 +268,7 @@ def _heard(draft: Draft, one: AttemptBody) -> Heard:
 
 def message_name(message: Message) -> str:
     """What a message is called on the wire."""
-    return str(message.__struct_config__.tag)
+    return _MESSAGE_NAMES[type(message)]
 
 
 def _attempt_of(draft: Draft, token: Token) -> AttemptBody | None:
