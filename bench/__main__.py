@@ -14,7 +14,7 @@ from bench.jobs import crowd, drains, idle
 from bench.jobs.contenders import STORES, names
 from bench.report import report, show
 from bench.rounds import FULL, LONG, QUICK, Pace
-from bench.runs import shapes, sizes
+from bench.runs import pushes, shapes, sizes
 from bench.server import cycles, lists, streams
 from bench.stores import claims, flat, grouping, memory
 from bench.stores.bare.loop import Unexpected
@@ -23,7 +23,7 @@ SUITES = {
     "kernel": (kernel, anatomy),
     "stores": (claims, grouping, flat, memory),
     "jobs": (drains, idle, crowd),
-    "runs": (sizes, shapes),
+    "runs": (sizes, shapes, pushes),
     "server": (cycles, lists, streams),
 }
 

@@ -58,6 +58,7 @@ def explanation_sheet(told: RunExplanation, now: datetime, *, terminal: bool) ->
         (line.entity, line.state, line.sentence, line.turn, shown(line.deadline_at, now, terminal=terminal))
         for line in told.lines
     ]
+    rows += [("finding", "", finding, "", "") for finding in told.findings]
     return Sheet("waiting", "", ("what", "state", "why", "turn", "deadline"), rows)
 
 
