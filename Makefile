@@ -15,8 +15,9 @@ export UV_LINK_MODE := copy
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(READY) ## Two workers and 28 jobs on SQLite, live: a crash, a retry, a cancel, a timeout
+demo: $(READY) ## Two workers and 28 jobs live on SQLite; then this repository's own CI, as a live graph
 	$(BIN)/interlock demo
+	$(BIN)/interlock demo --repository .
 
 test: $(READY) ## Run the tests
 	$(BIN)/pytest -q -n auto

@@ -21,6 +21,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -163,13 +164,23 @@ def interlock(
 
 
 @app.command(
-    epilog="\b\nExamples:\n  interlock demo\n  NO_COLOR=1 interlock demo\n  interlock demo > demo.txt"
+    epilog="\b\nExamples:\n  interlock demo\n  NO_COLOR=1 interlock demo\n  interlock demo > demo.txt\n"
+    "  interlock demo --repository ."
 )
-def demo() -> None:
+def demo(
+    repository: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Instead: its workflow, evaluated by two runners here."),
+    ] = None,
+) -> None:
     """See a small studio at work on SQLite: two workers, of which one is killed, and 28 jobs.
 
     Shows them live, then tells the story of the killed worker's job from the journal. Half a minute.
     """
+    if repository is not None:
+        from interlock.cli.demo_ci import run_ci
+
+        raise typer.Exit(run_ci(repository))
     from interlock.cli.demo import run_demo  # so that --help answers at once
 
     raise typer.Exit(run_demo())
