@@ -163,6 +163,7 @@ def _workflow_page() -> str:
         "`interlock run submit --workflow FILE`. Editors that know JSON Schema help to write one when its",
         "first line is `# yaml-language-server: $schema=` and the address of",
         "[workflow.schema.json](workflow.schema.json).",
+        "[Your own CI](../guides/your-own-ci.md) shows how they are used.",
         "",
         "Text is taken as it is written, so `3.10` stays `3.10`. Only `true` and `false` are yes and no.",
     ]

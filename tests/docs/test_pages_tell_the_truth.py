@@ -56,6 +56,10 @@ def test_every_interlock_command_of_a_page_succeeds(page: Path, tmp_path: Path) 
     source = "".join(blocks(page, "python")[:1])
     named = re.match(r"# (\w+\.py)$", source, re.M)
     (tmp_path / (named[1] if named else "ticket.py")).write_text(source, encoding="utf-8")
+    for block in blocks(page, "yaml"):
+        if place := re.match(r"# (\S+\.yml)$", block, re.M):
+            (tmp_path / place[1]).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / place[1]).write_text(block, encoding="utf-8")
     asked = [shlex.split(command) for command in commands(page) if "interlock" in command]
     assert asked
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

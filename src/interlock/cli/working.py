@@ -148,9 +148,14 @@ class Burst:
         """Work for this runner, or the sign to go."""
         grants = await self._port.claim(request)
         self._in_hand |= {grant.token for grant in grants}
-        if not self._in_hand and not await self._under_way(request.queues):
+        if self._in_hand or await self._under_way(request.queues):
+            return grants
+        await self._port.recover()  # what has ended may make room for more: jobs of a run
+        more = await self._port.claim(request)
+        self._in_hand |= {grant.token for grant in more}
+        if not more:
             self._go()
-        return grants
+        return more
 
     @property
     def granted_after(self) -> float:
