@@ -166,6 +166,33 @@ async def test_a_plan_of_a_planner_that_crashed_is_made_by_the_next_one(site: Si
     assert (await site.look(view.id)).state == "QUEUED"
 
 
+async def test_who_looks_at_a_run_before_its_plan_is_there_sees_the_plan_later(site: Site) -> None:
+    site.runs.preparing.planners["flow"] = Planning(plan(planned("a"), planned("b", "a")))
+    neighbour = await Site(site.settings, store=lambda: site.store, clock=site.clock).open()
+    view = await site.runs.submit(RunSpec(planner="flow"))
+    assert (await neighbour.runs.explain(view.id)).sentence == "It waits to be planned."
+    await site.recover()
+    for _ in range(2):
+        await neighbour.finish(view.id)
+    assert (await neighbour.look(view.id)).outcome == "SUCCESS"
+
+
+async def test_a_plan_of_several_pieces_is_made_looked_at_and_stopped_as_one(site: Site) -> None:
+    jobs = [planned(str(n), *([str(n - 300)] if n >= 300 else [])) for n in range(600)]
+    run_id = await site.begin(*jobs)
+    assert (await site.look(run_id)).tally == {"PENDING": 300, "WAITING": 300}
+    assert await site.number_of_jobs() == 600
+    some = await site.runs.jobs(run_id, first=248, limit=4)
+    assert [(job.name, job.state) for job in some] == [(str(n), "PENDING") for n in range(248, 252)]
+    assert await site.runs.jobs(run_id, first=600) == []
+    await site.finish(run_id)
+    assert (await site.look(run_id)).tally == {"COMPLETED": 300, "PENDING": 300}
+    await site.runs.cancel(run_id)
+    await site.recover()
+    view = await site.look(run_id)
+    assert (view.outcome, view.tally) == ("CANCELED", {"COMPLETED": 300, "CANCELED": 300})
+
+
 async def test_runs_are_found_by_what_they_are_about(site: Site) -> None:
     long = "refs/heads/" + "x" * 100
     first = await site.begin(

@@ -19,7 +19,7 @@ from interlock.engine.applying import Applied, Decision, Engine
 from interlock.engine.batching import Item, apply_all
 from interlock.engine.outbox import outgoing
 from interlock.errors import InterlockError
-from interlock.lifecycles import job
+from interlock.lifecycles import job, run
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
 from interlock.store.records import Change, Commit, Key, Record
@@ -59,7 +59,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def orders_of(draft: RunDraft) -> list[Order]:
     """What the draft wants of its jobs, in portions of which each is soon done."""
     orders: list[Order] = []
-    new = bool(draft.hold) or any(line.target == "QUEUED" for line in draft.lines)
+    new = any(line.target == run.QUEUED for line in draft.lines)
     for what, places in ((HOLD, draft.hold), (RELEASE, draft.release)):
         orders += _portions(draft, what, places, new=new)
     for why, places in _by_reason(draft.stop):

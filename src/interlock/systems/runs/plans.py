@@ -243,7 +243,9 @@ class Plans:
         }
 
     async def graph(self, run_id: str, number: int) -> Graph | None:
-        """The graph of a plan; None when the plan is not there any more."""
+        """The graph of a plan; None when there is no plan yet, or not any more."""
+        if not number:
+            return None  # and nothing is remembered: a plan may come
         known = self._graphs.get(run_id)
         if known is not None:
             self._graphs.move_to_end(run_id)
