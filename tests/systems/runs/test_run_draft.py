@@ -16,6 +16,7 @@ from interlock.systems.runs.committing import commit_of
 from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.orders import orders_of
 from interlock.systems.runs.plans import Graph, graph_of, pieces_of
+from interlock.systems.runs.viewing import view_of
 from interlock.wire.runs import Plan, RunSpec
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -110,3 +111,13 @@ def test_what_was_stopped_and_may_live_on_is_counted() -> None:
     draft = later(draft)
     draft.hear([ended(0, "CANCELED", unconfirmed=True)])
     assert (draft.state, draft.body.unconfirmed, draft.body.forced) == (run.CANCELED, 1, False)
+
+
+def test_a_cancel_that_was_forced_does_not_know_whether_all_is_gone() -> None:
+    draft = later(queued(plan(planned("a"))))
+    assert draft.tell(run.cancel) is None
+    draft = later(draft, DEFAULTS.cancel_deadline_s)
+    draft.fire_due()
+    assert (draft.state, draft.body.forced, draft.body.left) == (run.CANCELED, True, 1)
+    record = record_after(draft.change(mark="m", actor=""), draft.record, draft.now)
+    assert view_of(record).confirmed_dead is False

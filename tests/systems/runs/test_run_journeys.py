@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 from tests.systems.orchestrator.house import done
 from tests.systems.runs.site import Site, granted, plan, planned, until
 
+from interlock.engine.outbox import Letter
+from interlock.store.records import Key
+from interlock.systems.orchestrator.words import Word
 from interlock.wire.runs import RunSpec
 
 
@@ -31,3 +35,20 @@ async def test_news_is_dealt_with_at_once_where_somebody_is_at_work(site: Site) 
         given = await granted(site)
         await site.heard(done(given))
     await until(site, view.id, "REPORTED")
+
+
+async def test_words_that_a_slow_keeper_brings_after_another_has_are_not_counted_again(site: Site) -> None:
+    """It took them, and was away for so long that they were given to somebody else."""
+    run_id = await site.begin(planned("a"), planned("b"), planned("c", "a", "b"))
+    await site.finish(run_id, sweep=False)
+    (before,) = await site.store.load([Key("run", run_id)])
+    taken = await site.claim_messages("run.jobs")
+    await site.later(61)
+    after = await site.look(run_id)
+    assert after.tally == {"COMPLETED": 2, "PENDING": 1}
+    words = [
+        (msgspec.json.decode(msgspec.json.decode(each.body, type=Letter).payload, type=Word), each)
+        for each in taken
+    ]
+    await site.runs.keeper.bring(words, before)
+    assert (await site.look(run_id)).version == after.version

@@ -125,3 +125,12 @@ async def test_of_many_that_are_submitted_at_once_exactly_the_newest_goes_on(sit
     assert {run_id for run_id, view in ended.items() if view.outcome is None} == {newest.id}
     assert {view.reason for view in ended.values() if view.id != newest.id} == {"superseded"}
     assert await site.all_faults() == []
+
+
+async def test_a_run_that_sees_a_newer_one_gives_way_by_itself(site: Site) -> None:
+    """The newer one may have looked around before this one was to be seen."""
+    spec = RunSpec(plan=plan(planned("a")), workflow="ci", source=MAIN)
+    old, new = [await site.runs.submit(spec) for _ in range(2)]
+    await site.runs.preparing.prepare(old.id)
+    view = await site.look(old.id)
+    assert (view.outcome, view.superseded_by) == ("CANCELED", new.id)

@@ -65,10 +65,10 @@ class Keeper:
             by_run.setdefault(word.run_id, []).append((word, record))
         found = await self._engine.store.load([Key(RUN.name, run_id) for run_id in by_run])
         heard = zip(by_run.values(), found, strict=True)
-        await all_of(self._hear(words, known) for words, known in heard)
+        await all_of(self.bring(words, known) for words, known in heard)
         return len(taken)
 
-    async def _hear(self, words: Sequence[tuple[Word, Record]], known: Record | None) -> None:
+    async def bring(self, words: Sequence[tuple[Word, Record]], known: Record | None) -> None:
         """One commit for all that was said to one run."""
         conflict: Conflict | None = None
         for _ in range(self._engine.max_tries):
