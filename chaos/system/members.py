@@ -25,6 +25,8 @@ GONE_S = 60.0
 """A process that is not gone by then will not go."""
 SHOWN = 2_000
 BELOW_OUTGOING = range(20_000, 32_000)
+_SIGNS = ("listens at", '"to_state":"running"')
+"""What a server and a worker say when they are up."""
 _RUNNER = re.compile(r'"worker_id": ?"([^"]+)"')
 
 
@@ -62,6 +64,12 @@ class Life:
         """Of a worker, once it has said so; else empty."""
         found = _RUNNER.search(self.words())
         return found[1] if found else ""
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it has come so far as to serve or to work."""
+        words = self.words()
+        return any(sign in words for sign in _SIGNS)
 
     def words(self) -> str:
         """What it has written."""

@@ -30,6 +30,9 @@ from interlock.store.contract import Store
 
 TOO_LONG_S = 1.25 * DURATIONS.lease_ttl_s
 STALLS = "stalls_of_the_machine"
+YOUNG = 1 / 8
+"""How many are killed while they are still starting."""
+UP_S = 20.0
 STORM = 3
 """How often whoever has to go is told so."""
 _LOCKED_S = 1.5
@@ -87,6 +90,8 @@ class Troublemaker:
             self._dice.shuffle(self._turns)
         member = self._turns.pop()
         life = member.life
+        if self._dice.random() > YOUNG:
+            await _up(life)
         before = await self._now()
         await asyncio.to_thread(life.kill)
         after = await self._now()
@@ -159,6 +164,13 @@ class Troublemaker:
         await asyncio.to_thread(database.kill)
         await self.pause(_AWAY_S)
         await asyncio.to_thread(database.start)
+
+
+async def _up(life: Life) -> None:
+    """Let it come so far that its death matters, also on a machine that is busy with other things."""
+    until = time.monotonic() + UP_S
+    while not life.is_up and time.monotonic() < until:
+        await asyncio.sleep(0.05)
 
 
 def _storm(life: Life) -> None:

@@ -42,7 +42,8 @@ class Zygote:
         wrong = skewed.environment(skew_s) if skew_s else {}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "chaos.system.zygote"],
-            env={**inherited, "PYTHONPATH": str(ROOT), **wrong},
+            env={**inherited, "PYTHONPATH": os.pathsep.join(map(str, sys.path)), **wrong},
+            cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from chaos import black_hole, eaten_reply
 from chaos.proxy import Wires, wires_to
@@ -74,3 +76,26 @@ async def test_a_marker_that_is_split_between_two_messages_is_still_recognised()
         assert wires.losses == {}
     server.close()
     await server.wait_closed()
+
+
+async def test_a_connection_that_is_left_half_open_is_silent_and_new_ones_work() -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            writer.write(line)
+        writer.close()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    async with server, wires_to(server.sockets[0].getsockname()) as wires:
+        old_reader, old_writer = await asyncio.open_connection("127.0.0.1", wires.port)
+        old_writer.write(b"one\n")
+        assert await old_reader.readline() == b"one\n"
+        assert wires.halve() == 1
+        new_reader, new_writer = await asyncio.open_connection("127.0.0.1", wires.port)
+        old_writer.write(b"two\n")
+        new_writer.write(b"three\n")
+        assert await new_reader.readline() == b"three\n"
+        assert not old_reader.at_eof(), "nobody tells it that the far end is gone"
+        await wires.cut_all()
+        assert await old_reader.read() == b"", "now it knows"
+        for writer in (old_writer, new_writer):
+            writer.close()
