@@ -172,8 +172,6 @@ jobs:
   a:
     env: {B: 2}
     retry: {infra: {retries: 3, first-pause: 2s}}
-    artifacts: {name: out, paths: [out/]}
-    cache: {key: k, paths: [.cache]}
     shards: 2
     priority: 5
     steps:
@@ -198,8 +196,6 @@ jobs:
         ],
         "workdir": "web",
         "checkout": {"repository": "shop/web", "sha": "f" * 40, "ref": "refs/heads/main"},
-        "artifacts": [{"name": "out", "paths": ["out/"]}],
-        "caches": [{"key": "k", "paths": [".cache"]}],
     }
     a, b = plan.jobs
     assert (a.queue, a.timeout_s, a.retries, a.labels, a.worker_count, a.priority) == (

@@ -45,8 +45,6 @@ jobs:
     runs-on: [big, "${{ matrix.system }}"]
     retry: {infra: {retries: 3, first-pause: 1s, longest-pause: 1m}}
     secrets: TOKEN
-    artifacts: {name: "report-${{ matrix.python }}", paths: [out/]}
-    cache: {key: "pip-${{ matrix.python }}", paths: [.cache]}
     steps:
       - name: unit
         run: |

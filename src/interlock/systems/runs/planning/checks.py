@@ -42,8 +42,6 @@ def _check_kind(job: Job, faults: Faults) -> None:
         "env": job.env,
         "workdir": job.workdir,
         "checkout": job.checkout is not None,
-        "artifacts": job.artifacts,
-        "cache": job.cache,
     }
     for name, value in of_steps.items():
         if value:
@@ -75,10 +73,6 @@ def _texts_of_job(job: Job) -> Iterator[tuple[str, Node, int]]:
     yield from _holes(job.queue, job.workdir, *(job.runs_on or ()), *job.env.values())
     for step in job.steps:
         yield from _texts_of_step(step)
-    for artifact in job.artifacts:
-        yield from _holes(artifact.name, *artifact.paths)
-    for cache in job.cache:
-        yield from _holes(cache.key, *cache.paths)
 
 
 def _texts_of_step(step: Step) -> Iterator[tuple[str, Node, int]]:

@@ -73,16 +73,6 @@ def _shell_input(
     if repository and (source.sha or source.ref) and settings.value("checkout") is not False:
         where = {"repository": repository, "sha": source.sha, "ref": source.ref}
         made["checkout"] = {key: value for key, value in where.items() if value}
-    if job.artifacts:
-        made["artifacts"] = [
-            {"name": _filled(one.name, known), "paths": [_filled(path, known) for path in one.paths]}
-            for one in job.artifacts
-        ]
-    if job.cache:
-        made["caches"] = [
-            {"key": _filled(one.key, known), "paths": [_filled(path, known) for path in one.paths]}
-            for one in job.cache
-        ]
     return made
 
 

@@ -83,24 +83,6 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Artifact:
-    """Files that are kept when the job has ended."""
-
-    place: Place
-    name: Placed | None = None
-    paths: tuple[Placed, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cache:
-    """Files that later jobs find again."""
-
-    place: Place
-    key: Placed | None = None
-    paths: tuple[Placed, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
     """What a job has when it does not say otherwise."""
 
@@ -132,8 +114,6 @@ class Job(Defaults):
     optional: bool = False
     shards: int = 1
     secrets: tuple[str, ...] = ()
-    artifacts: tuple[Artifact, ...] = ()
-    cache: tuple[Cache, ...] = ()
 
     @property
     def waits_for(self) -> tuple[Need, ...]:

@@ -22,8 +22,6 @@ from interlock.systems.runs.planning.kinds import (
 )
 from interlock.systems.runs.planning.model import (
     NOWHERE,
-    Artifact,
-    Cache,
     Concurrency,
     Defaults,
     Input,
@@ -108,23 +106,6 @@ STEP = Object(
         Field("continue-on-error", Flag(), "The steps after it run although it has failed."),
     ),
 )
-_FILES = ListOf(Filled(most=1_000))
-ARTIFACT = Object(
-    "an artifact",
-    Artifact,
-    (
-        Field("name", Filled(most=100), "What it is called.", "coverage", required=True),
-        Field("paths", _FILES, "Which files, from the workdir on.", "[htmlcov/]", required=True),
-    ),
-)
-CACHE = Object(
-    "a cache",
-    Cache,
-    (
-        Field("key", Filled(most=200), "The same key finds the same files.", "pip-1", required=True),
-        Field("paths", _FILES, "Which files, from the workdir on.", "[.cache/pip]", required=True),
-    ),
-)
 _CLASSES = tuple(str(one) for one in FailureClass if one is not FailureClass.LOST)
 _DEFAULTS = (
     Field("runs-on", Several(Filled(most=100)), "Labels that a runner must have.", "[linux, gpu]"),
@@ -174,8 +155,6 @@ JOB = Object(
             "Names of secrets that its steps find as variables. Never given to runs from forks.",
             "[PYPI_TOKEN]",
         ),
-        Field("artifacts", Several(ARTIFACT), "Files that are kept when it has ended."),
-        Field("cache", Several(CACHE), "Files that later jobs find again."),
         *_DEFAULTS,
     ),
     exclusive=(("steps", "task"),),
@@ -218,7 +197,5 @@ OBJECTS: Mapping[str, Object] = {
     "jobs.NAME": JOB,
     "jobs.NAME.steps": STEP,
     "jobs.NAME.retry.CLASS": RETRY,
-    "jobs.NAME.artifacts": ARTIFACT,
-    "jobs.NAME.cache": CACHE,
 }
 """For the reference page, in the order in which it tells them."""
