@@ -36,6 +36,7 @@ from interlock.cli import (
     runs,
     serving,
     submitting,
+    supervisor,
     tokens,
     verifying,
     webhooks,
@@ -66,6 +67,7 @@ app.add_typer(runs.app, name="run")
 app.add_typer(jobs.app, name="job")
 app.add_typer(queues.app, name="queue")
 app.add_typer(workers.app, name="worker")
+supervisor.register(app)
 serving.register(app)
 developing.register(app)
 runner_checking.register(app)

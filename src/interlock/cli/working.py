@@ -169,6 +169,12 @@ class Burst:
         if isinstance(port, Patient):
             port.hasten()
 
+    def relax(self) -> None:
+        """There is time again to wait for work."""
+        port: object = self._port
+        if isinstance(port, Patient):
+            port.relax()
+
     async def hear(self, messages: Sequence[Message]) -> list[Answer]:
         """Say these things; an attempt that was reported is not in hand any more."""
         answers = await self._port.hear(messages)

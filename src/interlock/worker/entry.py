@@ -20,6 +20,7 @@ from interlock.worker.executors.kin import descendants
 from interlock.worker.logs import Log, libraries_logging, make_log
 from interlock.worker.metrics import Metrics
 from interlock.worker.orphans import Orphans
+from interlock.worker.pool.child import pool_of_this_process, say_ready
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
@@ -43,6 +44,7 @@ def run_worker(
     Whoever heeds signals already, because loading the tasks takes long, hands over what was asked.
     """
     shutdown = shutdown or Shutdown()
+    say_ready()
     log = make_log(settings.log_level, settings.log_format)
     libraries = libraries_logging("warning", settings.log_format)
     with heeding_signals(shutdown), libraries, _metrics(settings, log) as metrics:
@@ -126,8 +128,18 @@ def _duties(settings: WorkerSettings, shutdown: Shutdown, log: Log) -> list[Call
             log.error("shutdown_forced", reason="the event loop did not answer in time")
             _leave(FORCED)
 
+    pool = pool_of_this_process()
+
+    def go_with_the_pool() -> None:
+        """A pool that was killed is started again with workers of its own."""
+        if not shutdown.requested and str(os.getppid()) != pool:
+            log.warning("pool_gone", pool_pid=pool)
+            shutdown.request()
+
     reaps = os.getpid() == 1 if settings.reap_orphans is None else settings.reap_orphans
-    return [leave_if_overdue, *([Orphans().fetch] if reaps else [])]
+    duties: list[Callable[[], object]] = [leave_if_overdue]
+    duties += [go_with_the_pool] if pool else []
+    return duties + ([Orphans().fetch] if reaps else [])
 
 
 def _leave(code: int) -> None:

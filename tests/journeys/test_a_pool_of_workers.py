@@ -1,0 +1,122 @@
+"""`interlock supervisor` keeps workers alive: dead ones are replaced, and all go when it goes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+
+from tests.journeys import errands
+from tests.journeys.crew import Crew, Worker, alive
+
+from interlock.store.records import Query
+
+PROGRAM = (sys.executable, "-m", "interlock.cli.main", "supervisor")
+
+
+async def pool(crew: Crew, *options: str, module: str = errands.__name__) -> Worker:
+    """A pool, as somebody starts it from a shell."""
+    return await crew.start("web", *options, module=module, program=PROGRAM)
+
+
+async def spawned(crew: Crew, keeper: Worker, number: int) -> list[int]:
+    """Wait for so many workers to have been started; their processes, in that order."""
+    await crew.until(lambda: len(keeper.said("worker_spawned")) >= number, f"{number} workers were started")
+    return [line["worker_pid"] for line in keeper.said("worker_spawned")]
+
+
+async def busy(crew: Crew, *names: str) -> None:
+    """Jobs that wait at their gates, one after the other, so that all are begun."""
+    for name in names:
+        await crew.il.submit(errands.held, name)
+    for name in names:
+        await crew.noted(f"{name} began")
+
+
+async def test_a_worker_that_is_killed_is_replaced_and_its_work_is_done(crew: Crew) -> None:
+    keeper = await pool(crew, "--workers", "2", "--slots", "1")
+    first = await spawned(crew, keeper, 2)
+    made = await crew.il.submit(errands.held, "work")
+    await crew.noted("work began 1")
+    holder = await _holder(crew, made.id)
+    assert holder in first
+    os.kill(holder, signal.SIGKILL)
+    third = (await spawned(crew, keeper, 3))[2]
+    assert third not in first
+    crew.open_gate("work.2")
+    assert (await crew.ended(made.id)).state == "COMPLETED"
+    (died,) = keeper.said("worker_died")
+    assert (died["exit_code"], died["again_in_s"]) == (-signal.SIGKILL, 0.5)
+    keeper.ask_to_go()
+    assert await keeper.gone() == 0
+    assert not any(map(alive, [*first, third]))
+
+
+async def test_workers_do_not_outlive_a_pool_that_was_killed(crew: Crew) -> None:
+    keeper = await pool(crew, "--workers", "2")
+    pids = await spawned(crew, keeper, 2)
+    await crew.until(lambda: len(keeper.said("worker_started")) == 2, "both have begun")
+    keeper.kill()
+    await crew.until(lambda: not any(map(alive, pids)), "they have gone as well")
+
+
+async def _holder(crew: Crew, job_id: str) -> int:
+    """The process that executes a job, as the books say."""
+    (attempt,) = (await crew.il.job(job_id)).attempts
+    assert attempt.lease is not None
+    name, _, incarnation = attempt.lease.runner_id.partition("#")
+    found: list[int] = []
+
+    async def look() -> bool:
+        lives, _ = await crew.il.here.workers.find(Query(kind="worker", parent=name))
+        found[:] = [view.pid for view in lives if view.incarnation == incarnation]
+        return bool(found)
+
+    await crew.until(look, f"{attempt.lease.runner_id} is in the books")
+    return found[0]
+
+
+async def test_there_are_more_workers_when_there_is_more_to_do(crew: Crew) -> None:
+    keeper = await pool(crew, "--workers", "1", "--max", "3", "--slots", "1")
+    await spawned(crew, keeper, 1)
+    await busy(crew, "a", "b", "c")
+    assert len(await spawned(crew, keeper, 3)) == 3
+    for name in ("a", "b", "c"):
+        crew.open_gate(f"{name}.1")
+    await crew.all_completed(3)
+    keeper.ask_to_go()
+    assert await keeper.gone() == 0
+
+
+async def test_new_code_comes_one_after_the_other_and_nothing_is_lost(crew: Crew) -> None:
+    keeper = await pool(crew, "--workers", "2", "--slots", "1")
+    before = await spawned(crew, keeper, 2)
+    await crew.until(lambda: all(map(alive, before)), "both live")
+    keeper.ask_to_go(signal.SIGHUP)
+    await crew.until(lambda: len(keeper.said("worker_replaced")) == 2, "both were replaced", within_s=60)
+    await crew.until(lambda: not any(map(alive, before)), "the old ones have gone")
+    after = [line["worker_pid"] for line in keeper.said("worker_replaced")]
+    assert all(map(alive, after))
+    assert (await crew.ended((await crew.il.submit(errands.jot, 1)).id)).state == "COMPLETED"
+
+
+async def test_new_code_that_cannot_start_changes_nothing(crew: Crew) -> None:
+    module = crew.folder / "fresh.py"
+    module.write_text("from interlock import task\n\n@task\nasync def one() -> int:\n    return 1\n")
+    keeper = await pool(crew, "--workers", "1", module="fresh.py")
+    (pid,) = await spawned(crew, keeper, 1)
+    await crew.until(lambda: bool(keeper.said("worker_started")), "it has begun")
+    module.write_text("1 / 0\n")
+    keeper.ask_to_go(signal.SIGHUP)
+    await crew.until(lambda: bool(keeper.said("new_code_cannot_start")), "it is told so", within_s=60)
+    assert alive(pid)
+
+
+async def test_workers_that_cannot_begin_are_told_and_not_tried_for_ever(crew: Crew) -> None:
+    (crew.folder / "broken.py").write_text("1 / 0\n")
+    keeper = await pool(crew, "--workers", "2", module="broken.py")
+    assert await keeper.gone() == 2
+    assert any("ZeroDivisionError" in line for line in keeper.words)
+    with contextlib.suppress(IndexError):
+        assert not alive(keeper.said("worker_spawned")[0]["worker_pid"])
