@@ -42,9 +42,10 @@ bench: $(READY) ## Compare the kernel, the stores, the job queue and the server 
 chaos: $(READY) ## Kill, cut off and starve the stores, and count what was lost (long)
 	$(BIN)/python -m chaos --long
 
-verify: $(READY) ## Explore the real tables and deciders exhaustively (long)
+verify: $(READY) ## Explore the real deciders exhaustively, break the tables, play years of worlds (long)
 	$(BIN)/interlock verify model --long
 	$(BIN)/interlock verify mutate
+	$(BIN)/interlock verify world --years 5
 
 lock: $(UV) ## Resolve the dependencies anew into requirements.lock
 	$(UV) pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 \

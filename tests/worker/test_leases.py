@@ -273,6 +273,21 @@ async def test_a_heartbeat_whose_contents_are_refused_renews_the_lease_without_t
     assert job.losses == 0
 
 
+async def test_a_heartbeat_that_is_refused_again_and_again_does_not_keep_the_worker_busy(
+    board: Board, start: Start, held: str, gate: Gate
+) -> None:
+    """The next one comes when it is due, as if it had been heard; the lease is lost in its time."""
+    board.ttl_s = 1.0
+    board.refusing = lambda said: (
+        NotHeard(code="error", error="Not now.") if isinstance(said, Heartbeat) else None
+    )
+    board.pin(held)
+    worker = start()
+    await worker.lines.until("lease_lost")
+    assert 1 <= len(board.said(Heartbeat)) < 20
+    gate.open()
+
+
 # Cancelling
 
 

@@ -26,7 +26,7 @@ def explore_all(plans: Sequence[Plan], *, most: int | None, side_by_side: bool, 
     """Explore these environments and say what was found; whether all is well."""
     known = [plan.states for plan in plans]
     total = None if None in known or most else sum(count or 0 for count in known)
-    with _bar("states", total) as watch:
+    with bar("states", total) as watch:
         if side_by_side and len(plans) > 1:
             explored = list(explore_side_by_side(plans, most=most, watch=watch))
         else:
@@ -44,7 +44,7 @@ def print_story(violation: Violation, environment: str, *, as_json: bool) -> Non
         print_json(msgspec.to_builtins(violation))
         return
     for line in _story(violation, environment):
-        _line(line)
+        say(line)
 
 
 def mutate(machine: str | None, *, sample: int | None, seed: int, as_json: bool) -> bool:
@@ -52,7 +52,7 @@ def mutate(machine: str | None, *, sample: int | None, seed: int, as_json: bool)
     mutants = all_mutants() if machine is None else all_mutants((machine_named(machine),))
     if sample is not None and sample < len(mutants):
         mutants = random.Random(seed).sample(mutants, sample)
-    with _bar("mutants", len(mutants)) as watch:
+    with bar("mutants", len(mutants)) as watch:
         fates = try_mutants(mutants, progress=lambda done, _: watch("mutants", done, 0))
     reasons = harmless()
     unexplained = [f for f in fates if f.caught is Caught.NOTHING and f.mutant not in reasons]
@@ -80,10 +80,10 @@ def _print_explored(explored: Sequence[Explored]) -> None:
     for one in explored:
         for violation in one.report.violations:
             for line in _story(violation, one.environment):
-                _line(line)
+                say(line)
     if on_terminal():
         states = sum(one.report.states for one in explored)
-        _line(f"{states:,} states, at most {_megabytes()} MB in one process.")
+        say(f"{states:,} states, at most {_megabytes()} MB in one process.")
 
 
 def _verdict(one: Explored) -> str:
@@ -113,7 +113,7 @@ def _print_fates(fates: Sequence[Fate], reasons: dict[str, str]) -> None:
     rows = [(f.mutant, reasons.get(f.mutant, "UNEXPLAINED")) for f in survivors]
     print_sheets([Sheet("survivor", "Survivors", ("mutant", "why it does no harm"), rows)])
     score = _score(fates)
-    _line(
+    say(
         f"{score['caught']} of {score['mutants']} mutants are caught ({score['percent']} %): "
         f"{score['by_table']} by the checks of the tables, {score['by_claim']} by a claim."
     )
@@ -140,12 +140,13 @@ def _megabytes() -> int:
     return max(resource.getrusage(kind).ru_maxrss for kind in kinds) // 1024
 
 
-def _line(text: str) -> None:
+def say(text: str) -> None:
+    """One line, coloured where colour is wanted."""
     typer.echo(text, color=colour_wanted())
 
 
 @contextmanager
-def _bar(noun: str, total: int | None) -> Iterator[Watch]:
+def bar(noun: str, total: int | None) -> Iterator[Watch]:
     """A progress bar on a terminal; nothing in a pipe. It is told of several things and shows their sum."""
     if not sys.stderr.isatty():
         yield lambda *_: None

@@ -1,10 +1,11 @@
-"""`interlock verify …`: explore the tables and deciders, and break them to see that it is noticed.
+"""`interlock verify …`: explore the tables and deciders, break them, and play whole worlds of them.
 
 Only the words are here. What they need is imported where they run, so that `--help` answers at once.
 """
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,11 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from interlock.verify.jobs.plan import Plan
+    from interlock.verify.worlds.playing import Chapter
 
 FOUND_SOMETHING = 1
+QUICK_HOURS = 205.0
+HOURS_A_YEAR = 8_766.0
 
 app = typer.Typer(
-    help="Explore every state that the lifecycles can reach together, and break them to see it noticed.",
+    help="Explore what the lifecycles can do together, break them to see it noticed, play worlds of them.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog="""\b
@@ -78,6 +82,74 @@ def mutate(
 
     if not verdicts.mutate(machine, sample=sample, seed=seed, as_json=as_json):
         raise typer.Exit(FOUND_SOMETHING)
+
+
+@app.command(
+    "world",
+    epilog=_examples(
+        "world",
+        "world --list",
+        "world --world team --faults network --hours 50",
+        "world --years 5",
+        "world --world laptop --faults store --seed 91",
+    ),
+)
+def world(
+    world: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this one; otherwise all of them.")
+    ] = None,
+    faults: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this mix of faults; otherwise all of them.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Only this seed, once for each world and mix; otherwise seeds from 1.")
+    ] = None,
+    hours: Annotated[
+        float | None, typer.Option(min=0.01, help="How many hours to simulate in all, or of each seed.")
+    ] = None,
+    years: Annotated[float | None, typer.Option(min=0.0001, help="The same in years.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="How many processes; otherwise one for each processor.")
+    ] = None,
+    only: Annotated[
+        str, typer.Option(metavar="F,F,…", help="Of all faults only these, or none: as a failure names them.")
+    ] = "",
+    list_: Annotated[bool, typer.Option("--list", help="Say which worlds and faults there are.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Play whole installations on virtual time, with everything that goes wrong in years.
+
+    Orchestrators, workers and sweeps are those of production. The same seed does the same again; a failure
+    is shrunk to the few faults that it takes, and ends with the one line that replays it.
+    """
+    from interlock.cli import seasons
+
+    if list_:
+        seasons.print_worlds(as_json=as_json)
+        return
+    if hours is not None and years is not None:
+        raise typer.BadParameter("say --hours or --years, not both", param_hint="--years")
+    wanted = years * HOURS_A_YEAR if years is not None else hours
+    chapters = _chapters(world, faults, seed, wanted, only)
+    if not seasons.play_season(chapters, processes=jobs or os.cpu_count() or 1, as_json=as_json):
+        raise typer.Exit(FOUND_SOMETHING)
+
+
+def _chapters(
+    world: str | None, faults: str | None, seed: int | None, hours: float | None, only: str
+) -> Sequence[Chapter]:
+    from interlock.verify.worlds.chapters import chapters_of, chapters_with
+    from interlock.verify.worlds.mixes import faults_named
+    from interlock.verify.worlds.worlds import world_named
+
+    worlds = () if world is None else (world_named(world),)
+    mixes = () if faults is None else (faults_named(faults),)
+    if only and (not worlds or not mixes or seed is None):
+        raise typer.BadParameter("say of which --world, --faults and --seed", param_hint="--only")
+    names = None if not only else () if only == "none" else tuple(only.split(","))
+    if seed is not None:
+        return chapters_with(seed, worlds=worlds, faults=mixes, hours=hours, only=names)
+    return list(chapters_of(QUICK_HOURS if hours is None else hours, worlds=worlds, faults=mixes))
 
 
 def _plans(environment: str | None, *, long: bool) -> Sequence[Plan]:

@@ -22,7 +22,7 @@ from interlock.lifecycles import ATTEMPT, COUPLINGS, JOB, LEASE, MACHINES, RUN
 from interlock.machine import Coupling, Couplings, Machine, Row, ignore
 from interlock.machine.names import name_of
 from interlock.machine.table import Act
-from interlock.systems.orchestrator.lines import _TRACKS as TRACKS
+from interlock.systems.orchestrator import lines
 
 AnyMachine: TypeAlias = Machine[Any, Any]
 AnyRow: TypeAlias = Row[Any, Any]
@@ -63,13 +63,13 @@ def in_place(mutant: Mutant) -> Iterator[None]:
         for machine in touched:
             vars(machine).update(vars(tables[machine.name]))
         COUPLINGS.all = changed.all
-        TRACKS.clear()
+        lines.forget()
         yield
     finally:
         for machine in touched:
             vars(machine).update(before[machine.name])
         COUPLINGS.all = couplings
-        TRACKS.clear()
+        lines.forget()
 
 
 def _anew(machine: AnyMachine, mutant: Mutant) -> AnyMachine:

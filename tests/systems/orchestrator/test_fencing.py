@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -22,8 +22,9 @@ from tests.systems.orchestrator.house import (
 )
 
 from interlock.engine.clock import StoreClock
+from interlock.errors import StoreUnavailable
 from interlock.store.memory import MemoryStore
-from interlock.store.records import Record
+from interlock.store.records import Key, Record
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.orchestrator.tokens import read_token
 from interlock.testing.clocks import JumpingClock
@@ -329,3 +330,93 @@ async def test_the_record_itself_is_never_handed_out_with_a_live_lease_after_its
     await house.heard(done(grant))
     record: Record = await house.record(grant.job_id)
     assert (record.state, record.ready_at, record.deadline_at) == ("COMPLETED", None, None)
+
+
+class FailingOver(MemoryStore):
+    """A database that can be replaced by a replica which has not heard the latest."""
+
+    fail_overs = 0
+
+    async def epoch(self) -> int:
+        """Another one after each fail-over."""
+        return 1 + self.fail_overs
+
+    def fail_over(self, back_to: Record) -> None:
+        """The replica knows the record only as it was then."""
+        self.fail_overs += 1
+        self._put(back_to.key, back_to)
+
+
+async def test_after_a_fail_over_that_it_did_not_notice_an_orchestrator_hands_out_higher_fences() -> None:
+    """Found by a world: an idle server kept the old epoch, and gave a second runner the same fence."""
+    clock = JumpingClock()
+    store = FailingOver(CATALOGUE, clock=clock)
+    house = await House(store=lambda: store, clock=clock).open()
+    job_id = await house.submit()
+    (queued,) = await store.load([Key("job", job_id)])
+    assert queued is not None
+    lost = await house.grant()
+    clock.jump(2)
+    store.fail_over(queued)
+    again = await house.grant("runner#2")
+    assert (again.shard, again.attempt) == (lost.shard, lost.attempt)
+    assert again.fence > lost.fence
+    await house.close()
+
+
+async def test_what_was_remembered_before_a_fail_over_is_not_believed_after_it() -> None:
+    """Found by a world: the version is the same, what it stands for is not."""
+    clock = JumpingClock()
+    store = FailingOver(CATALOGUE, clock=clock)
+    house = await House(store=lambda: store, clock=clock).open()
+    job_id = await house.submit()
+    (queued,) = await store.load([Key("job", job_id)])
+    assert queued is not None
+    lost = await house.grant()
+    clock.jump(2)
+    store.fail_over(queued)
+    other = await house.neighbour()
+    kept = await other.grant("runner#2")
+    assert (await house.stale(done(lost))).code is StaleCode.UNKNOWN_LEASE
+    assert (await other.heard(done(kept, runner_id="runner#2"))).state == "SUCCEEDED"
+    await house.close()
+
+
+class SilentStore(MemoryStore):
+    """Does what a claim asks for and does not answer; whoever asks what came of it asks much later."""
+
+    silent = False
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def claim(self, claim: Any, decide: Any) -> Any:
+        """Done, but nobody is told."""
+        outcomes = await super().claim(claim, decide)
+        if self.silent:
+            self.silent = False
+            raise StoreUnavailable("No answer.")
+        return outcomes
+
+    async def load(self, keys: Any) -> Any:
+        """Later."""
+        if self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            await meanwhile()
+        return await super().load(keys)
+
+
+async def test_a_claim_that_is_found_out_about_after_its_leases_have_ended_gives_out_nothing() -> None:
+    """Found by a world: a server that was frozen gave out what another had done meanwhile."""
+    clock = JumpingClock()
+    store = SilentStore(CATALOGUE, clock=clock)
+    house = await House(store=lambda: store, clock=clock).open()
+    other = await house.neighbour()
+    await house.submit()
+
+    async def sleep() -> None:
+        clock.jump(TTL_S)
+        await other.recover()
+        await other.heard(done(await other.grant("runner#2"), runner_id="runner#2"))
+
+    store.silent, store.meanwhile = True, sleep
+    assert await house.claim() == []
+    await house.close()

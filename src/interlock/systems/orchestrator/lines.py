@@ -82,6 +82,11 @@ def track_of(machine: Machine[Any, Any], steps: Steps) -> Track:
     return known
 
 
+def forget() -> None:
+    """Work everything out anew: the tables were exchanged."""
+    _TRACKS.clear()
+
+
 def named(event: type[Event]) -> Event:
     """An event that carries nothing is the same value every time."""
     known = _NAMED.get(event)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TypeAlias
 
@@ -19,7 +19,7 @@ import msgspec
 from interlock.engine.applying import Applied, Decision, Engine
 from interlock.engine.batching import Item, apply_all
 from interlock.errors import InterlockError, StoreUnavailable
-from interlock.lifecycles import job
+from interlock.lifecycles import job, lease
 from interlock.lifecycles.job import JOB, JobState
 from interlock.store.records import (
     Change,
@@ -57,6 +57,8 @@ from interlock.systems.orchestrator.words import RUN_JOBS, nobody
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message, NotHeard, Stale, StaleCode
 
 MAX_HELD = 4_000
+EPOCH_FOR = timedelta(seconds=1)
+"""How long an epoch is believed: no fail-over is over sooner, and whoever was idle has not noticed it."""
 
 Claimed: TypeAlias = "list[Grant] | InterlockError"
 """What somebody was given, or why it was nothing."""
@@ -93,6 +95,7 @@ class Orchestrator:
         self._seeds = seeds
         self._vault = vault or Vault()
         self._epoch: int | None = None
+        self._epoch_at = datetime.min.replace(tzinfo=UTC)
         # Jobs as this process wrote them last: most of what is said about a job is said to whoever
         # granted it, and then nothing has to be loaded. A wrong guess costs one conflict.
         self._held: OrderedDict[str, _Held] = OrderedDict()
@@ -233,8 +236,13 @@ class Orchestrator:
             self.on_word()
 
     async def _known_epoch(self) -> int:
-        if self._epoch is None:
-            self._epoch = await self.engine.store.epoch()
+        """The epoch; in another one records may be older than those that are held, under the same version."""
+        now = await self.engine.clock.now()
+        if self._epoch is None or now >= self._epoch_at + EPOCH_FOR:
+            epoch = await self.engine.store.epoch()
+            if epoch != self._epoch:
+                self._held.clear()
+            self._epoch, self._epoch_at = epoch, now
         return self._epoch
 
     def forget(self) -> None:
@@ -246,6 +254,7 @@ class Orchestrator:
 
     async def hear(self, messages: Sequence[Message]) -> list[Answer]:
         """What the messages do; the answers are in their order."""
+        await self._known_epoch()
         answers: list[Answer | None] = [None] * len(messages)
         items: list[Item[Answer]] = []
         places: list[int] = []
@@ -319,11 +328,13 @@ def _grant_of(result: Applied[Grant | None] | Repeated | InterlockError) -> Gran
 
 
 def _was_granted(grant: Grant, record: Record) -> bool:
+    """Whether it was, and still is: whoever finds out late may find that its lease has ended."""
     token = read_token(grant.token)
-    return token is not None and any(
-        one.lease is not None and one.name == f"{token.shard}.{token.index}" and token.opens(one.lease.digest)
-        for one in decode_body(record.body).attempts
-    )
+    if token is None:
+        return False
+    name, attempts = f"{token.shard}.{token.index}", decode_body(record.body).attempts
+    held = [one.lease for one in attempts if one.name == name]
+    return any(each and each.state in lease.LIVE and token.opens(each.digest) for each in held)
 
 
 def _unreadable() -> Stale:

@@ -7,6 +7,7 @@ per state of the world; likewise a claim about a step.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from interlock.lifecycles import attempt, job, lease
@@ -14,7 +15,7 @@ from interlock.lifecycles.attempt import ATTEMPT
 from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.lease import LEASE
 from interlock.lifecycles.owners import Owner
-from interlock.store.records import StepLine
+from interlock.store.records import Record, StepLine
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.verify.jobs.plan import JobPlan, Plan
@@ -26,10 +27,12 @@ class Look(NamedTuple):
 
     state: JobState
     body: JobBody
-    value: Value
+    value: Value | Record
+    """What the store goes by: when it is ready, and its next deadline."""
     plan: JobPlan
     releases: int
-    fails: bool
+    fails: int
+    """How many classes of failure there may be."""
 
 
 class Taken(NamedTuple):
@@ -46,6 +49,8 @@ class Taken(NamedTuple):
     """Whether what a runner said was accepted and changed something."""
     said: str
     """What the runner said: ACK, BEAT, SUCCESS, FAILURE, RELEASE or STOPPED."""
+    now: datetime = NOW
+    """In a model it is always the same moment."""
 
 
 def look_at(value: Value, plan: Plan, number: int) -> Look:
@@ -183,10 +188,14 @@ def journal_replays(step: Taken) -> bool:
 
 
 def ends_absorb(step: Taken) -> bool:
-    """What has ended stays as it ended."""
+    """What has ended stays as it ended; of too many ended attempts the oldest are folded away."""
     ends = {JOB.name: JOB.terminal, ATTEMPT.name: ATTEMPT.terminal, LEASE.name: LEASE.terminal}
-    after = _states(step.after)
-    return all(after.get(k) == state for k, state in _states(step.before).items() if state in ends[k[0]])
+    after, folds = _states(step.after), step.after.body.folded is not None
+    return all(
+        after.get(k, state if folds else None) == state
+        for k, state in _states(step.before).items()
+        if state in ends[k[0]]
+    )
 
 
 def only_the_live_lease_is_heard(step: Taken) -> bool:
@@ -194,7 +203,7 @@ def only_the_live_lease_is_heard(step: Taken) -> bool:
     if not step.heard or step.token is None:
         return True
     held = next((o.lease for o in step.before.body.attempts if (o.shard, o.index) == step.token), None)
-    return held is not None and held.state in lease.LIVE and held.data.expires_at > NOW
+    return held is not None and held.state in lease.LIVE and held.data.expires_at > step.now
 
 
 def success_is_reported(step: Taken) -> bool:
@@ -224,7 +233,7 @@ def owners_act(step: Taken) -> bool:
 def swept_is_settled(step: Taken) -> bool:
     """After a sweep nothing is overdue: doing it again would do nothing."""
     deadline = step.after.value.deadline_at
-    return step.cause != "clock" or deadline is None or deadline > NOW
+    return step.cause != "clock" or deadline is None or deadline > step.now
 
 
 def across_holds(step: Taken) -> bool:

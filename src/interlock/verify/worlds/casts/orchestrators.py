@@ -1,0 +1,91 @@
+"""A server: a household, the loops that look after the store, and what workers may ask of it.
+
+It is what `interlock server` has behind its HTTP routes; the routes, the waiting room and the streams
+are not part of a world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from interlock.engine.loops import Loop, run_loops
+from interlock.engine.sweeps.retention import Retention
+from interlock.lifecycles.job import JOB
+from interlock.systems.household import DELIVERY, SWEEP, Household
+from interlock.verify.worlds.judging import Judge
+from interlock.verify.worlds.stage import Process
+from interlock.verify.worlds.storage import SharedStore, StoreLink
+from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
+
+
+class Watched:
+    """An orchestrator's answers, with the judge reading along."""
+
+    def __init__(self, household: Household, judge: Judge) -> None:
+        self.household = household
+        self._judge = judge
+
+    async def claim(self, request: ClaimRequest) -> list[Grant]:
+        """Work for a runner."""
+        grants = await self.household.orchestrator.claim(request)
+        for grant in grants:
+            self._judge.granted(grant)
+        return grants
+
+    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
+        """What the messages do."""
+        answers = await self.household.orchestrator.hear(messages)
+        for message, answer in zip(messages, answers, strict=True):
+            self._judge.answered(message, answer)
+        return answers
+
+
+class Served(Watched):
+    """What a server offers to those who can reach it."""
+
+    def __init__(self, household: Household, judge: Judge, store: SharedStore) -> None:
+        super().__init__(household, judge)
+        self._store = store
+        self.wakes: dict[object, Callable[[], None]] = {}
+        """Who wants to know that there may be work."""
+
+    async def now(self) -> datetime:
+        """The store's time, or close to it."""
+        return await self.household.engine.clock.now()
+
+    def wake(self) -> None:
+        """Something was committed; whoever waits for work is told when there is some, as by a long poll."""
+        if not self._store.has_ready(JOB.name):
+            return
+        for wake in list(self.wakes.values()):
+            wake()
+
+
+class OrchestratorCast:
+    """A server, until it is killed."""
+
+    def __init__(self, store: SharedStore, judge: Judge) -> None:
+        self._store = store
+        self._judge = judge
+
+    async def live(self, process: Process) -> None:
+        """Open the store, serve, and look after it."""
+        world = process.stage.world
+        store = StoreLink(process, self._store)
+        household = Household(store, world.settings, process.host)
+        process.role = served = Served(household, self._judge, self._store)
+        store.subscribe(served.wake)
+        retention = Retention(default=timedelta(seconds=world.keeps_s))
+
+        async def retain() -> int:
+            return await household.retain(retention)
+
+        clock, sweep_s = household.engine.clock, world.durations.sweep_every_s
+        await run_loops(
+            (
+                Loop("deadlines", household.sweep, clock, every_s=sweep_s, full=SWEEP),
+                Loop("messages", household.deliver, clock, every_s=world.deliver_every_s, full=DELIVERY),
+                Loop("retention", retain, clock, every_s=world.retain_every_s, full=SWEEP),
+            )
+        )

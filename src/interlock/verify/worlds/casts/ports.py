@@ -1,0 +1,145 @@
+"""How a worker of a world speaks to an orchestrator: to a server over the network, or to one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from interlock.errors import InterlockError, StoreUnavailable
+from interlock.systems.embedded import EmbeddedOrchestrator
+from interlock.verify.worlds.calling import Call, Done
+from interlock.verify.worlds.casts.orchestrators import Served, Watched
+from interlock.verify.worlds.judging import Judge
+from interlock.verify.worlds.stage import Process
+from interlock.verify.worlds.storage import SharedStore, StoreLink
+from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
+
+T = TypeVar("T")
+
+TIMEOUT_S = 10.0
+TRIES = 2
+
+
+class ServedPort:
+    """The port over a network in which messages are lost, late and doubled; any of the servers will do."""
+
+    def __init__(self, process: Process, servers: Sequence[str], judge: Judge) -> None:
+        self._process = process
+        self._stage = process.stage
+        self._judge = judge
+        self._server = process.random.choice(list(servers))
+        self._told: tuple[datetime, float] | None = None
+
+    async def connect(self) -> None:
+        """Make sure that the server answers."""
+        asked_at = self._process.loop.time()
+        self._told = (await self._ask(lambda served: served.now()), asked_at)
+
+    async def disconnect(self) -> None:
+        """There is nothing to let go of."""
+
+    async def claim(self, request: ClaimRequest) -> list[Grant]:
+        """Work for this runner; asked again under its name when the answer is lost, as over HTTP."""
+        named = msgspec.structs.replace(request, claim_id=self._process.host.ids())
+        for _ in range(TRIES - 1):
+            with suppress(StoreUnavailable):
+                return await self._ask(lambda served: served.claim(named))
+        return await self._ask(lambda served: served.claim(named))
+
+    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
+        """Say these things; they may arrive twice."""
+        for message in messages:
+            self._judge.says(message)
+        return await self._ask(lambda served: served.hear(messages), repeats=True)
+
+    async def recover(self) -> int:
+        """The servers look after the store themselves."""
+        return 0
+
+    async def now(self) -> datetime:
+        """The store's time, or close to it."""
+        if self._told is None:
+            await self.connect()
+        assert self._told is not None
+        told, at = self._told
+        return told + timedelta(seconds=self._process.loop.time() - at)
+
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Be woken by the server, as long as it lives and can be reached."""
+        token, server = object(), self._stage.places[self._server].process
+        served: Served | None = server.role if server is not None else None
+        if served is None:
+            return lambda: None
+        pending = False
+
+        def woken() -> None:
+            nonlocal pending
+            if not pending:
+                pending = True
+                self._stage.schedule.call_in(self._stage.trip_s(), ring)
+
+        def ring() -> None:
+            nonlocal pending
+            pending = False
+            if self._process.alive and self._stage.reachable(self._process.name, self._server):
+                self._process.loop.call_soon(wake)
+
+        def stop() -> None:
+            served.wakes.pop(token, None)
+
+        served.wakes[token] = woken
+        self._process.at_end.append(stop)
+        return stop
+
+    async def _ask(self, ask: Callable[[Served], Coroutine[Any, Any, T]], *, repeats: bool = False) -> T:
+        def arrive(done: Done) -> None:
+            server = self._stage.places[self._server].process
+            if server is not None and server.alive and server.role is not None:
+                serve(server, ask(server.role), done)
+
+        call = Call(self._process, self._server, arrive, TIMEOUT_S, repeats=repeats)
+        answer: T = await call.answer()
+        return answer
+
+
+def serve(server: Process, work: Coroutine[Any, Any, object], done: Done) -> None:
+    """Do what was asked for, in the process that was asked."""
+
+    async def run() -> None:
+        try:
+            answer = await work
+        except InterlockError as error:
+            done(None, error)
+        except Exception as crash:  # noqa: BLE001 - whatever it is, it is what is looked for
+            server.stage.watcher.broke("no request crashes", f"{server.loop.name}: {crash!r}")
+        else:
+            done(answer, None)
+
+    server.loop.create_task(run(), name="request")
+
+
+class EmbeddedPort(EmbeddedOrchestrator):
+    """A worker's own orchestrator on the shared store, with the judge reading along."""
+
+    def __init__(self, process: Process, store: SharedStore, judge: Judge) -> None:
+        super().__init__(
+            "memory:",
+            settings=process.stage.world.settings,
+            store=lambda: StoreLink(process, store),
+            host=process.host,
+        )
+        self._judge = judge
+
+    async def claim(self, request: ClaimRequest) -> list[Grant]:
+        """Work for this runner."""
+        return await Watched(self.here, self._judge).claim(request)
+
+    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
+        """Say these things."""
+        for message in messages:
+            self._judge.says(message)
+        return await Watched(self.here, self._judge).hear(messages)

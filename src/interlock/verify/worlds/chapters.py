@@ -1,0 +1,128 @@
+"""Many chapters: every world with every mix of faults, seed after seed, on several processors."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from typing import TypeAlias
+
+import msgspec
+
+from interlock.verify.jobs.judging import SIGHTS
+from interlock.verify.worlds.mixes import MIXES
+from interlock.verify.worlds.plan import Faults, World
+from interlock.verify.worlds.playing import Chapter, Played
+from interlock.verify.worlds.shrinking import again
+from interlock.verify.worlds.worlds import WORLDS
+
+LATE_REPORT = "a report that comes too late is refused"
+SIGHTS_OF_WORLDS = (*SIGHTS, LATE_REPORT)
+"""What has to be seen in a long season, so that no claim holds only because nothing happens."""
+LONG_H = 2_000.0
+"""From how many hours on a season is long, if it has every world and mix."""
+
+Progress: TypeAlias = Callable[[float], None]
+"""Told how many hours have been played."""
+
+
+class Season(msgspec.Struct, kw_only=True):
+    """What came of many chapters."""
+
+    chapters: int = 0
+    hours: float = 0.0
+    seconds: float = 0.0
+    """Of all processors together."""
+    faults: Counter[str] = msgspec.field(default_factory=Counter)
+    seen: Counter[str] = msgspec.field(default_factory=Counter)
+    submitted: int = 0
+    settled: int = 0
+    turns: int = 0
+    failures: list[Played] = msgspec.field(default_factory=list)
+    unseen: list[str] = msgspec.field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every claim held, and whatever has to be seen was seen."""
+        return not self.failures and not self.unseen
+
+    def add(self, played: Played) -> None:
+        """One more chapter."""
+        self.chapters += 1
+        self.hours += played.chapter.hours
+        self.seconds += played.seconds
+        self.faults.update(played.faults)
+        self.seen.update(played.seen)
+        self.submitted += played.submitted
+        self.settled += played.settled
+        self.turns += played.turns
+        if not played.ok:
+            self.failures.append(played)
+
+
+def chapters_of(
+    hours: float, *, worlds: Sequence[World] = (), faults: Sequence[Faults] = (), seed: int = 1
+) -> Iterator[Chapter]:
+    """Chapters of so many hours in sum, of each world with each mix in turn, each with a seed of its own."""
+    pairs = _pairs(worlds, faults)
+    short = hours < sum(world.chapter_h for world, _ in pairs)
+    left, seeds = hours, count(seed)
+    while left > 0:
+        for world, mix in pairs:
+            length = min(world.scene_h if short else world.chapter_h, left)
+            if length <= 0:
+                return
+            left -= length
+            yield Chapter(world=world.name, faults=mix.name, seed=next(seeds), hours=round(length, 3))
+
+
+def chapters_with(
+    seed: int,
+    *,
+    worlds: Sequence[World] = (),
+    faults: Sequence[Faults] = (),
+    hours: float | None = None,
+    only: tuple[str, ...] | None = None,
+) -> list[Chapter]:
+    """One chapter with this seed of each world and mix."""
+    return [
+        Chapter(world=world.name, faults=mix.name, seed=seed, hours=hours or world.chapter_h, only=only)
+        for world, mix in _pairs(worlds, faults)
+    ]
+
+
+def play_all(chapters: Sequence[Chapter], *, processes: int = 1, progress: Progress | None = None) -> Season:
+    """Play them all; goes on after a failure, since others may say more."""
+    season = Season()
+    for one in _played(chapters, processes):
+        season.add(one)
+        if progress is not None:
+            progress(season.hours)
+    everything = {(chapter.world, chapter.faults) for chapter in chapters}
+    if season.hours >= LONG_H and len(everything) >= len(WORLDS) * (len(MIXES) - 1):
+        season.unseen = [sight for sight in SIGHTS_OF_WORLDS if not season.seen[sight]]
+    return season
+
+
+def _pairs(worlds: Sequence[World], faults: Sequence[Faults]) -> list[tuple[World, Faults]]:
+    """Each world with each mix; that nothing goes wrong has to be asked for."""
+    mixes = faults or [mix for mix in MIXES if mix.name != "none"]
+    return [(world, mix) for world in worlds or WORLDS for mix in mixes]
+
+
+def _played(chapters: Sequence[Chapter], processes: int) -> Iterator[Played]:
+    if processes <= 1 or len(chapters) == 1:
+        yield from map(again, chapters)
+        return
+    longest_first = sorted(chapters, key=lambda chapter: -chapter.hours)
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(processes, _begin, maxtasksperchild=50) as pool:
+        yield from pool.imap_unordered(again, longest_first)
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever has begun us ends us
+    gc.set_threshold(50_000, 20, 20)  # a world makes much that goes again by itself

@@ -1,0 +1,142 @@
+"""What goes wrong when: drawn from the seed, each fault with a name by which it can be left out.
+
+A fault of one call has the number of the call among those of its stream, a fault in time has a number
+of its own; neither depends on which others happen. So a story can be told again with fewer of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from interlock.verify.worlds.plan import HOUR_S, Faults, Span
+
+REQUEST_LOST, REPLY_LOST, LATE, TWICE = "request lost", "reply lost", "late", "twice"
+_TIMED = ("kill", "deploy", "freeze", "partition", "outage", "failover", "lag")
+
+
+class Fate(msgspec.Struct, frozen=True):
+    """What happens to one call."""
+
+    what: str
+    seconds: float
+
+
+class Blow(msgspec.Struct, frozen=True):
+    """What happens at one time."""
+
+    name: str
+    at_s: float
+    what: str
+    who: str
+    whom: str
+    for_s: float
+    amount: float
+    """How late timers are, or how many seconds of writes are lost."""
+
+
+class Fates:
+    """Everything that goes wrong in one chapter; `only` are the faults that may happen, None for all."""
+
+    def __init__(self, seed: int, faults: Faults, only: Collection[str] | None = None) -> None:
+        self._seed = seed
+        self._faults = faults
+        self._only = None if only is None else frozenset(only)
+        self._streams: dict[str, random.Random] = {}
+        self._calls: Counter[str] = Counter()
+        self._chance = faults.request_lost + faults.reply_lost + faults.late + faults.twice
+        self.over = False
+        """From when on nothing goes wrong any more."""
+        self.counts: Counter[str] = Counter()
+        self.happened: list[str] = []
+
+    def of_call(self, caller: str, to: str, now: float, *, repeats: bool = False) -> Fate | None:
+        """What happens to the next call from one to another; None for nothing."""
+        faults = self._faults
+        if self.over or not self._chance:
+            return None
+        stream = f"{caller}-{to}"
+        drawn = self._streams.get(stream)
+        if drawn is None:
+            drawn = self._streams[stream] = random.Random(f"{self._seed}/{stream}")
+        self._calls[stream] += 1
+        luck, length = drawn.random(), drawn.random()
+        if luck >= self._chance or (not faults.stormy(now) and luck >= self._chance * faults.calm):
+            return None
+        share = luck if faults.stormy(now) else luck / faults.calm
+        fate = self._fate(share, length, repeats=repeats)
+        return fate if fate and self.happens(f"{stream}.{self._calls[stream]}", fate.what) else None
+
+    def _fate(self, share: float, length: float, *, repeats: bool) -> Fate | None:
+        faults = self._faults
+        ranges: tuple[tuple[str, float, Span], ...] = (
+            (REQUEST_LOST, faults.request_lost, (0.0, 5.0)),
+            (REPLY_LOST, faults.reply_lost, (0.0, 5.0)),
+            (LATE, faults.late, faults.late_s),
+            (TWICE, faults.twice, faults.twice_s),
+        )
+        for what, chance, (least, most) in ranges:
+            if share < chance:
+                return None if what is TWICE and not repeats else Fate(what, least + length * (most - least))
+            share -= chance
+        return None
+
+    def happens(self, name: str, what: str) -> bool:
+        """Whether this fault may happen; if so it is counted."""
+        if self._only is not None and name not in self._only:
+            return False
+        self.counts[what] += 1
+        self.happened.append(name)
+        return True
+
+    def blows(self, until_s: float, servers: Sequence[str], workers: Sequence[str]) -> list[Blow]:
+        """What happens to processes, the network and the store, in the order of time."""
+        faults, drawn = self._faults, random.Random(f"{self._seed}/blows")
+        rates = [
+            faults.kills,
+            faults.deploys,
+            faults.freezes,
+            faults.partitions,
+            faults.outages,
+            faults.failovers,
+            faults.lags,
+        ]
+        per_s = sum(rates) / HOUR_S
+        blows: list[Blow] = []
+        at = 0.0
+        while per_s:
+            at += drawn.expovariate(per_s)
+            if at >= until_s:
+                break
+            (what,) = drawn.choices(_TIMED, rates)
+            blow = self._blow(drawn, f"t{len(blows)}", at, what, servers, workers)
+            if drawn.random() < (1.0 if faults.stormy(at) else faults.calm):
+                blows.append(blow)
+        return blows
+
+    def _blow(
+        self,
+        drawn: random.Random,
+        name: str,
+        at: float,
+        what: str,
+        servers: Sequence[str],
+        workers: Sequence[str],
+    ) -> Blow:
+        faults = self._faults
+        spans: dict[str, Span] = {
+            "kill": faults.down_s,
+            "deploy": (0.0, 5.0),
+            "freeze": faults.frozen_s,
+            "partition": faults.apart_s,
+            "outage": faults.away_s,
+            "failover": (1.5, 10.0),
+            "lag": (10.0, 900.0),
+        }
+        who = drawn.choice([*workers] if what == "deploy" else [*servers, *workers])
+        whom = drawn.choice([*(name for name in servers if name != who), "store"])
+        amount = drawn.uniform(*faults.lag_s) if what == "lag" else drawn.random() * faults.lossy_s
+        return Blow(name, at, what, who, whom, drawn.uniform(*spans[what]), amount)

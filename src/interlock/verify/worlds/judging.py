@@ -1,0 +1,331 @@
+"""What is claimed of a world: of every record that is written, of every step, and of who was told what.
+
+The claims about a job and its steps are those of the model checker, by the same functions; here they are
+asked of each write of the store. What only shows in a whole world (who holds a lease, what was submitted,
+which fence was handed out) is kept beside.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from interlock.lifecycles import attempt, job, lease
+from interlock.lifecycles.attempt import ATTEMPT
+from interlock.lifecycles.job import JOB, JobState
+from interlock.lifecycles.lease import LEASE
+from interlock.store.records import Key, Note, Record
+from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body
+from interlock.systems.orchestrator.failures import DEFAULT_LOSSES, FailureClass
+from interlock.systems.orchestrator.tokens import read_token
+from interlock.verify.jobs.judging import (
+    ASKED_FOR,
+    DONE_ONCE,
+    SIGHTS,
+    STEP_CLAIMS,
+    TWICE,
+    VALUE_CLAIMS,
+    Look,
+    Taken,
+)
+from interlock.verify.jobs.plan import JobPlan
+from interlock.verify.worlds.watching import Watcher, rows
+from interlock.wire.runner import (
+    Ack,
+    Answer,
+    CancelAck,
+    Complete,
+    Grant,
+    Heard,
+    Heartbeat,
+    Message,
+    NotHeard,
+    Release,
+    Stale,
+    StaleCode,
+    Succeeded,
+)
+
+FINISHED_ONCE = "a shard of a job succeeds once"
+RECORDED = "a report that comes too late is refused, and the journal says so"
+HOLDER = "what is heard under a lease was said under that very lease"
+FENCE = "the fence grows with every grant of a shard"
+_EVENTS = {
+    Ack: "ack",
+    Heartbeat: "heartbeat",
+    Complete: "complete",
+    CancelAck: "cancel_ack",
+    Release: "release",
+}
+"""What a runner says under a lease, and what the table of the lease calls it."""
+_SAYS = frozenset(_EVENTS.values())
+_SUCCESS = "success"
+_CLASSES = len(FailureClass)
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    """Of the job's input, what tells one submission from another."""
+
+    number: int = -1
+
+
+class Judge:
+    """Reads along with the store, and asks every claim."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self._looks: dict[str, Look] = {}
+        """Of each job as it stands; it is the one before of the next write."""
+        self._releases: dict[str, int] = {}
+        self.made: dict[int, list[str]] = {}
+        """The jobs of each submission."""
+        self.ended: dict[str, str] = {}
+        """How each job that was seen to end has ended."""
+        self.asked: set[str] = set()
+        """The jobs that somebody wants stopped."""
+        self.forgotten: set[str] = set()
+        """Of which a fail-over has lost something: nobody can promise more than the store keeps."""
+        self._succeeded: set[tuple[str, int]] = set()
+        self._said: set[tuple[str, int, int, str]] = set()
+        """What was said, under the lease of which attempt."""
+        self._refusals: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
+        """The reports that were heard, by their lease and what they are."""
+        self._fences: dict[tuple[str, int], tuple[int, str]] = {}
+
+    # What is written
+
+    def written(self, before: Record | None, after: Record, note: Note | None, now: datetime) -> None:
+        """A record has changed."""
+        watcher = self._watcher
+        watcher.heard(f"{watcher.time():.6f} {after.kind} {after.id} {after.version} {after.state} ".encode())
+        watcher.heard(after.body)
+        if after.kind != JOB.name:
+            return
+        if watcher.tells and note is not None:
+            words = f"{after.id}: {rows(note.steps)} ({note.actor or 'somebody'}{_why(note)})"
+            watcher.tell(watcher.time(), words, after.id)
+        earlier = self._looks.get(after.id)
+        look = self._look(after, note)
+        self._values(look, after.id)
+        if earlier is not None and before is not None:
+            self._step(earlier, look, note, after.id, now)
+        elif before is None:
+            self._created(after.id, look)
+        if look.state in job.ENDED:
+            self._has_ended(after.id, look)
+        self._looks[after.id] = look
+
+    def refused(self, key: Key, note: Note) -> None:
+        """A refusal was journalled."""
+        self._watcher.heard(f"refused {key.id} {note.refusal}".encode())
+        self._watcher.tell(self._watcher.time(), f"{key.id}: refused {note.refusal} ({note.actor})", key.id)
+        self._refusals.add((key.id, note.actor))
+
+    def lost(self, key: Key, back_to: Record | None) -> None:
+        """A fail-over has lost what was written of this record."""
+        if key.kind != JOB.name:
+            return
+        self.forgotten.add(key.id)
+        self._watcher.tell(self._watcher.time(), f"{key.id}: the fail-over loses a write", key.id)
+        self._looks.pop(key.id, None)
+        self.ended.pop(key.id, None)
+        self._succeeded -= {(key.id, shard) for shard in range(1, 11)}
+        if back_to is not None:
+            look = self._looks[key.id] = self._look(back_to, None)
+            for one in look.body.attempts:
+                if one.state is attempt.SUCCEEDED:
+                    self._succeeded.add((key.id, one.shard))
+            if look.state in job.ENDED:
+                self.ended[key.id] = str(look.state)
+
+    def gone(self, job_id: str) -> None:
+        """A job was pruned: what is known of it is its end."""
+        self._looks.pop(job_id, None)
+        self._releases.pop(job_id, None)
+
+    def known(self) -> list[str]:
+        """The jobs that are there, as far as was read along."""
+        return list(self._looks)
+
+    def was_lost(self, job_id: str, name: str) -> bool:
+        """Whether an attempt ended because its runner was not heard of in time."""
+        look = self._looks.get(job_id)
+        attempts = look.body.attempts if look is not None else []
+        return any(
+            one.name == name and one.failure is not None and one.failure.failure_class is FailureClass.LOST
+            for one in attempts
+        )
+
+    def unsettled(self) -> list[str]:
+        """The jobs that have not ended, or have a live lease."""
+        return [name for name, look in self._looks.items() if look.state not in job.ENDED or _held_by(look)]
+
+    # What is said
+
+    def says(self, message: Message) -> None:
+        """A worker says something; noted when it is sent, since it may arrive whenever it likes."""
+        token = read_token(message.token)
+        if token is None:
+            return
+        said = (token.job_id, token.shard, token.index)
+        self._said.add((*said, _EVENTS[type(message)]))
+        if isinstance(message, Complete) and isinstance(message.outcome, Succeeded):
+            self._said.add((*said, _SUCCESS))
+
+    def answered(self, message: Message, answer: Answer) -> None:
+        """An orchestrator has answered."""
+        token = read_token(message.token)
+        assert token is not None
+        self._watcher.heard(f"answer {token.job_id} {type(message).__name__} {answer}".encode())
+        report = (message.token, f"{type(message).__name__} {message.sequence}")
+        if isinstance(answer, Heard):
+            self._reported.add(report)
+            return
+        ends = isinstance(message, Complete | CancelAck | Release)
+        if ends and report in self._reported and self._is_sure_of(token.job_id):
+            self._watcher.broke(TWICE, f"{type(message).__name__} → {answer}", token.job_id)
+        if isinstance(answer, NotHeard) or answer.code is not StaleCode.UNKNOWN_LEASE:
+            if (token.job_id, message.runner_id) not in self._refusals and token.job_id not in self.forgotten:
+                self._watcher.broke(RECORDED, f"{type(message).__name__} → {answer}", token.job_id)
+            if isinstance(answer, Stale) and isinstance(message, Complete):
+                self._watcher.saw("a report that comes too late is refused")
+
+    def _is_sure_of(self, job_id: str) -> bool:
+        """Whether the job is there, and nothing of it was lost."""
+        return job_id in self._looks and job_id not in self.forgotten
+
+    def granted(self, grant: Grant) -> None:
+        """An orchestrator has given out an attempt."""
+        self._watcher.heard(f"grant {grant.job_id} {grant.shard} {grant.attempt} {grant.fence}".encode())
+        before, token = self._fences.get((grant.job_id, grant.shard), (0, ""))
+        if grant.token == token:
+            return  # a claim that was repeated is answered as before
+        self._fences[grant.job_id, grant.shard] = grant.fence, grant.token
+        if grant.fence <= before:
+            words = f"attempt {grant.shard}.{grant.attempt} has {grant.fence} after {before}"
+            self._watcher.broke(FENCE, words, grant.job_id)
+
+    # The claims
+
+    def _look(self, record: Record, note: Note | None) -> Look:
+        body = decode_body(record.body)
+        if note is not None and any(line.event == "release" for line in note.steps):
+            self._releases[record.id] = self._releases.get(record.id, 0) + 1
+        losses = DEFAULT_LOSSES if body.losses_allowed is None else body.losses_allowed
+        shards, retries = body.data.worker_count, _retries(body)
+        plan = JobPlan(shards=shards, retries=retries, losses=losses, attempt_timeout=1)
+        releases = self._releases.get(record.id, 0)
+        return Look(JobState(record.state), body, record, plan, releases, _CLASSES)
+
+    def _values(self, look: Look, job_id: str) -> None:
+        for claim, holds in VALUE_CLAIMS.items():
+            if not holds(look):
+                self._watcher.broke(claim, f"{job_id} is {look.state}: {_attempts(look)}", job_id)
+
+    def _step(self, before: Look, after: Look, note: Note | None, job_id: str, now: datetime) -> None:
+        steps = note.steps if note is not None else ()
+        spoken = next((s for s in steps if s.machine == LEASE.name and s.event in _SAYS and s.owner), None)
+        granting = any(s.machine == ATTEMPT.name and s.event == "grant" for s in steps)
+        heard = spoken is not None and not granting and note is not None and "#" in note.actor
+        token = _named(spoken.entity) if spoken is not None and heard else None
+        said = ""
+        if token is not None and spoken is not None:
+            said = "BEAT" if spoken.event == "heartbeat" else ""
+            if spoken.event == "complete" and (job_id, *token, _SUCCESS) in self._said:
+                said = "SUCCESS"
+        cause = "user"
+        if note is not None:
+            cause = "runner" if "#" in note.actor else "clock" if note.actor == "clock" else "user"
+        told = spoken.event if spoken is not None and token is not None else "heartbeat"
+        if told != "heartbeat" and token is not None and (job_id, *token, told) not in self._said:
+            # A heartbeat may also be the renewal that comes with a claim which is answered again.
+            self._watcher.broke(HOLDER, f"nobody has said so: {rows(steps)}", job_id)
+        taken = Taken(before, after, steps, cause, token, heard, said, now)
+        for claim, holds in STEP_CLAIMS.items():
+            if note is None and claim in _OF_NOTED_STEPS:
+                continue
+            if not holds(taken):
+                words = f"{job_id}: {rows(steps)}; {_attempts(before)} → {_attempts(after)}"
+                self._watcher.broke(claim, words, job_id)
+
+    def _created(self, job_id: str, look: Look) -> None:
+        if look.body.origin_job_id is not None:
+            return  # somebody has asked for it to be done again
+        number = msgspec.json.decode(look.body.input, type=Arguments).number
+        jobs = self.made.setdefault(number, [])
+        jobs.append(job_id)
+        if len([one for one in jobs if one not in self.forgotten]) > 1:
+            self._watcher.broke(DONE_ONCE, f"submission {number} has become {' and '.join(jobs)}", job_id)
+
+    def _has_ended(self, job_id: str, look: Look) -> None:
+        if job_id in self.ended:
+            return
+        self.ended[job_id] = str(look.state)
+        self._watcher.saw(f"job {look.state}")
+        for sight, shows in SIGHTS.items():
+            if shows(look):
+                self._watcher.saw(sight)
+        for one in look.body.attempts:
+            if one.state is attempt.SUCCEEDED:
+                if (job_id, one.shard) in self._succeeded:
+                    self._watcher.broke(FINISHED_ONCE, f"{job_id}, shard {one.shard}", job_id)
+                self._succeeded.add((job_id, one.shard))
+        reason = look.body.data.stop_reason
+        if look.state is job.CANCELED and not self._was_asked(job_id, look, reason):
+            self._watcher.broke(ASKED_FOR, f"{job_id} was canceled: {reason}", job_id)
+
+    def _was_asked(self, job_id: str, look: Look, reason: str | None) -> bool:
+        match reason:
+            case "cancel":
+                return job_id in self.asked
+            case "parent":
+                assert isinstance(look.value, Record)
+                parent = look.value.parent or ""
+                return parent in self.asked or parent in self.ended or self._is_stopping(parent)
+            case "timeout":
+                started = look.body.data.started_at
+                return started is not None and look.body.job_timeout_s is not None
+            case _:
+                return False
+
+    def _is_stopping(self, job_id: str) -> bool:
+        look = self._looks.get(job_id)
+        return look is not None and bool(look.body.data.stop_reason)
+
+
+_OF_NOTED_STEPS = ("the journal replays to the record", "only the runner does what belongs to the runner")
+"""A renewal leaves no entry, and so no steps."""
+
+
+def _why(note: Note) -> str:
+    return f", {note.reason}" if note.reason else ""
+
+
+def _retries(body: JobBody) -> int:
+    own = [rule.retries for rule in body.retry.values()]
+    return max([3, body.retries or 0, *own])
+
+
+def _named(entity: str) -> tuple[int, int]:
+    shard, _, index = entity.partition(".")
+    return int(shard), int(index)
+
+
+def _held_by(look: Look | None) -> dict[str, str]:
+    if look is None:
+        return {}
+    return {
+        one.name: one.lease.data.runner_id
+        for one in look.body.attempts
+        if one.lease is not None and one.lease.state in lease.LIVE
+    }
+
+
+def _attempts(look: Look) -> str:
+    return ", ".join(_attempt(one) for one in look.body.attempts) or "no attempts"
+
+
+def _attempt(one: AttemptBody) -> str:
+    return f"{one.name} {one.state}" + (f" ({one.lease.state})" if one.lease is not None else "")

@@ -1,0 +1,136 @@
+"""The worlds, one line of reading each: who is there, what there is to do, and how hurried they are.
+
+Two are hurried: they have the durations of production, and their days are dense. Three are patient: their
+leases last long and their sweeps come seldom, as where nobody minds an hour, and months of them can be
+played. What they all have in common is the code.
+"""
+
+from __future__ import annotations
+
+from interlock.errors import InvalidArguments, nearest
+from interlock.lifecycles.durations import Durations
+from interlock.verify.worlds.plan import HOUR_S, Arrivals, JobKind, World
+
+PATIENT = Durations(
+    ack_window_s=120.0,
+    lease_ttl_s=900.0,
+    heartbeat_every_s=300.0,
+    sweep_every_s=600.0,
+    attempt_timeout_s=4 * HOUR_S,
+    job_timeout_s=24 * HOUR_S,
+    backoff_cap_s=1_200.0,
+)
+
+PLAIN = JobKind(name="plain", weight=5, seconds=(0.1, 45.0), ends=("ok", "ok", "ok", "flaky", "infra"))
+LONG = JobKind(name="long", weight=1, seconds=(120.0, 900.0), losses=10, ends=("ok", "ok", "infra"))
+WRONG = JobKind(name="wrong", weight=1, seconds=(0.1, 5.0), ends=("user", "ok"), retries=1, again=0.5)
+STOPPED = JobKind(name="stopped", weight=1, seconds=(5.0, 120.0), cancels=0.8)
+HANGING = JobKind(
+    name="hanging",
+    weight=0.5,
+    seconds=(1.0, 5.0),
+    ends=("hang", "ok"),
+    timeout_s=90.0,
+    retries=2,
+    cancels=0.3,
+)
+DEAF = JobKind(name="deaf", weight=0.3, seconds=(1.0, 5.0), ends=("deaf",), cancels=0.7)
+SHARDED = JobKind(name="sharded", weight=1, seconds=(1.0, 60.0), shards=3, ends=("ok", "ok", "flaky"))
+TREE = JobKind(name="tree", weight=1, seconds=(20.0, 120.0), children=3, cancels=0.5)
+HURRIED = JobKind(name="hurried", weight=1, seconds=(0.1, 10.0), priority=5)
+LATER = JobKind(name="later", weight=1, seconds=(1.0, 10.0), delay_s=600.0, cancels=0.2)
+BOUNDED = JobKind(
+    name="bounded", weight=0.5, seconds=(100.0, 400.0), job_timeout_s=150.0, ends=("ok", "infra"), losses=5
+)
+SPECIAL = JobKind(name="special", weight=0.5, seconds=(1.0, 30.0), labels=("gpu",))
+ALL = (PLAIN, LONG, WRONG, STOPPED, HANGING, DEAF, SHARDED, TREE, HURRIED, LATER, BOUNDED, SPECIAL)
+
+WORLDS = (
+    World(
+        name="laptop",
+        doc="One machine: two workers with orchestrators of their own, and everything that people do.",
+        orchestrators=0,
+        workers=0,
+        embedded=2,
+        kinds=ALL,
+        arrivals=Arrivals(by_day_per_h=40.0, by_night_per_h=5.0, bursts_per_day=2.0, burst=30),
+        chapter_h=2.0,
+        scene_h=0.5,
+    ),
+    World(
+        name="team",
+        doc="Two servers and four workers with little room, jobs of every kind, and bursts of them.",
+        orchestrators=2,
+        workers=4,
+        slots=2,
+        prefetch=1,
+        kinds=ALL,
+        arrivals=Arrivals(by_day_per_h=60.0, by_night_per_h=10.0, bursts_per_day=3.0, burst=40),
+        chapter_h=2.0,
+        scene_h=0.5,
+    ),
+    World(
+        name="nights",
+        doc="A patient house: one server, two workers, little by day and a batch at night.",
+        orchestrators=1,
+        workers=2,
+        kinds=(PLAIN, LONG, WRONG, STOPPED, SHARDED, TREE),
+        arrivals=Arrivals(by_day_per_h=3.0, by_night_per_h=0.5, bursts_per_day=1.0, burst=30),
+        durations=PATIENT,
+        first_backoff_s=120.0,
+        deliver_every_s=900.0,
+        retain_every_s=3 * HOUR_S,
+        keeps_s=12 * HOUR_S,
+        settles_within_s=12 * HOUR_S,
+        chapter_h=240.0,
+        scene_h=10.0,
+    ),
+    World(
+        name="pair",
+        doc="A patient pair: a server, and a worker beside it that has an orchestrator of its own.",
+        orchestrators=1,
+        workers=1,
+        embedded=1,
+        kinds=ALL,
+        arrivals=Arrivals(by_day_per_h=4.0, by_night_per_h=1.0, bursts_per_day=0.5, burst=20),
+        durations=PATIENT,
+        first_backoff_s=120.0,
+        deliver_every_s=900.0,
+        retain_every_s=3 * HOUR_S,
+        keeps_s=12 * HOUR_S,
+        settles_within_s=12 * HOUR_S,
+        chapter_h=240.0,
+        scene_h=10.0,
+    ),
+    World(
+        name="holidays",
+        doc="Hardly anything is to do, and what there is takes long: whoever works alone must not forget it.",
+        orchestrators=1,
+        workers=1,
+        kinds=(LONG, LATER, STOPPED, TREE, SHARDED),
+        arrivals=Arrivals(by_day_per_h=1.0, by_night_per_h=0.2, bursts_per_day=0.2, burst=10),
+        durations=PATIENT,
+        first_backoff_s=120.0,
+        deliver_every_s=900.0,
+        retain_every_s=6 * HOUR_S,
+        keeps_s=24 * HOUR_S,
+        settles_within_s=24 * HOUR_S,
+        chapter_h=480.0,
+        scene_h=20.0,
+    ),
+)
+
+BY_NAME = {world.name: world for world in WORLDS}
+
+
+def world_named(name: str) -> World:
+    """The world of that name."""
+    if name in BY_NAME:
+        return BY_NAME[name]
+    guess = nearest(name, tuple(BY_NAME))
+    raise InvalidArguments(
+        f"There is no world {name}." + (f" Did you mean {guess}?" if guess else ""),
+        allowed=tuple(BY_NAME),
+        todo=f"Use one of: {', '.join(BY_NAME)}.",
+        facts={"world": name},
+    )

@@ -1,0 +1,49 @@
+"""Whoever waits for a job reads the feed; whoever does not, reads nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.systems.orchestrator.house import House, done
+
+from interlock.store.memory import MemoryStore
+from interlock.systems.catalogue import CATALOGUE
+from interlock.testing.clocks import JumpingClock
+
+
+class CountingStore(MemoryStore):
+    """Knows how often it was asked for news, and who wants to be woken."""
+
+    asked = 0
+
+    async def feed(self, *args: Any, **kwargs: Any) -> Any:
+        """Asked once more."""
+        self.asked += 1
+        return await super().feed(*args, **kwargs)
+
+    @property
+    def listeners(self) -> int:
+        """How many want to be woken."""
+        return len(self._wakes)
+
+
+async def test_when_nobody_waits_any_more_the_store_is_left_alone() -> None:
+    """Found by a world: a program that had waited once asked its store for news every second, for ever."""
+    clock = JumpingClock()
+    store = CountingStore(CATALOGUE, clock=clock)
+    house = await House(store=lambda: store, clock=clock).open()
+    waiting = house.port.here.waiting
+    for _ in range(2):  # and whoever waits after that is told as well
+        grant = await house.started()
+        ended = asyncio.create_task(waiting.ended(grant.job_id))
+        await asyncio.sleep(0)
+        await house.heard(done(grant))
+        async with asyncio.timeout(5):
+            assert (await ended).state == "COMPLETED"
+        reader = waiting._reader
+        assert reader is not None
+        async with asyncio.timeout(5):
+            await reader
+        assert store.listeners == 0
+    await house.close()

@@ -1,0 +1,121 @@
+"""A checker has to be seen to fail: each thing that keeps Interlock correct is taken out, and noticed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from interlock.engine import surely
+from interlock.store.memory import MemoryStore
+from interlock.store.records import Commit, Conflict, Outcome, Record
+from interlock.systems.household import Household
+from interlock.systems.orchestrator import hearing, orchestrator
+from interlock.systems.orchestrator.body import AttemptBody, decode_body
+from interlock.systems.orchestrator.draft import Draft
+from interlock.systems.orchestrator.orchestrator import Orchestrator
+from interlock.systems.orchestrator.tokens import Token
+from interlock.verify.jobs import judging
+from interlock.verify.worlds.casts import people
+from interlock.verify.worlds.judging import HOLDER
+from interlock.verify.worlds.mixes import faults_named
+from interlock.verify.worlds.playing import SETTLES, Played, play
+from interlock.verify.worlds.worlds import world_named
+from interlock.wire.runner import Message
+
+
+def first_failure(world: str, faults: str, *, hours: float = 1.0, seeds: int = 6) -> Played:
+    """What the first seed that notices something has noticed."""
+    for seed in range(1, seeds + 1):
+        played = play(world_named(world), faults_named(faults), seed=seed, hours=hours)
+        if played.broken is not None:
+            return played
+    raise AssertionError(f"nobody has noticed anything in {seeds} chapters of {world} with {faults}")
+
+
+def claim_broken(world: str, faults: str, *, hours: float = 1.0, seeds: int = 6) -> str:
+    broken = first_failure(world, faults, hours=hours, seeds=seeds).broken
+    assert broken is not None
+    return broken.claim
+
+
+def test_a_store_that_does_not_compare_versions_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = MemoryStore._why_not
+
+    def lenient(self: MemoryStore, commit: Commit, now: datetime) -> Outcome | None:
+        outcome = judge(self, commit, now)
+        return None if isinstance(outcome, Conflict) else outcome
+
+    monkeypatch.setattr(MemoryStore, "_why_not", lenient)
+    assert claim_broken("team", "network")
+
+
+def test_an_orchestrator_that_hears_whoever_speaks_about_the_job_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The unfenced finish: what comes late is taken for what another runner has to say."""
+
+    def newest(draft: Draft, token: Token) -> AttemptBody | None:
+        mine = [one for one in draft.body.attempts if one.shard == token.shard]
+        return mine[-1] if mine else None
+
+    def unfenced(record: Record | None, token: Token, message: Message, *rest: Any) -> Any:
+        if record is not None and (one := newest_of(record, token)) and one.lease is not None:
+            message = msgspec.structs.replace(message, runner_id=one.lease.data.runner_id)
+        return hear(record, token, message, *rest)
+
+    hear = hearing.hear
+    monkeypatch.setattr(orchestrator, "hear", unfenced)
+    monkeypatch.setattr(hearing, "_attempt_of", newest)
+    monkeypatch.setattr(Token, "opens", lambda _self, _digest: True)
+    assert claim_broken("team", "network") == HOLDER
+
+
+def newest_of(record: Record, token: Token) -> AttemptBody | None:
+    mine = [one for one in decode_body(record.body).attempts if one.shard == token.shard]
+    return mine[-1] if mine else None
+
+
+def test_a_store_that_forgets_requests_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit_one = MemoryStore._commit_one
+
+    def forgetful(self: MemoryStore, commit: Commit) -> Outcome:
+        outcome = commit_one(self, commit)
+        self._requests.clear()
+        return outcome
+
+    monkeypatch.setattr(MemoryStore, "_commit_one", forgetful)
+    assert claim_broken("laptop", "store") in (judging.DONE_ONCE, people.SAME)
+
+
+def test_a_message_that_is_not_recognised_when_it_comes_again_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hearing, "_repeated", lambda *_: None)
+    assert claim_broken("team", "network") == judging.TWICE
+
+
+def test_a_sweep_that_does_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(_self: Orchestrator, *, limit: int = 0) -> int:
+        return limit * 0
+
+    monkeypatch.setattr(Orchestrator, "sweep", nothing)
+    assert claim_broken("laptop", "deaths") == SETTLES
+
+
+def test_messages_that_nobody_delivers_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(_self: Household) -> int:
+        return 0
+
+    monkeypatch.setattr(Household, "deliver", nothing)
+    assert claim_broken("laptop", "none") == SETTLES
+
+
+def test_a_commit_that_is_not_recognised_as_ones_own_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unknown(*_: Any) -> None:
+        return None
+
+    monkeypatch.setattr(surely, "what_became_of", unknown)
+    assert claim_broken("laptop", "store")

@@ -1,0 +1,144 @@
+"""Worlds on virtual time: they hold, they are the same again, and what fails in them is told in short."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from interlock.cli.main import app
+from interlock.cli.seasons import command_of
+from interlock.errors import InvalidArguments
+from interlock.systems.orchestrator import hearing
+from interlock.verify.jobs.judging import SIGHTS, TWICE
+from interlock.verify.worlds.chapters import chapters_of, chapters_with, play_all
+from interlock.verify.worlds.mixes import MIXES, faults_named
+from interlock.verify.worlds.playing import play
+from interlock.verify.worlds.shrinking import fewest, shrunk
+from interlock.verify.worlds.worlds import WORLDS, world_named
+
+PLAY = """
+import sys
+from interlock.verify.worlds.mixes import faults_named
+from interlock.verify.worlds.playing import play
+from interlock.verify.worlds.worlds import world_named
+
+for world, faults, hours in (("team", "everything", 0.5), ("pair", "lossy", 12.0), ("laptop", "deaths", 0.5)):
+    print(play(world_named(world), faults_named(faults), seed=7, hours=hours).trace)
+"""
+
+
+def test_200_hours_of_every_world_with_every_mix_of_faults_hold() -> None:
+    chapters = list(chapters_of(205.0))
+    assert {(one.world, one.faults) for one in chapters} == {
+        (world.name, mix.name) for world in WORLDS for mix in MIXES if mix.name != "none"
+    }
+    assert len({one.seed for one in chapters}) == len(chapters)
+    season = play_all(chapters)
+    assert season.failures == []
+    assert season.hours >= 200.0
+    assert season.faults.total() > 5_000
+    assert season.submitted > 500
+    assert {sight for sight in SIGHTS if not season.seen[sight]} == set(), "something was never seen"
+
+
+def test_the_same_seed_does_the_same_in_every_process_and_with_every_hash_seed() -> None:
+    traces = [
+        subprocess.run(
+            [sys.executable, "-c", PLAY],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        ).stdout
+        for seed in ("1", "4711")
+    ]
+    assert traces[0] == traces[1]
+    assert len(set(traces[0].split())) == 3
+
+
+def test_another_seed_does_something_else() -> None:
+    world, faults = world_named("pair"), faults_named("network")
+    traces = {play(world, faults, seed=seed, hours=4.0).trace for seed in (1, 2)}
+    assert len(traces) == 2
+
+
+def test_without_faults_nothing_is_lost_or_done_twice() -> None:
+    played = play(world_named("pair"), faults_named("none"), seed=5, hours=48.0)
+    assert played.broken is None
+    assert not any(played.faults.values())
+    assert played.seen["job COMPLETED"] > 50
+    assert "a job that is lost too often fails" not in played.seen
+
+
+def test_a_chapter_with_only_some_of_its_faults_has_only_those() -> None:
+    world, faults = world_named("pair"), faults_named("deaths")
+    played = play(world, faults, seed=3, hours=12.0, only=["t1", "t2"])
+    assert sum(played.faults.values()) <= 2
+
+
+def test_a_failure_shrinks_to_a_story_that_one_can_read_and_play_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hearing, "_repeated", lambda *_: None)
+    (chapter,) = chapters_with(1, worlds=[world_named("team")], faults=[faults_named("network")], hours=1.0)
+    (failure,) = play_all([chapter]).failures
+    smaller = shrunk(failure, within_s=5.0)
+    assert smaller.broken is not None
+    assert smaller.broken.claim == TWICE
+    assert smaller.chapter.only is not None
+    assert 0 < len(smaller.chapter.only) < len(failure.happened) / 2
+    assert any("twice" in told for told in smaller.story)
+    command = command_of(smaller.chapter)
+    arguments = command.split()[1:]
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    assert result.exit_code == 1
+    told = json.loads(result.stdout)
+    assert told["failures"][0]["broken"]["claim"] == TWICE
+
+
+def test_as_few_names_as_still_fail_are_found() -> None:
+    names = [f"t{number}" for number in range(100)]
+    found = fewest(names, lambda only: {"t17", "t80"} <= set(only), lambda: False)
+    assert sorted(found) == ["t17", "t80"]
+    assert fewest(names, lambda _: True, lambda: False) == []
+    assert fewest(names, lambda only: {"t17", "t80"} <= set(only), lambda: True) == names
+
+
+def test_the_command_lists_its_worlds_and_its_faults() -> None:
+    result = CliRunner().invoke(app, ["verify", "world", "--list"])
+    assert result.exit_code == 0
+    assert all(world.name in result.stdout for world in WORLDS)
+    assert all(mix.name in result.stdout for mix in MIXES)
+
+
+def test_the_command_says_what_it_has_played() -> None:
+    result = CliRunner().invoke(
+        app, ["verify", "world", "--world", "pair", "--faults", "store", "--seed", "2", "--hours", "6"]
+    )
+    assert result.exit_code == 0, result.stdout
+    assert "every claim holds" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--hours", "1", "--years", "1"],
+        ["--only", "t1"],
+    ],
+)
+def test_a_wrong_question_is_told_so(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, ["verify", "world", *arguments])
+    assert result.exit_code == 2
+
+
+def test_a_name_that_is_not_there_is_answered_with_the_nearest_one() -> None:
+    with pytest.raises(InvalidArguments, match="Did you mean team"):
+        world_named("tema")
+    with pytest.raises(InvalidArguments, match="Did you mean network"):
+        faults_named("netwrok")

@@ -1,0 +1,145 @@
+"""The stage of a world: time that jumps, processes that freeze and die, calls that break."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from interlock.errors import StoreUnavailable
+from interlock.store.records import Key
+from interlock.systems.catalogue import CATALOGUE
+from interlock.verify.worlds.fates import Fates
+from interlock.verify.worlds.judging import Judge
+from interlock.verify.worlds.mixes import faults_named
+from interlock.verify.worlds.plan import Faults
+from interlock.verify.worlds.scheduling import Loop, RunsInCircles, Schedule
+from interlock.verify.worlds.stage import STORE, Process, Stage
+from interlock.verify.worlds.storage import SharedStore, StoreLink, driven
+from interlock.verify.worlds.watching import Watcher
+from interlock.verify.worlds.worlds import world_named
+
+HOUR_S = 3_600.0
+
+
+def a_loop(schedule: Schedule, rate: float = 1.0) -> Loop:
+    return Loop(schedule, "somebody", rate)  # type: ignore[abstract]
+
+
+def a_process(faults: Faults) -> tuple[Stage, Process, SharedStore]:
+    watcher = Watcher()
+    stage = Stage(world_named("laptop"), 1, Fates(1, faults), watcher)
+    store = SharedStore(CATALOGUE, stage.clock, Judge(watcher))
+    return stage, Process(stage, "somebody", 1, 1.0, stage.clock() - stage.clock()), store
+
+
+def test_waiting_takes_no_time_and_is_told_in_order() -> None:
+    schedule, told = Schedule(), []
+    loop = a_loop(schedule)
+
+    async def wait(seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        told.append((seconds, loop.time()))
+
+    for seconds in (7_200.0, 1.0, 60.0):
+        loop.create_task(wait(seconds))
+    schedule.run(24 * HOUR_S)
+    assert told == [(1.0, 1.0), (60.0, 60.0), (7_200.0, 7_200.0)]
+    assert schedule.now == 24 * HOUR_S
+
+
+def test_a_clock_that_runs_fast_waits_less() -> None:
+    schedule, woken = Schedule(), []
+    loop = a_loop(schedule, rate=1.25)
+
+    async def wait() -> None:
+        await asyncio.sleep(100.0)
+        woken.append(schedule.now)
+
+    loop.create_task(wait())
+    schedule.run(HOUR_S)
+    assert woken == [80.0]
+
+
+def test_what_is_frozen_goes_on_late_and_what_is_killed_never() -> None:
+    schedule, told = Schedule(), []
+    frozen, killed = a_loop(schedule), a_loop(schedule)
+
+    async def tick(name: str) -> None:
+        try:
+            for _ in range(3):
+                await asyncio.sleep(10.0)
+                told.append((name, schedule.now))
+        finally:
+            asyncio.get_running_loop().call_soon(told.append, (name, -1.0))
+
+    frozen.create_task(tick("frozen"))
+    killed.create_task(tick("killed"))
+    schedule.call_at(15.0, frozen.freeze)
+    schedule.call_at(100.0, frozen.thaw)
+    schedule.call_at(15.0, killed.kill)
+    schedule.run(HOUR_S)
+    assert told == [
+        ("frozen", 10.0),
+        ("killed", 10.0),
+        ("frozen", 100.0),
+        ("frozen", 110.0),
+        ("frozen", -1.0),
+    ], "the dead say nothing, not even in their finally"
+
+
+def test_who_runs_in_circles_is_named() -> None:
+    schedule = Schedule()
+
+    async def busy() -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    a_loop(schedule).create_task(busy())
+    with pytest.raises(RunsInCircles, match="somebody"):
+        schedule.run(1.0)
+
+
+def test_an_answer_that_is_lost_does_not_undo_what_was_asked_for() -> None:
+    always = Faults(name="lost", doc="", reply_lost=1.0, calm=1.0)
+    stage, process, store = a_process(always)
+    outcomes: list[object] = []
+
+    async def ask() -> None:
+        try:
+            outcomes.append(await StoreLink(process, store).latest())
+        except StoreUnavailable as error:
+            outcomes.append(error)
+
+    process.loop.create_task(ask())
+    stage.schedule.run(60.0)
+    assert [type(outcome) for outcome in outcomes] == [StoreUnavailable]
+    assert stage.fates.counts["reply lost"] == 1
+
+
+def test_a_store_that_is_away_answers_nobody_and_comes_back() -> None:
+    stage, process, store = a_process(faults_named("none"))
+    outcomes: list[str] = []
+
+    async def ask() -> None:
+        link = StoreLink(process, store)
+        for _ in range(2):
+            try:
+                await link.load([Key("job", "j")])
+                outcomes.append("answered")
+            except StoreUnavailable:
+                outcomes.append("away")
+            await asyncio.sleep(60.0)
+
+    stage.away_until = 30.0
+    process.loop.create_task(ask())
+    stage.schedule.run(HOUR_S)
+    assert outcomes == ["away", "answered"]
+    assert stage.reachable("somebody", STORE)
+
+
+def test_a_fail_over_starts_another_epoch() -> None:
+    _, _, store = a_process(faults_named("none"))
+    before = driven(store.epoch())
+    assert store.fail_over(5.0) == 0, "nothing was written, so nothing is lost"
+    assert driven(store.epoch()) > before
