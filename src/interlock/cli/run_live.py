@@ -20,6 +20,7 @@ from interlock.wire.runs import RunView
 if TYPE_CHECKING:
     from interlock.cli.run_watching import Change
 
+MOST_NAMED = 5
 _BY_MARK = {"STOPPING": "yellow", "WAITING": "dim", "PENDING": "dim"}
 
 
@@ -52,6 +53,10 @@ class LiveGraph(AbstractContextManager["LiveGraph"]):
                     + Text(change.says.splitlines()[0])
                 )
         lines = [self._line(line) for line in drawn(view, await self._clock(), self._width)]
+        if waiting := [job.name for job in view.jobs if job.state == "PENDING"]:
+            more = f" and {len(waiting) - MOST_NAMED} more" if len(waiting) > MOST_NAMED else ""
+            names = ", ".join(waiting[:MOST_NAMED])
+            lines.append(Text(f"waiting for a runner: {names}{more}", style="dim"))
         self._live.update(Group(*lines), refresh=True)
 
     def _line(self, pieces: Sequence[Piece]) -> Text:
