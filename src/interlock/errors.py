@@ -248,6 +248,30 @@ class ResultNotReady(JobError, code="result_not_ready", status=409):
     """The job has not ended yet, so there is no result so far."""
 
 
+class InvalidArtifact(JobError, code="invalid_artifact", status=422):
+    """A name or a path that an artifact cannot have; nothing was kept."""
+
+
+class UnknownArtifact(JobError, code="unknown_artifact", status=404):
+    """The job has left nothing behind under that name."""
+
+
+class ArtifactExists(JobError, code="artifact_exists", status=409):
+    """The attempt has left something else behind under that name; what was kept first stays."""
+
+
+class ArtifactGone(JobError, code="artifact_gone", status=410):
+    """It was kept, and is not any more."""
+
+
+class NoBlobs(InterlockError, code="no_blobs", status=409):
+    """There is no place where artifacts could be kept."""
+
+
+class BlobsFull(InterlockError, code="blobs_full", status=507):
+    """The place for artifacts is full; nothing was kept."""
+
+
 class PlanRefused(InterlockError, code="plan_refused", status=422):
     """No plan can be made of what was given; the facts say where each fault is."""
 

@@ -22,6 +22,10 @@
     [limits]
     max_input_bytes = 262144
 
+    [blobs]
+    directory = "blobs"                   # for artifacts; relative to this file
+    keep_days = 30
+
 Webhooks and reports are described in `edge_sections`.
 `--store` and INTERLOCK_URL go before what the file says about the store; the rest holds in any case.
 """
@@ -49,6 +53,7 @@ from interlock.cli.edge_sections import (
 )
 from interlock.errors import InvalidSettings, nearest
 from interlock.lifecycles.durations import Durations
+from interlock.systems.blobs.settings import BlobSettings
 from interlock.systems.orchestrator.failures import (
     DEFAULT_LOSSES,
     DEFAULT_RETRIES,
@@ -119,12 +124,14 @@ class ProjectFile(EdgeSections, frozen=True, kw_only=True):
     retries: dict[FailureClass, RetrySection] = msgspec.field(default_factory=dict)
     failures: tuple[FailureSection, ...] = ()
     limits: LimitsSection = LimitsSection()
+    blobs: BlobSettings = BlobSettings()
 
 
 _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "worker": WorkerSection,
     "durations": Durations,
     "limits": LimitsSection,
+    "blobs": BlobSettings,
     "github": GithubSection,
 }
 _LISTS: dict[str, type[msgspec.Struct]] = {
@@ -150,7 +157,7 @@ def load(store: str | None = None, *, start: Path | None = None) -> Project:
     file = find_file(start or Path.cwd())
     said = read_file(file) if file else ProjectFile()
     url = store or os.environ.get("INTERLOCK_URL") or _from_file(said.store, file) or DEFAULT_URL
-    return Project(url=url, settings=_settings(said), worker=said.worker, file=file)
+    return Project(url=url, settings=_settings(said, file), worker=said.worker, file=file)
 
 
 def find_file(folder: Path) -> Path | None:
@@ -178,7 +185,7 @@ def read_file(path: Path) -> ProjectFile:
     return said
 
 
-def _settings(said: ProjectFile) -> OrchestratorSettings:
+def _settings(said: ProjectFile, file: Path | None) -> OrchestratorSettings:
     own = tuple(FailureRule(**msgspec.structs.asdict(rule)) for rule in said.failures)
     retries = {name: rule.over(DEFAULT_RETRIES[name]) for name, rule in said.retries.items()}
     return OrchestratorSettings(
@@ -186,9 +193,17 @@ def _settings(said: ProjectFile) -> OrchestratorSettings:
         failure_rules=(*own, *DEFAULT_RULES),
         retries={**DEFAULT_RETRIES, **retries},
         losses=said.losses,
+        blobs=_blobs(said.blobs, file),
         edges=edges_of(said),
         **msgspec.structs.asdict(said.limits),
     )
+
+
+def _blobs(said: BlobSettings, file: Path | None) -> BlobSettings:
+    """A folder is meant from where the project is as well."""
+    if said.directory is None or file is None:
+        return said
+    return msgspec.structs.replace(said, directory=str(file.parent / said.directory))
 
 
 def _from_file(url: str | None, file: Path | None) -> str | None:
@@ -232,8 +247,15 @@ def _impossible(said: ProjectFile) -> Iterator[str]:
         for name, number in msgspec.structs.asdict(rule).items():
             if number is not None and not (math.isfinite(number) and number >= 0):
                 yield f"retries.{failure_class}.{name} is {number} and must not be negative"
+    yield from _bad_blobs(said.blobs)
     yield from _bad_patterns(said)
     yield from faults_of(said)
+
+
+def _bad_blobs(said: BlobSettings) -> Iterator[str]:
+    for name, number in msgspec.structs.asdict(said).items():
+        if isinstance(number, int | float) and not (math.isfinite(number) and number > 0):
+            yield f"blobs.{name} is {number} and must be more than 0"
 
 
 def _bad_patterns(said: ProjectFile) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`interlock job watch|wait|logs`: follow jobs while they run.
+"""`interlock job watch|wait|logs|artifacts`: follow jobs while they run, and take what they leave.
 
 Only the words are here; what they need is imported where they run, so that `--help` answers at once.
 """
@@ -52,6 +52,14 @@ def register(app: typer.Typer) -> None:
             "job logs j_0a4e98fa6cab", "job logs j_0a4e --follow", "job logs j_0a4e --attempt 2 --plain"
         ),
     )(logs)
+    app.command(
+        "artifacts",
+        epilog=examples(
+            "job artifacts j_0a4e98fa6cab",
+            "job artifacts j_0a4e --get coverage.tar.gz",
+            "job artifacts j_0a4e --get report.xml --to out --attempt 1.2",
+        ),
+    )(artifacts)
 
 
 def watch(words: JobsOrFilter, timeout: Patience = None, store: Place = None, as_json: Json = False) -> None:
@@ -86,3 +94,22 @@ def logs(
     from interlock.cli import job_logs
 
     job_logs.show(store, job_id, attempt, follow=follow, plain=plain, as_json=as_json)
+
+
+def artifacts(
+    job_id: JobId,
+    get: Annotated[str | None, typer.Option("--get", metavar="NAME", help="Fetch this one.")] = None,
+    to: Annotated[str, typer.Option("--to", metavar="DIR", help="Into this folder.")] = ".",
+    attempt: Annotated[
+        str, typer.Option(metavar="N.M", help="That of this attempt; otherwise of the last that has one.")
+    ] = "",
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """List the files that the attempts of a job have left behind, or fetch one."""
+    from interlock.cli import job_artifacts
+
+    if get is None:
+        job_artifacts.show(store, job_id, as_json=as_json)
+    else:
+        job_artifacts.fetch(store, job_id, get, to, attempt, as_json=as_json)

@@ -87,6 +87,19 @@ class Asker:
     @asynccontextmanager
     async def stream(self, path: str, headers: Mapping[str, str], **query: str) -> AsyncIterator[Lines]:
         """The lines of an answer that goes on."""
+        async with self._answering(path, headers, query) as response:
+            yield response.aiter_lines()
+
+    @asynccontextmanager
+    async def download(self, path: str, **query: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The bytes of an answer, piece by piece."""
+        async with self._answering(path, {}, query) as response:
+            yield response.aiter_bytes()
+
+    @asynccontextmanager
+    async def _answering(
+        self, path: str, headers: Mapping[str, str], query: Mapping[str, str]
+    ) -> AsyncIterator[httpx2.Response]:
         patience = httpx2.Timeout(self._timeout_s, read=_SILENT_S)
         try:
             async with self._open_client().stream(
@@ -95,7 +108,7 @@ class Asker:
                 if response.status_code != 200:
                     await response.aread()
                     raise error_of(response)
-                yield response.aiter_lines()
+                yield response
         except httpx2.RequestError as error:
             raise self._away(f"{type(error).__name__} {error}".strip()) from error
 

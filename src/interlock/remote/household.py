@@ -10,6 +10,7 @@ from typing import Any
 
 from interlock.errors import StoreUnavailable
 from interlock.remote.answers import Ready
+from interlock.remote.artifacts import HttpArtifacts
 from interlock.remote.asking import Asker
 from interlock.remote.jobs import HttpJobs
 from interlock.remote.journal import HttpJournal
@@ -32,6 +33,7 @@ class HttpHousehold:
     def __init__(self, asker: Asker, clock: Callable[[], Any], names: Callable[[], str] = new_name) -> None:
         self.store = HttpJournal(asker)
         self.jobs = HttpJobs(asker, names=names, clock=clock)
+        self.artifacts = HttpArtifacts(asker)
         self.workers = HttpWorkers(asker, names=names)
         self.runs = HttpRuns(asker, names=names)
         self.waiting = HttpWaiting(self.jobs, self.store)

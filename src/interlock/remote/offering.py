@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Literal, Protocol, TypeAlias
 
@@ -11,6 +12,7 @@ from interlock.store.records import Count, Entry, Feed, Key, Query
 from interlock.systems.orchestrator.beside import Chunk
 from interlock.systems.orchestrator.explaining import Explanation
 from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.wire.artifacts import ArtifactView
 from interlock.wire.jobs import JobSpec, JobView, QueueView
 from interlock.wire.runs import RunExplanation, RunFilter, RunJobView, RunSpec, RunView
 
@@ -75,6 +77,20 @@ class JobsOffer(Protocol):
 
     async def queues(self) -> list[QueueView]:
         """The queues that have jobs which have not ended."""
+        ...
+
+
+class ArtifactsOffer(Protocol):
+    """Files that attempts have left behind."""
+
+    async def list(self, job_id: str) -> tuple[ArtifactView, ...]:
+        """Everything that the attempts of a job have left behind, oldest first."""
+        ...
+
+    def opened(
+        self, job_id: str, name: str, attempt: str = ""
+    ) -> AbstractAsyncContextManager[tuple[ArtifactView, AsyncIterator[bytes]]]:
+        """One of them, and what it says, piece by piece."""
         ...
 
 
@@ -156,6 +172,11 @@ class Place(Protocol):
     @property
     def jobs(self) -> JobsOffer:
         """The jobs."""
+        ...
+
+    @property
+    def artifacts(self) -> ArtifactsOffer:
+        """What attempts have left behind."""
         ...
 
     @property

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from interlock.server.parts import Parts
 
 
+BYTES = "application/octet-stream"
+"""The type of what is bytes and nothing that we know of."""
+
+
 class Lane(StrEnum):
     """Which bucket a request is taken from."""
 
@@ -90,6 +94,10 @@ class Route:
     """How the body is read, where it may be one of several."""
     most: Callable[[Parts], int] | None = None
     """How many bytes the body may have, where that is not as for all others."""
+    streamed: bool = False
+    """The body is whatever bytes come, and the handler is given them piece by piece."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers that have to be there, and what they mean."""
     repeatable: bool = False
     """It changes something, so it may carry a request id."""
     everything: bool = False

@@ -21,7 +21,7 @@ from interlock.server.declaring import Call, Lane, Route
 from interlock.server.limits import Buckets, Crowd
 from interlock.server.parts import Parts
 from interlock.server.problems import MethodNotAllowed, TookTooLong
-from interlock.server.reading import decode, read_body, read_query, request_id_of
+from interlock.server.reading import decode, read_body, read_query, request_id_of, stream_body
 from interlock.server.settings import ServerSettings
 from interlock.systems.access.principals import Principal
 
@@ -121,7 +121,9 @@ class Way:
         route, headers = self.route, exchange.headers
         query = read_query(route.query, scope["query_string"]) if route.query is not None else None
         body: Any = None
-        if self._read is not None:
+        if route.streamed and route.most is not None:
+            body = stream_body(headers, receive, parts.settings, route.most(parts))
+        elif self._read is not None:
             most = route.most(parts) if route.most is not None else None
             sent = await read_body(headers, receive, parts.settings, most)
             body = self._read(sent or (b"" if route.body_required else b"{}"))

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from interlock.server.api.seeing import SHAPE
-from interlock.server.declaring import Route
+from interlock.server.declaring import BYTES, Route
 from interlock.server.messages import MAX_BULK
 from interlock.server.problems import (
     MEDIA_TYPE,
@@ -24,6 +24,7 @@ from interlock.server.problems import (
 from interlock.server.schemas import schemas_of
 from interlock.systems.access.principals import NotAllowed, NotSignedIn
 
+_BINARY = {"type": "string", "format": "binary"}
 _PARAMETER = re.compile(r"{(\w+)}")
 
 ABOUT = f"""Submit work, look at it, stop it. Every answer comes from the tables under /api/machines.
@@ -74,6 +75,8 @@ def _operation(route: Route, schemas: Mapping[Any, Any], routes: Sequence[Route]
             "required": route.body_required,
             "content": {"application/json": content},
         }
+    if route.streamed:
+        operation["requestBody"] = {"required": True, "content": {BYTES: {"schema": _BINARY}}}
     return operation
 
 
@@ -81,7 +84,7 @@ def _responses(
     route: Route, schemas: Mapping[Any, Any], routes: Sequence[Route]
 ) -> dict[str, dict[str, Any]]:
     answers = [schemas[answer] for answer in route.answers]
-    content: dict[str, Any] = {"schema": _one_of(answers) if answers else {"type": "string"}}
+    content: dict[str, Any] = {"schema": _one_of(answers) if answers else _raw(route)}
     if route.answer_example is not None:
         content["example"] = route.answer_example
     good: dict[str, Any] = {"description": route.summary, "content": {route.media: content}}
@@ -98,6 +101,10 @@ def _responses(
     return responses
 
 
+def _raw(route: Route) -> dict[str, str]:
+    return _BINARY if route.media == BYTES else {"type": "string"}
+
+
 def _errors(route: Route) -> Iterable[Any]:
     """What can go wrong here, and what can go wrong everywhere."""
     found: dict[Any, None] = dict.fromkeys(route.errors)
@@ -105,6 +112,8 @@ def _errors(route: Route) -> Iterable[Any]:
         found |= dict.fromkeys((NotSignedIn, NotAllowed, TooMany, TooBusy))
     if route.bodies:
         found |= dict.fromkeys((BadRequest, RequestTooLarge, UnsupportedMedia))
+    if route.streamed:
+        found |= dict.fromkeys((RequestTooLarge,))
     if route.repeatable:
         found |= dict.fromkeys((ConflictingRequestIds,))
     if route.query is not None:
@@ -156,16 +165,27 @@ def _query_parameters(route: Route) -> list[dict[str, Any]]:
 
 
 def _header_parameters(route: Route) -> list[dict[str, Any]]:
+    told = [
+        {
+            "name": name,
+            "in": "header",
+            "required": True,
+            "description": meaning,
+            "schema": {"type": "string", "minLength": 1, "maxLength": 200},
+        }
+        for name, meaning in route.headers.items()
+    ]
     if not route.repeatable:
-        return []
+        return told
     return [
+        *told,
         {
             "name": "Idempotency-Key",
             "in": "header",
             "required": False,
             "description": "The same as `request_id` in the body.",
             "schema": {"type": "string", "minLength": 1, "maxLength": 64},
-        }
+        },
     ]
 
 

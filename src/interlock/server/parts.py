@@ -22,6 +22,7 @@ from interlock.store.contract import Store
 from interlock.store.urls import store_for
 from interlock.systems.access.checking import TokenCheck
 from interlock.systems.access.tokens import Tokens
+from interlock.systems.blobs import blobs_for
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.household import DELIVERY, SWEEP, Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
@@ -146,7 +147,10 @@ async def open_parts(
         raise
     mirrors = settings.mirrors or tempfile.mkdtemp(prefix="interlock-mirrors-")
     household = Household(
-        opened, orchestration, repositories=Repositories(settings.repositories, Path(mirrors))
+        opened,
+        orchestration,
+        repositories=Repositories(settings.repositories, Path(mirrors)),
+        blobs=blobs_for(url, orchestration.blobs),
     )
     try:
         required = await _are_tokens_required(settings, Tokens(household.engine))

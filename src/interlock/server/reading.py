@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -51,15 +51,34 @@ async def read_body(
         async with asyncio.timeout(settings.body_s):
             body = await _collected(receive, limit)
     except TimeoutError:
-        raise ArrivedTooSlowly(
-            f"The body of the request did not arrive within {settings.body_s:g} s.",
-            todo="Send it again; nothing was done.",
-            facts={"limit_s": settings.body_s},
-        ) from None
+        raise _too_slow(settings.body_s) from None
     if body:
         _check_media(headers)
         check_depth(body, settings.max_json_depth)
     return body
+
+
+async def stream_body(
+    headers: Mapping[str, str], receive: Receive, settings: ServerSettings, most: int
+) -> AsyncIterator[bytes]:
+    """A large body piece by piece; each has to come in time, and all together may not be too much."""
+    announced = headers.get("content-length", "0")
+    if announced.isdecimal() and int(announced) > most:
+        raise _too_large(most)
+    size, more = 0, True
+    while more:
+        try:
+            async with asyncio.timeout(settings.body_s):
+                message = await receive()
+        except TimeoutError:
+            raise _too_slow(settings.body_s) from None
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        piece, more = message.get("body", b""), message.get("more_body", False)
+        size += len(piece)
+        if size > most:
+            raise _too_large(most)
+        yield piece
 
 
 async def _collected(receive: Receive, limit: int) -> bytes:
@@ -168,6 +187,14 @@ def _check_media(headers: Mapping[str, str]) -> None:
             allowed=["identity"],
             facts={"content_encoding": encoding},
         )
+
+
+def _too_slow(limit_s: float) -> ArrivedTooSlowly:
+    return ArrivedTooSlowly(
+        f"The body of the request did not arrive within {limit_s:g} s.",
+        todo="Send it again; nothing was done.",
+        facts={"limit_s": limit_s},
+    )
 
 
 def _too_large(limit: int) -> RequestTooLarge:

@@ -11,7 +11,7 @@ from interlock.lifecycles import MACHINES
 from interlock.machine import Machine
 from interlock.store.catalogue import catalogue_of
 from interlock.systems.access.lifecycle import TOKEN
-from interlock.systems.orchestrator.beside import LOG, RESULT
+from interlock.systems.orchestrator.beside import ARTIFACT, LOG, RESULT
 from interlock.systems.runs.analysing.history import HISTORY
 from interlock.systems.runs.plans import PLAN
 from interlock.systems.runs.reporting.lifecycle import REPORT
@@ -22,6 +22,7 @@ JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
         MESSAGE.name: MESSAGE,
         LOG.name: LOG,
         RESULT.name: RESULT,
+        ARTIFACT.name: ARTIFACT,
         PLAN.name: PLAN,
         REPORT.name: REPORT,
         HISTORY.name: HISTORY,
@@ -39,6 +40,7 @@ _KEPT = (
     MESSAGE.name,
     LOG.name,
     RESULT.name,
+    ARTIFACT.name,
     PLAN.name,
     REPORT.name,
     HISTORY.name,

@@ -5,16 +5,18 @@ It is the first implementation of the port that workers speak through; the secon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterable, Callable, Sequence
 from datetime import datetime
 
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles.job import MAX_DEPTH
 from interlock.store.contract import Store
 from interlock.store.urls import store_for
+from interlock.systems.blobs import blobs_for
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.household import THIS_HOST, Host, Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.wire.artifacts import ArtifactView
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
 
@@ -57,7 +59,8 @@ class EmbeddedOrchestrator:
         except BaseException:
             await store.close()
             raise
-        self._household = Household(store, self.settings, self._host)
+        blobs = blobs_for(self.url, self.settings.blobs)
+        self._household = Household(store, self.settings, self._host, blobs=blobs)
 
     async def disconnect(self) -> None:
         """Let go of the store. Safe to call twice."""
@@ -74,6 +77,12 @@ class EmbeddedOrchestrator:
     async def hear(self, messages: Sequence[Message]) -> list[Answer]:
         """Say these things."""
         return await self.here.orchestrator.hear(messages)
+
+    async def keep_artifact(
+        self, token: str, runner_id: str, name: str, pieces: AsyncIterable[bytes]
+    ) -> ArtifactView:
+        """Keep a file of an attempt."""
+        return await self.here.artifacts.keep(token, runner_id, name, pieces)
 
     async def recover(self) -> int:
         """Deal with deadlines that have passed, and with word to other records that is under way."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 
 import msgspec
 
@@ -19,7 +20,9 @@ from interlock.engine.ids import Ids, random_id
 from interlock.engine.outbox import Handler, Postage, deliver, recover
 from interlock.engine.sweeps.retention import Retention, sweep_ended
 from interlock.store.contract import Store
+from interlock.systems.blobs.port import Blobs
 from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.orchestrator.artifacts import Artifacts
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.jobs import Jobs
 from interlock.systems.orchestrator.orchestrator import Orchestrator, Seeds, random_seed
@@ -36,6 +39,8 @@ from interlock.systems.supervisor.workers import Workers
 
 SWEEP = 500
 """How many overdue records are dealt with in one go."""
+PRUNE_EVERY_S = 900.0
+"""How often old blobs are looked for."""
 DELIVERY = 50
 """How many messages are delivered in one go."""
 
@@ -62,8 +67,11 @@ class Household:
         host: Host = THIS_HOST,
         *,
         repositories: Repositories | None = None,
+        blobs: Blobs | None = None,
     ) -> None:
         self.store = store
+        self._blobs, self._keep_blobs = blobs, timedelta(days=settings.blobs.keep_days)
+        self._monotonic, self._pruned_at = host.monotonic, float("-inf")
         self.committer = GroupCommit(store)
         clock = StoreClock(store, monotonic=host.monotonic)
         self.engine = Engine(store, self.committer, clock, ids=host.ids)
@@ -71,6 +79,7 @@ class Household:
         self.jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below))
         self.workers = Workers(self.engine, settings=settings)
         self.waiting = Waiting(self.engine)
+        self.artifacts = Artifacts(store, self.orchestrator.hear, blobs)
         planners: dict[str, Planner] = {"workflow": WorkflowPlanner(repositories), "flow": FlowPlanner()}
         self.runs = Runs(self.engine, settings=settings, planners=planners)
         self.orchestrator.on_word = self.jobs.on_word = self.runs.nudge
@@ -86,10 +95,17 @@ class Household:
 
     async def retain(self, retention: Retention) -> int:
         """Prune one bounded batch of each kind; as much as a full batch when there is more."""
+        await self._retain_blobs()
         pruned = await sweep_ended(self.store, CATALOGUE, retention, limit=SWEEP)
         removed = sum(each.records + each.requests for each in pruned.values())
         more = any(each.more for each in pruned.values())
         return max(removed, SWEEP) if more else min(removed, SWEEP - 1)
+
+    async def _retain_blobs(self) -> None:
+        """Now and then: to find the old ones all have to be looked at."""
+        if self._blobs is not None and self._monotonic() >= self._pruned_at + PRUNE_EVERY_S:
+            self._pruned_at = self._monotonic()
+            await self._blobs.prune(self._keep_blobs)
 
     @property
     def _handlers(self) -> Mapping[str, Handler]:

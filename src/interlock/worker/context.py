@@ -1,7 +1,7 @@
 """What a handler is given beside its arguments, and how the runner hears what it says.
 
 A handler may run in the worker's loop or in a thread of its own, and may start more threads: every
-method here can be called from any of them, and none waits for anything but the two that say so.
+method here can be called from any of them, and none waits for anything but those that say so.
 What a handler says is kept here until the runner takes it: of progress and checkpoints the latest,
 of the log a bounded number of lines. Nothing is sent from here, so a database that is away never
 holds up a handler.
@@ -18,16 +18,19 @@ import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from interlock.errors import InvalidArguments, JobError, TooLarge
+from interlock.wire.artifacts import ArtifactView
 from interlock.wire.runner import Grant, LogLine, Progress
 from interlock.worker.codec import decode, encode
 from interlock.worker.masking import NOTHING_SECRET, Mask
 from interlock.worker.secrets import Secrets
 from interlock.worker.unsent import MAX_LINE_BYTES, NOTHING, Lines, Unsent, cut
+from interlock.worker.uploads import Upload, nowhere
 
 __all__ = ["NOTHING", "Context", "TaskCancelled", "Unsent", "current"]
 
@@ -67,6 +70,7 @@ class Context:
         "_progress_known",
         "_spoken",
         "_stopped",
+        "_upload",
         "_waiters",
         "_wake",
         "_woken",
@@ -75,9 +79,15 @@ class Context:
     )
 
     def __init__(
-        self, grant: Grant, *, now: Callable[[], datetime], wake: Callable[[], None] = lambda: None
+        self,
+        grant: Grant,
+        *,
+        now: Callable[[], datetime],
+        wake: Callable[[], None] = lambda: None,
+        upload: Upload = nowhere,
     ) -> None:
         self._grant = grant
+        self._upload = upload
         self._now = now
         self._wake = wake
         # Reentrant, because a finalizer that logs can run in the middle of anything.
@@ -199,6 +209,14 @@ class Context:
         """What an earlier attempt at this shard has saved last, or None."""
         saved = self._grant.checkpoint
         return decode(saved, type, "checkpoint") if isinstance(saved, msgspec.Raw) else None
+
+    async def artifact(self, name: str, path: str | Path) -> ArtifactView:
+        """Keep a file under a name, or a folder as a tar; it is kept when this returns. Repeat it freely."""
+        return await asyncio.wrap_future(self._upload(self._grant.token, name, Path(path)))
+
+    def artifact_sync(self, name: str, path: str | Path) -> ArtifactView:
+        """The same for a handler in a thread or a process of its own."""
+        return self._upload(self._grant.token, name, Path(path)).result()
 
     def spend(self, amount: float) -> None:
         """Add to what this attempt has cost, in whatever unit you count: money, tokens, seconds."""

@@ -38,6 +38,7 @@ from interlock.worker.supervising import Beat, Supervisor, keep_running
 from interlock.worker.tasks import Registry
 from interlock.worker.threads import Threads
 from interlock.worker.tracing import Tracing
+from interlock.worker.uploads import Uploads
 from interlock.worker.waiting import soon
 from interlock.worker.watching import Watch
 
@@ -68,6 +69,7 @@ class Crew:
         around: Surroundings,
         *,
         hear: Hear,
+        port: Callable[[], OrchestratorPort],
         task_ended: Callable[[RunningTask], None],
         room_made: Callable[[], None],
         reports_fail: Callable[[float], None],
@@ -86,6 +88,7 @@ class Crew:
         )
         self.beat.awaited = poll_awaited
         parcels = Parcels()
+        self._uploads = Uploads(port, around.runner_id)
         self.renewer = Renewer(
             around.settings,
             around.connect,
@@ -118,6 +121,7 @@ class Crew:
             ended=task_ended,
             freed=room_made,
             left_behind=self._left_behind,
+            upload=self._uploads,
             tracing=around.tracing,
             monotonic=around.monotonic,
         )
@@ -141,7 +145,7 @@ class Crew:
 
     def start(self, **loops: Callable[[], Awaitable[None]]) -> None:
         """Begin; `loops` are run and supervised as well."""
-        self._loop = asyncio.get_running_loop()
+        self._loop = self._uploads.loop = asyncio.get_running_loop()
         self._beside = [
             asyncio.create_task(keep_running(name, body, self._around.log), name=f"loop {name}")
             for name, body in {"report": self.reporter.run, **loops}.items()

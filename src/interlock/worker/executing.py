@@ -54,6 +54,7 @@ from interlock.worker.settings import WorkerSettings
 from interlock.worker.stopping import Stopper
 from interlock.worker.tasks import Registry
 from interlock.worker.tracing import Tracing
+from interlock.worker.uploads import Upload, nowhere
 from interlock.worker.watching import Watch
 
 SLICE_S = 0.005
@@ -78,6 +79,7 @@ class Executing:
         ended: Callable[[RunningTask], None],
         freed: Callable[[], None],
         left_behind: Callable[[], None],
+        upload: Upload = nowhere,
         tracing: Tracing | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -92,7 +94,7 @@ class Executing:
         self._now = now
         self._on_end, self._freed = ended, freed
         self._stopper = Stopper(settings, log, left_behind=left_behind, freed=self._fill_soon_if_needed)
-        self._tracing = tracing
+        self._tracing, self._upload = tracing, upload
         self._monotonic = monotonic
         self.active: dict[RunningTask, None] = {}
         """In the order in which they came: a set would have the order of their addresses."""
@@ -170,7 +172,7 @@ class Executing:
 
     def _begin(self, running: RunningTask, lane: Lane) -> None:
         running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
-        running.context = Context(running.grant, now=self._now, wake=self._nudge)
+        running.context = Context(running.grant, now=self._now, wake=self._nudge, upload=self._upload)
         if self._tracing is not None:
             running.span = self._tracing.span(running.grant)
         lane.running.add(running)

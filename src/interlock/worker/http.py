@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ import httpx2
 import msgspec
 
 from interlock.errors import InvalidSettings, ServerRefused, StoreUnavailable
+from interlock.wire.artifacts import LEASE, RUNNER, ArtifactView, checked_name
 from interlock.wire.runner import (
     Answer,
     Answers,
@@ -36,9 +37,13 @@ from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerV
 PROTOCOL = 1
 TRIES = 3
 WAIT_S = 20.0
+UPLOADED_S = 60.0
+"""How much longer the answer to a file may take, which has to be on a disk first."""
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 _TOO_LARGE = 413
 _AROUND = len(b'{"messages":[]}')
+
+_JSON = {"Content-Type": "application/json"}
 
 T = TypeVar("T")
 
@@ -216,6 +221,14 @@ class HttpOrchestrator:
         self._note_time(heard.now, sent_at)
         return heard.answers
 
+    async def keep_artifact(
+        self, token: str, runner_id: str, name: str, pieces: AsyncIterable[bytes]
+    ) -> ArtifactView:
+        """Upload a file under a lease."""
+        headers = {LEASE: token, RUNNER: runner_id, "Content-Type": "application/octet-stream"}
+        path = f"/api/runner/artifacts/{checked_name(name)}"
+        return await self._ask("PUT", path, pieces, ArtifactView, headers=headers, more_s=UPLOADED_S)
+
     # The supervisor
 
     async def register(self, spec: WorkerSpec) -> str:
@@ -286,7 +299,14 @@ class HttpOrchestrator:
             ) from None
 
     async def _ask(
-        self, method: str, path: str, body: bytes | None, answer: type[T], *, more_s: float = 0.0
+        self,
+        method: str,
+        path: str,
+        body: bytes | AsyncIterable[bytes] | None,
+        answer: type[T],
+        *,
+        headers: Mapping[str, str] = _JSON,
+        more_s: float = 0.0,
     ) -> T:
         if self._client is None:
             raise StoreUnavailable(
@@ -297,7 +317,7 @@ class HttpOrchestrator:
                 method,
                 path,
                 content=body,
-                headers={"Content-Type": "application/json"} if body else {},
+                headers=headers if body else {},
                 timeout=self._timeout_s + more_s,
             )
         except httpx2.RequestError as error:

@@ -6,10 +6,11 @@ a client. The worker cannot tell which: the same journeys pass over both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterable, Callable, Sequence
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
+from interlock.wire.artifacts import ArtifactView
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 
 
@@ -68,4 +69,15 @@ class Patient(Protocol):
 
     def relax(self) -> None:
         """There is time again to wait for work."""
+        ...
+
+
+@runtime_checkable
+class Keeper(Protocol):
+    """A port behind which files of attempts are kept."""
+
+    async def keep_artifact(
+        self, token: str, runner_id: str, name: str, pieces: AsyncIterable[bytes]
+    ) -> ArtifactView:
+        """Keep a file under a live lease; the same again is kept once."""
         ...

@@ -128,6 +128,7 @@ class WorkerProcess:
         self._crew = Crew(
             around,
             hear=self._hear,
+            port=lambda: self._connection.port,
             task_ended=self._task_ended,
             room_made=self._stir.set,
             reports_fail=self._reports_fail,
@@ -389,9 +390,8 @@ class WorkerProcess:
 
     def _heed(self) -> None:
         """A signal may interrupt anything, so all else is left to the event loop."""
-        soon(self._loop, self._asked.set)
-        soon(self._loop, self._stir.set)
-        soon(self._loop, self._connection.hasten)
+        for heed in (self._asked.set, self._stir.set, self._connection.hasten):
+            soon(self._loop, heed)
 
     def _wake(self) -> None:
         """There may be work. Called often and from whichever thread, so it does nothing twice."""

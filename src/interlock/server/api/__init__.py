@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from interlock.server.api import (
     actions,
+    artifacts,
     attempts,
     events,
     health,
@@ -25,6 +26,7 @@ ROUTES: tuple[Route, ...] = (
     *jobs.ROUTES,
     *actions.ROUTES,
     *attempts.ROUTES,
+    *artifacts.ROUTES,
     *machines.ROUTES,
     *journal.ROUTES,
     *events.ROUTES,

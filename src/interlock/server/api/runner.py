@@ -20,7 +20,6 @@ from starlette.types import Receive, Scope, Send
 
 from interlock.errors import (
     ConflictingCompletion,
-    InterlockError,
     LeaseExpired,
     LeaseRevoked,
     MessageRefused,
@@ -33,10 +32,10 @@ from interlock.server.declaring import Call, Handler, Lane, Route
 from interlock.server.problems import BadRequest
 from interlock.server.reading import ClientGone, decode
 from interlock.systems.access.principals import Principal, Role
+from interlock.systems.orchestrator.answering import heard_or_raise
 from interlock.systems.orchestrator.claiming_again import ClaimOver
 from interlock.wire.runner import (
     Ack,
-    Answer,
     Answers,
     CancelAck,
     ClaimRequest,
@@ -48,10 +47,8 @@ from interlock.wire.runner import (
     Heartbeat,
     Message,
     Messages,
-    NotHeard,
     Release,
     RunnerMessage,
-    Stale,
 )
 
 MAX_GRANTS = 500
@@ -60,10 +57,6 @@ MAX_WAIT_S = 30.0
 MAX_NAME = 200
 MAX_NAMES = 100
 
-_ERRORS: dict[str, type[InterlockError]] = {
-    error.code: error
-    for error in (LeaseExpired, LeaseRevoked, UnknownLease, WrongRunner, ConflictingCompletion, TooLarge)
-}
 _TOKEN = "j_0123456789ab.1.1.5f1c0d0a9b8e4c7d6a5b4c3d2e1f0a9b"
 
 
@@ -203,20 +196,10 @@ def say(kind: type[RunnerMessage]) -> Handler:
         if isinstance(call.body, Messages):
             return await _answers(call, call.body.messages)
         (answer,) = (await _answers(call, (call.body,))).answers
-        return _heard(answer)
+        return heard_or_raise(answer)
 
     handle.__doc__ = kind.__doc__
     return handle
-
-
-def _heard(answer: Answer) -> Heard:
-    match answer:
-        case Heard():
-            return answer
-        case Stale(code=code, error=error, todo=todo):
-            raise _ERRORS[code](error, todo=todo)
-        case NotHeard(code=code, error=error, todo=todo, facts=facts):
-            raise _ERRORS.get(code, MessageRefused)(error, todo=todo, facts={**facts, "refusal": code})
 
 
 class _Several(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""What is kept beside a job because the job must not grow with it: lines of logs, and large results.
+"""What is kept beside a job because the job must not grow with it: lines, large results, artifacts.
 
 Each is written once, in the commit of the message that brought it: so it is fenced like the message,
 cannot arrive twice, and outlives a forced cancel. Each is a record of its own kind.
@@ -6,6 +6,7 @@ cannot arrive twice, and outlives a forced cancel. Each is a record of its own k
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from enum import StrEnum
 
@@ -13,7 +14,7 @@ import msgspec
 
 from interlock.machine import Machine, command, consequence, end, ignore, on, state
 from interlock.store.records import Change, Key, Note, StepLine
-from interlock.wire.runner import LogLine, size_of
+from interlock.wire.runner import Heartbeat, LogLine, size_of
 
 
 class KeptState(StrEnum):
@@ -55,6 +56,8 @@ def _written_once(name: str, doc: str) -> Machine[KeptState, None]:
 LOG = _written_once("log", "Some lines that an attempt has written.")
 RESULT = _written_once("result", "What an attempt returned, where that is large.")
 
+ARTIFACT = _written_once("artifact", "A file that an attempt has left behind; what it says is a blob.")
+
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     """The body of some lines."""
@@ -69,6 +72,27 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     """How many bytes right before them had not arrived when they did."""
     late: bool = False
     """They were missing when later ones arrived."""
+
+
+class Artifact(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a file that an attempt has left behind."""
+
+    shard: int
+    attempt: int
+    name: str
+    sha256: str
+    size: int
+
+
+class Upload(Heartbeat, frozen=True, kw_only=True, tag="artifact"):
+    """A sign of life that brings a file, which is a blob by now.
+
+    It is no message of the wire: only whoever has put the blob in its place says this.
+    """
+
+    name: str
+    sha256: str
+    size: int
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -104,6 +128,17 @@ def result_change(job_id: str, attempt_name: str, result: msgspec.Raw, *, mark: 
 def result_key(job_id: str, attempt_name: str) -> Key:
     """Where the large result of an attempt is."""
     return Key(RESULT.name, f"{job_id}.{attempt_name}")
+
+
+def artifact_change(job_id: str, artifact: Artifact, *, mark: str, actor: str) -> Change:
+    """A file of an attempt, to be committed with the message that brought it."""
+    key = artifact_key(job_id, f"{artifact.shard}.{artifact.attempt}", artifact.name)
+    return _change(ARTIFACT, key.id, job_id, msgspec.json.encode(artifact), mark, actor)
+
+
+def artifact_key(job_id: str, attempt_name: str, name: str) -> Key:
+    """Where the record of a file is; an attempt has one of each name."""
+    return Key(ARTIFACT.name, f"{job_id}.{attempt_name}.{hashlib.sha256(name.encode()).hexdigest()[:20]}")
 
 
 def _change(

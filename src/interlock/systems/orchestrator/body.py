@@ -68,6 +68,8 @@ class AttemptBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """The result is large, and is kept in a record of its own."""
     reported: str = ""
     """A digest of the report that was accepted: the same report again is a repeat, another a conflict."""
+    artifacts: int = 0
+    """How many files it has left behind."""
     cost: float | None = None
     forced: bool = False
     confirmed_dead: bool | None = None

@@ -23,7 +23,7 @@ from interlock.lifecycles.lease import LeaseState
 from interlock.machine import Event, Refused
 from interlock.store import records
 from interlock.store.records import Commit, Note, Record
-from interlock.systems.orchestrator.beside import result_change
+from interlock.systems.orchestrator.beside import Artifact, Upload, artifact_change, result_change
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, LeaseBody
 from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.failures import Failure, FailureClass, classify
@@ -57,13 +57,15 @@ from interlock.wire.runner import (
 _STALE_CODES = {lease.EXPIRED: StaleCode.LEASE_EXPIRED, lease.REVOKED: StaleCode.LEASE_REVOKED}
 _ENCODER = msgspec.json.Encoder()
 _MESSAGE_NAMES = {
-    kind: str(kind.__struct_config__.tag) for kind in (Ack, Heartbeat, Complete, CancelAck, Release)
+    kind: str(kind.__struct_config__.tag) for kind in (Ack, Heartbeat, Complete, CancelAck, Release, Upload)
 }
 _INSTANT = timedelta(microseconds=1)
 INLINE_RESULT = 16_384
 """Larger results are kept beside the job."""
 MOST_MISSING = 32
 """How many overtaken heartbeats are still waited for."""
+MOST_ARTIFACTS = 100
+"""How many files an attempt may leave behind."""
 
 
 def hear(
@@ -123,6 +125,7 @@ def note_extras(draft: Draft, one: AttemptBody, message: Message) -> None:
                 draft.body.checkpoints.pop(str(one.shard), None)  # nobody will start from it any more
         case Heartbeat():
             _note_heartbeat(draft, one, one.lease, message)
+            one.artifacts += isinstance(message, Upload)
         case Release(checkpoint=checkpoint):
             one.reported = _digest(message)
             _save(draft, one, checkpoint)
@@ -200,8 +203,17 @@ def _commit(draft: Draft, one: AttemptBody, message: Message, mark: str, until: 
     if one.result_apart and isinstance(message, Complete) and isinstance(message.outcome, Succeeded):
         result = message.outcome.result
         changes.append(result_change(draft.id, one.name, result, mark=mark, actor=message.runner_id))
+    if isinstance(message, Upload):
+        changes.append(_artifact_change(draft.id, one, message, mark))
     # At the moment at which a timer runs out it has: the commit has to be before it.
     return Commit(changes=tuple(changes), not_after=until - _INSTANT if until else None)
+
+
+def _artifact_change(job_id: str, one: AttemptBody, message: Upload, mark: str) -> records.Change:
+    brought = Artifact(
+        shard=one.shard, attempt=one.index, name=message.name, sha256=message.sha256, size=message.size
+    )
+    return artifact_change(job_id, brought, mark=mark, actor=message.runner_id)
 
 
 def _name(draft: Draft, message: Message) -> str:
@@ -310,6 +322,13 @@ def _unfit(draft: Draft, one: AttemptBody, message: Message) -> NotHeard | None:
     match message:
         case Complete(outcome=Succeeded(result=result)):
             return _unfit_value("result", result, settings.max_result_bytes)
+        case Upload() if one.artifacts >= MOST_ARTIFACTS:
+            return NotHeard(
+                code="too_many_artifacts",
+                error=f"An attempt leaves at most {MOST_ARTIFACTS} artifacts behind.",
+                todo="Name folders rather than files; each becomes one artifact.",
+                facts={"limit": MOST_ARTIFACTS},
+            )
         case Heartbeat(checkpoint=checkpoint) | Release(checkpoint=checkpoint):
             if not isinstance(checkpoint, msgspec.Raw):
                 return None

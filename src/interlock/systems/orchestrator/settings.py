@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from interlock.lifecycles.durations import DEFAULTS, Durations
+from interlock.systems.blobs.settings import BlobSettings
 from interlock.systems.orchestrator.failures import (
     DEFAULT_LOSSES,
     DEFAULT_RETRIES,
@@ -33,6 +34,8 @@ class OrchestratorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Of all shards of a job together: what a record holds is bounded, whatever handlers save."""
     max_log_bytes: int = 67_108_864
     """Of the log of one attempt so much is kept, from its beginning."""
+    blobs: BlobSettings = BlobSettings()
+    """Where artifacts are kept, and for how long."""
     edges: Edges = Edges()
     """Webhooks that start runs, and who is told about runs."""
 

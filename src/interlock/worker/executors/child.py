@@ -20,16 +20,19 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable
+from concurrent.futures import Future
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from interlock.errors import CannotLoad
+from interlock.errors import CannotLoad, JobError
+from interlock.wire.artifacts import ArtifactView
 from interlock.wire.runner import size_of
 from interlock.worker import tasks
 from interlock.worker.context import Context
-from interlock.worker.executors.orders import Over, Run, Said, Stop, line_of, read_order
+from interlock.worker.executors.orders import Keep, Kept, Over, Run, Said, Stop, line_of, read_order
 from interlock.worker.outcomes import Interrupted, outcome_of, success_of
 from interlock.worker.unsent import Unsent
 
@@ -38,7 +41,7 @@ def main() -> None:
     """Execute what is ordered, say how it ended, and end."""
     channel = Channel(int(sys.argv[1]))
     order = channel.first_order()
-    context = Context(order.grant, now=_now, wake=channel.wake)
+    context = Context(order.grant, now=_now, wake=channel.wake, upload=channel.upload)
     channel.serve(context)
     over = execute(order, context)
     channel.finish(context, over)
@@ -107,6 +110,7 @@ class Channel:
         self._woken = threading.Event()
         self._finished = False
         self._logged = 0
+        self._uploads: dict[int, Future[ArtifactView]] = {}
 
     def first_order(self) -> Run:
         """What to execute."""
@@ -119,6 +123,15 @@ class Channel:
     def wake(self) -> None:
         """The handler has said something."""
         self._woken.set()
+
+    def upload(self, _: str, name: str, path: Path) -> Future[ArtifactView]:
+        """Have the worker keep a file."""
+        future: Future[ArtifactView] = Future()
+        with self._lock:
+            number = len(self._uploads)
+            self._uploads[number] = future
+            self._socket.sendall(line_of(Keep(number, name, str(path.absolute()))))
+        return future
 
     def serve(self, context: Context) -> None:
         """Listen and send, beside the handler."""
@@ -136,8 +149,18 @@ class Channel:
             order = read_order(line)
             if isinstance(order, Stop):
                 context.stop(order.reason)
+            elif isinstance(order, Kept):
+                self._uploaded(order)
         if not self._finished:
             os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    def _uploaded(self, kept: Kept) -> None:
+        future = self._uploads[kept.number]
+        if future.set_running_or_notify_cancel():
+            if kept.artifact is not None:
+                future.set_result(kept.artifact)
+            else:
+                future.set_exception(JobError(kept.error, todo=kept.todo))
 
     def _send_news(self, context: Context) -> None:
         while not self._finished:

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from interlock.wire.artifacts import ArtifactView
 from interlock.wire.runner import Failed, Grant, Progress, Succeeded
 
 
@@ -47,8 +48,25 @@ class Over(msgspec.Struct, frozen=True, tag="over"):
     cost: float | None = None
 
 
-Order: TypeAlias = Run | Stop
-Word: TypeAlias = Said | Over
+class Keep(msgspec.Struct, frozen=True, tag="keep"):
+    """A file shall be kept under a name; the answer carries the same number."""
+
+    number: int
+    name: str
+    path: str
+
+
+class Kept(msgspec.Struct, frozen=True, tag="kept", omit_defaults=True):
+    """What became of it."""
+
+    number: int
+    artifact: ArtifactView | None = None
+    error: str = ""
+    todo: str = ""
+
+
+Order: TypeAlias = Run | Stop | Kept
+Word: TypeAlias = Said | Over | Keep
 
 read_order = msgspec.json.Decoder(Order).decode
 read_word = msgspec.json.Decoder(Word).decode

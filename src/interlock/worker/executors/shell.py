@@ -5,12 +5,14 @@
      "steps": [{"name": "build", "run": "make", "timeout_s": 300},
                {"run": "make lint", "continue_on_error": true},
                {"run": "make test", "workdir": "backend", "env": {"SLOW": "1"}}],
-     "env": {"CI": "1"}, "timeout_s": 600}
+     "env": {"CI": "1"}, "timeout_s": 600,
+     "artifacts": [{"name": "coverage", "path": "htmlcov"}]}
 
 Each step is `sh -c`; what it writes becomes the job's log as it comes, with the levels `stdout` and
 `stderr`. The first step that fails ends the job, with its exit code and its last lines. When a step
 ends, or is told to stop, everything that it has started ends with it: a daemon does not outlive its
-step. Whether all of it is known to be gone is what a cancelled job says in the end.
+step. Whether all of it is known to be gone is what a cancelled job says in the end. Artifacts are kept
+when the steps have ended, also when one of them has failed.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from interlock.worker.context import Context
 from interlock.worker.executors.checkout import Checkout, checked_out
 from interlock.worker.executors.commands import Commands, environment
 from interlock.worker.executors.groups import End
+from interlock.worker.executors.leaving import Artifact, check_names, leave_behind
 from interlock.worker.executors.subprocesses import how_it_ended
 from interlock.worker.executors.workspaces import Workspace
 from interlock.worker.outcomes import StepFailed
@@ -72,25 +75,37 @@ async def shell(
     workdir: str | None = None,
     timeout_s: float | None = None,
     checkout: Checkout | None = None,
+    artifacts: list[Artifact] | None = None,
 ) -> dict[str, Any]:
     """Run the steps; the result tells how each ended."""
     wanted = _steps(run, steps)
     if ctx.withheld:
         ctx.log("Secrets are withheld from this job: what it is about comes from a fork.", "warning")
+    check_names(artifacts or [])
     commands, variables = Commands(ctx), {**environment(ctx), **(env or {})}
     ends: list[StepEnd] = []
-    try:
-        async with asyncio.timeout(timeout_s), contextlib.AsyncExitStack() as stack:
-            if checkout is not None:
-                workspace = await stack.enter_async_context(Workspace())
-                variables["INTERLOCK_WORKSPACE"] = str(workspace)
-                workdir = str(await checked_out(commands, checkout, workspace) / (workdir or ""))
-            for index, step in enumerate(wanted):
-                ctx.progress(index, len(wanted), step.title)
-                ends.append(await _run_step(commands, step, variables, workdir))
-    except TimeoutError:
-        doing = f"The step {wanted[len(ends)].title!r}" if len(ends) < len(wanted) else "The job"
-        raise _too_slow(commands, doing, timeout_s) from None
+    where: Path | None = None
+    failure: StepFailed | None = None
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            async with asyncio.timeout(timeout_s):
+                if checkout is not None:
+                    workspace = await stack.enter_async_context(Workspace())
+                    variables["INTERLOCK_WORKSPACE"] = str(workspace)
+                    workdir = str(await checked_out(commands, checkout, workspace) / (workdir or ""))
+                where = Path(workdir or "")
+                for index, step in enumerate(wanted):
+                    ctx.progress(index, len(wanted), step.title)
+                    ends.append(await _run_step(commands, step, variables, workdir))
+        except StepFailed as failed:
+            failure = failed
+        except TimeoutError:
+            doing = f"The step {wanted[len(ends)].title!r}" if len(ends) < len(wanted) else "The job"
+            failure = _too_slow(commands, doing, timeout_s)
+        if artifacts and where is not None:
+            await leave_behind(ctx, artifacts, where, failed=failure is not None)
+    if failure is not None:
+        raise failure
     ctx.progress(len(wanted), len(wanted))
     return {"exit_code": 0, "steps": ends}
 

@@ -15,10 +15,21 @@ import sys
 
 import msgspec
 
+from interlock.errors import InterlockError
 from interlock.wire.runner import Failed
 from interlock.worker.executors.executor import Ended
 from interlock.worker.executors.groups import End, Group
-from interlock.worker.executors.orders import MAX_LINE_BYTES, Over, Run, Said, Stop, line_of, read_word
+from interlock.worker.executors.orders import (
+    MAX_LINE_BYTES,
+    Keep,
+    Kept,
+    Over,
+    Run,
+    Said,
+    Stop,
+    line_of,
+    read_word,
+)
 from interlock.worker.outcomes import Interrupted, Outcome, failure_of
 from interlock.worker.running import RunningTask
 from interlock.worker.settings import WorkerSettings
@@ -115,14 +126,17 @@ class ProcessExecutor:
         reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE_BYTES)
         attendance.writer = writer
         over: Over | None = None
+        uploads: set[asyncio.Task[None]] = set()
         try:
             writer.write(line_of(self._order(running)))
             if running.stop_reason:
                 self.told(running)
             with contextlib.suppress(ConnectionError):
                 while over is None and (line := await reader.readline()):
-                    over = _take(running, line)
+                    over = _take(running, line, writer, uploads)
         finally:
+            for upload in uploads:
+                upload.cancel()  # nobody waits for them any more
             writer.close()
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
@@ -143,14 +157,34 @@ class ProcessExecutor:
         )
 
 
-def _take(running: RunningTask, line: bytes) -> Over | None:
+def _take(
+    running: RunningTask, line: bytes, writer: asyncio.StreamWriter, uploads: set[asyncio.Task[None]]
+) -> Over | None:
     word = read_word(line)
+    if isinstance(word, Keep):
+        upload = asyncio.create_task(_keep(running, word, writer))
+        uploads.add(upload)
+        upload.add_done_callback(uploads.discard)
+        return None
     if isinstance(word, Over):
         if word.cost is not None and running.context is not None:
             running.context.spend(word.cost)
         return word
     _pass_on(running, word)
     return None
+
+
+async def _keep(running: RunningTask, asked: Keep, writer: asyncio.StreamWriter) -> None:
+    """Keep a file for the handler over there, and say what became of it."""
+    assert running.context is not None
+    try:
+        kept = Kept(asked.number, await running.context.artifact(asked.name, asked.path))
+    except InterlockError as error:
+        kept = Kept(asked.number, None, error.sentence, error.todo)
+    except OSError as error:
+        kept = Kept(asked.number, None, f"The file cannot be kept: {error}.")
+    if not writer.is_closing():
+        writer.write(line_of(kept))
 
 
 def _pass_on(running: RunningTask, said: Said) -> None:

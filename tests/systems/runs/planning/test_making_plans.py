@@ -172,6 +172,7 @@ jobs:
   a:
     env: {B: 2}
     retry: {infra: {retries: 3, first-pause: 2s}}
+    artifacts: {name: out, path: out/}
     shards: 2
     priority: 5
     steps:
@@ -196,6 +197,7 @@ jobs:
         ],
         "workdir": "web",
         "checkout": {"repository": "shop/web", "sha": "f" * 40, "ref": "refs/heads/main"},
+        "artifacts": [{"name": "out", "path": ["out/"]}],
     }
     a, b = plan.jobs
     assert (a.queue, a.timeout_s, a.retries, a.labels, a.worker_count, a.priority) == (

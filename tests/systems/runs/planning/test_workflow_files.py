@@ -45,6 +45,7 @@ jobs:
     runs-on: [big, "${{ matrix.system }}"]
     retry: {infra: {retries: 3, first-pause: 1s, longest-pause: 1m}}
     secrets: TOKEN
+    artifacts: {name: "report-${{ matrix.python }}", path: [out/, "*.xml"]}
     steps:
       - name: unit
         run: |

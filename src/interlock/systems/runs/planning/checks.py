@@ -42,6 +42,7 @@ def _check_kind(job: Job, faults: Faults) -> None:
         "env": job.env,
         "workdir": job.workdir,
         "checkout": job.checkout is not None,
+        "artifacts": job.artifacts,
     }
     for name, value in of_steps.items():
         if value:
@@ -73,6 +74,8 @@ def _texts_of_job(job: Job) -> Iterator[tuple[str, Node, int]]:
     yield from _holes(job.queue, job.workdir, *(job.runs_on or ()), *job.env.values())
     for step in job.steps:
         yield from _texts_of_step(step)
+    for artifact in job.artifacts:
+        yield from _holes(artifact.name, *artifact.path)
 
 
 def _texts_of_step(step: Step) -> Iterator[tuple[str, Node, int]]:

@@ -73,6 +73,11 @@ def _shell_input(
     if repository and (source.sha or source.ref) and settings.value("checkout") is not False:
         where = {"repository": repository, "sha": source.sha, "ref": source.ref}
         made["checkout"] = {key: value for key, value in where.items() if value}
+    if job.artifacts:
+        made["artifacts"] = [
+            {"name": _filled(one.name, known), "path": [_filled(path, known) for path in one.path]}
+            for one in job.artifacts
+        ]
     return made
 
 

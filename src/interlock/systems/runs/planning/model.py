@@ -83,6 +83,15 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """Files that are kept when the job has ended."""
+
+    place: Place
+    name: Placed | None = None
+    path: tuple[Placed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
     """What a job has when it does not say otherwise."""
 
@@ -114,6 +123,7 @@ class Job(Defaults):
     optional: bool = False
     shards: int = 1
     secrets: tuple[str, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
 
     @property
     def waits_for(self) -> tuple[Need, ...]:

@@ -22,6 +22,7 @@ from interlock.systems.runs.planning.kinds import (
 )
 from interlock.systems.runs.planning.model import (
     NOWHERE,
+    Artifact,
     Concurrency,
     Defaults,
     Input,
@@ -106,6 +107,20 @@ STEP = Object(
         Field("continue-on-error", Flag(), "The steps after it run although it has failed."),
     ),
 )
+ARTIFACT = Object(
+    "an artifact",
+    Artifact,
+    (
+        Field("name", Filled(most=57), "What it is called.", "coverage", required=True),
+        Field(
+            "path",
+            Several(Filled(most=1_000)),
+            "Which files, from the workdir on; a folder, or several of them, is kept as NAME.tar.gz.",
+            "htmlcov",
+            required=True,
+        ),
+    ),
+)
 _CLASSES = tuple(str(one) for one in FailureClass if one is not FailureClass.LOST)
 _DEFAULTS = (
     Field("runs-on", Several(Filled(most=100)), "Labels that a runner must have.", "[linux, gpu]"),
@@ -155,6 +170,7 @@ JOB = Object(
             "Names of secrets that its steps find as variables. Never given to runs from forks.",
             "[PYPI_TOKEN]",
         ),
+        Field("artifacts", Several(ARTIFACT), "Files that are kept when it has ended, also when it failed."),
         *_DEFAULTS,
     ),
     exclusive=(("steps", "task"),),
@@ -197,5 +213,6 @@ OBJECTS: Mapping[str, Object] = {
     "jobs.NAME": JOB,
     "jobs.NAME.steps": STEP,
     "jobs.NAME.retry.CLASS": RETRY,
+    "jobs.NAME.artifacts": ARTIFACT,
 }
 """For the reference page, in the order in which it tells them."""

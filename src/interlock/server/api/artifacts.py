@@ -1,0 +1,164 @@
+"""Files that attempts leave behind: a runner brings them, and whoever sees the job may fetch them.
+
+What somebody fetches was made by whatever ran in a job. So it is never shown as a page of this server:
+it is bytes of no type, to be saved, and no browser is to guess what they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Annotated
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from interlock.errors import (
+    ArtifactExists,
+    ArtifactGone,
+    BlobsFull,
+    InvalidArtifact,
+    LeaseExpired,
+    LeaseRevoked,
+    MessageRefused,
+    NoBlobs,
+    TooLarge,
+    UnknownArtifact,
+    UnknownJob,
+    UnknownLease,
+    WrongRunner,
+)
+from interlock.server.api.runner import known_as
+from interlock.server.api.seeing import job_of
+from interlock.server.declaring import BYTES, Call, Lane, Route
+from interlock.server.parts import Parts
+from interlock.server.problems import ArrivedTooSlowly, BadRequest
+from interlock.server.reading import ClientGone
+from interlock.server.streaming import PATIENCE_S
+from interlock.systems.access.principals import Role
+from interlock.wire.artifacts import LEASE, RUNNER, ArtifactList, ArtifactView
+
+
+class ArtifactQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of which attempt."""
+
+    attempt: Annotated[str, msgspec.Meta(max_length=16)] = ""
+    """Shard and number, as in 1.2; otherwise the last attempt that has left one."""
+
+
+async def upload(call: Call) -> ArtifactView:
+    """A file of the attempt whose lease is named."""
+    lease, runner_id = (call.headers.get(name.lower(), "") for name in (LEASE, RUNNER))
+    artifacts = call.parts.household.artifacts
+    async with aclosing(call.body) as pieces:
+        return await artifacts.keep(lease, known_as(call.principal, runner_id), call.path["artifact"], pieces)
+
+
+async def list_artifacts(call: Call) -> ArtifactList:
+    """What the attempts of a job have left behind."""
+    job = await job_of(call)
+    return ArtifactList(await call.parts.household.artifacts.list(job.id))
+
+
+async def download(call: Call) -> Response:
+    """One of these files, as it is."""
+    job = await job_of(call)
+    artifacts = call.parts.household.artifacts
+    view = await artifacts.find(job.id, call.path["artifact"], call.query.attempt)
+    return Download(view, artifacts.read(view))
+
+
+class Download(Response):
+    """A file, piece by piece, for whoever wants to save it."""
+
+    media_type = BYTES
+
+    def __init__(self, view: ArtifactView, pieces: AsyncIterator[bytes]) -> None:
+        # A name is made of letters, digits, dots, dashes and underscores, so it needs no quoting.
+        super().__init__(
+            headers={
+                "Content-Disposition": f'attachment; filename="{view.name}"',
+                "Content-Security-Policy": "sandbox; default-src 'none'",
+                "X-Content-Type-Options": "nosniff",
+                "Content-Length": str(view.size),
+                "ETag": f'"{view.sha256}"',
+            }
+        )
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
+        """Send it; somebody who takes nothing for too long is let go."""
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        if scope["method"] != "HEAD":
+            async for piece in self._pieces:
+                try:
+                    async with asyncio.timeout(PATIENCE_S):
+                        await send({"type": "http.response.body", "body": piece, "more_body": True})
+                except TimeoutError:
+                    raise ClientGone from None
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _most(parts: Parts) -> int:
+    return parts.household.orchestrator.settings.blobs.max_blob_bytes
+
+
+_NAME = "The name of the file: letters, digits, dots, dashes and underscores."
+
+ROUTES = (
+    Route(
+        method="PUT",
+        path="/api/runner/artifacts/{artifact}",
+        name="uploadArtifact",
+        summary="Leave a file behind, under the lease of an attempt.",
+        handler=upload,
+        role=Role.RUNNER,
+        lane=Lane.RUNNER,
+        bounded=False,
+        streamed=True,
+        most=_most,
+        headers={LEASE: "The token of the lease.", RUNNER: "The runner that holds it."},
+        parameters={"artifact": _NAME},
+        answer=ArtifactView,
+        errors=(
+            BadRequest,
+            UnknownLease,
+            LeaseExpired,
+            LeaseRevoked,
+            WrongRunner,
+            MessageRefused,
+            InvalidArtifact,
+            ArtifactExists,
+            NoBlobs,
+            BlobsFull,
+            TooLarge,
+            ArrivedTooSlowly,
+        ),
+    ),
+    Route(
+        method="GET",
+        path="/api/jobs/{job_id}/artifacts",
+        name="listArtifacts",
+        summary="List what the attempts of a job have left behind.",
+        handler=list_artifacts,
+        role=Role.VIEWER,
+        parameters={"job_id": "The id of a job."},
+        answer=ArtifactList,
+        errors=(UnknownJob,),
+    ),
+    Route(
+        method="GET",
+        path="/api/jobs/{job_id}/artifacts/{artifact}",
+        name="getArtifact",
+        summary="Fetch a file that an attempt of a job has left behind.",
+        handler=download,
+        role=Role.VIEWER,
+        bounded=False,
+        parameters={"job_id": "The id of a job.", "artifact": _NAME},
+        query=ArtifactQuery,
+        media=BYTES,
+        errors=(UnknownJob, UnknownArtifact, ArtifactGone),
+    ),
+)

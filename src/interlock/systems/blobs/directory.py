@@ -1,0 +1,222 @@
+"""Blobs in a folder that several processes may share.
+
+    incoming/<random>     what is being written; nobody reads it
+    ab/ab34…              what is there, under its digest
+
+A name is never taken from anybody: it is the digest, or it is random. A blob is written beside the
+others, brought to the disk, and renamed into its place, so that it is seen as a whole or not at all;
+what a crash leaves in `incoming` is swept away later. Putting the same again makes it young again, and
+only what is old is removed, so that whoever has put something can rely on it for as long as it is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import BinaryIO
+
+from interlock.errors import ArtifactGone, BlobsFull, StoreUnavailable, TooLarge
+from interlock.systems.blobs.port import Blob
+from interlock.systems.blobs.settings import BlobSettings
+
+PIECE = 1_048_576
+"""How much is written and read in one go."""
+COUNTED_FOR_S = 60.0
+"""How long it is believed how much there is in all; what this process adds is counted at once."""
+LEFT_AFTER_S = 86_400.0
+"""After so long nobody writes any more what is in `incoming`."""
+INCOMING = "incoming"
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class DirectoryBlobs:
+    """A folder with blobs."""
+
+    def __init__(
+        self, folder: Path, settings: BlobSettings, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.folder = folder
+        self._settings = settings
+        self._clock = clock
+        self._counted: tuple[float, int] | None = None
+
+    def __repr__(self) -> str:
+        return f"<blobs in {self.folder}>"
+
+    async def put(self, pieces: AsyncIterable[bytes]) -> Blob:
+        """Keep what the pieces say; it is on disk when this returns."""
+        with _said():
+            incoming = await asyncio.to_thread(self._begin)
+        try:
+            with incoming.file:
+                async for piece in _larger(pieces):
+                    self._check_size(incoming.size + len(piece))
+                    with _said():
+                        await asyncio.to_thread(incoming.write, piece)
+                with _said():
+                    return await asyncio.to_thread(self._finish, incoming)
+        finally:
+            await asyncio.shield(asyncio.to_thread(incoming.path.unlink, missing_ok=True))
+
+    async def has(self, sha256: str) -> bool:
+        """Whether it is there."""
+        return await asyncio.to_thread(self._place(sha256).is_file)
+
+    async def read(self, sha256: str) -> AsyncIterator[bytes]:
+        """What it says, piece by piece."""
+        try:
+            file = await asyncio.to_thread(self._place(sha256).open, "rb")
+        except FileNotFoundError:
+            raise gone(sha256) from None
+        with file:
+            while piece := await asyncio.to_thread(file.read, PIECE):
+                yield piece
+
+    async def prune(self, older_than: timedelta) -> int:
+        """Remove what nobody has put for so long, and what a crash has left half written."""
+        return await asyncio.to_thread(self._prune, older_than.total_seconds())
+
+    # In a thread
+
+    def _begin(self) -> Incoming:
+        place = self.folder / INCOMING
+        place.mkdir(parents=True, exist_ok=True)
+        path = place / secrets.token_hex(16)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        return Incoming(path, os.fdopen(descriptor, "wb"))
+
+    def _finish(self, incoming: Incoming) -> Blob:
+        incoming.file.flush()
+        os.fsync(incoming.file.fileno())
+        blob = Blob(incoming.digest.hexdigest(), incoming.size)
+        place = self._place(blob.sha256)
+        place.parent.mkdir(exist_ok=True)
+        with self._alone():
+            self._check_room(0 if place.exists() else blob.size)
+            os.utime(incoming.path, (self._clock(),) * 2)
+            incoming.path.replace(place)
+        for folder in (place.parent, self.folder):
+            _bring_to_disk(folder)
+        return blob
+
+    def _prune(self, older_than_s: float) -> int:
+        if not self.folder.is_dir():
+            return 0
+        now, removed = self._clock(), 0
+        with self._alone():  # so that nothing is removed that was put again a moment ago
+            for path, found in self._files():
+                age_s = LEFT_AFTER_S if path.parent.name == INCOMING else older_than_s
+                if found.st_mtime < now - age_s:
+                    path.unlink(missing_ok=True)
+                    removed += 1
+        self._counted = None
+        return removed
+
+    def _check_room(self, more: int) -> None:
+        at, total = self._counted or (float("-inf"), 0)
+        if self._clock() >= at + COUNTED_FOR_S:
+            at = self._clock()
+            total = sum(found.st_size for path, found in self._files() if path.parent.name != INCOMING)
+        most = self._settings.max_bytes
+        if more and total + more > most:
+            self._counted = (at, total)
+            raise BlobsFull(
+                f"There is no room for {more:,} bytes more: {total:,} of {most:,} are used.",
+                todo="Raise max_bytes in [blobs], or keep them for fewer days.",
+                facts={"bytes": more, "used": total, "limit": most},
+            )
+        self._counted = (at, total + more)
+
+    def _check_size(self, size: int) -> None:
+        most = self._settings.max_blob_bytes
+        if size > most:
+            raise TooLarge(
+                f"It has more than {most:,} bytes, and that is as many as are kept.",
+                todo="Keep less, or raise max_blob_bytes in [blobs].",
+                facts={"limit": most},
+            )
+
+    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
+        for folder in self.folder.iterdir():
+            for path in folder.iterdir() if folder.is_dir() else ():
+                with contextlib.suppress(FileNotFoundError):  # somebody else has finished or removed it
+                    yield path, path.lstat()
+
+    def _place(self, sha256: str) -> Path:
+        if not _DIGEST.fullmatch(sha256):
+            raise gone(sha256[:64])
+        return self.folder / sha256[:2] / sha256
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other process puts anything in its place or removes it."""
+        with (self.folder / ".lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+class Incoming:
+    """Something that is being written."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self.path, self.file = path, file
+        self.digest = hashlib.sha256()
+        self.size = 0
+
+    def write(self, piece: bytes) -> None:
+        """One piece more."""
+        self.file.write(piece)
+        self.digest.update(piece)
+        self.size += len(piece)
+
+
+def gone(sha256: str) -> ArtifactGone:
+    """What was kept is there no more."""
+    return ArtifactGone(
+        "What it says is not kept any more.",
+        todo="Do the job again; see keep_days in [blobs].",
+        facts={"sha256": sha256},
+    )
+
+
+async def _larger(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """The same in fewer pieces: each costs a way to a thread and back."""
+    gathered = bytearray()
+    async for piece in pieces:
+        gathered += piece
+        if len(gathered) >= PIECE:
+            yield bytes(gathered)
+            gathered.clear()
+    if gathered:
+        yield bytes(gathered)
+
+
+@contextlib.contextmanager
+def _said() -> Iterator[None]:
+    """A disk that fails is a store that is away: it may be tried again."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(
+            f"The folder of the blobs cannot be written to: {error.strerror}.",
+            todo="See to the disk; nothing was kept.",
+            facts={"errno": error.errno},
+        ) from error
+
+
+def _bring_to_disk(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

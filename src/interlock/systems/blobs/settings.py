@@ -1,0 +1,18 @@
+"""Where blobs are kept, how large they may be, and for how long."""
+
+from __future__ import annotations
+
+import msgspec
+
+GIB = 1_073_741_824
+
+
+class BlobSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be said about blobs; the section `[blobs]` of the project file."""
+
+    directory: str | None = None
+    """A folder that every server and every worker on the store itself can write to."""
+    max_blob_bytes: int = GIB
+    max_bytes: int = 20 * GIB
+    """Of all of them together."""
+    keep_days: float = 30.0

@@ -1,0 +1,54 @@
+"""Files that an attempt leaves behind, as programs and runners speak of them."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+import msgspec
+
+from interlock.errors import InvalidArtifact
+
+LEASE = "X-Interlock-Lease"
+"""The header of an upload that carries the token of the lease."""
+RUNNER = "X-Interlock-Runner"
+"""The header of an upload that says which runner it comes from."""
+MAX_NAME = 64
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+
+
+class ArtifactView(msgspec.Struct, frozen=True, kw_only=True):
+    """One file that an attempt has left behind."""
+
+    job_id: str
+    name: str
+    shard: int
+    attempt: int
+    size: int
+    """In bytes."""
+    sha256: str
+    created_at: datetime
+
+
+class ArtifactList(msgspec.Struct, frozen=True):
+    """What the attempts of a job have left behind, oldest first."""
+
+    artifacts: tuple[ArtifactView, ...]
+
+
+def checked_name(name: str) -> str:
+    """The name, if it can be one: it may become the name of a file wherever somebody fetches it."""
+    if len(name) <= MAX_NAME and _NAME.fullmatch(name):
+        return name
+    raise InvalidArtifact(
+        f"{name[:100]!r} cannot be the name of an artifact.",
+        todo=f"Use 1 to {MAX_NAME} letters, digits, dots, dashes and underscores, and no dot at first.",
+        facts={"name": name[:100]},
+    )
+
+
+def newest(found: tuple[ArtifactView, ...], name: str, attempt: str = "") -> ArtifactView | None:
+    """The one that is meant: of several attempts the last that has left one, unless one is named (`1.2`)."""
+    meant = [one for one in found if one.name == name and attempt in ("", f"{one.shard}.{one.attempt}")]
+    return max(meant, key=lambda one: (one.created_at, one.attempt, one.shard), default=None)
