@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from interlock.errors import JobError
 from interlock.worker.context import Context
 from interlock.worker.tasks import Registry
 
@@ -94,3 +95,18 @@ async def block(seconds: float, ctx: Context) -> None:
     ctx.log("blocking")
     await asyncio.sleep(0.05)
     time.sleep(seconds)
+
+
+@task(name="leave_from_process", executor="process")
+def leave_from_process(ctx: Context, path: str) -> dict[str, Any]:
+    try:
+        ctx.artifact_sync("not a name", path)
+    except JobError as refused:
+        ctx.log(refused.sentence)
+    kept = ctx.artifact_sync("note", path)
+    return {"name": kept.name, "size": kept.size}
+
+
+@task(name="leave_from_process_async", executor="process")
+async def leave_from_process_async(ctx: Context, path: str) -> int:
+    return (await ctx.artifact("note", path)).size

@@ -34,7 +34,9 @@ def show(store: str | None, text: str, *, as_json: bool) -> None:
     if as_json:
         print_struct(found)
     else:
-        printing.print_sheets([printing.Sheet("artifact", "", COLUMNS, [_row(view) for view in found.artifacts])])
+        printing.print_sheets(
+            [printing.Sheet("artifact", "", COLUMNS, [_row(view) for view in found.artifacts])]
+        )
 
 
 def fetch(store: str | None, text: str, name: str, to: str, attempt: str, *, as_json: bool) -> None:

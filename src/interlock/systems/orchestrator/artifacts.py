@@ -64,7 +64,9 @@ class Artifacts:
             page = await self._store.find(query)
             found += map(_view, page.records)
             if not page.cursor:
-                return tuple(found)
+                return tuple(
+                    sorted(found, key=lambda one: (one.created_at, one.shard, one.attempt, one.name))
+                )
             query = msgspec.structs.replace(query, cursor=page.cursor)
 
     async def find(self, job_id: str, name: str, attempt: str = "") -> ArtifactView:

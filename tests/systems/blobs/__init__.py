@@ -1,0 +1,1 @@
+"""Blobs in a folder."""

@@ -1,0 +1,197 @@
+"""What handlers leave behind, through a store of their own and through a server."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import tarfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.server.running import Running, running
+from tests.worker import process_tasks
+from tests.worker.board import PATIENCE_S, Board, Job
+from tests.worker.conftest import Start
+
+from interlock.systems.embedded import EmbeddedOrchestrator
+from interlock.systems.household import Household
+from interlock.wire.jobs import JobSpec, JobView
+from interlock.worker.context import Context
+from interlock.worker.http import HttpOrchestrator
+from interlock.worker.packing import found_in, pack
+from interlock.worker.port import OrchestratorPort
+from interlock.worker.tasks import Registry
+
+
+class Place:
+    """Jobs, and a way for workers to them."""
+
+    def __init__(self, server: Running, url: str, way: str) -> None:
+        self._server = server
+        self._url = url
+        self._way = way
+
+    @property
+    def here(self) -> Household:
+        return self._server.parts.household
+
+    def connect(self) -> OrchestratorPort:
+        if self._way == "store":
+            return EmbeddedOrchestrator(self._url)
+        return HttpOrchestrator(self._server.url, names=lambda: os.urandom(8).hex())
+
+    async def done(self, task: str, **given: Any) -> JobView:
+        """The job when it has ended."""
+        spec = JobSpec(task=task, input=msgspec.Raw(msgspec.json.encode(given)))
+        job_id = await self.here.jobs.submit(spec, actor="test")
+        async with asyncio.timeout(PATIENCE_S):
+            await self.here.waiting.ended(job_id)
+        return await self.here.jobs.get(job_id)
+
+    async def left(self, job_id: str) -> dict[str, bytes]:
+        """Everything that it has left behind."""
+        found = {}
+        for view in await self.here.artifacts.list(job_id):
+            async with self.here.artifacts.opened(job_id, view.name) as (_, pieces):
+                found[view.name] = b"".join([piece async for piece in pieces])
+        return found
+
+    async def lines(self, job_id: str) -> list[str]:
+        return [line.text async for chunk in self.here.jobs.logs(job_id) for line in chunk.lines]
+
+
+@pytest.fixture(params=["store", "server"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    async with running(url) as server:
+        yield Place(server, url, request.param)
+
+
+@pytest.fixture
+def registry() -> Registry:
+    """A task for each executor."""
+    registry = Registry()
+    for name in ("leave_from_process", "leave_from_process_async"):
+        registry.add(process_tasks.REGISTRY.get(name))
+
+    @registry.task(name="leave_async")
+    async def leave_async(ctx: Context, path: str) -> int:
+        return (await ctx.artifact("note", path)).size
+
+    @registry.task(name="leave_in_thread", executor="thread")
+    def leave_in_thread(ctx: Context, path: str) -> int:
+        return ctx.artifact_sync("note", path).size
+
+    return registry
+
+
+def names_in(tar: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(tar), mode="r:gz") as opened:
+        return {
+            member.name: file.read() for member in opened if (file := opened.extractfile(member)) is not None
+        }
+
+
+async def test_a_shell_job_leaves_files_and_folders_behind_also_when_it_fails(
+    place: Place, start: Start, tmp_path: Path
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    start(connect=place.connect)
+    artifacts = [
+        {"name": "report.txt", "path": "report.txt"},
+        {"name": "pages", "path": "html"},
+        {"name": "tests", "path": ["*.xml", "html/a"]},
+        {"name": "nothing", "path": "missing"},
+    ]
+    steps = "echo fine >report.txt; mkdir html; echo A >html/a; echo 1 >1.xml; echo 2 >2.xml"
+    good = await place.done("interlock.shell", run=steps, workdir=str(folder), artifacts=artifacts)
+    assert good.state == "COMPLETED"
+    left = await place.left(good.id)
+    assert sorted(left) == ["pages.tar.gz", "report.txt", "tests.tar.gz"]
+    assert left["report.txt"] == b"fine\n"
+    assert names_in(left["pages.tar.gz"]) == {"html/a": b"A\n"}
+    assert names_in(left["tests.tar.gz"]) == {"1.xml": b"1\n", "2.xml": b"2\n", "html/a": b"A\n"}
+    assert any("'nothing' is empty" in line for line in await place.lines(good.id))
+
+    bad = await place.done(
+        "interlock.shell", run="echo bad >report.txt; exit 3", workdir=str(folder), artifacts=artifacts[:1]
+    )
+    assert bad.state == "FAILED"
+    assert bad.attempts[-1].failure is not None
+    assert bad.attempts[-1].failure.exit_code == 3
+    assert await place.left(bad.id) == {"report.txt": b"bad\n"}
+
+
+async def test_tasks_of_every_executor_leave_files_behind(place: Place, start: Start, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    note.write_bytes(b"x" * 700_000)
+    start(connect=place.connect)
+    for name in ("leave_async", "leave_in_thread", "leave_from_process_async", "leave_from_process"):
+        job = await place.done(name, path=str(note))
+        assert job.state == "COMPLETED", job.attempts[-1].failure
+        assert await place.left(job.id) == {"note": note.read_bytes()}
+    assert "'not a name' cannot be the name of an artifact." in await place.lines(job.id)
+
+
+@pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "leak", "leak*", "away/secret", ""])
+async def test_no_path_leads_out_of_the_folder_of_the_job(
+    board: Board, start: Start, tmp_path: Path, path: str
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (tmp_path / "secret").write_text("key")
+    (folder / "leak").symlink_to(tmp_path / "secret")
+    (folder / "away").symlink_to(tmp_path)
+    job: Job = board.pin(
+        "interlock.shell",
+        {"run": "true", "workdir": str(folder), "artifacts": [{"name": "loot", "path": path}]},
+    )
+    start()
+    await board.until_state(job, "succeeded", "failed")
+    assert "is not in the folder of the job" in job.failure.error
+
+
+async def test_a_name_that_cannot_be_one_is_refused_before_anything_is_run(
+    board: Board, start: Start, tmp_path: Path
+) -> None:
+    artifacts = [{"name": "../x", "path": "x"}]
+    job = board.pin("interlock.shell", {"run": f"touch {tmp_path}/ran", "artifacts": artifacts})
+    start()
+    await board.until_state(job, "succeeded", "failed")
+    assert "cannot be the name of an artifact" in job.failure.error
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_an_orchestrator_that_keeps_nothing_fails_the_job_and_says_why(
+    board: Board, start: Start, tmp_path: Path
+) -> None:
+    given = {"run": "echo >x", "workdir": str(tmp_path), "artifacts": [{"name": "x", "path": "x"}]}
+    job = board.pin("interlock.shell", given)
+    start()
+    await board.until_state(job, "succeeded", "failed")
+    assert job.failure.error == "The artifact 'x' was not kept: This orchestrator keeps no artifacts."
+
+
+def test_links_and_special_files_are_left_out_of_a_tar_and_equal_folders_are_equal_bytes(
+    tmp_path: Path,
+) -> None:
+    base = tmp_path / "work"
+    (base / "out" / "deep").mkdir(parents=True)
+    (tmp_path / "secret").write_text("key")
+    (base / "out" / "deep" / "file").write_text("hello")
+    os.utime(base / "out" / "deep" / "file", (1_000, 1_000))
+    (base / "out" / "link").symlink_to(tmp_path / "secret")
+    (base / "out" / "folder").symlink_to(tmp_path)
+    os.mkfifo(base / "out" / "pipe")
+    found = found_in(base, ["out"])
+    assert not found.plain
+    for name in ("first", "second"):
+        assert pack(base, found.paths, tmp_path / name) == 3
+    first = (tmp_path / "first").read_bytes()
+    assert names_in(first) == {"out/deep/file": b"hello"}
+    assert first == (tmp_path / "second").read_bytes()
