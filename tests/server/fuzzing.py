@@ -16,7 +16,7 @@ import functools
 import io
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +46,8 @@ from interlock.server.openapi import document_of
 from interlock.server.parts import Parts, open_parts
 from interlock.server.settings import Rate, ServerSettings
 from interlock.systems.access.principals import Role
+from interlock.wire.artifacts import LEASE as LEASE_HEADER
+from interlock.wire.artifacts import RUNNER as RUNNER_HEADER
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.wire.runner import ClaimRequest, Complete, Grant, Heartbeat, Succeeded
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, RunView
@@ -164,6 +166,7 @@ def ended(world: World) -> Mapping[str, str]:
 
 
 RUNNER = "runner-7"
+ARTIFACT = "report"
 PLACES: tuple[Place, ...] = (as_made, waiting, at_work, stopping, ended)
 
 
@@ -273,7 +276,9 @@ class World:
         job_id = self.submit()
         request = ClaimRequest(runner_id=RUNNER, limit=500, queues=("default",))
         grants: list[Grant] = self.run(self.parts.household.orchestrator.claim(request))
-        return next(grant for grant in grants if grant.job_id == job_id)
+        grant = next(grant for grant in grants if grant.job_id == job_id)
+        self.run(self.parts.household.artifacts.keep(grant.token, RUNNER, ARTIFACT, _pieces(b"well")))
+        return grant
 
     def token(self, role: Role, queues: Sequence[str] = ()) -> str:
         """A new token."""
@@ -295,6 +300,8 @@ class World:
             "filter": f"id:{job_id}",
             "task": "a.b",
             "run_id": self.evaluate(job_id),
+            "artifact": ARTIFACT,
+            "attempt": "1.1",
         }
         return found | ({"token": grant.token} if grant else {})
 
@@ -315,12 +322,15 @@ def put_right(case: Case, real: Mapping[str, str]) -> Case:
     It is not repeated either: two ids that differ would be all that the server looks at.
     """
     real = about_runs(real) if case.operation.path.startswith(ABOUT_RUNS) else real
+    if case.method == "PUT":  # what is brought has a name of its own
+        real = {name: value for name, value in real.items() if name != "artifact"}
     path, query = dict(case.path_parameters), dict(case.query)
     body = copy.deepcopy(case.body) if isinstance(case.body, dict) else case.body
     messages = body.get("messages") if isinstance(body, dict) else None
     for part in (path, query, body, *(messages if isinstance(messages, list) else ())):
         _put_right(part, real)
     headers = {name: value for name, value in case.headers.items() if name.lower() != "idempotency-key"}
+    _put_right(headers, {LEASE_HEADER: real.get("token", ""), RUNNER_HEADER: real.get("runner_id", "")})
     made: Case = case.operation.Case(
         method=case.method,
         path_parameters=path,
@@ -336,6 +346,10 @@ def put_right(case: Case, real: Mapping[str, str]) -> Case:
 def _put_right(part: Any, real: Mapping[str, str]) -> None:
     if isinstance(part, dict):
         part.update({name: real[name] for name in part if isinstance(name, str) and name in real})
+
+
+async def _pieces(content: bytes) -> AsyncIterator[bytes]:
+    yield content
 
 
 def _is_long(wait_s: Any) -> bool:

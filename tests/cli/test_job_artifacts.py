@@ -1,0 +1,89 @@
+"""`interlock job artifacts`: what attempts have left behind, from a store and through a server."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.cli.shop import RUNNER, Ask, Shop
+from tests.server.running import program as server_program
+
+from interlock.cli.job_artifacts import saved
+from interlock.errors import InvalidArtifact, ServerRefused
+from interlock.systems.embedded import EmbeddedOrchestrator
+from interlock.wire.artifacts import ArtifactView
+
+
+async def pieces(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+@pytest.fixture
+def job_id(shop: Shop) -> str:
+    """A job with a report."""
+    job_id = shop.submit()
+    shop.take(job_id)
+    token = shop.grants[job_id].token
+
+    async def leave(port: EmbeddedOrchestrator) -> ArtifactView:
+        return await port.keep_artifact(token, RUNNER, "report.txt", pieces(b"all well"))
+
+    shop.do(leave)
+    shop.complete(job_id)
+    return job_id
+
+
+def test_what_there_is_is_listed_and_fetched(shop: Shop, ask: Ask, job_id: str) -> None:
+    listed = ask("job", "artifacts", job_id)
+    digest = hashlib.sha256(b"all well").hexdigest()
+    name, attempt, size, _, sha256 = listed.stdout.rstrip("\n").split("\t")
+    assert (name, attempt, size, sha256) == ("report.txt", "1.1", "8", digest)
+    (told,) = json.loads(ask("job", "artifacts", job_id, "--json").stdout)["artifacts"]
+    assert (told["name"], told["sha256"], told["size"]) == ("report.txt", digest, 8)
+
+    (shop.folder / "out").mkdir()
+    fetched = ask("job", "artifacts", job_id, "--get", "report.txt", "--to", "out")
+    assert (fetched.returncode, fetched.stdout) == (0, "out/report.txt\n")
+    assert (shop.folder / "out" / "report.txt").read_bytes() == b"all well"
+    assert [path.name for path in (shop.folder / "out").iterdir()] == ["report.txt"]
+
+
+def test_the_same_through_a_server(shop: Shop, ask: Ask, job_id: str) -> None:
+    with server_program("--store", shop.url, folder=shop.folder) as (_, url, _):
+        listed = ask("job", "artifacts", job_id, "--store", url)
+        assert listed.stdout.startswith("report.txt\t1.1\t8\t")
+        fetched = ask("job", "artifacts", job_id, "--get", "report.txt", "--json", "--store", url)
+        assert json.loads(fetched.stdout)["path"] == "report.txt"
+        missing = ask("job", "artifacts", job_id, "--get", "other", "--store", url)
+    assert (shop.folder / "report.txt").read_bytes() == b"all well"
+    assert (missing.returncode, "nothing behind under the name 'other'" in missing.stderr) == (2, True)
+
+
+def test_what_is_not_there_is_said(shop: Shop, ask: Ask, job_id: str) -> None:
+    assert "There is no job" in ask("job", "artifacts", "j_000000000000").stderr
+    assert (
+        "nothing behind" in ask("job", "artifacts", job_id, "--get", "report.txt", "--attempt", "1.2").stderr
+    )
+    nowhere = ask(*get, "--to", "missing")
+    assert (nowhere.returncode, "there is no folder missing" in nowhere.stderr) == (2, True)
+
+
+def test_a_file_that_arrives_changed_or_with_a_name_that_leads_elsewhere_is_not_written(
+    shop: Shop, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    view = ArtifactView(
+        job_id="j", name="x", shard=1, attempt=1, size=1, sha256="0" * 64, created_at=datetime.now(UTC)
+    )
+    with pytest.raises(ServerRefused, match="not what was kept"):
+        asyncio.run(saved(view, pieces(b"x"), there))
+    with pytest.raises(InvalidArtifact):
+        asyncio.run(saved(msgspec.structs.replace(view, name="../x"), pieces(b"x"), there))
+    assert list(there.iterdir()) == []
