@@ -40,7 +40,13 @@ the dashboard all show the same words, and the API answers with `status`.
     │   ├── ConflictingCompletion conflicting_completion   409  it ended before, in another way
     │   ├── JobFailed             job_failed               409  there is no result, and this is why
     │   ├── JobCanceled           job_canceled             409  the same for a job that was stopped
-    │   └── ResultNotReady        result_not_ready         409  it has not ended yet
+    │   ├── ResultNotReady        result_not_ready         409  it has not ended yet
+    │   ├── InvalidArtifact       invalid_artifact         422  a name or a path that it cannot have
+    │   ├── UnknownArtifact       unknown_artifact         404
+    │   ├── ArtifactExists        artifact_exists          409  another one has this name
+    │   └── ArtifactGone          artifact_gone            410  it is not kept any more
+    ├── NoBlobs                   no_blobs                 409  nowhere to keep artifacts
+    ├── BlobsFull                 blobs_full               507
     ├── PlanRefused               plan_refused             422  no plan can be made, and where it is wrong
     ├── WorkerError
     │   ├── InvalidWorker         invalid_worker           422  a registration that breaks a rule

@@ -67,9 +67,8 @@ def test_the_same_through_a_server(shop: Shop, ask: Ask, job_id: str) -> None:
 
 def test_what_is_not_there_is_said(shop: Shop, ask: Ask, job_id: str) -> None:
     assert "There is no job" in ask("job", "artifacts", "j_000000000000").stderr
-    assert (
-        "nothing behind" in ask("job", "artifacts", job_id, "--get", "report.txt", "--attempt", "1.2").stderr
-    )
+    get = ("job", "artifacts", job_id, "--get", "report.txt")
+    assert "nothing behind" in ask(*get, "--attempt", "1.2").stderr
     nowhere = ask(*get, "--to", "missing")
     assert (nowhere.returncode, "there is no folder missing" in nowhere.stderr) == (2, True)
 
