@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from tests.server.running import Running, running
 from tests.worker import process_tasks
-from tests.worker.board import PATIENCE_S, Board, Job
+from tests.worker.board import PATIENCE_S, Board, BoardPort, Job
 from tests.worker.conftest import Start
 
 from interlock.systems.embedded import EmbeddedOrchestrator
@@ -175,6 +175,29 @@ async def test_an_orchestrator_that_keeps_nothing_fails_the_job_and_says_why(
     start()
     await board.until_state(job, "succeeded", "failed")
     assert job.failure.error == "The artifact 'x' was not kept: This orchestrator keeps no artifacts."
+
+
+async def test_a_job_that_is_cancelled_does_not_wait_for_its_files(
+    board: Board, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def stuck(*_: object) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(BoardPort, "keep_artifact", stuck, raising=False)
+    given = {"run": "echo >x", "workdir": str(tmp_path), "artifacts": [{"name": "x", "path": "x"}]}
+    job = board.pin("interlock.shell", given)
+    start(stop_grace_s=20.0)
+    async with asyncio.timeout(PATIENCE_S):
+        await begun.wait()
+        board.cancel(job)
+        await board.until_state(job, "canceled")
+        await ended.wait()
 
 
 def test_links_and_special_files_are_left_out_of_a_tar_and_equal_folders_are_equal_bytes(

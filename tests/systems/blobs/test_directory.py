@@ -123,6 +123,26 @@ async def test_all_together_have_a_limit_too_and_old_ones_make_room(tmp_path: Pa
     assert (await blobs.put(pieces(b"c" * 100))).size == 100
 
 
+async def test_what_is_being_written_cannot_fill_the_disk_either(tmp_path: Path) -> None:
+    blobs = DirectoryBlobs(tmp_path, BlobSettings(max_bytes=2_000_000, max_blob_bytes=1_500_000))
+    begun, go_on = [asyncio.Event() for _ in range(3)], asyncio.Event()
+
+    async def waiting(event: asyncio.Event) -> AsyncIterator[bytes]:
+        yield bytes(1_100_000)
+        event.set()
+        await go_on.wait()
+
+    putting = [asyncio.ensure_future(blobs.put(waiting(event))) for event in begun]
+    for event in begun:
+        await event.wait()
+    with pytest.raises(BlobsFull, match="at once"):
+        await blobs.put(pieces(bytes(1_100_000)))
+    go_on.set()
+    first, *others = await asyncio.gather(*putting)
+    assert others == [first, first]
+    assert (await blobs.put(pieces(bytes(1_100_000)))) == first
+
+
 async def test_what_is_put_again_is_young_again(tmp_path: Path) -> None:
     time = Time()
     blobs = DirectoryBlobs(tmp_path, BlobSettings(), clock=time)

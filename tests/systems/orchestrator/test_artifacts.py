@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -168,3 +169,45 @@ async def test_without_a_folder_it_is_said_what_to_set() -> None:
         await keep(house, grant)
     assert "[blobs]" in refused.value.todo
     await house.close()
+
+
+async def test_of_two_who_bring_a_file_of_one_name_at_once_one_stays(house: House) -> None:
+    grant = await house.started()
+    same = await asyncio.gather(*[keep(house, grant, "same") for _ in range(5)])
+    assert len({view.sha256 for view in same}) == 1
+    other = await asyncio.gather(
+        *[keep(house, grant, "other", b"%d" % number) for number in range(5)], return_exceptions=True
+    )
+    assert sum(isinstance(one, ArtifactExists) for one in other) == 4
+    assert sorted(await listed(house, grant.job_id)) == ["other", "same"]
+    await house.heard(done(grant))
+    assert not await house.faults()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
+async def test_every_store_knows_what_attempts_have_left(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = _url(kind, tmp_path, request)
+    settings = OrchestratorSettings(blobs=BlobSettings(directory=str(tmp_path / "blobs")))
+    house = await House(settings, url=url).open(asking=False)
+    try:
+        grant = await house.started()
+        view = await keep(house, grant)
+        assert await keep(house, grant) == view
+        await house.heard(done(grant))
+        with pytest.raises(UnknownLease):
+            await keep(house, grant, "late")
+        assert await house.port.here.artifacts.list(grant.job_id) == (view,)
+        assert await content(house, grant.job_id, "report", "1.1") == b"all well"
+    finally:
+        await house.close()
+
+
+def _url(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
+    if kind == "sqlite":
+        return f"sqlite:///{folder}/jobs.db"
+    server = request.getfixturevalue(kind)
+    if kind == "postgres":
+        return str(server.new_database())
+    return f"unix://{server.folder / 'redis.sock'}?db={next(server.names)}"

@@ -40,6 +40,9 @@ from interlock.server.streaming import PATIENCE_S
 from interlock.systems.access.principals import Role
 from interlock.wire.artifacts import LEASE, RUNNER, ArtifactList, ArtifactView
 
+UPLOAD_S = 3_600.0
+"""How long one file may take, however steadily it comes."""
+
 
 class ArtifactQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of which attempt."""
@@ -52,8 +55,18 @@ async def upload(call: Call) -> ArtifactView:
     """A file of the attempt whose lease is named."""
     lease, runner_id = (call.headers.get(name.lower(), "") for name in (LEASE, RUNNER))
     artifacts = call.parts.household.artifacts
-    async with aclosing(call.body) as pieces:
-        return await artifacts.keep(lease, known_as(call.principal, runner_id), call.path["artifact"], pieces)
+    known = known_as(call.principal, runner_id)
+    try:
+        async with asyncio.timeout(UPLOAD_S) as limit, aclosing(call.body) as pieces:
+            return await artifacts.keep(lease, known, call.path["artifact"], pieces)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise ArrivedTooSlowly(
+            f"The file did not arrive within {UPLOAD_S:g} s.",
+            todo="Upload less at once; nothing was kept.",
+            facts={"limit_s": UPLOAD_S},
+        ) from None
 
 
 async def list_artifacts(call: Call) -> ArtifactList:

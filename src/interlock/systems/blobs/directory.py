@@ -49,6 +49,8 @@ class DirectoryBlobs:
         self._settings = settings
         self._clock = clock
         self._counted: tuple[float, int] | None = None
+        self._under_way = 0
+        """How many bytes of unfinished ones this process has written."""
 
     def __repr__(self) -> str:
         return f"<blobs in {self.folder}>"
@@ -60,12 +62,15 @@ class DirectoryBlobs:
         try:
             with incoming.file:
                 async for piece in _larger(pieces):
+                    incoming.begun += len(piece)
+                    self._under_way += len(piece)
                     self._check_size(incoming.size + len(piece))
                     with _said():
                         await asyncio.to_thread(incoming.write, piece)
                 with _said():
                     return await asyncio.to_thread(self._finish, incoming)
         finally:
+            self._under_way -= incoming.begun
             await asyncio.shield(asyncio.to_thread(incoming.path.unlink, missing_ok=True))
 
     async def has(self, sha256: str) -> bool:
@@ -145,6 +150,12 @@ class DirectoryBlobs:
                 todo="Keep less, or raise max_blob_bytes in [blobs].",
                 facts={"limit": most},
             )
+        if self._under_way > self._settings.max_bytes + most:  # none of it is in its place yet
+            raise BlobsFull(
+                "So much is being uploaded at once that there may be no room for it.",
+                todo="Upload it again a little later.",
+                facts={"under_way": self._under_way, "limit": self._settings.max_bytes},
+            )
 
     def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
         for folder in self.folder.iterdir():
@@ -171,7 +182,7 @@ class Incoming:
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self.path, self.file = path, file
         self.digest = hashlib.sha256()
-        self.size = 0
+        self.size = self.begun = 0
 
     def write(self, piece: bytes) -> None:
         """One piece more."""

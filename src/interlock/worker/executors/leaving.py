@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -39,9 +40,8 @@ async def leave_behind(ctx: Context, artifacts: Sequence[Artifact], base: Path, 
     """Keep all of them; one that cannot be kept fails a job that would have succeeded."""
     trouble: StepFailed | None = None
     for one in artifacts:
-        ctx.raise_if_cancelled()
         try:
-            await _leave(ctx, one, base)
+            await _unless_cancelled(ctx, _leave(ctx, one, base))
         except (InterlockError, OSError) as error:
             told = error.sentence if isinstance(error, InterlockError) else str(error)
             away = isinstance(error, StoreUnavailable | OSError)
@@ -52,6 +52,20 @@ async def leave_behind(ctx: Context, artifacts: Sequence[Artifact], base: Path, 
             )
     if trouble is not None and not failed:
         raise trouble
+
+
+async def _unless_cancelled(ctx: Context, leaving: Coroutine[Any, Any, None]) -> None:
+    """Somebody who wants the job to stop does not wait for its files."""
+    task = asyncio.ensure_future(leaving)
+    told = asyncio.ensure_future(ctx.wait_cancelled())
+    try:
+        await asyncio.wait((task, told), return_when=asyncio.FIRST_COMPLETED)
+        ctx.raise_if_cancelled()
+        task.result()
+    finally:
+        for each in (task, told):
+            each.cancel()
+        await asyncio.wait((task, told))
 
 
 async def _leave(ctx: Context, one: Artifact, base: Path) -> None:
