@@ -118,6 +118,11 @@ class Dev:
         self.close()
         return code
 
+    @property
+    def silent(self) -> bool:
+        """Nobody is left who could say anything: neither it nor what it has started."""
+        return not self._reading.is_alive()
+
     def close(self) -> None:
         """Leave nothing behind."""
         if self.process.poll() is None:
@@ -176,6 +181,13 @@ def test_one_command_serves_works_follows_the_code_and_ends_with_ctrl_c(start: S
     with pytest.raises(ProcessLookupError):
         os.kill(worker, 0)
     assert "Traceback" not in "".join(dev.said)
+
+
+def test_the_worker_does_not_outlive_a_command_that_was_killed(start: Start) -> None:
+    dev = start("shop_tasks")
+    assert dev.result_of("shop_tasks.add", x=1, y=2) == 4
+    assert dev.end(signal.SIGKILL) == -signal.SIGKILL
+    assert dev.silent
 
 
 def test_a_second_signal_does_not_wait_for_what_runs(start: Start) -> None:

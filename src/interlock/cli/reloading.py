@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from interlock.worker.executors.kin import descendants
+from interlock.worker.pool.child import POOL
 
 LOOK_EVERY_S = 0.5
 SOON_S = 5.0
@@ -122,10 +123,16 @@ class Reloading:
         return True
 
     async def _start(self) -> None:
-        """In a session of its own: a Ctrl-C is for us, and we say once that it should go."""
+        """In a session of its own: a Ctrl-C is for us, and we say once that it should go.
+
+        It knows whose it is, so that it does not outlive us when we are killed.
+        """
         self._started_at = time.monotonic()
         self._process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
+            *self._command,
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, POOL: str(os.getpid())},
         )
 
     async def _end(self) -> None:
