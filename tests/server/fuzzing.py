@@ -51,6 +51,7 @@ from interlock.wire.artifacts import RUNNER as RUNNER_HEADER
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.wire.runner import ClaimRequest, Complete, Grant, Heartbeat, Succeeded
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, RunView
+from interlock.wire.workers import WorkerSpec
 
 Operation: TypeAlias = schemathesis.APIOperation[Any, Any, Any, Any]
 Case: TypeAlias = schemathesis.Case[Any]
@@ -220,6 +221,8 @@ class World:
         """Send one request."""
         if isinstance(case.body, dict) and _is_long(case.body.get("wait_s")):
             case.body["wait_s"] = HURRY_S
+        if _is_long(_number(case.query.get("wait_s")), most=PATIENCE_S):  # beyond that it is refused
+            case.query["wait_s"] = HURRY_S
         known = ("method", "url", "headers", "data", "json", "params", "cookies", "files")
         options = case.as_transport_kwargs(base_url=CALLED)
         request = requests.Request(**{name: options[name] for name in known if name in options}).prepare()
@@ -271,6 +274,19 @@ class World:
             self.run(runs.cancel(made.id, actor="fuzzer"))
         return made.id
 
+    def hire(self, job_id: str) -> str:
+        """A worker, as far along as the job beside it: idle, at work, held, or gone."""
+        workers = self.parts.household.workers
+        worker_id: str = self.run(workers.register(WorkerSpec(name=RUNNER, capacity=2))).id
+        view: JobView = self.run(self.parts.household.jobs.get(job_id))
+        if view.started_at is not None:
+            self.run(workers.start(worker_id))
+        if view.completed_at is not None:
+            self.run(workers.terminate(worker_id))
+        elif view.stop_reason is not None:
+            self.run(workers.pause(worker_id))
+        return worker_id
+
     def lease(self) -> Grant:
         """A job that is leased."""
         job_id = self.submit()
@@ -300,6 +316,7 @@ class World:
             "filter": f"id:{job_id}",
             "task": "a.b",
             "run_id": self.evaluate(job_id),
+            "worker_id": self.hire(job_id),
             "artifact": ARTIFACT,
             "attempt": "1.1",
         }
@@ -352,8 +369,16 @@ async def _pieces(content: bytes) -> AsyncIterator[bytes]:
     yield content
 
 
-def _is_long(wait_s: Any) -> bool:
-    return isinstance(wait_s, int | float) and wait_s > HURRY_S
+def _is_long(wait_s: Any, most: float = float("inf")) -> bool:
+    return isinstance(wait_s, int | float) and HURRY_S < wait_s <= most
+
+
+def _number(text: Any) -> Any:
+    """In a query a number is written as text."""
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return None
 
 
 def _bytes(body: Any) -> bytes:

@@ -25,6 +25,16 @@ from interlock.server.schemas import schemas_of
 from interlock.systems.access.principals import NotAllowed, NotSignedIn
 
 _BINARY = {"type": "string", "format": "binary"}
+_EVENT = {
+    "type": "object",
+    "description": "One event of the stream.",
+    "properties": {
+        "id": {"type": "string", "description": "The cursor after it: what Last-Event-ID goes on from."},
+        "event": {"type": "string"},
+        "data": {"type": "string", "description": "JSON."},
+        "retry": {"type": "integer"},
+    },
+}
 _PARAMETER = re.compile(r"{(\w+)}")
 
 ABOUT = f"""Submit work, look at it, stop it. Every answer comes from the tables under /api/machines.
@@ -101,8 +111,9 @@ def _responses(
     return responses
 
 
-def _raw(route: Route) -> dict[str, str]:
-    return _BINARY if route.media == BYTES else {"type": "string"}
+def _raw(route: Route) -> dict[str, Any]:
+    known: dict[str, dict[str, Any]] = {BYTES: _BINARY, "text/event-stream": _EVENT}
+    return known.get(route.media, {"type": "string"})
 
 
 def _errors(route: Route) -> Iterable[Any]:

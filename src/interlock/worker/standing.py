@@ -125,8 +125,9 @@ class Standing:
     async def _speak_on(self) -> None:
         """From one connection to the next."""
         assert self._news is not None
-        pause_s = _FIRST_PAUSE_S
+        loop, pause_s = asyncio.get_running_loop(), _FIRST_PAUSE_S
         while True:
+            began = loop.time()
             try:
                 await self._speak()
             except StoreUnavailable:
@@ -134,6 +135,9 @@ class Standing:
             except Exception as error:  # noqa: BLE001 - a loop outlives whatever its body meets
                 self._note(error)
             await self._let_go()
+            if loop.time() - began > _LONGEST_PAUSE_S:  # that connection was a good one
+                pause_s = _FIRST_PAUSE_S
+            self._news.clear()  # what there is to say is said with the first sign of life
             await set_within(self._news, pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -151,9 +155,9 @@ class Standing:
         if not isinstance(port, Supervised):
             await asyncio.Event().wait()  # there is nobody to speak with, ever
             return
+        self._port = port
         async with asyncio.timeout(_PATIENCE_S):
             await port.connect()
-        self._port = port
         while True:
             await self._round(port)
 

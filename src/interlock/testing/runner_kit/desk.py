@@ -31,6 +31,8 @@ UNDER_WAY_S = 0.5
 """What was said before the answer to another message had arrived may come so much later."""
 PREFIX = "/api/runner"
 _KINDS = {"log": "heartbeat"}
+SUPERVISED = "/api/workers"
+"""Where a worker registers with a supervisor, if there is one; it is not part of the runner protocol."""
 _PATHS = ("ack", "heartbeat", "log", "complete", "cancel-ack", "release", "messages")
 
 Before: TypeAlias = Callable[[Asked, str], Awaitable[Reply | None]]
@@ -122,7 +124,8 @@ class Desk:
         except msgspec.DecodeError as error:
             self.fault(f"It has sent a request to {what} that makes no sense: {error}")
             return problem(422, "invalid_request", str(error))
-        self.fault(f"It asks for {asked.method} {asked.path}, which is no address of the protocol.")
+        if not asked.path.startswith(SUPERVISED):
+            self.fault(f"It asks for {asked.method} {asked.path}, which is no address of the protocol.")
         return problem(404, "not_found", "There is nothing here.")
 
     def fault(self, sentence: str) -> None:
