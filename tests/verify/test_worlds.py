@@ -6,20 +6,28 @@ import json
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 from typer.testing import CliRunner
 
 from interlock.cli.main import app
-from interlock.cli.seasons import command_of
+from interlock.cli.seasons import command_of, story_of
 from interlock.errors import InvalidArguments
 from interlock.systems.orchestrator import hearing
 from interlock.verify.jobs.judging import SIGHTS, TWICE
 from interlock.verify.worlds.chapters import chapters_of, chapters_with, play_all
+from interlock.verify.worlds.fates import LATE, REPLY_LOST, REQUEST_LOST
+from interlock.verify.worlds.fates import TWICE as TWICE_CALLED
 from interlock.verify.worlds.mixes import MIXES, faults_named
 from interlock.verify.worlds.playing import play
+from interlock.verify.worlds.scheduling import EnteredFromOutside, Schedule
 from interlock.verify.worlds.shrinking import fewest, shrunk
 from interlock.verify.worlds.worlds import WORLDS, world_named
+
+CALLS_GONE_WRONG = tuple(f": {what}" for what in (REQUEST_LOST, REPLY_LOST, LATE, TWICE_CALLED))
+SHRINK_S = 10.0
+"""A failure is told soon, be its story as short as it can be or not."""
 
 PLAY = """
 import sys
@@ -39,7 +47,11 @@ def test_200_hours_of_every_world_with_every_mix_of_faults_hold() -> None:
     }
     assert len({one.seed for one in chapters}) == len(chapters)
     season = play_all(chapters)
-    assert season.failures == []
+    if season.failures:
+        smaller = shrunk(season.failures[0], within_s=SHRINK_S)
+        pytest.fail(
+            "\n".join([f"{len(season.failures)} chapters failed.", *story_of(smaller)]), pytrace=False
+        )
     assert season.hours >= 200.0
     assert season.faults.total() > 5_000
     assert season.submitted > 500
@@ -60,6 +72,31 @@ def test_the_same_seed_does_the_same_in_every_process_and_with_every_hash_seed()
     ]
     assert traces[0] == traces[1]
     assert len(set(traces[0].split())) == 3
+
+
+def test_no_process_of_a_world_begins_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker once spoke with its supervisor from a thread, and no chapter was the same again."""
+    here, start = threading.current_thread(), threading.Thread.start
+
+    def begin(thread: threading.Thread) -> None:
+        assert threading.current_thread() is not here, f"{thread.name} begins"
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", begin)
+    for world in WORLDS:
+        played = play(world, faults_named("deaths"), seed=3, hours=0.5)
+        assert played.broken is None
+
+
+def test_whoever_enters_a_world_from_another_thread_ends_it() -> None:
+    schedule = Schedule()
+    schedule.call_in(1.0, lambda: None)
+    schedule.run(2.0)
+    outside = threading.Thread(target=lambda: schedule.call_in(1.0, lambda: None), name="a stranger")
+    outside.start()
+    outside.join()
+    with pytest.raises(EnteredFromOutside, match="a stranger"):
+        schedule.run(4.0)
 
 
 def test_another_seed_does_something_else() -> None:
@@ -86,14 +123,15 @@ def test_a_failure_shrinks_to_a_story_that_one_can_read_and_play_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(hearing, "_repeated", lambda *_: None)
-    (chapter,) = chapters_with(1, worlds=[world_named("team")], faults=[faults_named("network")], hours=1.0)
+    (chapter,) = chapters_with(3, worlds=[world_named("team")], faults=[faults_named("network")], hours=1.0)
     (failure,) = play_all([chapter]).failures
     smaller = shrunk(failure, within_s=5.0)
     assert smaller.broken is not None
     assert smaller.broken.claim == TWICE
     assert smaller.chapter.only is not None
     assert 0 < len(smaller.chapter.only) < len(failure.happened) / 2
-    assert any("twice" in told for told in smaller.story)
+    faults = [told for told in smaller.story if told.endswith(CALLS_GONE_WRONG)]
+    assert 0 < len(faults) <= len(smaller.chapter.only)
     command = command_of(smaller.chapter)
     arguments = command.split()[1:]
     result = CliRunner().invoke(app, [*arguments, "--json"])

@@ -163,7 +163,9 @@ async def start(registry: Registry, board: Board) -> AsyncIterator[Start]:
     def start(**choices: Any) -> Worker:
         lines = Lines(board.changed)  # whoever waits at the board looks when a state changes, too
         parts = {
-            name: choices.pop(name) for name in ("metrics", "tracing", "also", "monotonic") if name in choices
+            name: choices.pop(name)
+            for name in ("metrics", "tracing", "also", "monotonic", "threads")
+            if name in choices
         }
         connect = choices.pop("connect", board.port)
         level = choices.pop("level", "info")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from interlock.machine import Refused
 from interlock.wire.runner import Ack, ClaimRequest, Complete, Grant, Release
 from interlock.worker.context import Context
 from interlock.worker.tasks import Registry
+from interlock.worker.threads import Join, MachineThreads
 
 
 async def test_a_worker_starts_connects_recovers_and_runs(board: Board, start: Start, echo: str) -> None:
@@ -36,6 +38,32 @@ async def test_a_worker_processes_a_single_task_to_completion(board: Board, star
     assert await worker.stop() == 0
     assert worker.path("task") == ["pending", "claiming", "processing", "reporting", "completed"]
     assert (worker.process.data.processed, worker.process.data.failed) == (1, 0)
+
+
+async def test_every_loop_beside_the_event_loop_runs_where_the_threads_are_given(
+    board: Board, start: Start
+) -> None:
+    """Whoever simulates workers has no threads, and must be able to say so in one place."""
+    threads = NamedThreads()
+    worker = start(threads=threads)
+    await board.until(lambda: worker.process.state is RUNNING, "the worker to run")
+    assert await worker.stop() == 0
+    assert sorted(threads.names) == ["interlock-renewer", "interlock-standing", "interlock-supervisor"]
+
+
+class NamedThreads(MachineThreads):
+    """Those of the machine; knows which were asked for."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def serve(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> Join:
+        self.names.append(name)
+        return super().serve(name, main)
+
+    def repeat(self, name: str, every_s: float, body: Callable[[], None]) -> Join:
+        self.names.append(name)
+        return super().repeat(name, every_s, body)
 
 
 async def test_a_worker_that_cannot_connect_tries_again_until_it_can(board: Board, start: Start) -> None:

@@ -49,7 +49,7 @@ def play_season(chapters: Sequence[Chapter], *, processes: int, as_json: bool) -
     else:
         _print_season(season)
         for played in told:
-            for text in _story(played):
+            for text in story_of(played):
                 say(text)
     return season.ok
 
@@ -83,7 +83,8 @@ def _verdict(season: Season) -> str:
     return f"sound, but never seen: {'; '.join(season.unseen)}" if season.unseen else "every claim holds"
 
 
-def _story(played: Played) -> Iterator[str]:
+def story_of(played: Played) -> Iterator[str]:
+    """What was broken, what has led there, and how to see it again."""
     broken, chapter = played.broken, played.chapter
     yield ""
     if broken is None:

@@ -140,7 +140,12 @@ class Crew:
         self.obeying = Obeying(self.executing, shutdown, log=around.log, hold=hold)
         self._shutdown, self._counts = shutdown, counts
         self._standing = Standing(
-            _spec(around), around.connect, beat=self._sign_of_life, heed=self._ordered, log=around.log
+            _spec(around),
+            around.connect,
+            beat=self._sign_of_life,
+            heed=self._ordered,
+            log=around.log,
+            threads=around.threads,
         )
 
     def start(self, **loops: Callable[[], Awaitable[None]]) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
@@ -22,6 +21,7 @@ from interlock.errors import InterlockError, StoreUnavailable, UnknownWorker
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
 from interlock.worker.logs import Log
 from interlock.worker.port import OrchestratorPort
+from interlock.worker.threads import MACHINE, Join, Threads
 from interlock.worker.waiting import set_within
 
 _FIRST_PAUSE_S = 0.2
@@ -63,6 +63,7 @@ class Standing:
         beat: Callable[[], WorkerBeat],
         heed: Callable[[WorkerOrders], None],
         log: Log,
+        threads: Threads = MACHINE,
     ) -> None:
         self._spec = spec
         self._connect = connect
@@ -77,11 +78,12 @@ class Standing:
         self._news: asyncio.Event | None = None
         self._over: asyncio.Event | None = None
         self._port: OrchestratorPort | None = None
-        self._thread = threading.Thread(target=self._main, name="interlock-standing", daemon=True)
+        self._threads = threads
+        self._join: Join | None = None
 
     def start(self) -> None:
         """Begin to speak."""
-        self._thread.start()
+        self._join = self._threads.serve("interlock-standing", self._serve)
 
     def stop(self, reason: str) -> None:
         """Say goodbye, if somebody listens, and end the thread; one that hangs is left behind."""
@@ -91,8 +93,8 @@ class Standing:
         if loop is not None and over is not None:
             with contextlib.suppress(RuntimeError):  # it has ended
                 loop.call_soon_threadsafe(over.set)
-        if self._thread.ident is not None:
-            self._thread.join(_LAST_WORD_S + _LET_GO_S)
+        if self._join is not None:
+            self._join(_LAST_WORD_S + _LET_GO_S)
 
     def nudge(self) -> None:
         """There is something to say; from any thread."""
@@ -107,10 +109,6 @@ class Standing:
         self.nudge()
 
     # In the thread
-
-    def _main(self) -> None:
-        with asyncio.Runner() as runner:
-            runner.run(self._serve())
 
     async def _serve(self) -> None:
         self._loop, self._news, self._over = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()

@@ -1,7 +1,8 @@
 """What a worker needs threads for, behind a port: whoever simulates workers has none.
 
 The renewer has a loop of its own in a thread, so that a handler which blocks the event loop does not
-hold it up; the supervisor looks at all loops from a thread, because it has to look at blocked ones.
+hold it up, and so has whoever speaks with the supervisor of all workers; the worker's own supervisor looks
+at all loops from a thread, because it has to look at blocked ones.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -28,6 +29,10 @@ MOST_AT_ONCE = 50_000
 
 class RunsInCircles(Exception):
     """Something goes on and on without any time passing."""
+
+
+class EnteredFromOutside(Exception):
+    """Another thread has put something on the schedule of a world: nothing in it is the same again."""
 
 
 class Turn(asyncio.TimerHandle):
@@ -63,6 +68,8 @@ class Schedule:
         self._ready: deque[Turn] = deque()
         self._later: list[tuple[float, int, Turn]] = []
         self._count = 0
+        self._thread = threading.get_ident()
+        self._intruder = ""
 
     def soon(self, turn: Turn) -> None:
         """After everything that is ready already."""
@@ -70,6 +77,8 @@ class Schedule:
 
     def at(self, when: float, turn: Turn) -> Turn:
         """At this time, or now if that is over; of several at one time the first comes first."""
+        if threading.get_ident() != self._thread:
+            self._intruder, self.halted = threading.current_thread().name, True
         self._count += 1
         heappush(self._later, (when, self._count, turn))
         return turn
@@ -90,6 +99,8 @@ class Schedule:
                 pass
         finally:
             _enter(before)
+        if self._intruder:
+            raise EnteredFromOutside(f"A world has one thread, and {self._intruder} has entered it as well.")
         if not self.halted:
             self.now = max(self.now, until)
 

@@ -1,7 +1,8 @@
 """A worker: the process of production with its crew, its machines and its async executor.
 
 It has no threads: the renewer's loop runs in the one event loop, and the supervisor, which only looks at
-loops that hang, does not run. Its handlers wait, save, fail and are deaf as their job says.
+loops that hang, does not run. Nor does it register with the supervisor of all workers. Its handlers wait,
+save, fail and are deaf as their job says.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class WorkerCast:
             prefetch=world.prefetch,
             durations=world.durations,
             first_backoff_s=world.first_backoff_s,
+            supervised=False,  # what it registers with names its host and its pid: no seed decides those
         )
         shutdown = Shutdown(process.loop.time)
         worker = WorkerProcess(
