@@ -89,10 +89,10 @@ class Wires:
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            up_writer.close()  # first of all: whoever waits may be cut off while waiting
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
-            up_writer.close()
             with contextlib.suppress(ConnectionError):
                 await up_writer.wait_closed()
         if parting.is_set():

@@ -3,12 +3,14 @@
 A submitter sends a stream of jobs, each under an intent of its own, and asks again until it was
 acknowledged; of what goes over HTTP the wire eats some answers. A naive one speaks HTTP by itself,
 without request ids, and asks again as if it were something new. A laggard is a runner without a clock:
-it takes work, falls silent for longer than its lease, and then reports a success that nobody may believe.
+it takes work, falls silent until somebody else is at it, and then reports a success that nobody may believe.
+The first work that it takes it forgets for good: only whoever looks for deadlines can find that again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import secrets
 from collections.abc import Callable
@@ -21,6 +23,10 @@ from chaos.system import errands
 from chaos.system.fleet import DURATIONS, QUEUES, SLOW
 from interlock.client import Interlock
 from interlock.errors import StoreUnavailable
+from interlock.lifecycles.job import JOB
+from interlock.store.contract import Store
+from interlock.store.records import Key
+from interlock.systems.orchestrator.body import decode_body
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Complete, Grant, Heard, Succeeded
 from interlock.worker.http import HttpOrchestrator
@@ -29,9 +35,10 @@ PAUSE_S = 0.05
 BETWEEN_S = 0.2
 QUICK_S, SLOW_S = (0.0, 0.1), (1.0, 2.5)
 """How long most errands take, and how long some of them."""
-SHARES = (75, 15, 10)
+SHARES = (60, 30, 10)
 """Of those for anybody, of the slow ones, and of those for hosts whose clock is wrong."""
 MOST_EATEN = 0.1
+LATEST_S = 2 * DURATIONS.lease_ttl_s
 TOO_LATE = msgspec.Raw(b'"too late"')
 
 
@@ -113,10 +120,13 @@ class Late(msgspec.Struct, frozen=True):
 
 
 class Laggard:
-    """A runner that reports after its lease has ended, again and again."""
+    """A runner that reports when its work is in other hands, again and again."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, store: Store) -> None:
         self.reports: list[Late] = []
+        self.taken = 0
+        """How much it was given: the first of it is forgotten, the rest reported."""
+        self._store = store
         self._port = HttpOrchestrator(address, names=lambda: secrets.token_hex(8), wait_s=1.0)
 
     async def keep_on(self, until: asyncio.Event) -> None:
@@ -139,8 +149,27 @@ class Laggard:
         if not grants:
             await asyncio.sleep(PAUSE_S)
             return
-        await asyncio.sleep(1.25 * DURATIONS.lease_ttl_s)
-        await self._report(grants[0], runner_id)
+        self.taken += 1
+        if self.taken > 1:
+            await self._in_other_hands(grants[0].job_id, runner_id)
+            await self._report(grants[0], runner_id)
+
+    async def _in_other_hands(self, job_id: str, runner_id: str) -> None:
+        """Wait until somebody else was given the job; when nobody is, no longer than that could take."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LATEST_S):
+                while await self._holder(job_id) in ("", runner_id):
+                    await asyncio.sleep(PAUSE_S)
+
+    async def _holder(self, job_id: str) -> str:
+        """Whom the job was given to the last time; empty when that cannot be told now."""
+        try:
+            [record] = await self._store.load([Key(JOB.name, job_id)])
+        except StoreUnavailable:
+            return ""
+        attempts = decode_body(record.body).attempts if record else []
+        leases = [one.lease for one in attempts if one.lease is not None]
+        return leases[-1].data.runner_id if leases else ""
 
     async def _report(self, grant: Grant, runner_id: str) -> None:
         message = Complete(token=grant.token, runner_id=runner_id, sequence=1, outcome=Succeeded(TOO_LATE))

@@ -26,7 +26,7 @@ from pathlib import Path
 from chaos.databases import ALL_STORES, SQLITE, server_for
 from chaos.system.chronicle import read_chronicle
 from chaos.system.clients import Laggard, Submitter
-from chaos.system.fleet import Database, Fleet, fleet_on
+from chaos.system.fleet import DURATIONS, Database, Fleet, fleet_on
 from chaos.system.judging import broken_promises, recoveries
 from chaos.system.troubles import STALLS, Ledger, Troublemaker
 from chaos.system.ways import NAIVE, WAYS
@@ -48,8 +48,9 @@ KILLS_BETWEEN = 20
 MOST_OPEN = 200
 """Jobs that may be under way at once."""
 BEGIN_S = 120.0
-SETTLE_S, SETTLE_BROKEN_S = 120.0, 15.0
+SETTLE_S, SETTLE_BROKEN_S = 120.0, 3 * DURATIONS.lease_ttl_s
 """When the troubles are over, everything has to be done by then."""
+ONE_FORGOTTEN_AND_ONE_LATE = 2
 BREATH_S = 0.8
 BEAT_S, STALL_S = 0.1, 0.5
 """A pause of the harness, and how much later than that it may end."""
@@ -81,10 +82,10 @@ async def _trial(setup: Setup, verdict: Verdict, way: str = "") -> list[str]:
     async with _database(setup.store) as (folder, url, database), _opened(url) as store:
         async with fleet_on(url, database, setup.store, folder, way) as fleet:
             submitters = _submitters(fleet, setup.seed, naive=way == NAIVE)
-            laggard = Laggard(fleet.address("right", wired=False))
+            laggard = Laggard(fleet.address("right", wired=False), store)
             trouble = Troublemaker(fleet, store, setup.seed)
             async with _at_work(store, submitters, laggard, trouble.ledger):
-                found = await _everybody_begins(fleet, submitters)
+                found = await _everybody_begins(fleet, submitters, laggard)
                 await _make_trouble(trouble, setup.rounds)
                 await fleet.mend()
             found += await _settled(store, SETTLE_BROKEN_S if way else SETTLE_S)
@@ -112,14 +113,15 @@ async def _trial(setup: Setup, verdict: Verdict, way: str = "") -> list[str]:
     return found
 
 
-async def _everybody_begins(fleet: Fleet, submitters: list[Submitter]) -> list[str]:
-    """Wait until all workers are there and all submitters were heard; what to say when that fails."""
+async def _everybody_begins(fleet: Fleet, submitters: list[Submitter], laggard: Laggard) -> list[str]:
+    """Wait until all are there, and something will be late; what to say when that fails."""
     until = time.monotonic() + BEGIN_S
     missing: list[str] = ["everybody"]
     while missing and time.monotonic() < until:
         await asyncio.sleep(0.1)
         missing = [worker.name for worker in fleet.workers if not worker.life.runner_id]
         missing += [submitter.name for submitter in submitters if not submitter.acknowledged]
+        missing += ["a laggard"] if laggard.taken < ONE_FORGOTTEN_AND_ONE_LATE else []
     return [f"nothing was heard of {', '.join(missing)} in {BEGIN_S:g} s"] if missing else []
 
 

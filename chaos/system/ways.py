@@ -1,7 +1,7 @@
 """The rules that a broken fleet is run without, so that it can be seen that somebody notices.
 
 unfenced    whoever reports closes whichever attempt is open, as with UPDATE ... WHERE job = ?
-unswept     nobody looks for deadlines that have passed
+unswept     nobody looks for deadlines that have passed, of jobs or of workers
 naive       clients that have heard nothing submit again, as something new (see `clients`)
 """
 
@@ -50,10 +50,10 @@ def _unfenced() -> None:
 
 
 def _unswept() -> None:
-    from interlock.systems.orchestrator.orchestrator import Orchestrator  # noqa: PLC0415
+    from interlock.systems.household import Household  # noqa: PLC0415
 
-    async def sweep(_: Orchestrator, *, limit: int = 0) -> int:
-        return 0 * limit
+    async def sweep(_: Household) -> int:
+        return 0
 
-    patched: Any = Orchestrator
+    patched: Any = Household
     patched.sweep = sweep

@@ -78,6 +78,35 @@ async def test_a_marker_that_is_split_between_two_messages_is_still_recognised()
     await server.wait_closed()
 
 
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_wire_that_is_cut_while_it_ends_by_itself_lets_go_of_the_far_end(turns: int) -> None:
+    upstream: list[asyncio.StreamWriter] = []
+
+    class Watched(Wires):
+        async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            reader, writer = await super()._connect()
+            upstream.append(writer)
+            return reader, writer
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.readline())
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    wires = Watched(server.sockets[0].getsockname())
+    near = await asyncio.start_server(wires.accept, "127.0.0.1", 0)
+    async with server, near:
+        reader, writer = await asyncio.open_connection(*near.sockets[0].getsockname())
+        writer.write(b"one\n")
+        assert await reader.readline() == b"one\n"
+        writer.close()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await wires.cut_all()
+        assert [each.is_closing() for each in upstream] == [True]
+
+
 async def test_a_connection_that_is_left_half_open_is_silent_and_new_ones_work() -> None:
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():

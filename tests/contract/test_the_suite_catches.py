@@ -165,12 +165,12 @@ class SweepsTwice(MemoryStore):
     """A deadline never goes away."""
 
     async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
-        before = dict(self._records)
+        before = dict(self._timed)
         outcomes = await super().due(kinds, limit, decide)
-        for key, record in self._records.items():
-            deadline_at = before[key].deadline_at
-            self._records[key] = msgspec.structs.replace(record, deadline_at=deadline_at)
-        return outcomes[:1] if len(before) > 1 else outcomes
+        for key, record in before.items():
+            kept = msgspec.structs.replace(self._records[key], deadline_at=record.deadline_at)
+            self._put(key, kept)
+        return outcomes
 
 
 class FeedOutOfOrder(MemoryStore):
@@ -206,7 +206,7 @@ class PrunesTheLiving(MemoryStore):
     ) -> Pruned:
         pruned = await super().prune(kind=kind, states=states, older_than=older_than, limit=limit)
         for key in [key for key in self._records if key.kind == kind]:
-            del self._records[key]
+            self._put(key, None)
         return pruned
 
 
