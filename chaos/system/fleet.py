@@ -20,6 +20,7 @@ from chaos.databases import SQLITE
 from chaos.proxy import Wires, wires_to
 from chaos.system import errands
 from chaos.system.members import Member, Plan, free_port
+from chaos.system.zygote import warm_up
 from interlock.cli import project
 from interlock.lifecycles.durations import Durations
 from interlock.testing.servers import PostgresServer, RedisServer
@@ -89,6 +90,7 @@ async def fleet_on(
 ) -> AsyncIterator[Fleet]:
     """A fleet that has been started; at the end nothing is left of it."""
     _write_project(folder)
+    warm_up()
     ports = {"left": free_port(), "right": free_port()}
     async with AsyncExitStack() as stack:
         wires = {
