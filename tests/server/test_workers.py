@@ -154,3 +154,13 @@ async def test_people_hold_workers_through_a_server_as_through_a_store(server: R
         ]
     finally:
         await port.disconnect()
+
+
+async def test_a_server_that_has_to_go_does_not_keep_a_worker_waiting_for_orders(server: Running) -> None:
+    client = server.client()
+    made = await registered(client)
+    asked = client.get(f"/api/workers/{made['id']}/orders", params={"after": 0, "wait_s": 30})
+    waiting = asyncio.create_task(asked)
+    server.parts.stopping.set()
+    async with asyncio.timeout(20):
+        assert (await waiting).json()["state"] == "IDLE"

@@ -162,11 +162,11 @@ async def start(registry: Registry, board: Board) -> AsyncIterator[Start]:
 
     def start(**choices: Any) -> Worker:
         lines = Lines(board.changed)  # whoever waits at the board looks when a state changes, too
-        parts = {
-            name: choices.pop(name)
-            for name in ("metrics", "tracing", "also", "monotonic", "threads")
-            if name in choices
+        parts: dict[str, Any] = {
+            name: choices.pop(name) for name in ("metrics", "tracing", "also", "monotonic") if name in choices
         }
+        if "threads_from" in choices:  # `threads` is a setting: how many
+            parts["threads"] = choices.pop("threads_from")
         connect = choices.pop("connect", board.port)
         level = choices.pop("level", "info")
         settings = WorkerSettings(

@@ -45,7 +45,7 @@ async def test_every_loop_beside_the_event_loop_runs_where_the_threads_are_given
 ) -> None:
     """Whoever simulates workers has no threads, and must be able to say so in one place."""
     threads = NamedThreads()
-    worker = start(threads=threads)
+    worker = start(threads_from=threads)
     await board.until(lambda: worker.process.state is RUNNING, "the worker to run")
     assert await worker.stop() == 0
     assert sorted(threads.names) == ["interlock-renewer", "interlock-standing", "interlock-supervisor"]

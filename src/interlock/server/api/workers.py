@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 import msgspec
@@ -107,8 +108,16 @@ async def beat(call: Call) -> WorkerOrders:
 async def orders(call: Call) -> WorkerOrders:
     """What the worker shall do, as soon as that is news."""
     asked: OrdersQuery = call.query
-    wait_s = 0.0 if call.parts.stopping.is_set() else asked.wait_s
-    return await _workers(call).orders(_id(call), after=asked.after, wait_s=wait_s)
+    worker_id, workers, over = _id(call), _workers(call), call.parts.stopping
+    waiting = asyncio.ensure_future(workers.orders(worker_id, after=asked.after, wait_s=asked.wait_s))
+    ending = asyncio.ensure_future(over.wait())  # a server that has to go keeps nobody waiting
+    try:
+        await asyncio.wait((waiting, ending), return_when=asyncio.FIRST_COMPLETED)
+        return waiting.result() if waiting.done() else await workers.orders(worker_id)
+    finally:
+        waiting.cancel()
+        ending.cancel()
+        await asyncio.wait((waiting, ending))
 
 
 async def leave(call: Call) -> WorkerView:
