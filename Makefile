@@ -9,7 +9,7 @@ UV     := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 export UV_PYTHON_DOWNLOADS := never
 export UV_LINK_MODE := copy
 
-.PHONY: help demo test check format docs bench chaos verify lock clean
+.PHONY: help demo test check format docs proto bench chaos verify lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -22,12 +22,13 @@ demo: $(READY) ## Two workers and 28 jobs live on SQLite; then this repository's
 test: $(READY) ## Run the tests
 	$(BIN)/pytest -q -n auto
 
-check: $(READY) ## Lint, types, layers, and whether the generated pages are up to date
+check: $(READY) ## Lint, types, layers, and whether the generated pages and files are up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
+	$(BIN)/python tools/proto.py --check
 
 format: $(READY) ## Rewrite the code in the house format
 	$(BIN)/ruff check --fix .
@@ -35,6 +36,9 @@ format: $(READY) ## Rewrite the code in the house format
 
 docs: $(READY) ## Regenerate docs/lifecycles and docs/reference from the tables
 	$(BIN)/python docs/generate.py
+
+proto: $(READY) ## Make the Python of the fleet's wire from fleet.proto
+	$(BIN)/python tools/proto.py
 
 bench: $(READY) ## Compare the kernel, the stores, the job queue and the server with their peers
 	$(BIN)/python -m bench
