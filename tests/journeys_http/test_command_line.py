@@ -77,6 +77,31 @@ async def test_jobs_are_stopped_and_done_again_one_by_one_and_by_a_filter(
     assert (stop.note.actor, stop.note.reason) == ("somebody", "wrong branch")
 
 
+async def test_real_workers_are_previewed_held_and_ended_by_a_filter_through_a_server(
+    served: Served, person: Person
+) -> None:
+    workers = [await served.ready(name, "--label", "gpu") for name in ("anna", "berta")]
+    preview = [line.split("\t")[1] for line in (await _preview(person)).splitlines()]
+    assert sorted(preview) == ["anna", "berta"]
+    assert "nobody can be asked" in await person.says("worker", "drain", "label:gpu", code=2)
+    ended = await person.says("worker", "drain", "label:gpu", "--reason", "new code", "--yes")
+    assert ended.count("new code") == 2
+    assert [await worker.gone() for worker in workers] == [0, 0]
+    told = await person.says("worker", "list", "label:gpu", "--all", "--json")
+    assert {(view["state"], view["draining"]) for view in json.loads(told)} == {("COMPLETED", True)}
+    assert "In COMPLETED the worker accepts: terminate" in await person.says(
+        "worker", "pause", "anna", code=2
+    )
+
+
+async def _preview(person: Person) -> str:
+    """Which workers a filter means, once both are in the books."""
+    async with asyncio.timeout(30):
+        while (shown := await person.says("worker", "drain", "label:gpu", "--dry-run")).count("\n") < 2:
+            pass
+    return shown
+
+
 async def test_what_is_refused_is_told_in_the_same_words(served: Served, person: Person) -> None:
     told = await person.says("job", "show", "j_0123456789ab", code=2)
     assert told.startswith("Error: There is no job j_0123456789ab.")

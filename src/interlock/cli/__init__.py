@@ -8,6 +8,7 @@
 
     submitting  `interlock submit`: the words; task_names and specs make jobs of them, submissions stores them
     jobs        `interlock job …`: looking shows, bulk stops and does again; finding knows which are meant
+    many        one thing done with every record that somebody means: previewed, asked, and told one by one
     watching    `interlock job watch|wait|logs`: following reads the news, watchers and job_logs tell it
     queues, workers   `interlock queue …`, `interlock worker …`
     machine     `interlock machine …`: loading, judging, sheets, render

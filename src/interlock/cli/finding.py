@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import msgspec
 
+from interlock.cli.many import too_many
 from interlock.errors import InvalidArguments, UnknownJob
 from interlock.lifecycles.job import JOB
 from interlock.remote.offering import JobsOffer
@@ -80,12 +81,7 @@ async def chosen(jobs: JobsOffer, words: Sequence[str], *, among: Sequence[str] 
         return [await jobs.get(job_id) for job_id in dict.fromkeys(ids)]
     found = await find(jobs, wanted.among(among) if among else wanted, limit=MAX_SCANNED)
     if found.cursor:
-        raise InvalidArguments(
-            f"The filter {str(wanted)!r} means more jobs than can be dealt with at once, or has to look "
-            f"through more: {MAX_SCANNED} at most.",
-            todo="Narrow it down with since:, until:, queue: or state:.",
-            facts={"filter": str(wanted), "limit": MAX_SCANNED},
-        )
+        raise too_many("job", wanted, MAX_SCANNED, keys="since:, until:, queue: or state:")
     return found.views
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+from interlock.cli.many import too_many
 from interlock.errors import InvalidArguments, UnknownRun
 from interlock.remote.offering import Reach, RunsOffer
 from interlock.systems.orchestrator.ids import drawn_at
@@ -46,11 +47,7 @@ async def chosen_runs(port: Reach, words: Sequence[str], *, among: Sequence[str]
         return []
     found = await found_runs(runs, narrowed, await port.now(), limit=MOST)
     if found.cursor:
-        raise InvalidArguments(
-            f"The filter {str(wanted)!r} means more runs than can be dealt with at once: {MOST} at most.",
-            todo="Narrow it down with since:, until:, workflow: or outcome:.",
-            facts={"filter": str(wanted), "limit": MOST},
-        )
+        raise too_many("run", wanted, MOST, keys="since:, until:, workflow: or outcome:")
     return found.views
 
 

@@ -36,6 +36,11 @@ def worker_sheet(view: WorkerView, now: datetime, *, terminal: bool) -> Sheet:
     return Sheet("about", "Worker", ("what", "value"), about)
 
 
+def line(view: WorkerView) -> str:
+    """What is said about one in a pipe."""
+    return "\t".join((view.id, view.name, view.state, view.reason))
+
+
 def said(view: WorkerView) -> str:
     """What is going on with it, in a few words."""
     parts = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -51,6 +51,12 @@ class WorkerFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     def wanted_states(self) -> tuple[str, ...]:
         """The states that a worker may be in."""
         return tuple(state for state in self.states or _STATES if state not in self.other_than)
+
+    def among(self, states: Iterable[str]) -> WorkerFilter:
+        """The same workers, but only those in one of these states."""
+        others = set(_STATES) - set(states)
+        left_out = tuple(state for state in _STATES if state in others or state in self.other_than)
+        return msgspec.structs.replace(self, other_than=left_out)
 
     def selection(self, now: datetime, *, limit: int = 100, cursor: str = "") -> WorkerSelection:
         """What to ask a store for, and what has to be looked at afterwards."""

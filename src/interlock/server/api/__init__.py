@@ -17,6 +17,7 @@ from interlock.server.api import (
     runs,
     submitting,
     webhooks,
+    worker_actions,
     workers,
 )
 from interlock.server.declaring import Route
@@ -36,6 +37,7 @@ ROUTES: tuple[Route, ...] = (
     *run_actions.ROUTES,
     *runner.ROUTES,
     *workers.ROUTES,
+    *worker_actions.ROUTES,
     *health.ROUTES,
 )
 """Everything that can be asked for, beside the document that says so."""

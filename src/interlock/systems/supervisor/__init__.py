@@ -4,5 +4,5 @@ body        what the record of a worker keeps
 deciding    pure: what an event makes of a worker, and what follows for others
 letting_go  the leases of a worker that has ended return to the queue
 workers     what people, programs and the workers themselves do with all that
-explaining  what a worker is waiting for, and whose turn it is
+finding     which workers a filter means, and with which of them something can be done
 """
