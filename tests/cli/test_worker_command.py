@@ -74,12 +74,13 @@ def test_the_module_and_the_queues_may_come_from_the_project_file(program: Ask, 
 
 
 def test_the_command_line_goes_before_the_project_file() -> None:
-    said = WorkerSection(name="till", queues=("mail",), slots=3, log_level="debug")
+    said = WorkerSection(name="till", queues=("mail",), slots=3, log_level="debug", executor="process")
     here = Project(url="memory:", settings=DEFAULT_SETTINGS, worker=said)
-    settings = settings_for(here, Asked(queues=("ci",), prefetch=0))
+    settings = settings_for(here, Asked(queues=("ci",), prefetch=0, executor="thread"))
     assert (settings.name, settings.queues, settings.concurrency) == ("till", ("ci",), 3)
     assert (settings.log_level, settings.prefetch) == ("debug", 0)
     assert settings_for(here, Asked(slots=7, name="other")).concurrency == 7
+    assert (settings.executor, settings_for(here, Asked()).executor) == ("thread", "process")
 
 
 @pytest.mark.parametrize(
@@ -92,6 +93,10 @@ def test_the_command_line_goes_before_the_project_file() -> None:
         (["missing.py"], "there is no such file"),
         (["shop_tasks", "--slots", "0"], "concurrency is 0 and must be at least 1"),
         (["shop_tasks", "--log-level", "loud"], "log_level is 'loud' and must be one of debug, info,"),
+        (
+            ["shop_tasks", "--executor", "green"],
+            "executor is 'green' and must be one of async, thread, process",
+        ),
         (["shop_tasks", "--name", "a#b"], "name is 'a#b' and must be a word without '#'"),
         (["shop_tasks", "--store", "mysql://there/it"], "names no store"),
     ],

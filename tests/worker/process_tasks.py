@@ -110,3 +110,15 @@ def leave_from_process(ctx: Context, path: str) -> dict[str, Any]:
 @task(name="leave_from_process_async", executor="process")
 async def leave_from_process_async(ctx: Context, path: str) -> int:
     return (await ctx.artifact("note", path)).size
+
+
+@task(name="traced_over_there", executor="process")
+def traced_over_there() -> str:
+    from opentelemetry import trace
+
+    return f"{trace.get_current_span().get_span_context().trace_id:032x}"
+
+
+@task(name="unsaid")
+def unsaid() -> int:
+    return os.getpid()

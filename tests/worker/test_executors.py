@@ -17,6 +17,7 @@ from tests.worker.process_tasks import REGISTRY
 from interlock.wire.runner import CancelAck, Complete
 from interlock.worker.executors.asynchronous import never_waits
 from interlock.worker.tasks import Registry
+from interlock.worker.tracing import Tracing
 
 
 @pytest.fixture
@@ -279,6 +280,37 @@ async def test_no_process_outlives_a_forced_shutdown(board: Board, start: Start,
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     await worker.stop()
     assert all(map(gone, pids))
+
+
+async def test_a_task_that_does_not_say_where_it_runs_runs_where_the_worker_says(
+    board: Board, start: Start
+) -> None:
+    jobs = board.pin("unsaid"), board.pin("where")
+    start(executor="process")
+    for job in jobs:
+        await ended(board, job)
+    assert jobs[0].result not in (None, os.getpid())
+
+
+async def test_the_span_around_a_process_reaches_into_it_and_tells_of_its_failure(
+    board: Board, start: Start
+) -> None:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    wanted = "0af7651916cd43dd8448eb211c80319c"
+    parent = {"traceparent": f"00-{wanted}-b7ad6b7169203331-01"}
+    good, bad = board.pin("traced_over_there", trace=parent), board.pin("fail", trace=parent)
+    start(tracing=Tracing(provider.get_tracer("test")))
+    assert (await ended(board, good)).result == wanted
+    await ended(board, bad)
+    spans = {span.name: span for span in exporter.get_finished_spans()}
+    assert {f"{span.context.trace_id:032x}" for span in spans.values()} == {wanted}
+    assert spans["traced_over_there"].status.is_ok
+    assert spans["fail"].status.description == "LookupError: nothing here"
 
 
 async def test_a_function_that_no_other_process_can_find_is_refused(

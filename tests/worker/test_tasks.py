@@ -17,6 +17,7 @@ from interlock.errors import CannotLoad, InterlockError, InvalidArguments, Unkno
 from interlock.wire.jobs import JobSpec, RetryRule
 from interlock.wire.runner import Grant
 from interlock.worker.context import Context
+from interlock.worker.functions import EXECUTORS
 from interlock.worker.tasks import DEFAULT, OPTIONS, Registry, Task, task
 
 T = TypeVar("T")
@@ -144,6 +145,25 @@ def test_async_functions_run_in_the_loop_and_others_in_a_thread(registry: Regist
 
     assert (double.executor, triple.executor) == ("async", "thread")
     assert (heavy.executor, isolated.executor) == ("process", "process")
+
+
+def test_where_a_worker_has_tasks_run_that_do_not_say_counts_only_where_they_can(registry: Registry) -> None:
+    @registry.task(executor="async")
+    async def stays() -> None: ...
+
+    assert [double.executor_on(where) for where in (None, *EXECUTORS)] == [
+        "async",
+        "async",
+        "async",
+        "process",
+    ]
+    assert [triple.executor_on(where) for where in (None, *EXECUTORS)] == [
+        "thread",
+        "thread",
+        "thread",
+        "process",
+    ]
+    assert stays.executor_on("process") == "async"
 
 
 def unwrapped(function: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:

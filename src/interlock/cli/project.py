@@ -77,6 +77,7 @@ class WorkerSection(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     slots: int | None = None
+    executor: str | None = None
     prefetch: int | None = None
     log_level: str | None = None
     metrics_port: int | None = None

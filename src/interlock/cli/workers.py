@@ -35,6 +35,7 @@ def worker() -> None:
             "worker start shop.tasks",
             "worker start shop/tasks.py --queue mail --queue default --slots 20",
             "worker start shop.tasks --label gpu --burst",
+            "worker start shop.tasks --executor process --processes 4",
             "worker start --shell --queue ci --label linux",
             "worker start shop.tasks --server https://jobs.example.org:8088",
         ),
@@ -59,6 +60,14 @@ def start(
     slots: Annotated[int | None, typer.Option(help="How many tasks run at once; 10 by default.")] = None,
     threads: Annotated[int | None, typer.Option(help="How many of them in threads.")] = None,
     processes: Annotated[int | None, typer.Option(help="How many of them in processes.")] = None,
+    executor: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE",
+            help="Where tasks run that do not say: async, thread or process. By default async functions run "
+            "in the event loop and others in threads.",
+        ),
+    ] = None,
     prefetch: Annotated[int | None, typer.Option(help="How much work waits here for a free slot.")] = None,
     name: Annotated[str | None, typer.Option(help="What it is called; otherwise as the host.")] = None,
     metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics there.")] = None,
@@ -89,6 +98,7 @@ def start(
         slots=slots,
         threads=threads,
         processes=processes,
+        executor=executor,
         prefetch=prefetch,
         metrics_port=metrics_port,
         log_level=log_level,

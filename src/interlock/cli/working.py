@@ -39,6 +39,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     slots: int | None = None
     threads: int | None = None
     processes: int | None = None
+    executor: str | None = None
     prefetch: int | None = None
     metrics_port: int | None = None
     log_level: str | None = None
@@ -111,6 +112,7 @@ def settings_for(here: project.Project, asked: Asked) -> WorkerSettings:
         "concurrency": said["slots"],
         "threads": said.get("threads"),
         "processes": said.get("processes"),
+        "executor": said["executor"],
         "prefetch": said["prefetch"],
         "metrics_port": said["metrics_port"],
         "log_level": said["log_level"],

@@ -164,7 +164,7 @@ class Executing:
             running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
             self._settle(running, failure_of(error))
             return
-        running.lane = lane = self._lanes[running.task.executor]
+        running.lane = lane = self._lanes[running.task.executor_on(self._settings.executor)]
         lane.waiting.append(running)
 
     def _find(self, name: str) -> AnyTask:

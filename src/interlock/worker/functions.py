@@ -57,6 +57,14 @@ def executor_of(function: Callable[..., Any], wanted: str | None) -> Executor:
     return match[0]
 
 
+def executor_here(function: Callable[..., Any], default: Executor) -> Executor:
+    """Where one runs that does not say, on a worker with a default: there, or, where it cannot, as ever."""
+    try:
+        return executor_of(function, default)
+    except CannotLoad:
+        return executor_of(function, None)
+
+
 def written_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as somebody wrote it, inside of what other decorators have put around it."""
     inner = inspect.unwrap(function)

@@ -15,9 +15,10 @@ from interlock.worker.settings import WorkerSettings
 class Lane:
     """One executor with a limit. What it has is counted, never noted beside it."""
 
-    __slots__ = ("executor", "limit", "running", "waiting")
+    __slots__ = ("executor", "limit", "name", "running", "waiting")
 
-    def __init__(self, executor: Executor, limit: int) -> None:
+    def __init__(self, name: str, executor: Executor, limit: int) -> None:
+        self.name = name
         self.executor = executor
         self.limit = limit
         self.running: set[RunningTask] = set()
@@ -38,8 +39,9 @@ class Lane:
 def lanes_of(settings: WorkerSettings) -> dict[str, Lane]:
     """By the name of the executor, as tasks say it."""
     size = settings.max_result_bytes
-    return {
-        "async": Lane(AsyncExecutor(max_result_bytes=size), settings.concurrency),
-        "thread": Lane(ThreadExecutor(max_result_bytes=size), settings.threads or settings.concurrency),
-        "process": Lane(ProcessExecutor(settings), settings.processes or settings.concurrency),
-    }
+    lanes = (
+        Lane("async", AsyncExecutor(max_result_bytes=size), settings.concurrency),
+        Lane("thread", ThreadExecutor(max_result_bytes=size), settings.threads or settings.concurrency),
+        Lane("process", ProcessExecutor(settings), settings.processes or settings.concurrency),
+    )
+    return {lane.name: lane for lane in lanes}

@@ -8,6 +8,7 @@ import msgspec
 
 from interlock.errors import InvalidSettings
 from interlock.lifecycles.durations import DEFAULTS, Durations
+from interlock.worker.functions import EXECUTORS, Executor
 from interlock.worker.outcomes import MAX_RESULT_BYTES
 
 _AT_LEAST = {
@@ -25,7 +26,11 @@ _MORE_THAN_NOTHING = (
     "connect_timeout_s",
     "flush_every_s",
 )
-_CHOICES = {"log_format": ("auto", "json", "text"), "log_level": ("debug", "info", "warning", "error")}
+_CHOICES: dict[str, tuple[str | None, ...]] = {
+    "executor": (None, *EXECUTORS),
+    "log_format": ("auto", "json", "text"),
+    "log_level": ("debug", "info", "warning", "error"),
+}
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +46,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How many of them may be sync functions in threads; None for as many as there are."""
     processes: int | None = None
     """How many of them may be in processes of their own."""
+    executor: Executor | None = None
+    """Where tasks run that do not say; None for async functions in the loop and others in threads."""
     prefetch: int = 0
     """How many grants may wait unacknowledged for a free slot."""
     memory_limit_bytes: int | None = None
@@ -109,7 +116,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         yield from self._numbers_too_small()
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
-                yield f"{name} is {getattr(self, name)!r} and must be one of {', '.join(known)}"
+                yield f"{name} is {getattr(self, name)!r} and must be one of {', '.join(filter(None, known))}"
 
     def _numbers_too_small(self) -> Iterator[str]:
         for name, least in _AT_LEAST.items():

@@ -63,6 +63,6 @@ class Stopper:
         self._left_behind()
 
     def _say(self, message: str, running: RunningTask) -> None:
-        executor = "" if running.task is None else running.task.executor
+        executor = "" if running.lane is None else running.lane.name
         grant = running.grant
         self._log.warning(message, task_id=grant.job_id, task_type=grant.task, executor=executor)

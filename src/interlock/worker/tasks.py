@@ -28,6 +28,7 @@ from interlock.worker.context import Context
 from interlock.worker.functions import (
     Executor,
     default_name,
+    executor_here,
     executor_of,
     place_of,
     plain_function,
@@ -63,6 +64,7 @@ class Task(Generic[P, R]):
         self.function: Callable[P, R] = plain
         self.name = default_name(plain) if name is None else _checked_name(plain, name)
         self.executor: Executor = executor_of(plain, executor)
+        self._says_where = executor is not None
         self.template = _template(self.name, {}, options)
         """What every job of this task is submitted with, before it has arguments."""
         self.module_run = written_function(plain).__globals__.get("__spec__")
@@ -111,6 +113,12 @@ class Task(Generic[P, R]):
             kwargs[self._arguments.context_name] = context
         function: Callable[..., R] = self.function
         return function(*args, **kwargs)
+
+    def executor_on(self, default: Executor | None) -> Executor:
+        """Where it runs on a worker with this default: what the task itself says goes before."""
+        if default is None or self._says_where:
+            return self.executor
+        return executor_here(self.function, default)
 
     def prepare(self) -> None:
         """Find out now, not with the first job, whether every type can come from JSON."""

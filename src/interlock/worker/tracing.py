@@ -15,6 +15,9 @@ from typing import Any
 
 from interlock.wire.runner import Grant
 
+_SENT_WITHIN_MS = 2_000
+"""How long a process that has done its work waits for its spans to be sent."""
+
 
 class Tracing:
     """Makes one span per attempt."""
@@ -23,7 +26,7 @@ class Tracing:
         self._tracer = tracer
 
     @contextlib.contextmanager
-    def span(self, grant: Grant) -> Iterator[Any]:
+    def span(self, grant: Grant) -> Iterator[AttemptSpan]:
         """The span of an attempt, current while the handler runs."""
         from opentelemetry import propagate  # noqa: PLC0415 - nobody but those who trace has it
 
@@ -43,7 +46,49 @@ class Tracing:
             record_exception=told,
             set_status_on_exception=told,
         ) as span:
-            yield span
+            yield AttemptSpan(span, told=told)
+
+
+class AttemptSpan:
+    """The span of one attempt, for whoever executes it in another process."""
+
+    def __init__(self, span: Any, *, told: bool) -> None:
+        self._span = span
+        self._told = told
+
+    def carried(self) -> dict[str, str]:
+        """What the other process continues the trace with."""
+        from opentelemetry import propagate, trace  # noqa: PLC0415 - see above
+
+        carrier: dict[str, str] = {}
+        propagate.inject(carrier, trace.set_span_in_context(self._span))
+        return carrier
+
+    def failed(self, error: str) -> None:
+        """It has failed over there, where nobody could raise through this span."""
+        from opentelemetry import trace  # noqa: PLC0415
+
+        if self._told:
+            self._span.set_status(trace.Status(trace.StatusCode.ERROR, error))
+
+
+@contextlib.contextmanager
+def continuing(carried: Mapping[str, str]) -> Iterator[None]:
+    """For a process of one handler: spans that it makes belong to the trace, and are sent before it ends."""
+    if not carried or not _installed("opentelemetry.trace"):
+        yield
+        return
+    from opentelemetry import context, propagate, trace  # noqa: PLC0415
+
+    tracing_if_configured()
+    token = context.attach(propagate.extract(dict(carried)))
+    try:
+        yield
+    finally:
+        context.detach(token)
+        flush = getattr(trace.get_tracer_provider(), "force_flush", None)
+        if flush is not None:
+            flush(_SENT_WITHIN_MS)
 
 
 def tracing_if_configured(environ: Mapping[str, str] = os.environ) -> Tracing | None:

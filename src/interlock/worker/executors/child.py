@@ -34,6 +34,7 @@ from interlock.worker import tasks
 from interlock.worker.context import Context
 from interlock.worker.executors.orders import Keep, Kept, Over, Run, Said, Stop, line_of, read_order
 from interlock.worker.outcomes import Interrupted, outcome_of, success_of
+from interlock.worker.tracing import continuing
 from interlock.worker.unsent import Unsent
 
 
@@ -56,7 +57,7 @@ def execute(order: Run, context: Context) -> Over:
         if order.memory_limit_bytes is not None:
             resource.setrlimit(resource.RLIMIT_AS, (order.memory_limit_bytes, order.memory_limit_bytes))
         sys.path[:] = order.path
-        with context.active():
+        with context.active(), continuing(order.trace):
             value = find_task(order).invoke(order.grant.input, context)
             if inspect.isawaitable(value):
                 value = asyncio.run(_wait_for(value))

@@ -21,6 +21,8 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     """The file of the program, when the task was defined in the program itself."""
     memory_limit_bytes: int | None = None
     max_result_bytes: int = 262_144
+    trace: dict[str, str] = {}
+    """What the handler's own spans continue; empty where nobody traces."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):

@@ -151,4 +151,4 @@ def _steps(run: str | None, steps: list[Step] | None) -> list[Step]:
     return steps if steps is not None else [Step(run or "")]
 
 
-SHELL: Task[..., Any] = Task(shell, name=NAME)
+SHELL: Task[..., Any] = Task(shell, name=NAME, executor="async")

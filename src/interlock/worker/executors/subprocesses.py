@@ -33,6 +33,7 @@ from interlock.worker.executors.orders import (
 from interlock.worker.outcomes import Interrupted, Outcome, failure_of
 from interlock.worker.running import RunningTask
 from interlock.worker.settings import WorkerSettings
+from interlock.worker.tracing import AttemptSpan
 
 SIGNALLED = 128
 CHILD = "interlock.worker.executors.child"
@@ -45,6 +46,7 @@ class Attendance:
         self.task: asyncio.Task[None] | None = None
         self.group: Group | None = None
         self.writer: asyncio.StreamWriter | None = None
+        self.span: AttemptSpan | None = None
         self.killed = False
 
 
@@ -89,7 +91,10 @@ class ProcessExecutor:
 
     async def _attend(self, running: RunningTask, attendance: Attendance, ended: Ended) -> None:
         try:
-            outcome = await self._execute(running, attendance)
+            with running.span or contextlib.nullcontext() as attendance.span:
+                outcome = await self._execute(running, attendance)
+                if attendance.span is not None and isinstance(outcome, Failed):
+                    attendance.span.failed(outcome.error)
         except Exception as error:  # noqa: BLE001 - whatever went wrong is the outcome
             outcome = failure_of(error)
         ended(running, outcome)
@@ -128,7 +133,7 @@ class ProcessExecutor:
         over: Over | None = None
         uploads: set[asyncio.Task[None]] = set()
         try:
-            writer.write(line_of(self._order(running)))
+            writer.write(line_of(self._order(running, attendance.span)))
             if running.stop_reason:
                 self.told(running)
             with contextlib.suppress(ConnectionError):
@@ -142,7 +147,7 @@ class ProcessExecutor:
                 await writer.wait_closed()
         return over
 
-    def _order(self, running: RunningTask) -> Run:
+    def _order(self, running: RunningTask, span: AttemptSpan | None) -> Run:
         assert running.task is not None
         module, name = running.task.function.__module__, running.task.function.__qualname__
         main = getattr(sys.modules.get("__main__"), "__file__", None) if module == "__main__" else None
@@ -154,6 +159,7 @@ class ProcessExecutor:
             main=main,
             memory_limit_bytes=self._settings.memory_limit_bytes,
             max_result_bytes=self._settings.max_result_bytes,
+            trace={} if span is None else span.carried(),
         )
 
 
