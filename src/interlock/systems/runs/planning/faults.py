@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from interlock.errors import PlanRefused, nearest
+from interlock.errors import InterlockError, PlanRefused, nearest
 
 MOST_TOLD = 50
 """Whoever has made more faults than that mends some first."""
@@ -38,6 +38,10 @@ class Faults:
 
     file: str
     found: list[Fault] = field(default_factory=list)
+    page: str = "docs/reference/workflow.md"
+    """Where every key is told."""
+    error: type[InterlockError] = PlanRefused
+    """What they are raised as."""
 
     def add(self, place: Place, sentence: str, *, allowed: Sequence[str] = ()) -> None:
         """One more; the same thing at the same place is told once."""
@@ -56,17 +60,17 @@ class Faults:
         if self.found:
             raise self.refusal()
 
-    def refusal(self) -> PlanRefused:
+    def refusal(self) -> InterlockError:
         """All of them as one error."""
         faults = sorted(self.found)
         told = [f"{self.file}:{f.place.line}:{f.place.column}: {f.sentence}" for f in faults[:MOST_TOLD]]
         if len(faults) > MOST_TOLD:
             told.append(f"… and {len(faults) - MOST_TOLD} more")
         number = "a fault" if len(faults) == 1 else f"{len(faults)} faults"
-        return PlanRefused(
+        return self.error(
             "\n".join((f"{self.file} has {number}:", *told)),
             allowed=faults[0].allowed if len(faults) == 1 else (),
-            todo="Mend the file; docs/reference/workflow.md has every key.",
+            todo=f"Mend the file; {self.page} has every key.",
             facts={
                 "file": self.file,
                 "line": faults[0].place.line,

@@ -1,0 +1,125 @@
+"""Histograms of agents: read with suspicion, merged, and asked for percentiles.
+
+A percentile of a fleet is read off the merged histogram. The mean of the agents' percentiles would be
+some other number that nobody has a name for. What an agent sends may be damaged: it is believed only if
+it decodes, is not larger than it may be, and holds as many values as the agent says.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TypeAlias
+
+import msgspec
+from hdrh.codec import HdrCookieException, HdrHistogramSettingsException, HdrLengthException
+from hdrh.histogram import HdrHistogram
+
+Histogram: TypeAlias = HdrHistogram
+
+LOWEST_NS, HIGHEST_NS, SIGNIFICANT_FIGURES = 1, 3_600_000_000_000, 3
+"""From a nanosecond to an hour, which is the longest that a workload may last."""
+MAX_ENCODED = 262_144
+MAX_DECODED = 8 * 1_048_576
+"""So many bytes at most become of those above: 3,600 seconds in nanoseconds to three figures take 0.3 MB."""
+PERCENTILES = (50.0, 90.0, 99.0, 99.9)
+
+_BROKEN = (
+    ValueError,
+    TypeError,
+    IndexError,
+    OverflowError,
+    MemoryError,
+    AssertionError,
+    RuntimeError,
+    zlib.error,
+    HdrCookieException,
+    HdrHistogramSettingsException,
+    HdrLengthException,
+)
+
+
+class CorruptHistogram(Exception):
+    """What an agent has sent cannot be what it has measured."""
+
+
+class Latencies(msgspec.Struct, frozen=True, kw_only=True):
+    """What a histogram says, in milliseconds."""
+
+    count: int = 0
+    mean_ms: float = 0.0
+    p50_ms: float = 0.0
+    p90_ms: float = 0.0
+    p99_ms: float = 0.0
+    p999_ms: float = 0.0
+    max_ms: float = 0.0
+
+
+def empty() -> Histogram:
+    """A histogram in which everything fits that agents record."""
+    return HdrHistogram(LOWEST_NS, HIGHEST_NS, SIGNIFICANT_FIGURES)
+
+
+def read(encoded: bytes, *, expected: int) -> Histogram | None:
+    """The histogram of one message; None when it has none because nothing was done."""
+    if not encoded:
+        if expected:
+            raise CorruptHistogram(f"{expected:,} operations, and no histogram of them")
+        return None
+    histogram = _decoded(encoded)
+    if histogram.get_total_count() != expected:
+        raise CorruptHistogram(
+            f"the histogram holds {histogram.get_total_count():,} values for {expected:,} operations"
+        )
+    return histogram
+
+
+def latencies(histogram: Histogram) -> Latencies:
+    """The percentiles of what was recorded."""
+    if not histogram.get_total_count():
+        return Latencies()
+    at = histogram.get_percentile_to_value_dict(list(PERCENTILES))
+    p50, p90, p99, p999 = (at[each] / 1e6 for each in PERCENTILES)
+    return Latencies(
+        count=histogram.get_total_count(),
+        mean_ms=histogram.get_mean_value() / 1e6,
+        p50_ms=p50,
+        p90_ms=p90,
+        p99_ms=p99,
+        p999_ms=p999,
+        max_ms=histogram.get_max_value() / 1e6,
+    )
+
+
+def written(histogram: Histogram) -> str:
+    """As HdrHistogram's own tools read it."""
+    encoded: bytes = histogram.encode()
+    return encoded.decode("ascii")
+
+
+def added(whole: Histogram, part: Histogram) -> None:
+    """Merge a part into the whole; a value that does not fit is told, not lost."""
+    expected = whole.get_total_count() + part.get_total_count()
+    try:
+        whole.add(part)
+    except _BROKEN as error:
+        raise CorruptHistogram(f"the histogram does not fit the others: {error}") from error
+    if whole.get_total_count() != expected:
+        raise CorruptHistogram("the histogram holds values that are longer than an hour")
+
+
+def _decoded(encoded: bytes) -> Histogram:
+    if len(encoded) > MAX_ENCODED:
+        raise CorruptHistogram(f"the histogram has {len(encoded):,} bytes")
+    try:
+        _refuse_growth(encoded)
+        return HdrHistogram.decode(encoded, b64_wrap=False)
+    except _BROKEN as error:
+        told = str(error) or type(error).__name__
+        raise CorruptHistogram(f"the histogram cannot be read: {told}") from error
+
+
+def _refuse_growth(encoded: bytes) -> None:
+    """A few bytes can be made to stand for billions, and the library would believe them."""
+    unpacking = zlib.decompressobj()
+    if len(unpacking.decompress(encoded, MAX_DECODED)) >= MAX_DECODED:
+        raise CorruptHistogram("the histogram grows beyond measure")

@@ -1,0 +1,100 @@
+"""What somebody asks of a fleet: one workload, which agents, and what is put up with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from interlock.errors import InvalidWorkload
+from interlock.systems.fleet.coverage import Policy
+from interlock.systems.fleet.starting import FARTHEST_S
+
+TASK = "interlock.workload"
+"""The task whose jobs drive a fleet."""
+QUEUE = "workloads"
+PORT = 7167
+MOST_AGENTS = 1_000
+LONGEST_S = 3_600.0
+MOST_OPERATIONS = 2**53
+
+
+class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One workload on many agents."""
+
+    kind: str
+    """Which plugin of the agents: command, python, http, sleep, or one of their own."""
+    name: str = ""
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    """What the plugin is given; JSON, an object."""
+    agents: tuple[str, ...] = ()
+    """HOST:PORT of each."""
+    duration_s: float = 10.0
+    """How long operations are begun; 0: until it ends by itself, at most an hour."""
+    rate: float = 0.0
+    """Operations per second on each agent; 0: as many as it can."""
+    concurrency: int = 1
+    """Operations side by side on each agent."""
+    operations: int = 0
+    """Each agent ends after so many; 0: no such limit."""
+    policy: Policy = Policy.ALL
+    lead_s: float = 2.0
+    """How long after the last READY all begin."""
+    skew_limit_s: float = 0.1
+    """How far apart two of them may begin at worst, for all that is known of their clocks."""
+    ready_within_s: float = 10.0
+    """How long an agent may take to answer and to be READY."""
+
+
+def checked(spec: WorkloadSpec) -> WorkloadSpec:
+    """The spec, with every agent's port; raises with everything that is wrong with it."""
+    agents = tuple(map(with_port, spec.agents))
+    faults = [*_faults(spec), *_agent_faults(agents)]
+    if faults:
+        raise InvalidWorkload(
+            "The workload cannot be run: " + "; ".join(faults) + ".",
+            todo="Correct it; nothing was started.",
+            facts={"faults": faults},
+        )
+    return msgspec.structs.replace(spec, agents=agents)
+
+
+def with_port(agent: str) -> str:
+    """HOST:PORT; the port of agents where none is given."""
+    host, colon, port = agent.strip().rpartition(":")
+    if colon and (port.isdecimal() or not port):
+        return f"{host}:{port or PORT}"
+    return f"{agent.strip()}:{PORT}"
+
+
+def _faults(spec: WorkloadSpec) -> Iterator[str]:
+    limits = (
+        ("duration", spec.duration_s, 0.0, LONGEST_S),
+        ("rate", spec.rate, 0.0, 1e7),
+        ("concurrency", spec.concurrency, 1, 10_000),
+        ("operations", spec.operations, 0, MOST_OPERATIONS),
+        ("lead", spec.lead_s, 0.0, FARTHEST_S),
+        ("skew-limit", spec.skew_limit_s, 1e-6, FARTHEST_S),
+        ("ready-within", spec.ready_within_s, 0.01, FARTHEST_S),
+    )
+    for noun, value, least, most in limits:
+        if not least <= value <= most:
+            yield f"{noun} is {value:g} and must be {least:g} to {most:g}"
+    if not spec.kind or len(spec.kind) > 100 or not spec.kind.isprintable():
+        yield "kind has 1 to 100 printable characters"
+    if len(spec.name) > 100 or not spec.name.isprintable():
+        yield "name has at most 100 printable characters"
+    if not bytes(spec.spec).lstrip().startswith(b"{"):
+        yield "what the plugin is given is an object"
+
+
+def _agent_faults(agents: Sequence[str]) -> Iterator[str]:
+    if not 1 <= len(agents) <= MOST_AGENTS:
+        yield f"there are {len(agents)} agents and must be 1 to {MOST_AGENTS:,}"
+    twice = sorted({agent for agent in agents if agents.count(agent) > 1})
+    if twice:
+        yield f"{', '.join(twice)} is there twice"
+    for agent in agents:
+        host, _, port = agent.rpartition(":")
+        if not host or len(agent) > 200 or not agent.isprintable() or not 0 < int(port) < 65_536:
+            yield f"{agent!r} is no HOST:PORT"

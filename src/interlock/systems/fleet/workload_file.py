@@ -1,0 +1,177 @@
+"""Workload files: what a fleet shall do, in YAML. What is wrong is told with line and column, all at once.
+
+name: checkout
+kind: http
+with: {url: "http://127.0.0.1:8080/"}
+duration: 30s
+rate: 500
+agents: [a.example, b.example:7168]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+from yaml.nodes import MappingNode, Node, ScalarNode
+
+from interlock.errors import InvalidWorkload
+from interlock.systems.fleet.coverage import Policy
+from interlock.systems.fleet.spec import LONGEST_S, MOST_AGENTS, MOST_OPERATIONS, WorkloadSpec, checked
+from interlock.systems.fleet.starting import FARTHEST_S
+from interlock.systems.runs.planning.faults import Faults, Place
+from interlock.systems.runs.planning.kinds import Count, Schema, Word, scalar_text, shape
+from interlock.systems.runs.planning.nodes import FLOAT, INT, compose, place_of, plain
+from interlock.systems.runs.planning.shapes import Field, Object, Several
+from interlock.wire.durations import read_duration
+
+PAGE = "docs/guides/fleet.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number with its limits."""
+
+    least: float
+    most: float
+
+    def read(self, node: Node, faults: Faults) -> float:
+        """The number."""
+        if isinstance(node, ScalarNode) and node.tag in (INT, FLOAT) and len(node.value) < 40:
+            number = float(node.value)
+            if self.least <= number <= self.most:
+                return number
+        limits = f"{self.least:g} to {self.most:,.15g}"
+        faults.add(place_of(node), f"this has to be a number from {limits}, not {shape(node)}")
+        return self.least
+
+    def schema(self) -> Schema:
+        """A number."""
+        return {"type": "number", "minimum": self.least, "maximum": self.most}
+
+
+@dataclass(frozen=True, slots=True)
+class While:
+    """A while that may be short: `50ms`, `30s`, `10m`, or a number of seconds."""
+
+    least_s: float
+    most_s: float
+
+    def read(self, node: Node, faults: Faults) -> float:
+        """The seconds."""
+        text = (scalar_text(node, "a duration", faults) or "").strip()
+        try:
+            seconds = _seconds(text)
+        except ValueError:
+            faults.add(place_of(node), f"{text[:40]!r} is not a duration; write 50ms, 30s, 10m or 1h")
+            return self.most_s
+        if not self.least_s <= seconds <= self.most_s:
+            faults.add(place_of(node), f"this has to be {self.least_s:g}s to {self.most_s:g}s, not {text}")
+        return seconds
+
+    def schema(self) -> Schema:
+        """A number, or text with a unit."""
+        return {"oneOf": [{"type": "number"}, {"type": "string", "pattern": r"^\d+(\.\d+)?(ms|[smhd])?$"}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the plugin is given: any keys with any values, which only the plugin knows."""
+
+    def read(self, node: Node, faults: Faults) -> Any:
+        """As JSON."""
+        if not isinstance(node, MappingNode):
+            faults.add(place_of(node), f"this has to be keys with values, not {shape(node)}")
+            return {}
+        return plain(node, faults)
+
+    def schema(self) -> Schema:
+        """An object."""
+        return {"type": "object"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadFile:
+    """A file as it was written."""
+
+    place: Place
+    kind: str = ""
+    name: str = ""
+    with_: Any = None
+    agents: tuple[str, ...] = ()
+    duration: float = 10.0
+    rate: float = 0.0
+    concurrency: int = 1
+    operations: int = 0
+    policy: str = Policy.ALL
+    lead: float = 2.0
+    skew_limit: float = 0.1
+    ready_within: float = 10.0
+
+
+def _made(**values: Any) -> WorkloadFile:
+    values["with_"] = values.pop("with", None)
+    return WorkloadFile(**values)
+
+
+WORKLOAD_FILE = Object(
+    "a workload",
+    _made,
+    (
+        Field("kind", Word("kind", most=100), "What the agents do: command, python, http, sleep, "
+              "or a plugin of theirs.", "http", required=True),
+        Field("name", Word("name", most=100), "What it is called; otherwise as the file.", "checkout"),
+        Field("with", Given(), "What the plugin is given; see docs/guides/agent.md.", '{url: "http://…"}'),
+        Field("agents", Several(Word("agent", most=200), MOST_AGENTS),
+              "HOST or HOST:PORT of each; `--agents` goes before it.", "[a.example, b.example:7168]"),
+        Field("duration", While(0.0, LONGEST_S),
+              "How long operations are begun; 0: until it ends by itself, at most an hour.", "30s"),
+        Field("rate", Number(0.0, 1e7), "Operations per second on each agent; 0: as many as it can.", "500"),
+        Field("concurrency", Count(1, 10_000), "Operations side by side on each agent.", "4"),
+        Field("operations", Count(0, MOST_OPERATIONS), "Each agent ends after so many; 0: no limit.", "100"),
+        Field("policy", Word("policy", one_of=tuple(str(each) for each in Policy)),
+              "How many agents must complete: all, more than half, or any.", "majority"),
+        Field("lead", While(0.0, FARTHEST_S), "How long after the last READY all begin.", "2s"),
+        Field("skew-limit", While(1e-6, FARTHEST_S),
+              "How far apart two agents may begin at worst, for all that is known of their clocks.", "50ms"),
+        Field("ready-within", While(0.01, FARTHEST_S), "How long an agent may take to be READY.", "10s"),
+    ),
+)  # fmt: skip
+
+
+def read_workload(text: str, file: str = "workload.yml", agents: Sequence[str] = ()) -> WorkloadSpec:
+    """The workload in a file; raises with everything that is wrong with it."""
+    faults = Faults(file, page=PAGE, error=InvalidWorkload)
+    node = compose(text, faults)
+    if node is None:
+        if not faults.found:
+            faults.add(Place(1, 1), "the file is empty")
+        raise faults.refusal()
+    found: WorkloadFile = WORKLOAD_FILE.read(node, faults)
+    faults.refuse_if_any()
+    return checked(
+        WorkloadSpec(
+            kind=found.kind,
+            name=found.name or PurePath(file).stem,
+            spec=msgspec.Raw(msgspec.json.encode(found.with_ or {})),
+            agents=tuple(agents) or found.agents,
+            duration_s=found.duration,
+            rate=found.rate,
+            concurrency=found.concurrency,
+            operations=found.operations,
+            policy=Policy(found.policy),
+            lead_s=found.lead,
+            skew_limit_s=found.skew_limit,
+            ready_within_s=found.ready_within,
+        )
+    )
+
+
+def _seconds(text: str) -> float:
+    if match := re.fullmatch(r"(\d+(?:\.\d+)?)(ms)?", text, re.ASCII):
+        return float(match[1]) / (1_000 if match[2] else 1)
+    return read_duration(text).total_seconds()
