@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 import msgspec
 from hdrh.log import HistogramLogWriter
@@ -18,7 +18,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def files_of(result: WorkloadResult, by_second: Mapping[int, Histogram]) -> dict[str, bytes]:
+def files_of(result: WorkloadResult, by_second: Iterable[tuple[int, Histogram]]) -> dict[str, bytes]:
     """Every form, by the name of its file."""
     return {
         "result.json": as_json(result),
@@ -44,7 +44,7 @@ def as_csv(result: WorkloadResult) -> bytes:
     return text.getvalue().encode()
 
 
-def as_log(result: WorkloadResult, by_second: Mapping[int, Histogram]) -> bytes:
+def as_log(result: WorkloadResult, by_second: Iterable[tuple[int, Histogram]]) -> bytes:
     """A histogram of nanoseconds for every second, as HdrHistogram's plotter and its like read it."""
     text = io.StringIO()
     log = HistogramLogWriter(text)
@@ -53,7 +53,7 @@ def as_log(result: WorkloadResult, by_second: Mapping[int, Histogram]) -> bytes:
     log.output_log_format_version()
     log.output_comment(f"[StartTime: {at:.3f} (seconds since epoch)]")
     log.output_legend()
-    for second, histogram in by_second.items():
+    for second, histogram in by_second:
         # The writer takes a start of 0 for none given, and then asks the histogram.
         histogram.set_start_time_stamp(second * 1_000)
         histogram.set_end_time_stamp((second + 1) * 1_000)

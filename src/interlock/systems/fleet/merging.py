@@ -8,7 +8,7 @@ A report whose histogram is damaged flags its agent, and its counts are kept apa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -46,6 +46,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """How many bytes it took on the wire."""
 
 
+_NOTHING = Latencies()
+
+
 @dataclass(slots=True)
 class Part:
     """One agent's share."""
@@ -77,6 +80,9 @@ class Second:
     errors: int = 0
     agents: set[str] = field(default_factory=set)
     histogram: Histogram | None = None
+    packed: str = ""
+    """The histogram again when the second is settled: a few hundred bytes, not 270,000."""
+    latencies: Latencies = _NOTHING
 
 
 class SecondView(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +103,7 @@ class Merged:
         self.parts = {agent: Part(agent) for agent in agents}
         self.histogram = histograms.empty()
         self._seconds: dict[int, Second] = {}
+        self._packed = 0
 
     def hear(self, report: Report) -> str:
         """Take a report in; answers what is wrong with it, if anything."""
@@ -109,6 +116,7 @@ class Merged:
         fault = self._measure(part, report)
         part.fault = part.fault or fault
         part.last = report
+        self._pack()
         return fault
 
     def lose(self, agent: str) -> None:
@@ -151,10 +159,12 @@ class Merged:
         known = [number for number in self._seconds if number <= settled] or list(self._seconds)
         return _view(max(known), self._seconds[max(known)]) if known else None
 
-    def histograms_by_second(self) -> Mapping[int, Histogram]:
-        """For the log that HdrHistogram's own tools read."""
-        found = {number: self._seconds[number].histogram for number in sorted(self._seconds)}
-        return {number: histogram for number, histogram in found.items() if histogram is not None}
+    def histograms_by_second(self) -> Iterator[tuple[int, Histogram]]:
+        """One after the other, for the log that HdrHistogram's own tools read."""
+        for number in sorted(self._seconds):
+            histogram = _opened(self._seconds[number])
+            if histogram.get_total_count():
+                yield number, histogram
 
     def _measure(self, part: Part, report: Report) -> str:
         second = self._second(report)
@@ -165,12 +175,19 @@ class Merged:
         try:
             measured = histograms.read(report.histogram, expected=report.interval_operations)
             if measured is not None:
-                second.histogram = second.histogram or histograms.empty()
+                second.histogram = _opened(second)
                 for whole in (part.histogram, self.histogram, second.histogram):
                     histograms.added(whole, measured)
         except CorruptHistogram as error:
             return f"report {report.sequence}: {error}"
         return ""
+
+    def _pack(self) -> None:
+        settled = self.settled
+        while self._packed < settled:
+            if second := self._seconds.get(self._packed):
+                _close(second)
+            self._packed += 1
 
     def _second(self, report: Report) -> Second:
         # A report at 1.003 s is about the second that has just ended, as is the last one at exactly 2 s.
@@ -192,12 +209,25 @@ def _count(part: Part, report: Report) -> None:
             part.samples[sample] = None
 
 
+def _opened(second: Second) -> Histogram:
+    """The histogram of a second, also of one that was settled and to which something came late."""
+    if second.histogram is None and second.packed:
+        return histograms.unwritten(second.packed)
+    return second.histogram or histograms.empty()
+
+
+def _close(second: Second) -> None:
+    if second.histogram is not None:
+        second.latencies = histograms.latencies(second.histogram)
+        second.packed, second.histogram = histograms.written(second.histogram), None
+
+
 def _view(number: int, second: Second) -> SecondView:
-    measured = Latencies() if second.histogram is None else histograms.latencies(second.histogram)
+    late = second.histogram
     return SecondView(
         second=number,
         agents=len(second.agents),
         operations=second.operations,
         errors=second.errors,
-        latencies=measured,
+        latencies=second.latencies if late is None else histograms.latencies(late),
     )

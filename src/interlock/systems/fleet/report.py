@@ -57,9 +57,7 @@ def _figures(result: WorkloadResult) -> Iterator[str]:
     spread = "—"
     if result.spread is not None:
         spread = f"{result.spread.spread_ns / 1e6:.3g} ± {result.spread.uncertainty_ns / 1e6:.3g} ms"
-    failed = (
-        f"{result.errors:,} ({100 * result.errors / result.operations:.3g} %)" if result.operations else "0"
-    )
+    share = 100 * result.errors / max(1, result.operations)
     told = {
         "agents": f"{result.coverage.completed} of {result.coverage.agents}",
         "operations": f"{result.operations:,}",

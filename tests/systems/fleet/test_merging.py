@@ -1,0 +1,150 @@
+"""Many agents' numbers as one."""
+
+from __future__ import annotations
+
+import random
+import zlib
+
+import pytest
+from hdrh.histogram import HdrHistogram
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interlock.lifecycles.workload import Status
+from interlock.systems.fleet import histograms
+from interlock.systems.fleet.histograms import CorruptHistogram
+from interlock.systems.fleet.merging import Merged, Report
+
+NS = 1_000_000_000
+
+
+def packed(values: list[int]) -> bytes:
+    """A histogram as an agent sends it."""
+    histogram = HdrHistogram(1, 3_600 * NS, 3, b64_wrap=False)
+    for value in values:
+        assert histogram.record_value(value)
+    return bytes(histogram.encode())
+
+
+def report(agent: str, sequence: int, values: list[int], *, before: int = 0, **more: object) -> Report:
+    """One second of an agent in which operations took so long."""
+    said: dict[str, object] = {
+        "elapsed_ns": sequence * NS + 3_000_000,
+        "operations": before + len(values),
+        "interval_operations": len(values),
+        "histogram": packed(values) if values else b"",
+        **more,
+    }
+    return Report(agent=agent, sequence=sequence, status=Status.RUNNING, **said)  # type: ignore[arg-type]
+
+
+def test_percentiles_are_those_of_all_operations_and_not_means_of_percentiles() -> None:
+    merged = Merged(["busy", "slow"])
+    merged.hear(report("busy", 1, [1_000_000] * 990))
+    merged.hear(report("slow", 1, [1_000_000_000] * 10))
+    found = histograms.latencies(merged.histogram)
+    assert found.count == 1_000
+    assert found.p50_ms == pytest.approx(1.0, rel=0.002)
+    assert found.p99_ms == pytest.approx(1.0, rel=0.002)  # a mean of both agents' would be 500
+    assert found.p999_ms == pytest.approx(1_000.0, rel=0.002)
+
+
+@given(st.lists(st.lists(st.integers(1_000, 10 * NS), max_size=60), min_size=1, max_size=6))
+@settings(deadline=None, max_examples=30)
+def test_merged_is_what_one_histogram_of_everything_would_be(by_agent: list[list[int]]) -> None:
+    merged = Merged([str(number) for number in range(len(by_agent))])
+    for number, values in enumerate(by_agent):
+        assert merged.hear(report(str(number), 1, values)) == ""
+    everything = histograms.empty()
+    for values in by_agent:
+        for value in values:
+            everything.record_value(value)
+    assert histograms.latencies(merged.histogram) == histograms.latencies(everything)
+    assert merged.operations == sum(map(len, by_agent))
+
+
+@given(st.lists(st.integers(1, 3_600 * NS), min_size=1, max_size=200))
+@settings(deadline=None, max_examples=50)
+def test_percentiles_are_read_as_the_library_reads_them(values: list[int]) -> None:
+    histogram = histograms.empty()
+    for value in values:
+        histogram.record_value(value)
+    found = histograms.latencies(histogram)
+    at = histogram.get_percentile_to_value_dict(list(histograms.PERCENTILES))
+    told = (found.p50_ms, found.p90_ms, found.p99_ms, found.p999_ms)
+    assert told == tuple(at[each] / 1e6 for each in histograms.PERCENTILES)
+    assert found.mean_ms == pytest.approx(sum(values) / len(values) / 1e6, rel=0.001)
+
+
+def test_what_comes_late_to_a_settled_second_is_not_lost() -> None:
+    merged = Merged(["a", "b"])
+    for second in (1, 2, 3):
+        for agent in ("a", "b"):
+            merged.hear(report(agent, second, [second * 1_000_000] * 5, before=5 * second - 5))
+    late = report("b", 4, [7_000_000_000], before=15, elapsed_ns=NS)
+    merged.hear(late)
+    first = merged.seconds()[0]
+    assert (first.operations, first.latencies.count) == (11, 11)
+    assert first.latencies.max_ms == pytest.approx(7_000, rel=0.002)
+    assert sum(histogram.get_total_count() for _, histogram in merged.histograms_by_second()) == 31
+
+
+def test_a_report_that_comes_twice_counts_once_and_one_that_never_came_is_known() -> None:
+    merged = Merged(["a"])
+    first = report("a", 1, [1_000] * 7)
+    merged.hear(first)
+    merged.hear(first)
+    merged.hear(report("a", 4, [1_000] * 3, before=30))
+    assert merged.histogram.get_total_count() == 10
+    assert merged.operations == 33
+    assert merged.parts["a"].missing == 2
+
+
+def test_a_second_is_settled_when_everybody_who_is_there_is_beyond_it() -> None:
+    merged = Merged(["a", "b"])
+    merged.hear(report("a", 1, [1_000] * 5))
+    merged.hear(report("a", 2, [1_000] * 6, before=5))
+    assert merged.settled == 0
+    merged.hear(report("b", 1, [2_000] * 5))
+    assert merged.settled == 1
+    latest = merged.latest()
+    assert latest is not None
+    assert (latest.second, latest.operations, latest.agents) == (0, 10, 2)
+    merged.lose("b")
+    assert merged.settled == 2
+
+
+def _damaged() -> dict[str, bytes]:
+    sound = packed([1_000] * 5)
+    unpacked = zlib.decompress(sound)
+    return {
+        "cut": sound[:-6],
+        "turned": bytes(byte ^ 0x5A for byte in sound),
+        "other cookie": zlib.compress(b"\0\0\0\0" + unpacked[4:]),
+        "no range": zlib.compress(unpacked[:16] + b"\0" * 16 + unpacked[32:]),
+        "too large": zlib.compress(b"\0" * (64 * 1_048_576)),
+        "too long": random.Random(1).randbytes(300_000),
+        "not as many": packed([1_000] * 4),
+        "nothing": b"",
+        "a text": b"histogram",
+    }
+
+
+@pytest.mark.parametrize("damage", list(_damaged()))
+def test_a_damaged_histogram_flags_its_agent_and_leaves_the_others_alone(damage: str) -> None:
+    merged = Merged(["sound", "broken"])
+    merged.hear(report("sound", 1, [1_000_000] * 5))
+    broken = report("broken", 1, [9] * 5, histogram=_damaged()[damage])
+    assert merged.hear(broken).startswith("report 1: ")
+    assert merged.parts["broken"].fault
+    assert not merged.parts["sound"].fault
+    assert merged.operations == 10  # what it says it did is counted; what it cannot show is not measured
+    assert merged.histogram.get_total_count() == 5
+    assert histograms.latencies(merged.histogram).p50_ms == pytest.approx(1.0, rel=0.002)
+
+
+def test_values_beyond_an_hour_do_not_vanish_silently() -> None:
+    wide = HdrHistogram(1, 100 * 3_600 * NS, 3)
+    wide.record_value(50 * 3_600 * NS)
+    with pytest.raises(CorruptHistogram):
+        histograms.added(histograms.empty(), wide)

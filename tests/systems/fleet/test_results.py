@@ -1,0 +1,216 @@
+"""What a result says, what it is worth, and the forms in which it is saved."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import xml.etree.ElementTree as ET
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hdrh.histogram import HdrHistogram
+from hdrh.log import HistogramLogReader
+
+from interlock.errors import InvalidWorkload
+from interlock.lifecycles.workload import Status
+from interlock.systems.fleet.clocks import Offset
+from interlock.systems.fleet.coverage import Coverage, Policy, Verdict, can_still_do, covered, verdict_of
+from interlock.systems.fleet.drawing import nice
+from interlock.systems.fleet.files import files_of
+from interlock.systems.fleet.merging import Merged
+from interlock.systems.fleet.results import Ending, Known, WorkloadResult, result_of
+from interlock.systems.fleet.spec import WorkloadSpec, checked, with_port
+from interlock.systems.fleet.starting import choose_start
+from interlock.systems.fleet.workload_file import read_workload
+
+from .test_merging import NS, report
+
+DONE, ERROR, STOPPED, LOST = Status.COMPLETED, Status.ERROR, Status.ABORTED, None
+
+
+@pytest.mark.parametrize(
+    ("policy", "finals", "verdict"),
+    [
+        (Policy.ALL, [DONE, DONE], Verdict.COMPLETE),
+        (Policy.ALL, [DONE, LOST], Verdict.FAILED),
+        (Policy.MAJORITY, [DONE, DONE, ERROR], Verdict.PARTIAL),
+        (Policy.MAJORITY, [DONE, ERROR], Verdict.FAILED),
+        (Policy.BEST_EFFORT, [DONE, LOST, ERROR], Verdict.PARTIAL),
+        (Policy.BEST_EFFORT, [LOST, ERROR], Verdict.FAILED),
+    ],
+)
+def test_a_policy_says_what_is_enough_and_only_all_is_complete(
+    policy: Policy, finals: list[Status | None], verdict: Verdict
+) -> None:
+    coverage = covered(policy, finals)
+    assert verdict_of(coverage, stopped=False) is verdict
+    assert can_still_do(policy, len(finals), coverage.lost) is (verdict is not Verdict.FAILED)
+
+
+def test_a_stop_that_came_too_late_to_stop_anybody_changes_nothing() -> None:
+    everybody = covered(Policy.ALL, [DONE, DONE])
+    assert verdict_of(everybody, stopped=True) is Verdict.COMPLETE
+    assert verdict_of(covered(Policy.ALL, [DONE, STOPPED]), stopped=True) is Verdict.ABORTED
+
+
+def a_result() -> tuple[WorkloadResult, Merged]:
+    """Two of three agents, five seconds."""
+    offsets = {name: Offset(offset_ns=7 * NS, uncertainty_ns=1_000_000) for name in ("a:1", "b:1", "c:1")}
+    start = choose_start(100 * NS, offsets, lead_s=0.0, skew_limit_s=1.0)
+    merged = Merged(offsets)
+    for second in range(1, 6):
+        for place, agent in enumerate(("a:1", "b:1")):
+            merged.hear(
+                report(
+                    agent,
+                    second,
+                    [1_000_000 * second] * 10,
+                    before=10 * (second - 1),
+                    started_at_ns=107 * NS + place * 2_000_000,
+                )
+            )
+    endings = {
+        "a:1": Ending(workload_id="w1", final=DONE),
+        "b:1": Ending(workload_id="w2", final=DONE),
+        "c:1": Ending(workload_id="w3", error="<the agent> & was lost"),
+    }
+    spec = WorkloadSpec(kind="sleep", name="<b>", agents=tuple(offsets), policy=Policy.MAJORITY)
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    known = Known(spec=spec, endings=endings, offsets=offsets, start=start, started_at=at)
+    return result_of(known, merged), merged
+
+
+def test_a_result_says_what_it_speaks_for() -> None:
+    result, _ = a_result()
+    assert result.verdict is Verdict.PARTIAL
+    assert result.coverage == Coverage(agents=3, completed=2, lost=1, needed=2)
+    assert result.sentence == ("2 of 3 agents completed, and majority needs 2: it speaks for those alone.")
+    assert result.operations == 100
+    assert result.spread is not None
+    assert result.spread.spread_ns == 2_000_000
+    assert [each.began_ms for each in result.agents] == [0.0, 2.0, None]
+    assert [each.second for each in result.seconds] == [0, 1, 2, 3, 4]
+
+
+def test_the_files_are_what_they_say_they_are(tmp_path: Path) -> None:
+    result, merged = a_result()
+    files = files_of(result, merged.histograms_by_second())
+    assert json.loads(files["result.json"])["coverage"]["completed"] == 2
+
+    rows = list(csv.DictReader(io.StringIO(files["seconds.csv"].decode())))
+    assert [row["operations"] for row in rows] == ["20"] * 5
+    assert float(rows[4]["p99_ms"]) == pytest.approx(5.0, rel=0.002)
+
+    log = tmp_path / "latencies.hlog"
+    log.write_bytes(files["latencies.hlog"])
+    read, everything = HistogramLogReader(str(log), HdrHistogram(1, 3_600 * NS, 3)), 0
+    while (interval := read.get_next_interval_histogram()) is not None:
+        everything += interval.get_total_count()
+    read.close()
+    assert everything == 100
+
+    page = files["report.html"].decode()
+    assert "<b>" not in page.split("</style>")[1]
+    assert "&lt;the agent&gt; &amp; was lost" in page
+    drawings = [part.split("</svg>")[0] + "</svg>" for part in page.split("<svg")[1:]]
+    assert len(drawings) == 2
+    for drawing in drawings:
+        ET.fromstring("<svg" + drawing)
+    assert page.count("<polyline") == 4
+    assert "http" not in page  # nothing is fetched from anywhere
+
+
+def test_an_axis_ends_at_a_round_number() -> None:
+    assert [nice(value) for value in (0, 0.7, 1, 1.01, 23, 99, 101)] == [
+        1.0,
+        1.0,
+        1.0,
+        2.0,
+        25.0,
+        100.0,
+        200.0,
+    ]
+
+
+WRONG = """\
+kind: http
+with: 7
+duration: 2 parsecs
+rate: fast
+concurency: 4
+policy: some
+agents: [a, b]
+skew-limit: 2d
+"""
+
+
+def test_every_fault_of_a_workload_file_is_told_with_its_line_and_column() -> None:
+    with pytest.raises(InvalidWorkload) as refused:
+        read_workload(WRONG, "load.yml")
+    assert refused.value.sentence.splitlines() == [
+        "load.yml has 6 faults:",
+        "load.yml:2:7: this has to be keys with values, not '7'",
+        "load.yml:3:11: '2 parsecs' is not a duration; write 50ms, 30s, 10m or 1h",
+        "load.yml:4:7: this has to be a number from 0 to 10,000,000, not 'fast'",
+        "load.yml:5:1: there is no key of a workload 'concurency'; did you mean concurrency?",
+        "load.yml:6:9: there is no policy 'some'; there is all, majority and best-effort",
+        "load.yml:8:13: this has to be 1e-06s to 60s, not 2d",
+    ]
+    assert "docs/guides/fleet.md" in refused.value.todo
+
+
+def test_a_workload_file_says_everything_that_a_fleet_has_to_know() -> None:
+    text = """\
+kind: http
+with: {url: "http://127.0.0.1:8080/", tries: 3}
+duration: 1m
+rate: 12.5
+policy: best-effort
+skew-limit: 50ms
+agents: [a.example, "b.example:7200", "[::1]:7167"]
+"""
+    spec = read_workload(text, "loads/checkout.yml")
+    assert spec == WorkloadSpec(
+        kind="http",
+        name="checkout",
+        spec=spec.spec,
+        agents=("a.example:7167", "b.example:7200", "[::1]:7167"),
+        duration_s=60.0,
+        rate=12.5,
+        policy=Policy.BEST_EFFORT,
+        skew_limit_s=0.05,
+    )
+    assert json.loads(bytes(spec.spec)) == {"url": "http://127.0.0.1:8080/", "tries": 3}
+    assert read_workload(text, agents=("other",)).agents == ("other:7167",)
+
+
+@pytest.mark.parametrize(
+    ("spec", "fault"),
+    [
+        (WorkloadSpec(kind="sleep"), "there are 0 agents"),
+        (WorkloadSpec(kind="sleep", agents=("a", "a:7167")), "a:7167 is there twice"),
+        (WorkloadSpec(kind="sleep", agents=("a:99999",)), "'a:99999' is no HOST:PORT"),
+        (
+            WorkloadSpec(kind="sleep", agents=("a",), duration_s=4_000),
+            "duration is 4000 and must be 0 to 3600",
+        ),
+        (WorkloadSpec(kind="", agents=("a",)), "kind has 1 to 100"),
+    ],
+)
+def test_a_workload_that_cannot_be_run_is_refused_before_anybody_is_asked(
+    spec: WorkloadSpec, fault: str
+) -> None:
+    with pytest.raises(InvalidWorkload, match="The workload cannot be run") as refused:
+        checked(spec)
+    assert fault in refused.value.sentence
+
+
+def test_agents_have_a_port_of_their_own_unless_another_is_given() -> None:
+    assert [with_port(each) for each in ("a", "a:", "a:1", "[::1]:5")] == [
+        "a:7167",
+        "a:7167",
+        "a:1",
+        "[::1]:5",
+    ]
