@@ -22,6 +22,7 @@ from interlock.engine.sweeps.retention import Retention, sweep_ended
 from interlock.store.contract import Store
 from interlock.systems.blobs.port import Blobs
 from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.fleet.workloads import Workloads
 from interlock.systems.orchestrator.artifacts import Artifacts
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.jobs import Jobs
@@ -78,6 +79,7 @@ class Household:
         self.orchestrator = Orchestrator(self.engine, settings=settings, seeds=host.seeds)
         self.jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below))
         self.workers = Workers(self.engine, settings=settings)
+        self.workloads = Workloads(self.engine, settings=settings)
         self.waiting = Waiting(self.engine)
         self.artifacts = Artifacts(store, self.orchestrator.hear, blobs)
         planners: dict[str, Planner] = {"workflow": WorkflowPlanner(repositories), "flow": FlowPlanner()}
@@ -86,7 +88,8 @@ class Household:
 
     async def sweep(self) -> int:
         """Deal with every deadline that has passed, of whatever kind; answers how many."""
-        return await self.orchestrator.sweep(limit=SWEEP) + await self.workers.sweep(limit=SWEEP)
+        swept = await self.orchestrator.sweep(limit=SWEEP) + await self.workers.sweep(limit=SWEEP)
+        return swept + await self.workloads.sweep(limit=SWEEP)
 
     async def deliver(self) -> int:
         """Carry word from one record to others; answers how much there was."""

@@ -1,0 +1,69 @@
+"""What a controller tells about the workload on one agent, and how that is shown."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
+Text = Annotated[str, Meta(max_length=2_000)]
+Total = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class Happened(StrEnum):
+    """What a controller has heard of an agent, or has made of its silence."""
+
+    READY = "ready"
+    """It has taken the workload."""
+    REFUSED = "refused"
+    """It has looked at the request and cannot do it."""
+    RUNNING = "running"
+    ABORTING = "aborting"
+    """It was told to stop."""
+    COMPLETED = "completed"
+    ERROR = "error"
+    ABORTED = "aborted"
+    LOST = "lost"
+    """It does not answer any more."""
+    ALIVE = "alive"
+    """Nothing new; the controller is still there."""
+
+
+class WorkloadFact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One thing that is known about the workload on one agent. It may be told again; it is true once."""
+
+    workload_id: Name
+    job_id: Name
+    """The job that drives it."""
+    happened: Happened
+    agent: Annotated[str, Meta(max_length=200)] = ""
+    kind: Annotated[str, Meta(max_length=100)] = ""
+    error: Text = ""
+    operations: Total = 0
+    errors: Total = 0
+
+
+class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The workload on one agent as it is known."""
+
+    id: str
+    state: str
+    version: int
+    job_id: str
+    agent: str
+    created_at: datetime
+    updated_at: datetime
+    kind: str = ""
+    final: str = ""
+    """COMPLETED, ERROR or ABORTED, once it is over."""
+    error: str = ""
+    lost: bool = False
+    """The agent, or its controller, was not heard of any more."""
+    operations: int = 0
+    errors: int = 0
+    deadline_at: datetime | None = None
+    """When it is written off unless something is heard."""
