@@ -51,15 +51,9 @@ the dashboard all show the same words, and the API answers with `status`.
     ├── WorkerError
     │   ├── InvalidWorker         invalid_worker           422  a registration that breaks a rule
     │   └── UnknownWorker         unknown_worker           404
-    ├── WorkloadError
-    │   ├── InvalidWorkload       invalid_workload         422  a workload that cannot be run, and why
-    │   ├── UnknownWorkload       unknown_workload         404
-    │   ├── AgentUnavailable      agent_unavailable        503  an agent that does not answer, or was lost
-    │   ├── AgentRefused          agent_refused            409  what an agent has answered, in its own words
-    │   ├── SkewTooLarge          skew_too_large           409  clocks that are not known well enough
-    │   └── WorkloadFailed        workload_failed          409  fewer agents completed than were needed
     ├── InvalidRun                invalid_run              422  an evaluation that cannot be accepted
     ├── UnknownRun                unknown_run              404
+    ├── InvalidWorkload           invalid_workload         422  a workload that an agent cannot run
     ├── UnknownName
     │   ├── UnknownKind           unknown_kind             422
     │   ├── UnknownMachine        unknown_machine          404
@@ -301,40 +295,16 @@ class UnknownWorker(WorkerError, code="unknown_worker", status=404):
     """No worker has that id."""
 
 
-class WorkloadError(InterlockError, code="workload_error", status=500):
-    """Something about a workload of a fleet is not as it was asked for."""
-
-
-class InvalidWorkload(WorkloadError, code="invalid_workload", status=422):
-    """A workload that breaks a rule; nothing was started."""
-
-
-class UnknownWorkload(WorkloadError, code="unknown_workload", status=404):
-    """No workload has that id."""
-
-
-class AgentUnavailable(WorkloadError, code="agent_unavailable", status=503):
-    """An agent does not answer, or has stopped to."""
-
-
-class AgentRefused(WorkloadError, code="agent_refused", status=409):
-    """An agent does not take the workload, and these are its words."""
-
-
-class SkewTooLarge(WorkloadError, code="skew_too_large", status=409):
-    """It is not known well enough what the agents' clocks say, so nothing was started."""
-
-
-class WorkloadFailed(WorkloadError, code="workload_failed", status=409):
-    """Fewer agents have completed than the policy needs; what there is was saved."""
-
-
 class InvalidRun(InterlockError, code="invalid_run", status=422):
     """An evaluation that breaks a rule of submission; nothing was stored."""
 
 
 class UnknownRun(InterlockError, code="unknown_run", status=404):
     """No run has that id."""
+
+
+class InvalidWorkload(InterlockError, code="invalid_workload", status=422):
+    """A workload that no agent could run, or not this one; nothing was started."""
 
 
 class UnknownName(InterlockError, code="unknown_name", status=404):

@@ -77,6 +77,7 @@ ERRORS = [
     "InvalidRun",
     "InvalidSettings",
     "InvalidWorker",
+    "InvalidWorkload",
     "JobCanceled",
     "JobError",
     "JobFailed",

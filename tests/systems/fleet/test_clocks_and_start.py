@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.errors import SkewTooLarge
 from interlock.systems.fleet.clocks import Exchange, Offset, offset_of
 from interlock.systems.fleet.starting import choose_start, spread_of
+from interlock.wire.fleet.errors import SkewTooLarge
 
 MS = 1_000_000
 SECOND = 1_000 * MS

@@ -9,13 +9,14 @@ from tests.systems.orchestrator.house import House, done
 from tests.systems.orchestrator.test_every_store_alike import OpenHouse
 
 from interlock.engine.audit import audit
-from interlock.errors import InvalidWorkload, UnknownWorkload
+from interlock.errors import InvalidWorkload
 from interlock.store.records import Query
 from interlock.systems.catalogue import JOURNALLED
 from interlock.systems.fleet.deciding import CONTROLLER_LOST
 from interlock.systems.fleet.spec import TASK
 from interlock.systems.fleet.workloads import Workloads, workload_id_of
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
+from interlock.wire.fleet.errors import UnknownWorkload
 from interlock.wire.runner import Grant
 from interlock.wire.workloads import Happened, WorkloadFact
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from interlock.errors import SkewTooLarge
 from interlock.systems.fleet.clocks import Offset
+from interlock.wire.fleet.errors import SkewTooLarge
 
 NS = 1_000_000_000
 FARTHEST_S = 60.0

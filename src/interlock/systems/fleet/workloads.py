@@ -13,7 +13,7 @@ from datetime import datetime
 
 from interlock.engine.applying import Decision, Engine
 from interlock.engine.paging import every_entry
-from interlock.errors import InvalidWorkload, UnknownWorkload
+from interlock.errors import InvalidWorkload
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.workload import WORKLOAD
@@ -22,6 +22,7 @@ from interlock.systems.fleet.deciding import Draft, heard, silent, view_of
 from interlock.systems.fleet.spec import TASK
 from interlock.systems.orchestrator.body import decode_body as decode_job
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.wire.fleet.errors import UnknownWorkload
 from interlock.wire.workloads import WorkloadFact, WorkloadView
 
 MOST_FACTS = 200
