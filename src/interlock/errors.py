@@ -30,6 +30,7 @@ the dashboard all show the same words, and the API answers with `status`.
     │   └── MessageRefused        message_refused          409
     ├── CommitFailed
     │   ├── Contended             contended                409  others were faster, again and again
+    │   ├── VersionChanged        version_changed          409  it is not what somebody decided on
     │   ├── RequestIdReused       request_id_reused        409  the id belongs to another request
     │   └── IllegalChange         illegal_change           500  the store has refused a state
     ├── JobError
@@ -54,6 +55,8 @@ the dashboard all show the same words, and the API answers with `status`.
     ├── InvalidRun                invalid_run              422  an evaluation that cannot be accepted
     ├── UnknownRun                unknown_run              404
     ├── InvalidWorkload           invalid_workload         422  a workload that an agent cannot run
+    ├── InvalidSimulation         invalid_simulation       422  one that cannot be accepted
+    ├── UnknownSimulation         unknown_simulation       404
     ├── UnknownName
     │   ├── UnknownKind           unknown_kind             422
     │   ├── UnknownMachine        unknown_machine          404
@@ -70,9 +73,10 @@ the dashboard all show the same words, and the API answers with `status`.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
+
+from interlock.guessing import nearest
 
 
 class InterlockError(Exception):
@@ -211,6 +215,10 @@ class Contended(CommitFailed, code="contended"):
     """Others changed the record first, each time it was tried."""
 
 
+class VersionChanged(CommitFailed, code="version_changed"):
+    """The record is not in the version that somebody expected; nothing was changed."""
+
+
 class RequestIdReused(CommitFailed, code="request_id_reused"):
     """The request id was used before, for something else."""
 
@@ -307,10 +315,22 @@ class InvalidWorkload(InterlockError, code="invalid_workload", status=422):
     """A workload that no agent could run, or not this one; nothing was started."""
 
 
+class InvalidSimulation(InterlockError, code="invalid_simulation", status=422):
+    """A simulation that breaks a rule of submission; nothing was stored."""
+
+
+class UnknownSimulation(InterlockError, code="unknown_simulation", status=404):
+    """No simulation has that id."""
+
+
 class UnknownName(InterlockError, code="unknown_name", status=404):
     """A name that is not known here; the known ones are in `allowed`."""
 
     noun: ClassVar[str] = "name"
+
+    def __init_subclass__(cls, *, noun: str = "", code: str = "", status: int = 0) -> None:
+        super().__init_subclass__(code=code, status=status)
+        cls.noun = noun or cls.noun
 
     def __init__(self, name: object, known: Sequence[str], *, where: str = "") -> None:
         self.name, self.known, self.where = str(name), tuple(known), where
@@ -333,34 +353,24 @@ def _unknown_name(kind: type[UnknownName], name: str, known: tuple[str, ...], wh
     return kind(name, known, where=where)
 
 
-class UnknownMachine(UnknownName, code="unknown_machine"):
+class UnknownMachine(UnknownName, code="unknown_machine", noun="machine"):
     """No machine goes by that name."""
 
-    noun = "machine"
 
-
-class UnknownKind(UnknownName, code="unknown_kind", status=422):
+class UnknownKind(UnknownName, code="unknown_kind", status=422, noun="kind"):
     """The store has no such kind of record."""
 
-    noun = "kind"
 
-
-class UnknownState(UnknownName, code="unknown_state", status=422):
+class UnknownState(UnknownName, code="unknown_state", status=422, noun="state"):
     """The machine has no such state."""
 
-    noun = "state"
 
-
-class UnknownEvent(UnknownName, code="unknown_event", status=422):
+class UnknownEvent(UnknownName, code="unknown_event", status=422, noun="event"):
     """The machine has no such event."""
 
-    noun = "event"
 
-
-class UnknownTask(UnknownName, code="unknown_task", status=422):
+class UnknownTask(UnknownName, code="unknown_task", status=422, noun="task"):
     """No task goes by that name."""
-
-    noun = "task"
 
 
 class TransitionRefused(InterlockError, code="transition_refused", status=409):
@@ -385,10 +395,3 @@ class EventIgnored(TransitionRefused, code="event_ignored"):
 
 class GuardRefused(TransitionRefused, code="guard_refused"):
     """The table has a row, and its guard does not hold."""
-
-
-def nearest(name: str, known: Sequence[str]) -> str | None:
-    """The known name that somebody who typed `name` most likely meant."""
-    folded = {candidate.casefold(): candidate for candidate in known}
-    close = difflib.get_close_matches(name.casefold(), folded, n=1)
-    return folded[close[0]] if close else None

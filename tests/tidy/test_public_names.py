@@ -76,6 +76,7 @@ ERRORS = [
     "InvalidRecord",
     "InvalidRun",
     "InvalidSettings",
+    "InvalidSimulation",
     "InvalidWorker",
     "InvalidWorkload",
     "JobCanceled",
@@ -112,12 +113,13 @@ ERRORS = [
     "UnknownMachine",
     "UnknownName",
     "UnknownRun",
+    "UnknownSimulation",
     "UnknownState",
     "UnknownTask",
     "UnknownWorker",
+    "VersionChanged",
     "WorkerError",
     "WrongRunner",
-    "nearest",
 ]
 
 

@@ -16,7 +16,8 @@ from types import ModuleType
 from typing import Any
 
 from interlock.cli.errors import one_line
-from interlock.errors import CannotLoad, InterlockError, nearest
+from interlock.errors import CannotLoad, InterlockError
+from interlock.guessing import nearest
 from interlock.lifecycles import COUPLINGS, MACHINES, machine_named
 from interlock.machine import Blueprint, Machine, blueprint_of
 

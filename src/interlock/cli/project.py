@@ -51,7 +51,8 @@ from interlock.cli.edge_sections import (
     edges_of,
     faults_of,
 )
-from interlock.errors import InvalidSettings, nearest
+from interlock.errors import InvalidSettings
+from interlock.guessing import nearest
 from interlock.lifecycles.durations import Durations
 from interlock.systems.blobs.settings import BlobSettings
 from interlock.systems.orchestrator.failures import (

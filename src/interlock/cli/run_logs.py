@@ -15,7 +15,8 @@ from interlock.cli.errors import colour_wanted
 from interlock.cli.job_logs import Line, chunks_of
 from interlock.cli.run_finding import whole_run_id
 from interlock.cli.times import iso
-from interlock.errors import InvalidArguments, UnknownJob, nearest
+from interlock.errors import InvalidArguments, UnknownJob
+from interlock.guessing import nearest
 from interlock.remote.offering import Reach
 from interlock.systems.orchestrator.beside import Chunk, Placed, lines_of
 from interlock.wire.harmless import harmless

@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 import typer
 
-from interlock.errors import CannotLoad, InvalidArguments, nearest
+from interlock.errors import CannotLoad, InvalidArguments
+from interlock.guessing import nearest
 from interlock.remote.addresses import is_server
 from interlock.systems.runs.planning.flow import FlowFunction
 from interlock.systems.runs.planning.git import FOLDER, run_git

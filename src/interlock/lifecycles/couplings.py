@@ -208,6 +208,8 @@ COUPLINGS = Couplings[Facts]((
            why="The last one to end makes the cancel final."),
     couple(ATTEMPT, attempt.STALE, SIMULATION, simulation.Interrupt, to="the simulation it executed",
            why="Its worker is gone; it can be resumed elsewhere."),
+    couple(JOB, (job.FAILED, job.CANCELED), SIMULATION, simulation.Interrupt, to="the simulation it executed",
+           why="Nobody executes it any more; it can be resumed."),
     couple(SIMULATION, simulation.PAUSED, SIMULATION, simulation.Cancel, to="itself", when=stopping,
            why="A cancel that was accepted must not end at paused."),
 

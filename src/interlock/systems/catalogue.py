@@ -15,6 +15,7 @@ from interlock.systems.orchestrator.beside import ARTIFACT, LOG, RESULT
 from interlock.systems.runs.analysing.history import HISTORY
 from interlock.systems.runs.plans import PLAN
 from interlock.systems.runs.reporting.lifecycle import REPORT
+from interlock.systems.simulations.pulse import PULSE
 
 JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
     {
@@ -26,6 +27,7 @@ JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
         PLAN.name: PLAN,
         REPORT.name: REPORT,
         HISTORY.name: HISTORY,
+        PULSE.name: PULSE,
         TOKEN.name: TOKEN,
     }
 )
@@ -44,6 +46,7 @@ _KEPT = (
     PLAN.name,
     REPORT.name,
     HISTORY.name,
+    PULSE.name,
     TOKEN.name,
 )
 

@@ -30,11 +30,13 @@ from interlock.systems.orchestrator.orchestrator import Orchestrator, Seeds, ran
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import CANCEL_CHILDREN
 from interlock.systems.orchestrator.waiting import Waiting
+from interlock.systems.orchestrator.words import TO_SIMULATION
 from interlock.systems.runs.planning.flow_planner import FlowPlanner
 from interlock.systems.runs.planning.git import Repositories
 from interlock.systems.runs.planning.planners import WorkflowPlanner
 from interlock.systems.runs.planning.port import Planner
 from interlock.systems.runs.runs import Runs
+from interlock.systems.simulations.manager import SimulationManager
 from interlock.systems.supervisor.deciding import LET_GO
 from interlock.systems.supervisor.workers import Workers
 
@@ -84,12 +86,16 @@ class Household:
         self.artifacts = Artifacts(store, self.orchestrator.hear, blobs)
         planners: dict[str, Planner] = {"workflow": WorkflowPlanner(repositories), "flow": FlowPlanner()}
         self.runs = Runs(self.engine, settings=settings, planners=planners)
+        self.simulations = SimulationManager(
+            self.engine, settings=settings, cancel_job=self.jobs.cancel, below=host.below
+        )
         self.orchestrator.on_word = self.jobs.on_word = self.runs.nudge
 
     async def sweep(self) -> int:
         """Deal with every deadline that has passed, of whatever kind; answers how many."""
         swept = await self.orchestrator.sweep(limit=SWEEP) + await self.workers.sweep(limit=SWEEP)
-        return swept + await self.workloads.sweep(limit=SWEEP)
+        swept += await self.workloads.sweep(limit=SWEEP)
+        return swept + await self.simulations.sweep(limit=SWEEP)
 
     async def deliver(self) -> int:
         """Carry word from one record to others; answers how much there was."""
@@ -113,7 +119,11 @@ class Household:
     @property
     def _handlers(self) -> Mapping[str, Handler]:
         """Who sees to which topic."""
-        return {CANCEL_CHILDREN: self.jobs.cancel_children, LET_GO: self.workers.let_go}
+        return {
+            CANCEL_CHILDREN: self.jobs.cancel_children,
+            LET_GO: self.workers.let_go,
+            TO_SIMULATION: self.simulations.lost,
+        }
 
     async def close(self) -> None:
         """Finish what is on its way, then let go of the store."""

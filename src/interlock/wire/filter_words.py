@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from interlock.errors import InterlockError, nearest
+from interlock.errors import InterlockError
+from interlock.guessing import nearest
 
 NEGATABLE = "state"
 

@@ -19,7 +19,8 @@ from typing import Any
 
 import msgspec
 
-from interlock.errors import CannotLoad, InvalidArguments, nearest
+from interlock.errors import CannotLoad, InvalidArguments
+from interlock.guessing import nearest
 from interlock.worker.codec import Decode, concrete, decode, decoder_of, encode, shortened, told
 from interlock.worker.context import Context
 from interlock.worker.functions import written_function

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from interlock.errors import CannotLoad, nearest
+from interlock.errors import CannotLoad
+from interlock.guessing import nearest
 
 Executor = Literal["async", "thread", "process"]
 EXECUTORS: tuple[Executor, ...] = ("async", "thread", "process")

@@ -15,7 +15,8 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from interlock.errors import CannotLoad, InterlockError, nearest
+from interlock.errors import CannotLoad, InterlockError
+from interlock.guessing import nearest
 
 
 def import_named(name: str) -> ModuleType:

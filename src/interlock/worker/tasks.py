@@ -20,7 +20,8 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import msgspec
 
-from interlock.errors import CannotLoad, InvalidArguments, UnknownTask, nearest
+from interlock.errors import CannotLoad, InvalidArguments, UnknownTask
+from interlock.guessing import nearest
 from interlock.wire.jobs import JobSpec, RetryRule
 from interlock.worker.arguments import Arguments
 from interlock.worker.codec import told

@@ -109,6 +109,14 @@ class RunPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     """Names of the secrets that it is given; none where the change comes from a fork."""
 
 
+class SimulationPart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a job that executes a simulation knows of it."""
+
+    run_id: str
+    execution: int
+    """Which of its executions this is: one that somebody has resumed elsewhere is another."""
+
+
 class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """Everything about a job that is not a column of its record."""
 
@@ -135,6 +143,8 @@ class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     trace: dict[str, str] = {}
     run: RunPart | None = None
     """Its place in a run; then the record's parent is the run, and else it is the parent job."""
+    simulation: SimulationPart | None = None
+    """The simulation that it executes."""
 
     @property
     def losses(self) -> int:

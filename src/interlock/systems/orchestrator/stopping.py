@@ -80,7 +80,7 @@ def commit_of(draft: Draft, *, mark: str, actor: str, reason: str = "") -> Commi
 
 def messages_of(draft: Draft) -> tuple[Change, ...]:
     """Word to other records, committed with what causes it, so that a crash does not swallow it."""
-    if draft.body.run is not None:
+    if draft.body.run is not None or draft.body.simulation is not None:
         return (*words_of(draft), *_to_children(draft))
     return _to_children(draft)
 

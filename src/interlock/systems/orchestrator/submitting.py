@@ -15,7 +15,7 @@ from interlock.lifecycles.job import JOB, MAX_DEPTH, MAX_WORKERS, Job, JobState
 from interlock.store.checking import MAX_ID, MAX_LABEL, MAX_LABELS
 from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
 from interlock.store.records import Record
-from interlock.systems.orchestrator.body import JobBody, RunPart
+from interlock.systems.orchestrator.body import JobBody, RunPart, SimulationPart
 from interlock.systems.orchestrator.draft import Draft, Place
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -41,6 +41,7 @@ def new_job(
     depth: int = 0,
     origin_job_id: str | None = None,
     run: RunPart | None = None,
+    simulation: SimulationPart | None = None,
     held: bool = False,
 ) -> Draft:
     """The draft of a job that has been looked at and waits for a worker. The spec was checked before.
@@ -62,6 +63,7 @@ def new_job(
         secrets_withheld=spec.secrets_withheld,
         trace=spec.trace,
         run=run,
+        simulation=simulation,
         attempts=[],
     )
     parent = run.run_id if run is not None else spec.parent_job_id

@@ -1,7 +1,9 @@
-"""What a job tells its run: that it has begun, and how it has ended.
+"""What a job tells its run: that it has begun, and how it has ended; or its simulation, that it is lost.
 
 A word is a message in the very commit that makes it true, and is named after the job and its state:
 so none is lost and none is said twice. Whoever looks after runs takes many words at once.
+A word to a simulation names the execution and the attempt, so that it is nothing to one that goes on
+elsewhere by then.
 """
 
 from __future__ import annotations
@@ -9,13 +11,16 @@ from __future__ import annotations
 import msgspec
 
 from interlock.engine.outbox import outgoing
-from interlock.lifecycles import job
+from interlock.lifecycles import attempt, job
 from interlock.lifecycles.job import JOB
 from interlock.store.records import Change
 from interlock.systems.orchestrator.draft import Draft
 
 RUN_JOBS = "run.jobs"
 """The topic under which runs hear of their jobs."""
+
+TO_SIMULATION = "simulation.lost"
+"""The topic under which simulations hear that nobody executes them any more."""
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -32,6 +37,18 @@ class Word(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Something of it was stopped, and nobody has said that all of it is gone."""
 
 
+class Lost(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What was to execute a simulation does so no more."""
+
+    run_id: str
+    execution: int
+    attempt: int
+    """The last one that has ended."""
+    again: bool
+    """The job goes on: another attempt at it will resume the simulation."""
+    reason: str = ""
+
+
 def nobody() -> None:
     """Who is told of a word where nobody looks after runs; the sweeps find it."""
 
@@ -40,13 +57,28 @@ def words_of(draft: Draft) -> tuple[Change, ...]:
     """The newest step of the job that its run has to know of, if it has taken one."""
     part = draft.body.run
     if part is None:
-        return ()
+        return _to_simulation(draft)
     for line in reversed(draft.lines):
         if line.machine == JOB.name and line.moves and _concerns_run(line.target, part.root):
             unconfirmed = any(one.confirmed_dead is False for one in draft.body.attempts)
             word = Word(part.run_id, part.place, line.event, line.source, line.target, unconfirmed)
             return (outgoing(f"{draft.id}.{line.target}", RUN_JOBS, _ENCODER.encode(word), draft.now),)
     return ()
+
+
+def _to_simulation(draft: Draft) -> tuple[Change, ...]:
+    part = draft.body.simulation
+    if part is None or not any(each.to == "the simulation it executed" for each in draft.outward):
+        return ()
+    ended = [one for one in draft.body.attempts if one.state in attempt.ENDED]
+    failures = [one.failure.error for one in ended if one.failure is not None]
+    last = max((one.index for one in ended), default=0)
+    over = draft.job.state in job.ENDED
+    why = failures[-1] if failures else f"the job {draft.id} is {draft.job.state}" if over else "given back"
+    word = Lost(part.run_id, part.execution, last, not over, why)
+    version = draft.record.version if draft.record else 0
+    name = f"{draft.id}.simulation.{version}"
+    return (outgoing(name, TO_SIMULATION, _ENCODER.encode(word), draft.now),)
 
 
 def _concerns_run(state: str, root: bool) -> bool:

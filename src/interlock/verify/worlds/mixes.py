@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from interlock.errors import InvalidArguments, nearest
+from interlock.errors import InvalidArguments
+from interlock.guessing import nearest
 from interlock.verify.worlds.plan import Faults
 
 MIXES = (

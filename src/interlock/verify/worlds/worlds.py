@@ -7,7 +7,8 @@ played. What they all have in common is the code.
 
 from __future__ import annotations
 
-from interlock.errors import InvalidArguments, nearest
+from interlock.errors import InvalidArguments
+from interlock.guessing import nearest
 from interlock.lifecycles.durations import Durations
 from interlock.verify.worlds.plan import HOUR_S, Arrivals, JobKind, World
 

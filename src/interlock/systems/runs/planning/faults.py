@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from interlock.errors import InterlockError, PlanRefused, nearest
+from interlock.errors import InterlockError, PlanRefused
+from interlock.guessing import nearest
 
 MOST_TOLD = 50
 """Whoever has made more faults than that mends some first."""

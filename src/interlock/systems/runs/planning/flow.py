@@ -23,7 +23,8 @@ from typing import Any, Protocol, TypeAlias, overload
 
 import msgspec
 
-from interlock.errors import CannotLoad, InvalidArguments, PlanRefused, nearest
+from interlock.errors import CannotLoad, InvalidArguments, PlanRefused
+from interlock.guessing import nearest
 from interlock.systems.runs.planning.conditions import changed_sentence
 from interlock.systems.runs.planning.jobs import SHELL
 from interlock.systems.runs.planning.knowing import Known, branch_of, tag_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from interlock.errors import InterlockError, PlanRefused, nearest
+from interlock.errors import InterlockError, PlanRefused
+from interlock.guessing import nearest
 from interlock.systems.runs.planning.flow import FLOWS, FlowFunction
 from interlock.systems.runs.planning.port import PlanRequest
 from interlock.wire.runs import Plan

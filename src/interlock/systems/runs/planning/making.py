@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from interlock.errors import PlanRefused, nearest
+from interlock.errors import PlanRefused
+from interlock.guessing import nearest
 from interlock.systems.runs.planning.conditions import changed_sentence
 from interlock.systems.runs.planning.jobs import planned_job
 from interlock.systems.runs.planning.knowing import Known, branch_of, tag_of

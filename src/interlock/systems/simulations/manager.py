@@ -1,0 +1,316 @@
+"""`SimulationManager`: the one place that knows how every simulation stands.
+
+People create, pause, resume, cancel and look; workers say where they are under the lease of the job
+that executes it. A simulation and its job are made in one commit, and so are a resumption and its job.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from interlock.engine.applying import Asked, Decision, Engine
+from interlock.engine.paging import every_entry
+from interlock.errors import (
+    AlreadyThere,
+    InterlockError,
+    InvalidSimulation,
+    TransitionNotAllowed,
+    VersionChanged,
+)
+from interlock.lifecycles import simulation
+from interlock.lifecycles.simulation import SIMULATION
+from interlock.machine import Event, Refused
+from interlock.store.records import Count, Entry, Key, Pruned, Query, Record, Repeated
+from interlock.systems.orchestrator.ids import JobIds
+from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.simulations.body import decode_pulse
+from interlock.systems.simulations.checking import check, job_change, unknown
+from interlock.systems.simulations.draft import Draft
+from interlock.systems.simulations.importing import Imported, import_directory
+from interlock.systems.simulations.listing import Found, found, query_of
+from interlock.systems.simulations.pulse import BEATING, PULSE
+from interlock.systems.simulations.tending import Tending
+from interlock.wire.simulations import SimulationFilter, SimulationSpec, SimulationView
+
+PAGE = 500
+CancelJob = Callable[..., Awaitable[Any]]
+EVERYTHING = SimulationFilter()
+
+Act = Callable[[Draft, str], "tuple[Any, ...] | None"]
+"""Does something to a simulation, or raises; answers what is to be committed with it, None for nothing."""
+
+
+class SimulationManager(Tending):
+    """The simulations in a store."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        settings: OrchestratorSettings = DEFAULT_SETTINGS,
+        cancel_job: CancelJob | None = None,
+        below: Callable[[int], int] = secrets.randbelow,
+    ) -> None:
+        super().__init__(engine, settings)
+        self._cancel_job = cancel_job
+        self._ids = JobIds(below, prefix="s_")
+        self._job_ids = JobIds(below)
+
+    # What people do
+
+    async def create_run(
+        self, spec: SimulationSpec, *, actor: str = "", request_id: str | None = None
+    ) -> SimulationView:
+        """A new simulation, and the job that executes it, if it has a task."""
+        check(spec, self.settings)
+        asked = Asked.of(request_id, "create a simulation", spec)
+        keys = [Key(SIMULATION.name, spec.run_id)] if spec.run_id else []
+
+        def decide(present: Sequence[Record | None], now: datetime) -> Decision[str]:
+            if any(present):
+                raise InvalidSimulation(
+                    f"There is a simulation {spec.run_id} already.",
+                    todo="Choose another id, or leave it out.",
+                    facts={"run_id": spec.run_id},
+                )
+            run_id = spec.run_id or self._ids.draw(now)
+            draft, mark = Draft.new(run_id, spec, now, self.settings), self.engine.mark()
+            more = self._executed(draft, mark, actor) if spec.task else ()
+            commit = draft.commit(mark=mark, actor=actor, reason="created", more=more)
+            request = asked.answered(msgspec.json.encode(run_id)) if asked else None
+            return Decision(run_id, msgspec.structs.replace(commit, request=request))
+
+        applied = await self.engine.apply_once(asked, keys, decide)
+        if isinstance(applied, Repeated):
+            return await self.get(msgspec.json.decode(applied.recorded.answer.body, type=str))
+        return await self.get(applied.answer)
+
+    async def pause(
+        self, run_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+    ) -> SimulationView:
+        """Ask it to stop after the present step; its worker makes the transition."""
+
+        def act(draft: Draft, _: str) -> tuple[Any, ...] | None:
+            if draft.body.data.pause_requested:
+                return None
+            draft.must(simulation.RequestPause(at=draft.now))
+            return ()
+
+        return await self._act("pause", run_id, act, reason, actor, request_id)
+
+    async def resume(
+        self, run_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+    ) -> SimulationView:
+        """Give it to a worker again, after the last step that was saved. Two of them make one execution."""
+        before = await self.get(run_id)
+
+        def act(draft: Draft, mark: str) -> tuple[Any, ...]:
+            _check_resumable(draft)
+            draft.body.data = msgspec.structs.replace(draft.body.data, cancel_requested=False)
+            return self._executed(draft, mark, actor)
+
+        view = await self._act("resume", run_id, act, reason or "resume", actor, request_id)
+        if before.job_id and view.job_id != before.job_id:
+            await self._stop_job(before.job_id, f"the simulation {run_id} was resumed elsewhere")
+        return view
+
+    async def cancel(
+        self, run_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+    ) -> SimulationView:
+        """Stop it for good: at once where it stands, and after the present step where it runs."""
+
+        def act(draft: Draft, _: str) -> tuple[Any, ...] | None:
+            if draft.body.data.cancel_requested and draft.state is simulation.RUNNING:
+                return None
+            draft.must(simulation.Cancel(at=draft.now))
+            return ()
+
+        view = await self._act("cancel", run_id, act, reason, actor, request_id)
+        if view.status == simulation.CANCELLED and view.job_id:
+            await self._stop_job(view.job_id, f"the simulation {run_id} was cancelled")
+        return view
+
+    async def transition(
+        self,
+        run_id: str,
+        new_status: str,
+        *,
+        expected_version: int | None = None,
+        worker_id: str | None = None,
+        step: int | None = None,
+        error: str = "",
+        actor: str = "",
+        reason: str = "",
+    ) -> SimulationView:
+        """Move it by hand, by the table: for who drives simulations without jobs. Nothing else is done."""
+        target = SIMULATION.state(new_status)
+
+        def act(draft: Draft, _: str) -> tuple[Any, ...]:
+            version = draft.record.version if draft.record else 0
+            if expected_version is not None and version != expected_version:
+                raise _version_changed(draft, expected_version, version)
+            steps = SIMULATION.toward(draft.state, target)
+            if isinstance(steps, Refused):
+                raise steps.error()
+            draft.must(_event_toward(draft, str(target), worker_id, step, error))
+            if target is simulation.RUNNING:
+                draft.execute("")  # a job that was to execute it comes too late
+                draft.begun(0)
+            return ()
+
+        return await self._act("transition", run_id, act, reason, actor, None)
+
+    # Looking
+
+    async def get_state(self, run_id: str) -> SimulationView | None:
+        """The simulation as it stands; None when there is none."""
+        keys = [Key(SIMULATION.name, run_id), Key(PULSE.name, run_id)]
+        record, beside = await self.engine.store.load(keys)
+        return None if record is None else await self._view(record, beside)
+
+    async def get(self, run_id: str) -> SimulationView:
+        """The same, for who knows that there is one."""
+        view = await self.get_state(run_id)
+        if view is None:
+            raise unknown(run_id)
+        return view
+
+    async def list_runs(
+        self, wanted: SimulationFilter = EVERYTHING, *, cursor: str = "", limit: int = 100
+    ) -> tuple[list[SimulationView], str]:
+        """A page of simulations, newest first, and the cursor of the next one."""
+        page: Found = await found(self.engine.store, wanted, cursor=cursor, limit=limit)
+        return [await self._view(*pair) for pair in page.pairs], page.cursor
+
+    async def count(self, wanted: SimulationFilter = EVERYTHING, *, cap: int = 10_000) -> Count:
+        """How many there are of a status and a priority, up to a cap."""
+        return await self.engine.store.count(query_of(wanted, "", 1), cap=cap)
+
+    async def check_stale_runs(self, timeout_s: float | None = None) -> list[str]:
+        """Which run and were not heard of for so long; by default as long as the sweep waits."""
+        allowed = timedelta(seconds=timeout_s or self.settings.durations.simulation_silence_s)
+        query, silent = Query(kind=PULSE.name, states=(BEATING,), limit=PAGE), list[str]()
+        now = await self.engine.clock.now()
+        while True:
+            page = await self.engine.store.find(query)
+            for record in page.records:
+                heard = decode_pulse(record).at
+                if heard is not None and now >= heard + allowed:
+                    silent.append(record.id)
+            if not page.cursor:
+                return silent
+            query = msgspec.structs.replace(query, cursor=page.cursor)
+
+    async def history(self, run_id: str) -> list[Entry]:
+        """Everything that has happened to it, oldest first: transitions and requests, and dangers."""
+        await self.get(run_id)
+        entries = [
+            entry
+            for kind in (SIMULATION.name, PULSE.name)
+            async for entry in every_entry(self.engine.store, Key(kind, run_id))
+        ]
+        return sorted(entries, key=lambda entry: entry.at)
+
+    async def prune(self, older_than: timedelta, *, limit: int = 1_000) -> Pruned:
+        """Remove up to `limit` of those that ended longer ago, with all that was kept about them."""
+        pruned = [
+            await self.engine.store.prune(
+                kind=machine.name, states=sorted(machine.terminal), older_than=older_than, limit=limit
+            )
+            for machine in (PULSE, SIMULATION)
+        ]
+        entries = sum(each.entries for each in pruned)
+        more = any(each.more for each in pruned)
+        return msgspec.structs.replace(pruned[-1], entries=entries, more=more)
+
+    async def import_directory(self, folder: Path, *, actor: str = "", task: str = "") -> Imported:
+        """Bring in runs from before: every `state.json` below a folder. Safe to repeat."""
+        return await import_directory(self.engine, self.settings, folder, actor=actor, task=task)
+
+    # How it is done
+
+    async def _act(
+        self, verb: str, run_id: str, act: Act, reason: str, actor: str, request_id: str | None
+    ) -> SimulationView:
+        asked = Asked.of(request_id, f"{verb} {run_id}", reason)
+
+        def decide(present: Sequence[Record | None], now: datetime) -> Decision[None]:
+            draft, mark = self._draft(run_id, present, now), self.engine.mark()
+            more = act(draft, mark)
+            if more is None:
+                return Decision(None)
+            commit = draft.commit(mark=mark, actor=actor, reason=reason, more=more)
+            request = asked.answered(b"null") if asked else None
+            return Decision(None, msgspec.structs.replace(commit, request=request))
+
+        await self.engine.apply_once(asked, self._keys(run_id), decide)
+        return await self.get(run_id)
+
+    def _executed(self, draft: Draft, mark: str, actor: str) -> tuple[Any, ...]:
+        job_id = self._job_ids.draw(draft.now)
+        draft.execute(job_id)
+        spec, number = draft.body.spec, draft.body.execution.number
+        made = job_change(spec, draft.id, number, job_id, draft.now, self.settings, mark=mark, actor=actor)
+        return (made,)
+
+    async def _stop_job(self, job_id: str, reason: str) -> None:
+        """It would be refused by the simulation in any case; this only saves a worker the trouble."""
+        if self._cancel_job is not None:
+            with suppress(InterlockError):
+                await self._cancel_job(job_id, reason=reason, actor="simulator")
+
+
+def _check_resumable(draft: Draft) -> None:
+    """Raise unless somebody may go on with it; the table says from where."""
+    execution = draft.body.execution
+    facts: dict[str, object] = {"run_id": draft.id, "state": str(draft.state), "job_id": execution.job_id}
+    if execution.awaited and draft.state in simulation.STANDING:
+        raise AlreadyThere(
+            f"The simulation {draft.id} is {draft.state} and a worker is awaited already, for the job "
+            f"{execution.job_id}.",
+            todo=f"See what it waits for with `interlock job explain {execution.job_id}`.",
+            facts=facts,
+        )
+    if not draft.body.spec.task:
+        raise TransitionNotAllowed(
+            f"The simulation {draft.id} is {draft.state} and has no task, so no worker can be given it.",
+            todo="Move it to running by hand.",
+            facts=facts,
+        )
+    if draft.state is not simulation.PENDING:  # there its job has ended before it began
+        asks = simulation.Resume(at=draft.now, worker_id="")
+        decided = SIMULATION.decide(draft.state, draft.body.data, asks)
+        if isinstance(decided, Refused):
+            raise decided.error()
+
+
+def _event_toward(draft: Draft, target: str, worker_id: str | None, step: int | None, error: str) -> Event:
+    """The event by which somebody who names a state gets there."""
+    data, at = draft.body.data, draft.now
+    who = worker_id if worker_id is not None else data.worker_id or "by hand"
+    reached = step if step is not None else data.current_step
+    begins = simulation.Start if draft.state is simulation.PENDING else simulation.Resume
+    events: dict[str, Event] = {
+        simulation.RUNNING: begins(at=at, worker_id=who),
+        simulation.PAUSED: simulation.Pause(at=at, worker_id=who, step=reached),
+        simulation.COMPLETED: simulation.Complete(at=at, worker_id=who, step=reached),
+        simulation.FAILED: simulation.Fail(at=at, worker_id=who, error=error or "no reason was given"),
+        simulation.INTERRUPTED: simulation.Interrupt(at=at),
+        simulation.CANCELLED: simulation.Cancel(at=at),
+    }
+    return events[target]
+
+
+def _version_changed(draft: Draft, expected: int, version: int) -> VersionChanged:
+    return VersionChanged(
+        f"The simulation {draft.id} is {draft.state} in version {version}, not in version {expected}.",
+        todo="Look at it again, and decide anew.",
+        facts={"run_id": draft.id, "state": str(draft.state), "version": version, "expected": expected},
+    )

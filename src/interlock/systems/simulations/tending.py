@@ -1,0 +1,184 @@
+"""What keeps a simulation true while nobody looks: what workers say, what is lost, and what falls silent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from interlock.engine.applying import Applied, Decider, Decision, Engine
+from interlock.errors import TooLarge
+from interlock.lifecycles import lease, simulation
+from interlock.lifecycles.job import JOB
+from interlock.lifecycles.simulation import SIMULATION
+from interlock.store.records import Commit, Key, Record
+from interlock.systems.orchestrator.body import decode_body as decode_job
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.tokens import read_token
+from interlock.systems.orchestrator.words import Lost
+from interlock.systems.simulations.body import view_of
+from interlock.systems.simulations.checking import unknown
+from interlock.systems.simulations.draft import Draft
+from interlock.systems.simulations.pulse import PULSE
+from interlock.systems.simulations.worded import Speaker, hear
+from interlock.wire.simulations import (
+    AnySimulationWord,
+    Beat,
+    Completed,
+    SimulationOrders,
+    SimulationView,
+)
+
+BEATS_BEFORE_STALE = 6
+"""How many heartbeats may be lost before a simulation is shown as stale."""
+
+
+class Tending:
+    """What is done about simulations by others than people."""
+
+    def __init__(self, engine: Engine, settings: OrchestratorSettings) -> None:
+        self.engine = engine
+        self.settings = settings
+
+    # What workers say
+
+    async def hear(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
+        """What a worker says under the lease of the job by which it executes a simulation."""
+        self._check_size(word)
+        speaker = await self._speaker(token, runner_id)
+        if isinstance(speaker, str):
+            return SimulationOrders(run_id="", status="", go_on=False, reason=speaker)
+        beat_every_s = self.settings.durations.simulation_stale_s / BEATS_BEFORE_STALE
+
+        def decide(present: Sequence[Record | None], now: datetime) -> Decision[SimulationOrders]:
+            draft = self._draft(speaker.run_id, present, now)
+            return hear(draft, speaker, word, self.engine.mark(), beat_every_s)
+
+        applied = await self.engine.apply(self._keys(speaker.run_id), decide)
+        assert isinstance(applied, Applied)  # nothing has a request id here
+        return applied.answer
+
+    async def heartbeat(self, run_id: str, worker_id: str, step: int) -> SimulationView:
+        """The same from who drives a simulation by hand. Refused in the table's words, and noted."""
+
+        def decide(present: Sequence[Record | None], now: datetime) -> Decision[None]:
+            draft = self._draft(run_id, present, now)
+            draft.must(simulation.Heartbeat(at=now, worker_id=worker_id, step=step))
+            draft.beat(Beat(step=step))
+            return Decision(None, draft.beat_commit(mark=self.engine.mark(), actor=worker_id))
+
+        await self.engine.apply(self._keys(run_id), decide)
+        records = await self.engine.store.load(self._keys(run_id))
+        return await self._view(_present(run_id, records[0]), records[1])
+
+    # What is lost, and what falls silent
+
+    async def lost(self, payload: bytes) -> None:
+        """What was to execute a simulation does so no more; safe to repeat."""
+        word = msgspec.json.decode(payload, type=Lost)
+
+        def decide(present: Sequence[Record | None], now: datetime) -> Decision[None]:
+            if present[0] is None:
+                return Decision(None)
+            draft = self._draft(word.run_id, present, now)
+            execution = draft.body.execution
+            if execution.number != word.execution or execution.attempt > word.attempt:
+                return Decision(None)  # it goes on elsewhere
+            if draft.state in simulation.ENDED:
+                return Decision(None)
+            draft.tell(simulation.Interrupt(at=now))
+            draft.body.execution = msgspec.structs.replace(execution, awaited=word.again)
+            draft.body.trouble = word.reason
+            return Decision(
+                None, draft.commit(mark=self.engine.mark(), actor="orchestrator", reason=word.reason)
+            )
+
+        await self.engine.apply(self._keys(word.run_id), decide)
+
+    async def sweep(self, *, limit: int = 500) -> int:
+        """Interrupt what was not heard of for too long; answers how many.
+
+        Which those are is asked first, without changing anything: the decision needs both records.
+        """
+        due: list[str] = []
+
+        def note(records: Sequence[Record], _: datetime) -> list[Commit]:
+            due.extend(record.id for record in records)
+            return []
+
+        await self.engine.due([PULSE.name], limit, note)
+        for run_id in due:
+            await self.engine.apply(self._keys(run_id), self._silent(run_id))
+        return len(due)
+
+    def _silent(self, run_id: str) -> Decider[None]:
+        silence_s = self.settings.durations.simulation_silence_s
+
+        def decide(present: Sequence[Record | None], now: datetime) -> Decision[None]:
+            if present[0] is None:
+                return Decision(None)
+            draft = self._draft(run_id, present, now)
+            fired = simulation.HeartbeatLost(at=now, silence_s=silence_s)
+            if draft.tell(fired) is not None:
+                return Decision(None)
+            draft.body.trouble = f"nothing was heard from its worker for {silence_s:g} s"
+            return Decision(
+                None, draft.commit(mark=self.engine.mark(), actor="clock", reason=draft.body.trouble)
+            )
+
+        return decide
+
+    # How it is done
+
+    def _draft(self, run_id: str, present: Sequence[Record | None], now: datetime) -> Draft:
+        return Draft.of(_present(run_id, present[0]), present[1], now, self.settings)
+
+    def _keys(self, run_id: str) -> list[Key]:
+        return [Key(SIMULATION.name, run_id), Key(PULSE.name, run_id)]
+
+    async def _view(self, record: Record, beside: Record | None) -> SimulationView:
+        stale_s = self.settings.durations.simulation_stale_s
+        return view_of(record, beside, await self.engine.clock.now(), stale_s)
+
+    async def _speaker(self, token: str, runner_id: str) -> Speaker | str:
+        """Who speaks, by the live lease that was granted to them; or why nobody is believed."""
+        read = read_token(token)
+        if read is None:
+            return "this is not the token of a lease"
+        (record,) = await self.engine.store.load([Key(JOB.name, read.job_id)])
+        body = decode_job(record.body) if record else None
+        held = [
+            one.lease
+            for one in (body.attempts if body else ())
+            if (one.shard, one.index) == (read.shard, read.index) and one.lease is not None
+        ]
+        if body is None or not held or not read.opens(held[0].digest):
+            return "nobody has such a lease"
+        granted, now = held[0], await self.engine.clock.now()
+        if granted.state not in lease.LIVE or granted.data.expires_at <= now:
+            return f"the lease is {granted.state if granted.state not in lease.LIVE else 'EXPIRED'}"
+        if granted.data.runner_id != runner_id:
+            return "the lease belongs to another runner"
+        if body.simulation is None:
+            return "this job executes no simulation; start one with `interlock simulation start`"
+        part = body.simulation
+        return Speaker(part.run_id, part.execution, read.index, runner_id)
+
+    def _check_size(self, word: AnySimulationWord) -> None:
+        sizes = {"checkpoint": (word.checkpoint, self.settings.max_checkpoints_bytes)}
+        if isinstance(word, Completed):
+            sizes["result"] = (word.result, self.settings.max_result_bytes)
+        for noun, (raw, most) in sizes.items():
+            if isinstance(raw, msgspec.Raw) and len(raw) > most:
+                raise TooLarge(
+                    f"The {noun} of a simulation has at most {most} bytes, not {len(raw)}.",
+                    todo="Keep large data elsewhere, and save where it is.",
+                    facts={"bytes": len(raw), "limit": most},
+                )
+
+
+def _present(run_id: str, record: Record | None) -> Record:
+    if record is None:
+        raise unknown(run_id)
+    return record

@@ -1,0 +1,153 @@
+"""What somebody asks of a simulation, how it is shown, and what its worker and its manager say.
+
+A worker says where it is under the lease of the job that it executes, so it names neither the
+simulation nor the execution: both follow from the lease. Every word may be said again when its
+answer was lost.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+
+PRIORITIES = {"low": -10, "normal": 0, "high": 10}
+"""What a priority is worth in the queue: each step is a head start of a minute."""
+
+
+class SimulationSpec(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """A simulation that somebody wants."""
+
+    task: str = ""
+    """The name of the `@simulation` that workers know; none for one that is driven by hand."""
+    input: msgspec.Raw = msgspec.Raw(b"{}")
+    """JSON: an object of arguments by name."""
+    run_id: str = ""
+    """A name of one's own; one is drawn where there is none."""
+    scenario_path: str = ""
+    scenario_name: str = ""
+    total_steps: int | None = None
+    """How many steps there will be, where that is known."""
+    priority: str = "normal"
+    queue: str = "default"
+    labels: tuple[str, ...] = ()
+    """What a worker must have to be given it."""
+    losses: int = 0
+    """How often it goes on by itself after its worker was lost; else somebody has to resume it."""
+
+
+class SimulationView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A simulation as it is shown everywhere."""
+
+    run_id: str
+    status: str
+    version: int
+    created_at: datetime
+    scenario_path: str = ""
+    scenario_name: str = ""
+    current_step: int = 0
+    total_steps: int | None = None
+    started_at: datetime | None = None
+    paused_at: datetime | None = None
+    completed_at: datetime | None = None
+    worker_id: str | None = None
+    last_heartbeat: datetime | None = None
+    stale: bool = False
+    """It runs, and nothing was heard from its worker for a while."""
+    priority: str = "normal"
+    error: str | None = None
+    danger_count: int = 0
+    pause_requested: bool = False
+    cancel_requested: bool = False
+    resuming: bool = False
+    """It stands, and a worker is being waited for that goes on with it."""
+    saved_step: int = 0
+    """The step after which it would go on elsewhere."""
+    execution: int = 0
+    """How often it was given to workers, by creating and by resuming it."""
+    job_id: str = ""
+    """The job that executes it, or did last."""
+    task: str = ""
+    queue: str = "default"
+    labels: tuple[str, ...] = ()
+    trouble: str = ""
+    """Why the last execution ended before its time."""
+    input: msgspec.Raw = msgspec.Raw(b"{}")
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class SimulationFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which simulations somebody wants to see; empty parts do not filter."""
+
+    statuses: tuple[str, ...] = ()
+    priority: str = ""
+    text: str = ""
+    """Part of its id, its task, or the name or path of its scenario, in any case."""
+
+
+class Danger(msgspec.Struct, frozen=True, array_like=True):
+    """Something that a simulation warns of. They are numbered, so that none is counted twice."""
+
+    number: int
+    step: int
+    text: str
+
+
+class SimulationWord(msgspec.Struct, frozen=True, kw_only=True, tag_field="word", omit_defaults=True):
+    """Base of what a worker says about the simulation that it executes."""
+
+    step: int = 0
+    """The last step that was completed."""
+    total_steps: int | None = None
+    checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    """What the next step needs to know, where that was saved after this very step."""
+    dangers: tuple[Danger, ...] = ()
+
+
+class Begin(SimulationWord, frozen=True, kw_only=True, tag="begin"):
+    """It is about to execute, and does not when this is refused."""
+
+
+class Beat(SimulationWord, frozen=True, kw_only=True, tag="beat"):
+    """It is alive, and has got this far."""
+
+
+class Paused(SimulationWord, frozen=True, kw_only=True, tag="paused"):
+    """It has stopped between two steps, as asked."""
+
+
+class Completed(SimulationWord, frozen=True, kw_only=True, tag="completed"):
+    """It has done the last step."""
+
+    result: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Failed(SimulationWord, frozen=True, kw_only=True, tag="failed"):
+    """A step has failed."""
+
+    error: str
+
+
+AnySimulationWord: TypeAlias = Begin | Beat | Paused | Completed | Failed
+
+
+class SimulationOrders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a worker is answered, whatever it said."""
+
+    run_id: str
+    status: str
+    go_on: bool
+    """Whether it is believed; when not, it must stop at once and nothing it says counts any more."""
+    reason: str = ""
+    """Why not."""
+    pause: bool = False
+    """Stop after the present step: a pause or a cancel was asked for."""
+    step: int = 0
+    """After which step to go on."""
+    total_steps: int | None = None
+    checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    danger_count: int = 0
+    beat_every_s: float = 5.0

@@ -1,0 +1,8 @@
+"""A house for each test, as for the orchestrator."""
+
+from __future__ import annotations
+
+from tests.systems.orchestrator.conftest import house, postgres, redis
+from tests.systems.orchestrator.test_every_store_alike import open_house
+
+__all__ = ["house", "open_house", "postgres", "redis"]
