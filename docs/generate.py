@@ -26,7 +26,10 @@ from interlock.machine.check import MEANINGS
 from interlock.machine.draw import draw_svg
 from interlock.machine.draw.markdown import GENERATED, code, draw_markdown, markdown_table, prose
 from interlock.machine.draw.text import first_sentence
+from interlock.server.grafana import dashboard
 from interlock.systems.runs.planning.schema import key_rows, name_rows, sections, workflow_schema
+from interlock.wire import metrics
+from interlock.wire.metrics import Metric
 
 HERE = Path(__file__).parent
 
@@ -75,6 +78,8 @@ def pages() -> dict[str, str]:
         "lifecycles/interlocking.svg": draw_svg(interlocking()),
         "reference/machine-checks.md": _checks_page(),
         "reference/errors.md": _errors_page(),
+        "reference/metrics.md": _metrics_page(),
+        "grafana/interlock.json": f"{json.dumps(dashboard(), indent=2, ensure_ascii=False)}\n",
         "reference/workflow.md": _workflow_page(),
         "reference/workflow.schema.json": f"{json.dumps(workflow_schema(), indent=2, ensure_ascii=False)}\n",
     }
@@ -133,6 +138,26 @@ def _couplings() -> Iterator[str]:
         rows = ((prose(c.sentence), f"[{c.effect.name}]({c.effect.name}.md)", prose(c.why)) for c in group)
         yield from ("", f"### {name}", "")
         yield from markdown_table(("when, and what follows", "moves", "why"), rows)
+
+
+def _metrics_page() -> str:
+    def row(metric: Metric) -> tuple[str, ...]:
+        return code(metric.name), metric.kind, code(*metric.labels), prose(metric.says)
+
+    lines = [GENERATED, "", "# What is counted", ""]
+    lines += [
+        "For Prometheus. `../grafana/interlock.json` is a dashboard for Grafana that asks all of it.",
+        "",
+        "## By a server, under `/metrics`",
+        "",
+        "Every server counts the whole journal: of several take the largest, not the sum. Requests, the ids",
+        "that came with them, and what was removed are each server's own.",
+        "",
+    ]
+    lines += markdown_table(("name", "kind", "labels", "what it says"), map(row, metrics.SERVER))
+    lines += ["", "## By a worker, with `--metrics-port`", ""]
+    lines += markdown_table(("name", "kind", "labels", "what it says"), map(row, metrics.WORKER))
+    return _page(lines)
 
 
 def _checks_page() -> str:

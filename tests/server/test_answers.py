@@ -168,7 +168,7 @@ async def test_what_happens_is_counted(server: Running, client: httpx2.AsyncClie
     text = (await client.get("/metrics")).text
     for line in (
         'interlock_transitions_total{from_state="PENDING",machine="job",to_state="CANCELED"} 1.0',
-        'interlock_transitions_refused_total{code="already_there"} 1.0',
+        'interlock_transitions_refused_total{code="already_there",machine="job",state="CANCELED"} 1.0',
         'interlock_state_seconds_count{machine="job",state="PENDING"} 1.0',
         'interlock_request_ids_total{outcome="done"} 1.0',
         'interlock_request_ids_total{outcome="repeated"} 3.0',

@@ -18,7 +18,17 @@ from interlock.server.following import Following
 from interlock.server.logs import Log, libraries_logging
 from interlock.server.metrics import Metrics
 from interlock.server.settings import ServerSettings
-from interlock.store.records import Entry, Note, StepLine
+from interlock.store.records import (
+    Answer,
+    Commit,
+    Committed,
+    Conflict,
+    Entry,
+    Key,
+    Note,
+    Request,
+    StepLine,
+)
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.wire.runner import ClaimRequest
 
@@ -126,38 +136,60 @@ async def test_a_loop_that_fails_again_and_again_makes_the_server_unready(
 # What is counted and written
 
 
-def entry(at_s: float, source: str, target: str, *, refusal: str = "", name: str = "j_1") -> Entry:
+def entry(
+    at_s: float, source: str, target: str, *, refusal: str = "", name: str = "j_1", version: int = 2
+) -> Entry:
     steps = () if refusal else (StepLine("job", "", "go", source, target, "orchestrator"),)
     return Entry(
         cursor="1",
         at=NOON + timedelta(seconds=at_s),
         kind="job",
         id=name,
-        version=1,
+        version=version,
         note=Note(steps=steps, refusal=refusal),
     )
 
 
 def test_time_in_a_state_is_observed_when_it_is_left() -> None:
     metrics = Metrics()
-    metrics.follow([entry(0, "SUBMITTED", "PENDING"), entry(2.5, "PENDING", "RUNNING")], False)
+    made = entry(0, "SUBMITTED", "PENDING", version=1)
+    metrics.follow([made, entry(2.5, "PENDING", "RUNNING")], False)
     metrics.follow([entry(3.5, "RUNNING", "COMPLETED"), entry(4, "", "", refusal="stale")], False)
-    page = metrics.page([]).decode()
+    page = metrics.page([], {}).decode()
     for line in (
         'interlock_state_seconds_sum{machine="job",state="PENDING"} 2.5',
         'interlock_state_seconds_sum{machine="job",state="RUNNING"} 1.0',
         'interlock_transitions_total{from_state="PENDING",machine="job",to_state="RUNNING"} 1.0',
-        'interlock_transitions_refused_total{code="journal"} 1.0',
+        'interlock_refusals_journalled_total{machine="job"} 1.0',
+        'interlock_state_seconds_sum{machine="job",state="SUBMITTED"} 0.0',
     ):
         assert line in page
-    assert 'state="SUBMITTED"' not in page.replace("from_state", "")
+    assert 'state="COMPLETED"' not in page.replace("to_state", ""), "an end is never left"
+
+
+def test_of_what_was_made_before_only_what_is_known_is_told() -> None:
+    metrics = Metrics()
+    metrics.follow([entry(0, "PENDING", "RUNNING"), entry(2, "RUNNING", "CANCELED")], False)
+    page = metrics.page([], {}).decode()
+    assert 'interlock_state_seconds_sum{machine="job",state="RUNNING"} 2.0' in page
+    assert 'interlock_state_seconds_count{machine="job",state="PENDING"}' not in page
+
+
+def test_a_commit_that_others_were_faster_than_counts_for_no_request_id() -> None:
+    metrics = Metrics()
+    commit = Commit(request=Request(id="r", endpoint="e", fingerprint="f", answer=Answer(body=b"")))
+    metrics.committed(commit, Conflict(Key("job", "j_1"), 1, 2))
+    metrics.committed(commit, StoreUnavailable("It is away."))
+    assert 'interlock_request_ids_total{outcome="done"} 0.0' in metrics.page([], {}).decode()
+    metrics.committed(commit, Committed(NOON))
+    assert 'interlock_request_ids_total{outcome="done"} 1.0' in metrics.page([], {}).decode()
 
 
 def test_after_a_gap_nothing_is_made_up() -> None:
     metrics = Metrics()
     metrics.follow([entry(0, "SUBMITTED", "PENDING")], False)
     metrics.follow([entry(9, "RUNNING", "COMPLETED")], True)
-    page = metrics.page([]).decode()
+    page = metrics.page([], {}).decode()
     assert "interlock_journal_gaps_total 1.0" in page
     assert 'interlock_state_seconds_count{machine="job"' not in page
 

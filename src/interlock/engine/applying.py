@@ -114,6 +114,8 @@ class Engine:
         self._ids = ids
         self._chain = chain
         self.max_tries = max_tries
+        self.recalled: Callable[[Repeated | RequestReused], None] = _nobody_counts
+        """Is told of every request that was recognised without a commit."""
 
     async def apply(self, keys: Sequence[Key], decide: Decider[A]) -> Applied[A] | Repeated:
         """Make what `decide` says of these records true.
@@ -148,15 +150,25 @@ class Engine:
         """The same under a request id: a repeat is answered as before, also where it would now be refused."""
         try:
             return await self.apply(keys, decide)
-        except StoreUnavailable:
+        except (StoreUnavailable, RequestIdReused):
             raise
         except InterlockError:
-            recorded = None if asked is None else await self.store.recall(asked.id)
-            if asked is None or recorded is None:
+            before = None if asked is None else await self.recall(asked)
+            if before is None:
                 raise
-            if recorded.fingerprint != asked.fingerprint:
-                raise failed(RequestReused(recorded, asked.fingerprint)) from None
-            return Repeated(recorded)
+            if isinstance(before, RequestReused):
+                raise failed(before) from None
+            return before
+
+    async def recall(self, asked: Asked) -> Repeated | RequestReused | None:
+        """What has become of a request before; None when nobody has sent it, or not lately."""
+        recorded = await self.store.recall(asked.id)
+        if recorded is None:
+            return None
+        same = recorded.fingerprint == asked.fingerprint
+        before = Repeated(recorded) if same else RequestReused(recorded, asked.fingerprint)
+        self.recalled(before)
+        return before
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
         """What the store gives this claimer, with what `decide` makes of it; sealed like all else."""
@@ -187,6 +199,10 @@ class Engine:
             return [self.sealed(commit, records) for commit in decide(records, now)]
 
         return decide_sealed
+
+
+def _nobody_counts(_: Repeated | RequestReused) -> None:
+    """For those who do not want to know."""
 
 
 def _is_marked(commit: Commit) -> bool:

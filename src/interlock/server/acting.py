@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.engine.applying import Decision, failed
+from interlock.engine.applying import Asked, Decision, failed
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.server.declaring import Call
 from interlock.server.messages import ActionAnswer, Done, Undone
@@ -64,13 +64,15 @@ async def _outcome(record_id: str, one: Callable[[str], Awaitable[Done]]) -> Don
 
 
 async def _answered_before(call: Call, endpoint: str, asked: Any) -> ActionAnswer | None:
-    recorded = await call.parts.store.recall(call.request_id) if call.request_id else None
-    if recorded is None:
+    if call.request_id is None:
         return None
-    fingerprint = _fingerprint(endpoint, asked)
-    if (recorded.endpoint, recorded.fingerprint) != (endpoint, fingerprint):
-        raise failed(RequestReused(recorded, fingerprint))
-    return msgspec.json.decode(recorded.answer.body, type=ActionAnswer)
+    request = Asked(call.request_id, endpoint, _fingerprint(endpoint, asked))
+    match await call.parts.household.engine.recall(request):
+        case Repeated(recorded=recorded):
+            return msgspec.json.decode(recorded.answer.body, type=ActionAnswer)
+        case RequestReused() as reused:
+            raise failed(reused)
+    return None
 
 
 async def _recorded(call: Call, endpoint: str, asked: Any, answer: ActionAnswer) -> ActionAnswer:

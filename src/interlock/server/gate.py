@@ -88,6 +88,7 @@ class Gate:
         self, error: InterlockError, exchange: Exchange, scope: Scope, receive: Receive, send: Send
     ) -> None:
         exchange.code = error.code
+        self._parts.metrics.refused(error)
         if not exchange.began:
             await response_of(error, exchange.request)(scope, receive, send)
 
@@ -156,9 +157,7 @@ class Gate:
 
     def _note(self, exchange: Exchange, scope: Scope, seconds: float) -> None:
         route = exchange.route
-        self._parts.metrics.answered(
-            scope["method"], route.path if route else "", exchange.status, exchange.code, seconds
-        )
+        self._parts.metrics.answered(scope["method"], route.path if route else "", exchange.status, seconds)
         quiet = exchange.status < 400 and scope["method"] in _SAFE
         note = self._parts.log.debug if quiet else self._parts.log.info
         note(

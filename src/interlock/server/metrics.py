@@ -1,28 +1,44 @@
-"""What is counted, for Prometheus.
+"""What is counted, for Prometheus; under which names, `interlock.wire.metrics` says.
 
 What happens to records is read from the journal, so it counts what anybody has done since this
-server was started, also what workers and other servers did. Requests are this server's own.
+server was started, also what workers and other servers did. How many records there are is asked of
+the store. Requests, and the ids that came with them, are this server's own.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from interlock.engine.committing import Committer
 from interlock.engine.loops import Health
-from interlock.errors import InterlockError
-from interlock.store.records import Commit, Entry, Outcome, Repeated, RequestReused
+from interlock.errors import ConflictingCompletion, InterlockError, RunnerError, TransitionRefused
+from interlock.lifecycles.attempt import ATTEMPT
+from interlock.lifecycles.lease import LEASE
+from interlock.store.records import (
+    Commit,
+    Committed,
+    Entry,
+    Outcome,
+    Pruned,
+    Repeated,
+    RequestReused,
+    StepLine,
+)
+from interlock.systems.catalogue import JOURNALLED
+from interlock.wire import metrics as table
 
 MAX_TRACKED = 100_000
 """How many machines are remembered to know how long they were in a state."""
 
-_REQUEST_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0)
-_STATE_S = (0.01, 0.1, 1.0, 5.0, 30.0, 60.0, 300.0, 1_800.0, 7_200.0, 86_400.0)
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_ENDS = frozenset((m.name, str(state)) for m in JOURNALLED.values() for state in m.terminal)
+"""States that are not left, so nobody has to remember since when."""
+_SPOKEN_OF = ((RunnerError, LEASE.name), (ConflictingCompletion, ATTEMPT.name))
+"""Which machine an error is about that does not say so."""
 
 
 class Metrics:
@@ -30,66 +46,38 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self._transitions = Counter(
-            "interlock_transitions_total",
-            "Transitions, by the states that they lead from and to.",
-            ("machine", "from_state", "to_state"),
-            registry=registry,
-        )
-        self._refused = Counter(
-            "interlock_transitions_refused_total",
-            "Transitions that were refused, by the code that was answered; journal is what was journalled.",
-            ("code",),
-            registry=registry,
-        )
-        self._seconds = Histogram(
-            "interlock_state_seconds",
-            "How long machines were in a state that they have left.",
-            ("machine", "state"),
-            buckets=_STATE_S,
-            registry=registry,
-        )
-        self._gaps = Counter(
-            "interlock_journal_gaps_total", "Stretches of the journal that were missed.", registry=registry
-        )
-        self._ids = Counter(
-            "interlock_request_ids_total",
-            "Commits that carried a request id: done, repeated (a hit) or reused (refused).",
-            ("outcome",),
-            registry=registry,
-        )
-        self._requests = Counter(
-            "interlock_http_requests_total",
-            "Requests that were answered.",
-            ("method", "route", "status"),
-            registry=registry,
-        )
-        self._request_s = Histogram(
-            "interlock_http_request_seconds",
-            "How long answers took.",
-            ("method", "route"),
-            buckets=_REQUEST_S,
-            registry=registry,
-        )
-        self._loop_failures = Gauge(
-            "interlock_loop_failures_in_a_row", "Zero for a loop that works.", ("loop",), registry=registry
-        )
-        self._loop_rounds = Gauge(
-            "interlock_loop_rounds", "Rounds since the start.", ("loop",), registry=registry
-        )
+        self._transitions = table.TRANSITIONS.counter(registry)
+        self._refused = table.REFUSED.counter(registry)
+        self._journalled = table.REFUSALS_JOURNALLED.counter(registry)
+        self._seconds = table.STATE_SECONDS.histogram(registry)
+        self._records = table.RECORDS.gauge(registry)
+        self._ids = table.REQUEST_IDS.counter(registry)
+        self._pruned = table.PRUNED.counter(registry)
+        self._gaps = table.JOURNAL_GAPS.counter(registry)
+        self._requests = table.HTTP_REQUESTS.counter(registry)
+        self._request_s = table.HTTP_SECONDS.histogram(registry)
+        self._loop_failures = table.LOOP_FAILURES.gauge(registry)
+        self._loop_rounds = table.LOOP_ROUNDS.gauge(registry)
         self._entered: OrderedDict[tuple[str, str, str], datetime] = OrderedDict()
         # What is counted under the same labels again and again: looking them up costs more than counting.
         self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._steps: dict[tuple[str, str, str], Counter] = {}
+        self._times: dict[tuple[str, str], Histogram] = {}
+        for outcome in ("done", "repeated", "reused"):  # a rate needs its zeros
+            self._ids.labels(outcome)
+        self.pruned(Pruned())
 
-    def page(self, loops: Iterable[Health]) -> bytes:
+    def page(self, loops: Iterable[Health], records: Mapping[tuple[str, str], int]) -> bytes:
         """Everything, in the format of Prometheus."""
         for health in loops:
             self._loop_failures.labels(health.name).set(health.failures_in_a_row)
             self._loop_rounds.labels(health.name).set(health.rounds)
+        self._records.clear()  # a number that nobody could ask for is better left out than old
+        for (kind, state), number in records.items():
+            self._records.labels(kind, state).set(number)
         return generate_latest(self.registry)
 
-    def answered(self, method: str, route: str, status: int, code: str, seconds: float) -> None:
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """A request has been answered; addresses and methods that are not known share one name."""
         found = self._answers.get((method, route, status))
         if found is None:
@@ -100,20 +88,35 @@ class Metrics:
         number, time = found
         number.inc()
         time.observe(seconds)
-        if status == 409:
-            self._refused.labels(code).inc()
+
+    def refused(self, error: InterlockError) -> None:
+        """Somebody was told no; where that was a transition, it is counted."""
+        machine = next((name for kind, name in _SPOKEN_OF if isinstance(error, kind)), "")
+        if machine or isinstance(error, TransitionRefused):
+            told = error.facts
+            self._refused.labels(
+                str(told.get("machine", machine)), str(told.get("state", "")), error.code
+            ).inc()
 
     def committed(self, commit: Commit, outcome: Outcome | InterlockError) -> None:
         """A commit has come back; those with a request id tell how many are repeats."""
-        if commit.request is None or isinstance(outcome, InterlockError):
-            return
+        if commit.request is not None and isinstance(outcome, Committed | Repeated | RequestReused):
+            self.asked(outcome)
+
+    def asked(self, outcome: Committed | Repeated | RequestReused) -> None:
+        """What came under a request id was done, had been done before, or was another request."""
         match outcome:
+            case Committed():
+                self._ids.labels("done").inc()
             case Repeated():
                 self._ids.labels("repeated").inc()
             case RequestReused():
                 self._ids.labels("reused").inc()
-            case _:
-                self._ids.labels("done").inc()
+
+    def pruned(self, pruned: Pruned) -> None:
+        """What was removed because its time was over."""
+        for what in ("records", "entries", "requests"):
+            self._pruned.labels(what).inc(getattr(pruned, what))
 
     def follow(self, entries: Sequence[Entry], gap: bool) -> None:
         """What the journal says."""
@@ -122,22 +125,29 @@ class Metrics:
             self._entered.clear()
         for entry in entries:
             if entry.note.refusal:
-                self._refused.labels("journal").inc()
+                self._journalled.labels(entry.kind).inc()
+            elif entry.version == 1:
+                self._enter((entry.kind, entry.id, ""), entry.at)
             for step in entry.note.steps:
                 if step.moves:
-                    self._step(step.machine, step.source, step.target).inc()
-                    self._moved((step.machine, entry.id, step.entity), step.source, entry.at)
+                    self._moved((step.machine, entry.id, step.entity), step, entry.at)
 
-    def _step(self, machine: str, source: str, target: str) -> Counter:
-        found = self._steps.get((machine, source, target))
-        if found is None:
-            found = self._steps[machine, source, target] = self._transitions.labels(machine, source, target)
-        return found
-
-    def _moved(self, who: tuple[str, str, str], source: str, at: datetime) -> None:
+    def _moved(self, who: tuple[str, str, str], step: StepLine, at: datetime) -> None:
+        machine, source, target = step.machine, step.source, step.target
+        number = self._steps.get((machine, source, target))
+        if number is None:
+            number = self._steps[machine, source, target] = self._transitions.labels(machine, source, target)
+        number.inc()
         since = self._entered.pop(who, None)
         if since is not None:
-            self._seconds.labels(who[0], source).observe(max(0.0, (at - since).total_seconds()))
+            time = self._times.get((machine, source))
+            if time is None:
+                time = self._times[machine, source] = self._seconds.labels(machine, source)
+            time.observe(max(0.0, (at - since).total_seconds()))
+        if (machine, target) not in _ENDS:
+            self._enter(who, at)
+
+    def _enter(self, who: tuple[str, str, str], at: datetime) -> None:
         self._entered[who] = at
         if len(self._entered) > MAX_TRACKED:
             self._entered.popitem(last=False)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from interlock.engine.loops import Health, Loop, run_loops
 from interlock.server import following
+from interlock.server.census import Census
 from interlock.server.following import Following
 from interlock.server.gathering import Hearing
 from interlock.server.logs import Log
@@ -47,6 +48,7 @@ class Parts:
         self.tokens = Tokens(household.engine)
         self.check = TokenCheck(self.tokens, household.engine.clock)
         self.metrics = Metrics()
+        self.census = Census(household.store)
         self.following = Following(household.store)
         self.waiting_room = WaitingRoom(household.store)
         self.hearing = Hearing(household.orchestrator.hear)
@@ -59,6 +61,7 @@ class Parts:
         self._loops: tuple[Loop, ...] = ()
         self._running: asyncio.Task[None] | None = None
         household.engine.committer = CountedCommits(household.engine.committer, self.metrics)
+        household.engine.recalled = self.metrics.asked
         self.following.add(self.metrics.follow)
 
     @property
@@ -125,7 +128,9 @@ class Parts:
 
     async def _retain(self) -> int:
         await self.household.runs.analysing.sweep(limit=SWEEP)
-        return await self.household.retain(self.settings.retention)
+        batch = await self.household.retain(self.settings.retention)
+        self.metrics.pruned(self.household.pruned)
+        return batch
 
 
 @asynccontextmanager

@@ -20,6 +20,7 @@ from interlock.engine.ids import Ids, random_id
 from interlock.engine.outbox import Handler, Postage, deliver, recover
 from interlock.engine.sweeps.retention import Retention, sweep_ended
 from interlock.store.contract import Store
+from interlock.store.records import Pruned
 from interlock.systems.blobs.port import Blobs
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.fleet.workloads import Workloads
@@ -44,6 +45,7 @@ SWEEP = 500
 """How many overdue records are dealt with in one go."""
 PRUNE_EVERY_S = 900.0
 """How often old blobs are looked for."""
+_REMOVED = ("records", "entries", "requests")
 DELIVERY = 50
 """How many messages are delivered in one go."""
 
@@ -75,6 +77,8 @@ class Household:
         self.store = store
         self._blobs, self._keep_blobs = blobs, timedelta(days=settings.blobs.keep_days)
         self._monotonic, self._pruned_at = host.monotonic, float("-inf")
+        self.pruned = Pruned()
+        """What the last round of retention has removed."""
         self.committer = GroupCommit(store)
         clock = StoreClock(store, monotonic=host.monotonic)
         self.engine = Engine(store, self.committer, clock, ids=host.ids)
@@ -106,7 +110,10 @@ class Household:
         """Prune one bounded batch of each kind; as much as a full batch when there is more."""
         await self._retain_blobs()
         pruned = await sweep_ended(self.store, CATALOGUE, retention, limit=SWEEP)
-        removed = sum(each.records + each.requests for each in pruned.values())
+        self.pruned = Pruned(
+            **{what: sum(getattr(each, what) for each in pruned.values()) for what in _REMOVED}
+        )
+        removed = self.pruned.records + self.pruned.requests
         more = any(each.more for each in pruned.values())
         return max(removed, SWEEP) if more else min(removed, SWEEP - 1)
 

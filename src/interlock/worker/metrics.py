@@ -1,13 +1,6 @@
-"""What a worker counts, for Prometheus. Loaded only when somebody asks for it.
+"""What a worker counts, for Prometheus; under which names, `interlock.wire.metrics` says.
 
-worker_state{worker_id,state}                                        1 for the state it is in, else 0
-worker_state_transitions_total{worker_id,from_state,to_state,event}
-task_state_transitions_total{task_type,from_state,to_state,event}
-task_state_duration_seconds{task_type,state}                         observed on leaving the state
-refused_transitions_total{machine,state,event}
-worker_loop_stalled{worker_id,loop}                                  1 while a loop is silent
-worker_handlers_left_behind_total{worker_id}                         that could not be stopped
-worker_shutdown_forced{worker_id}                                    1 when it had to be
+Loaded only when somebody asks for it.
 """
 
 from __future__ import annotations
@@ -17,68 +10,39 @@ from typing import TYPE_CHECKING, Any
 
 from interlock.lifecycles.process import ProcessState, ReportShutdown
 from interlock.machine import Refused, Step
+from interlock.wire import metrics as table
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
-
-_LONG = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0, 3_600.0)
 
 
 class Metrics:
     """The numbers of one worker process, in a registry of its own."""
 
     def __init__(self, worker_id: str, registry: CollectorRegistry | None = None) -> None:
-        import prometheus_client as prometheus  # noqa: PLC0415 - half of a worker's start-up, if it is wanted
+        from prometheus_client import CollectorRegistry  # noqa: PLC0415 - half of a worker's start-up
 
-        self.registry = registry = registry or prometheus.CollectorRegistry()
+        self.registry = registry = registry or CollectorRegistry()
         self._worker_id = worker_id
-        self._state = prometheus.Gauge(
-            "worker_state", "Current worker state.", ["worker_id", "state"], registry=registry
-        )
-        self._process_moves = prometheus.Counter(
-            "worker_state_transitions_total",
-            "Worker state transitions.",
-            ["worker_id", "from_state", "to_state", "event"],
-            registry=registry,
-        )
-        self._task_moves = prometheus.Counter(
-            "task_state_transitions_total",
-            "Task state transitions.",
-            ["task_type", "from_state", "to_state", "event"],
-            registry=registry,
-        )
-        self._durations = prometheus.Histogram(
-            "task_state_duration_seconds",
-            "Time spent in each task state.",
-            ["task_type", "state"],
-            registry=registry,
-            buckets=_LONG,
-        )
-        self._refused = prometheus.Counter(
-            "refused_transitions_total",
-            "Events that a machine has refused.",
-            ["machine", "state", "event"],
-            registry=registry,
-        )
-        self._stalled = prometheus.Gauge(
-            "worker_loop_stalled", "Loops that are silent.", ["worker_id", "loop"], registry=registry
-        )
-        self._left_behind = prometheus.Counter(
-            "worker_handlers_left_behind_total",
-            "Handlers that could not be stopped.",
-            ["worker_id"],
-            registry=registry,
-        )
-        self._forced = prometheus.Gauge(
-            "worker_shutdown_forced", "Whether the shutdown was forced.", ["worker_id"], registry=registry
-        )
+        self._state = table.WORKER_STATE.gauge(registry)
+        self._process_moves = table.WORKER_TRANSITIONS.counter(registry)
+        self._process_s = table.WORKER_SECONDS.histogram(registry)
+        self._task_moves = table.TASK_TRANSITIONS.counter(registry)
+        self._task_s = table.TASK_SECONDS.histogram(registry)
+        self._refused = table.WORKER_REFUSED.counter(registry)
+        self._stalled = table.WORKER_LOOP_STALLED.gauge(registry)
+        self._left_behind = table.WORKER_LEFT_BEHIND.counter(registry)
+        self._forced = table.WORKER_FORCED.gauge(registry)
         self._children: dict[tuple[str, int], tuple[Any, Any]] = {}
         """By task and step, which the table makes once: looking labels up costs more than counting."""
+        self._left_behind.labels(worker_id)  # zero is told as well
+        self._forced.labels(worker_id)
         for state in ProcessState:
             self._state.labels(worker_id, state.value).set(state is ProcessState.STARTING)
 
-    def process_moved(self, step: Step[Any]) -> None:
-        """The process has taken a step."""
+    def process_moved(self, step: Step[Any], seconds: float) -> None:
+        """The process has left a state after so many seconds."""
+        self._process_s.labels(self._worker_id, str(step.source)).observe(seconds)
         self._state.labels(self._worker_id, str(step.source)).set(0)
         self._state.labels(self._worker_id, str(step.target)).set(1)
         self._process_moves.labels(self._worker_id, str(step.source), str(step.target), step.event).inc()
@@ -91,7 +55,7 @@ class Metrics:
             source, target = str(step.source), str(step.target)
             known = self._children[key] = (
                 self._task_moves.labels(task_type, source, target, step.event),
-                self._durations.labels(task_type, source),
+                self._task_s.labels(task_type, source),
             )
         known[0].inc()
         known[1].observe(seconds)

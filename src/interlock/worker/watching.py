@@ -34,14 +34,18 @@ class Watch:
         self._metrics = metrics
         self.listens = self._log is not None or metrics is not None
         self._monotonic = monotonic
+        self._since = monotonic()
+        """When the process has entered the state that it is in."""
 
     def process_moved(self, steps: Sequence[Step[Any]]) -> None:
         """The process has taken these steps."""
+        now = self._monotonic()
         for step in steps:
             if not step.moves:
                 continue
+            entered_at, self._since = self._since, now
             if self._metrics is not None:
-                self._metrics.process_moved(step)
+                self._metrics.process_moved(step, now - entered_at)
             if self._log is not None:
                 self._log.info(
                     "worker_state_transition",

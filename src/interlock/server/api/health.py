@@ -56,7 +56,9 @@ async def readyz(call: Call) -> Readiness:
 
 async def metrics(call: Call) -> Response:
     """Everything that is counted."""
-    return Response(call.parts.metrics.page(call.parts.health()), media_type=CONTENT_TYPE_LATEST)
+    parts = call.parts
+    page = parts.metrics.page(parts.health(), await parts.census.take())
+    return Response(page, media_type=CONTENT_TYPE_LATEST)
 
 
 ROUTES = (

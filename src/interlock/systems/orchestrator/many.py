@@ -99,7 +99,7 @@ def _ended(record: Record) -> Record:
         f"The job {record.id} is {record.state}; only a job that has ended is done again.",
         allowed=["cancel"],
         todo="Wait for its end, or cancel it first.",
-        facts={"job_id": record.id, "state": record.state},
+        facts={"job_id": record.id, "machine": JOB.name, "state": record.state},
     )
 
 
@@ -121,12 +121,10 @@ async def _answer(engine: Engine, asked: Asked | None, result: Result[str]) -> s
             raise result
         case RequestIdReused():
             return result
-    before = None if asked is None else await engine.store.recall(asked.id)
-    if asked is None or before is None:
+    before = None if asked is None else await engine.recall(asked)
+    if before is None:
         return result
-    if before.fingerprint != asked.fingerprint:
-        return failed(RequestReused(before, asked.fingerprint))
-    return _told(before)
+    return failed(before) if isinstance(before, RequestReused) else _told(before.recorded)
 
 
 def _told(recorded: Recorded) -> str:

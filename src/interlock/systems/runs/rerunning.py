@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from interlock.errors import InvalidRun, TransitionNotAllowed
 from interlock.lifecycles import run
-from interlock.lifecycles.run import RunState
+from interlock.lifecycles.run import RUN, RunState
 from interlock.store.records import Record
 from interlock.systems.runs import body as letters
 from interlock.systems.runs.body import RunBody
@@ -29,7 +29,7 @@ def check_settled(record: Record) -> None:
             f"The run {record.id} is {record.state}; only one whose outcome is decided is done again.",
             allowed=["cancel"],
             todo="Wait for its end, or cancel it first.",
-            facts={"run_id": record.id, "state": record.state},
+            facts={"run_id": record.id, "machine": RUN.name, "state": record.state},
         )
 
 

@@ -191,7 +191,7 @@ class Workers:
                 raise TerminalState(
                     f"The worker {worker_id} is {draft.state}, which is final; there is nothing to drain.",
                     todo="Nothing; it is gone.",
-                    facts={"worker_id": worker_id, "state": str(draft.state)},
+                    facts={"worker_id": worker_id, "machine": WORKER.name, "state": str(draft.state)},
                 )
             draft.wish(reason or "drained", drain=True)
 
