@@ -124,6 +124,7 @@ def _workload_bench() -> Bench:
         if issubclass(event, load.OfWorkload) and event is not load.WorkloadError
     }
     written["RPC_RECEIVED"] += (load.RpcReceived(workload_id="mine", fault="no such file"),)
+    written["START_TIME_REACHED"] += (load.StartTimeReached(workload_id="mine", told=False),)
     written["TIMEOUT_15S"] += (load.Timeout15s(workload_id="mine", survivors=1),)
     written["WORKLOAD_ERROR"] = tuple(
         load.WorkloadError(workload_id=which, error="boom") for which in ("mine", "old")

@@ -84,6 +84,13 @@ def test_the_common_start_spawns_the_workload(follow: Follow) -> None:
     assert running.effects == (SpawnWorkload("new"),)
 
 
+def test_a_workload_that_nobody_starts_does_not_start_by_itself(follow: Follow) -> None:
+    """Decision 0227"""
+    left = follow(WORKLOAD, READY, NEW, StartTimeReached(workload_id="new", told=False))
+    assert (left.state, left.data.alive) == (IDLE, False)
+    assert left.effects == (SendStatus(Status.ABORTED, completed=True, error="nobody said when to start"),)
+
+
 @pytest.mark.parametrize("abort", [AbortReceived, ControllerDisconnect])
 def test_an_abort_while_ready_leaves_at_once(abort: Any, follow: Follow) -> None:
     """S3-3, R39: nothing was started, so nothing is cancelled, and ABORTING is not taken."""

@@ -10,7 +10,7 @@ from interlock.lifecycles.workload import Status
 
 TRANSITIONS: dict[tuple[str, str], set[str]] = {
     ("IDLE", "RPC_RECEIVED"): {"READY", "FAILED"},  # S3-7: valid, invalid
-    ("READY", "START_TIME_REACHED"): {"RUNNING"},  # S3-7
+    ("READY", "START_TIME_REACHED"): {"RUNNING", "IDLE"},  # S3-7; decision 0227: IDLE when nobody told it
     ("READY", "ABORT_RECEIVED"): {"IDLE", "ABORTING"},  # S3-7; R39: ABORTING is in the table, never taken
     ("READY", "CONTROLLER_DISCONNECT"): {"IDLE"},  # S3-7
     ("RUNNING", "DURATION_ELAPSED"): {"IDLE"},  # S3-7

@@ -62,6 +62,8 @@ BETWEEN_PACKAGES = {
     "machine/table.py": "from interlock import lifecycles",
     "machine/machine.py": "import interlock.cli",
     "lifecycles/__init__.py": "def late():\n    import interlock.cli",
+    "agent/desk.py": "from interlock import systems",
+    "processes/groups.py": "import interlock.worker",
 }
 INSIDE_THE_KERNEL = {
     "machine/events.py": "from interlock.machine import table",

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from tests.worker.board import Board, Job
 from tests.worker.conftest import Start
 
+from interlock.processes.masking import MASK, Mask, MaskedStream
 from interlock.worker.context import Context
-from interlock.worker.masking import MASK, Mask, MaskedStream
 from interlock.worker.tasks import Registry
 
 TOKEN = "s3cr3t/with+odd=chars & 'quotes'"

@@ -13,8 +13,8 @@ import pytest
 from tests.worker.board import Board, Job
 from tests.worker.conftest import Start
 
+from interlock.processes import groups
 from interlock.wire.runner import CancelAck
-from interlock.worker.executors import groups
 from interlock.worker.tasks import Registry
 
 DAEMON = """
@@ -230,7 +230,7 @@ async def test_a_cancel_says_truly_that_something_could_not_be_killed(
 async def test_nothing_outlives_a_worker_that_is_killed(tmp_path: Path, daemon: str) -> None:
     program = f"""
 import asyncio
-from interlock.worker.executors.groups import Group
+from interlock.processes.groups import Group
 async def work():
     group = await Group.start(["sh", "-c", {daemon + "; sleep 60"!r}], print)
     await group.ended()

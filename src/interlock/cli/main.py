@@ -27,6 +27,7 @@ from typing import Annotated
 import typer
 
 from interlock.cli import (
+    agent,
     db,
     developing,
     jobs,
@@ -71,6 +72,7 @@ supervisor.register(app)
 serving.register(app)
 developing.register(app)
 runner_checking.register(app)
+agent.register(app)
 app.add_typer(tokens.app, name="token")
 app.add_typer(webhooks.app, name="webhook")
 app.add_typer(machine.app, name="machine")

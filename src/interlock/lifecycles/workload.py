@@ -74,7 +74,10 @@ class RpcReceived(OfWorkload):
 
 @event(Kind.TIMER, by=Owner.CLOCK, name="START_TIME_REACHED")
 class StartTimeReached(OfWorkload):
-    """The common start has come."""
+    """The common start has come, or the wait for it is over."""
+
+    told: bool = True
+    """Whether somebody has said when to start."""
 
 
 @event(Kind.TIMER, by=Owner.CLOCK, name="DURATION_ELAPSED")
@@ -152,6 +155,11 @@ def same_workload(workload: Workload, said: OfWorkload) -> bool:
     return said.workload_id == workload.workload_id
 
 
+def was_told(workload: Workload, reached: StartTimeReached) -> bool:
+    """nobody has said when to start"""
+    return reached.told
+
+
 def something_lives(workload: Workload, said: OfWorkload) -> bool:
     """nothing of the workload has been started"""
     return workload.alive
@@ -175,6 +183,11 @@ def rejects(workload: Workload, request: RpcReceived) -> Workload:
 def spawns(workload: Workload, reached: StartTimeReached) -> Workload:
     """From now on something of it may live."""
     return msgspec.structs.replace(workload, alive=True)
+
+
+def is_not_wanted(workload: Workload, reached: StartTimeReached) -> Workload:
+    """It was never started, and says why."""
+    return msgspec.structs.replace(workload, error="nobody said when to start", final=Status.ABORTED)
 
 
 def completes(workload: Workload, ended: OfWorkload) -> Workload:
@@ -245,8 +258,10 @@ WORKLOAD = Machine[WorkloadState, Workload](
            why="The controller waits for every agent's READY."),
         on(RpcReceived, IDLE, FAILED, owner=Owner.AGENT, then=rejects, emits=say_final,
            why="A request that cannot be carried out is an error, told at once."),
-        on(StartTimeReached, READY, RUNNING, owner=Owner.AGENT, when=same_workload, then=spawns, emits=spawn,
-           why="All agents start now."),
+        on(StartTimeReached, READY, RUNNING, owner=Owner.AGENT, when=(same_workload, was_told), then=spawns,
+           emits=spawn, why="All agents start now."),
+        on(StartTimeReached, READY, IDLE, owner=Owner.AGENT, when=same_workload, then=is_not_wanted,
+           emits=say_final, why="Load that nobody has started must not start by itself."),
         on(DurationElapsed, RUNNING, IDLE, owner=Owner.AGENT, when=same_workload, then=completes,
            emits=say_final, why="It has run for as long as it should."),
         on(WorkloadError, RUNNING, FAILED, owner=Owner.AGENT, when=same_workload, then=fails, emits=say_final,

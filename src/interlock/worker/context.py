@@ -24,10 +24,10 @@ from typing import Any
 import msgspec
 
 from interlock.errors import InvalidArguments, JobError, TooLarge
+from interlock.processes.masking import NOTHING_SECRET, Mask
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.runner import Grant, LogLine, Progress
 from interlock.worker.codec import decode, encode
-from interlock.worker.masking import NOTHING_SECRET, Mask
 from interlock.worker.secrets import Secrets
 from interlock.worker.unsent import MAX_LINE_BYTES, NOTHING, Lines, Unsent, cut
 from interlock.worker.uploads import Upload, nowhere

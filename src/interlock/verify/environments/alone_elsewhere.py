@@ -214,6 +214,7 @@ WORKLOAD_ALONE = Lifecycle(
         *_both(load.RpcReceived),
         load.RpcReceived(workload_id=_MINE, fault="no such thing"),
         *(said for kind in _PLAIN for said in _both(kind)),
+        load.StartTimeReached(workload_id=_MINE, told=False),
         *_both(load.WorkloadError, error="boom"),
         *_both(load.Timeout15s),
         load.Timeout15s(workload_id=_MINE, survivors=1),
@@ -227,7 +228,24 @@ WORKLOAD_ALONE = Lifecycle(
                 or (after is not None and after.state is (load.FAILED if said.fault else load.READY))
             ),
         ),
-        Answer("it starts on time", must(load.StartTimeReached, (load.READY,), load.RUNNING, when=_mine)),
+        Answer(
+            "it starts on time",
+            must(
+                load.StartTimeReached,
+                (load.READY,),
+                load.RUNNING,
+                when=lambda w, said: _mine(w, said) and said.told,
+            ),
+        ),
+        Answer(
+            "it does not start by itself",
+            must(
+                load.StartTimeReached,
+                (load.READY,),
+                load.IDLE,
+                when=lambda w, said: _mine(w, said) and not said.told,
+            ),
+        ),
         Answer("it ends on time", must(load.DurationElapsed, (load.RUNNING,), load.IDLE, when=_mine)),
         Answer("what fails is told", must(load.WorkloadError, (load.RUNNING,), load.FAILED, when=_mine)),
         Answer("and does not linger", must(load.ErrorSent, (load.FAILED,), load.IDLE, when=_mine)),

@@ -7,8 +7,8 @@ import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 
+from interlock.processes.groups import End, Group
 from interlock.worker.context import Context, TaskCancelled
-from interlock.worker.executors.groups import End, Group
 
 LAST_LINES = 50
 GRACE_S = 2.0

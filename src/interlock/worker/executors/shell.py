@@ -27,10 +27,10 @@ from typing import Any
 import msgspec
 
 from interlock.errors import InvalidArguments
+from interlock.processes.groups import End
 from interlock.worker.context import Context
 from interlock.worker.executors.checkout import Checkout, checked_out
 from interlock.worker.executors.commands import Commands, environment
-from interlock.worker.executors.groups import End
 from interlock.worker.executors.leaving import Artifact, check_names, leave_behind
 from interlock.worker.executors.subprocesses import how_it_ended
 from interlock.worker.executors.workspaces import Workspace

@@ -16,9 +16,9 @@ import sys
 import msgspec
 
 from interlock.errors import InterlockError
+from interlock.processes.groups import End, Group
 from interlock.wire.runner import Failed
 from interlock.worker.executors.executor import Ended
-from interlock.worker.executors.groups import End, Group
 from interlock.worker.executors.orders import (
     MAX_LINE_BYTES,
     Keep,

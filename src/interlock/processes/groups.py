@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from interlock.worker.masking import NOTHING_SECRET, Mask, MaskedStream
+from interlock.processes.masking import NOTHING_SECRET, Mask, MaskedStream
 
 WARDEN = str(Path(__file__).with_name("warden.py"))
 MARK = "INTERLOCK_FAMILY"
@@ -44,6 +44,8 @@ class End(msgspec.Struct, frozen=True):
     """Its exit code; of one that a signal has killed, the number of the signal, negative."""
     confirmed_dead: bool
     """Whether everything that it has started is known to be gone."""
+    left: tuple[int, ...] = ()
+    """The processes that are known not to be gone."""
 
 
 class _Report(msgspec.Struct, frozen=True):
@@ -63,7 +65,8 @@ class Group:
         self._transport = transport
         self._output = output
         self._report = report
-        self._mark = mark
+        self.mark = mark
+        """By which those can be found whose warden is gone."""
         self._timers: list[asyncio.TimerHandle] = []
 
     @classmethod
@@ -146,17 +149,17 @@ class Group:
         except (BlockingIOError, msgspec.DecodeError):
             report = None
         if report is None:  # the warden was killed, so nobody knows what is left; what can be found is ended
-            hunt(self._mark)
+            hunt(self.mark)
             return End(self._transport.get_returncode() or -signal.SIGKILL, confirmed_dead=False)
         if report.errno is not None:
             raise OSError(report.errno, os.strerror(report.errno), report.what)
-        return End(report.code, confirmed_dead=not report.left)
+        return End(report.code, confirmed_dead=not report.left, left=report.left)
 
 
 def hunt(mark: str) -> int:
     """Kill whoever has the mark in its environment; how many there were."""
     found: set[int] = set()
-    while new := set(_marked(f"{MARK}={mark}".encode())) - found:
+    while new := set(marked(mark)) - found:
         found |= new
         for pid in new:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -164,7 +167,9 @@ def hunt(mark: str) -> int:
     return len(found)
 
 
-def _marked(entry: bytes) -> Iterator[int]:
+def marked(mark: str) -> Iterator[int]:
+    """Whoever has the mark in its environment."""
+    entry = f"{MARK}={mark}".encode()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if entry in (process / "environ").read_bytes().split(b"\0"):

@@ -1,0 +1,13 @@
+"""The agent: one machine of a fleet, which starts a workload when told and stops it for certain.
+
+The way of a workload, in reading order:
+
+1. `service` hears the controller (gRPC) and speaks to it; `serving` lets it in: addresses, TLS, tokens.
+2. `desk` holds the one workload: it asks the table of `lifecycles.workload` what each event does, and
+   carries that out. Nothing else here decides.
+3. `checking` looks at a request before READY; `kinds` knows which workloads there are.
+4. `family` is the workload's process with everything that it starts, and how all of it is ended.
+5. `child` is that process: it loads the workload, waits for the instant, drives it (`load`) and counts
+   (`counting`); `plugins` are the kinds that come with Interlock, `port` is what one of your own is.
+6. `outbox` holds what the controller has not read yet: merged, never more than one message.
+"""

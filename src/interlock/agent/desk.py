@@ -1,0 +1,296 @@
+"""The desk of an agent: the one workload it has, and what its table says about everything that happens.
+
+Whatever happens becomes an event with the workload's id; `_apply` asks the table and carries out what it
+answers. Nothing else here knows which state allows what: a late timer, a second abort, the end of a
+process that was replaced are all said, and the table ignores what means nothing any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import ParamSpec
+
+from interlock.agent.checking import Asked, Checked, look_at, too_far
+from interlock.agent.execution import KILLED_S, Execution, Log, Spawn
+from interlock.agent.family import ProcessFamily
+from interlock.agent.kinds import Offered
+from interlock.agent.outbox import Outbox
+from interlock.agent.settings import AgentSettings
+from interlock.agent.words import Order
+from interlock.errors import InvalidWorkload
+from interlock.lifecycles.workload import (
+    WORKLOAD,
+    AbortReceived,
+    CancelWorkload,
+    ControllerDisconnect,
+    ErrorSent,
+    OfWorkload,
+    RpcReceived,
+    SendStatus,
+    SpawnWorkload,
+    StartTimeReached,
+    Timeout5s,
+    Workload,
+    WorkloadState,
+)
+from interlock.machine import Deadline, Moved, Refused
+
+REMEMBERED = 1_000
+"""So many ids are not taken a second time: what is left of an old workload must find nobody."""
+UNREAD_S = 5.0
+"""How long an error that nobody reads keeps the agent from being idle."""
+QUIET = 1.5
+"""After so many intervals without a sample the controller is told that there was none."""
+
+P = ParamSpec("P")
+
+
+class Present:
+    """The workload that the agent has now, and what belongs to it alone."""
+
+    def __init__(self, asked: Asked, checked: Checked | None, outbox: Outbox) -> None:
+        self.asked = asked
+        self.checked = checked
+        self.outbox = outbox
+        self.start_at_ns: int | None = None
+        self.execution: Execution | None = None
+        self.timers: list[asyncio.TimerHandle] = []
+
+    @property
+    def workload_id(self) -> str:
+        """By which everything that is said about it names it."""
+        return self.asked.workload_id
+
+
+class Desk:
+    """Has one workload at a time, or none."""
+
+    def __init__(
+        self, settings: AgentSettings, kinds: Mapping[str, Offered], log: Log, spawn: Spawn = ProcessFamily
+    ) -> None:
+        self.state: WorkloadState = WORKLOAD.initial
+        self.record = Workload()
+        self.present: Present | None = None
+        self.kinds = kinds
+        self._settings = settings
+        self._durations = settings.durations
+        self._log = log
+        self._spawn = spawn
+        self._since_ns = time.monotonic_ns()
+        self._used: deque[str] = deque(maxlen=REMEMBERED)
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def since_s(self) -> float:
+        """How long it has been in its state."""
+        return (time.monotonic_ns() - self._since_ns) / 1e9
+
+    # What the controller wants
+
+    def request(self, asked: Asked) -> Outbox:
+        """Take a workload; what is said about it comes out of the outbox. Raises when the agent is busy."""
+        refused = WORKLOAD.decide(self.state, self.record, RpcReceived(workload_id=asked.workload_id))
+        if isinstance(refused, Refused):  # before anything of the request is looked at
+            error = refused.error()
+            error.facts |= {"workload_id": self.record.workload_id, "controller": self.controller}
+            raise error
+        fault, checked = None, None
+        try:
+            checked = self._look_at(asked)
+        except InvalidWorkload as error:
+            fault = error.sentence
+        on_last = partial(self._error_sent, asked.workload_id)
+        outbox = Outbox(QUIET * self._settings.sample_every_s, on_last)
+        self.present = Present(asked, checked, outbox)
+        self._used.append(asked.workload_id)
+        self._apply(RpcReceived(workload_id=asked.workload_id, fault=fault))
+        if fault is None and asked.start_at_unix_ns is not None:
+            self._schedule(self.present, asked.start_at_unix_ns)
+        return outbox
+
+    def start(self, workload_id: str, start_at_unix_ns: int) -> int:
+        """Say when it starts; how many nanoseconds ago that was. Raises when it cannot start any more."""
+        refused = WORKLOAD.decide(self.state, self.record, StartTimeReached(workload_id=workload_id))
+        if isinstance(refused, Refused):
+            raise refused.error()
+        if fault := too_far(start_at_unix_ns, time.time_ns(), self._durations):
+            raise InvalidWorkload(f"{fault[0].upper()}{fault[1:]}.", todo="Choose an earlier start.")
+        assert self.present is not None
+        return self._schedule(self.present, start_at_unix_ns)
+
+    def abort(self, workload_id: str, reason: str = "") -> bool:
+        """Stop it; whether there was anything to stop."""
+        self._log.info("workload_abort_asked", workload_id=workload_id, reason=reason)
+        return isinstance(self._apply(AbortReceived(workload_id=workload_id)), Moved)
+
+    def disconnected(self, workload_id: str) -> None:
+        """Nobody is left who wants to know about it."""
+        self._apply(ControllerDisconnect(workload_id=workload_id))
+
+    async def until_idle(self, seconds: float) -> None:
+        """Wait until it is idle, but no longer than so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            pass
+
+    async def close(self) -> None:
+        """Stop what there is; killed if need be, nothing is left behind."""
+        if self.present is not None and not self._idle.is_set():
+            self.abort(self.present.workload_id, "the agent is stopped")
+        await self.until_idle(self._durations.abort_kill_s + KILLED_S)
+        if not self._idle.is_set() and self.present is not None and self.present.execution is not None:
+            await self.present.execution.abandon()
+
+    @property
+    def controller(self) -> str:
+        """Who asked for the workload that it has, or had last."""
+        return self.present.asked.controller if self.present is not None else ""
+
+    def _look_at(self, asked: Asked) -> Checked:
+        if asked.workload_id in self._used:
+            raise InvalidWorkload(f"There was a workload {asked.workload_id!r} here before.")
+        return look_at(asked, self.kinds, self._durations, time.time_ns())
+
+    def _schedule(self, present: Present, start_at_unix_ns: int) -> int:
+        """From here on the monotonic clock counts, whatever happens to the other one."""
+        ahead_ns = start_at_unix_ns - time.time_ns()
+        present.start_at_ns = time.monotonic_ns() + ahead_ns
+        prepare_s = present.checked.prepare_s if present.checked is not None else 0.0
+        self._disarm(present)
+        reached = StartTimeReached(workload_id=present.workload_id)
+        self._in(present, max(0.0, ahead_ns / 1e9 - prepare_s), self._apply, reached)
+        return max(0, -ahead_ns)
+
+    # What the table says
+
+    def _apply(self, event: OfWorkload) -> Moved[WorkloadState, Workload] | Refused[WorkloadState]:
+        """Let the table decide what an event does, and do that."""
+        decision = WORKLOAD.decide(self.state, self.record, event)
+        if isinstance(decision, Refused):
+            self._log.debug("workload_event_ignored", _event=event.name, sentence=decision.sentence)
+            return decision
+        present = self.present
+        assert present is not None
+        self.state, self.record = decision.state, decision.data
+        for step in decision.steps:
+            if step.moves:
+                self._note(step.source, step.target, event)
+                self._disarm(present)
+            for deadline in step.arms:
+                self._arm(present, deadline)
+        for effect in decision.effects:
+            self._carry_out(present, effect)
+        if self.state in WORKLOAD.resting:
+            self._idle.set()
+        else:
+            self._idle.clear()
+        return decision
+
+    def _note(self, source: str, target: str, event: OfWorkload) -> None:
+        self._since_ns = time.monotonic_ns()
+        self._log.info(
+            "workload_state_transition",
+            workload_id=event.workload_id,
+            from_state=str(source),
+            to_state=str(target),
+            _event=event.name,
+            error=self.record.error,
+        )
+
+    def _carry_out(self, present: Present, effect: object) -> None:
+        match effect:
+            case SendStatus():
+                present.outbox.say(effect)
+                if effect.completed:
+                    asyncio.get_running_loop().call_later(UNREAD_S, self._error_sent, present.workload_id)
+            case SpawnWorkload():
+                self._begin(present)
+            case CancelWorkload(forced=False) if present.execution is not None:
+                present.execution.ask()
+            case CancelWorkload() if present.execution is not None:
+                self._log.warning("workload_does_not_stop", workload_id=present.workload_id)
+                present.execution.terminate()
+            case _:
+                raise AssertionError(f"nobody knows how to do {effect!r}")
+
+    def _error_sent(self, workload_id: str) -> None:
+        self._apply(ErrorSent(workload_id=workload_id))
+
+    def _begin(self, present: Present) -> None:
+        """Start its process; what it says goes into the outbox."""
+        checked, asked = present.checked, present.asked
+        assert checked is not None
+        assert present.start_at_ns is not None
+        order = Order(
+            home=checked.home,
+            spec=checked.spec,
+            start_at_ns=present.start_at_ns,
+            duration_s=checked.duration_s,
+            rate=asked.rate,
+            concurrency=asked.concurrency or 1,
+            max_operations=asked.max_operations,
+            sample_every_s=self._settings.sample_every_s,
+            drain_s=self._settings.drain_s,
+            path=list(sys.path),
+        )
+        line = partial(self._hear_line, present.workload_id)
+        family = self._spawn(order, present.outbox.hear, line)
+        present.execution = Execution(present.workload_id, family, self._apply, self._durations)
+        present.outbox.run()
+
+    def _hear_line(self, workload_id: str, line: str, stream: str) -> None:
+        self._log.info("workload_output", workload_id=workload_id, line=line, stream=stream)
+
+    # Timers: each is about one workload, and means nothing to another
+
+    def _arm(self, present: Present, deadline: Deadline) -> None:
+        """What a deadline of the table does when it is due."""
+        seconds = float(getattr(self._durations, deadline.setting))
+        workload_id = present.workload_id
+        match deadline.setting:
+            case "start_wait_s":
+                nobody = StartTimeReached(workload_id=workload_id, told=False)
+                self._in(present, seconds, self._apply, nobody)
+            case "workload_duration_s":
+                self._in(present, self._longest_s(present), self._is_over_time, present)
+            case "abort_warning_s":
+                self._in(present, seconds, self._apply, Timeout5s(workload_id=workload_id))
+            case _:
+                self._in(present, seconds, self._kill, present)
+
+    def _longest_s(self, present: Present) -> float:
+        """From now until it has to have ended: its time counts from the common start."""
+        assert present.checked is not None
+        assert present.start_at_ns is not None
+        ahead_s = max(0.0, (present.start_at_ns - time.monotonic_ns()) / 1e9)
+        slack_s = self._settings.drain_s + self._durations.abort_warning_s + present.checked.prepare_s
+        return ahead_s + present.checked.duration_s + slack_s
+
+    def _is_over_time(self, present: Present) -> None:
+        if present.execution is not None:
+            self._log.warning("workload_is_over_time", workload_id=present.workload_id)
+            present.execution.is_over_time()
+
+    def _kill(self, present: Present) -> None:
+        if present.execution is not None:
+            self._log.warning("workload_is_killed", workload_id=present.workload_id)
+            present.execution.kill()
+
+    def _in(
+        self, present: Present, seconds: float, act: Callable[P, object], *args: P.args, **more: P.kwargs
+    ) -> None:
+        call = partial(act, *args, **more)
+        present.timers.append(asyncio.get_running_loop().call_later(seconds, call))
+
+    def _disarm(self, present: Present) -> None:
+        for timer in present.timers:
+            timer.cancel()
+        present.timers.clear()

@@ -1,0 +1,122 @@
+"""The load on one host: operations at a rate, side by side, until it is over.
+
+Operation number n is due at start + n / rate, whoever does it, so a slow one delays no other and the
+rate does not drift. What is measured begins where a user would begin to wait: when a lane was free in
+time, with the operation; when all were busy, at the moment it was due (no coordinated omission).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+from interlock.agent.counting import Counting
+from interlock.agent.lanes import Lane
+from interlock.agent.port import BlockingOperation, Operation
+from interlock.agent.words import Order
+
+LET_GO_S = 1.0
+"""How long threads are waited for when somebody wants to stop: nobody can interrupt them."""
+
+
+class PacedLoad:
+    """How much is asked of a workload, and what has been done; see `port.Load`."""
+
+    def __init__(self, order: Order, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self.duration_s = order.duration_s
+        self.rate = order.rate
+        self.concurrency = order.concurrency
+        self.counting = Counting()
+        self.now_ns = now_ns
+        self.start_ns = order.start_at_ns
+        self._duration_ns = round(order.duration_s * 1e9)
+        self._drain_s = order.drain_s
+        self._period_ns = 1e9 / order.rate if order.rate else 0.0
+        # Whoever takes the next number has it alone: an iterator written in C is not interrupted.
+        self._numbers = iter(range(order.max_operations)) if order.max_operations else count()
+        self._stopped = asyncio.Event()
+
+    def begin(self) -> None:
+        """The start is now."""
+        self.start_ns = self.now_ns()
+
+    def stop(self) -> None:
+        """It is over: somebody wants it to stop."""
+        self._stopped.set()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody wants it to stop."""
+        return self._stopped.is_set()
+
+    @property
+    def elapsed_ns(self) -> int:
+        """Since the start."""
+        return self.now_ns() - self.start_ns
+
+    def record(self, took_ns: int, *, size: int = 0, error: str | None = None) -> None:
+        """Count one operation; from any thread."""
+        self.counting.note(took_ns, size, error)
+
+    async def until_over(self) -> None:
+        """Wait until no operation should be begun any more."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._left_s()):
+                await self._stopped.wait()
+
+    async def drive(self, operation: Operation) -> None:
+        """Do it at the rate, side by side, until the load is over; count and measure each."""
+        lanes = [Lane(self) for _ in range(self.concurrency)]
+        tasks = [asyncio.create_task(lane.follow(operation)) for lane in lanes]
+        try:
+            await self._until_done(_all(tasks))
+        finally:
+            for task, lane in zip(tasks, lanes, strict=True):
+                lane.close(cut_off=not self.stopped)
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def drive_in_threads(self, operation: BlockingOperation) -> None:
+        """The same for operations that block, in as many threads."""
+        lanes = [Lane(self) for _ in range(self.concurrency)]
+        ends = [lane.follow_in_thread(operation) for lane in lanes]
+        try:
+            await self._until_done(_all(ends))
+            if self.stopped:
+                await asyncio.wait(ends, timeout=LET_GO_S)
+        finally:
+            for lane in lanes:
+                lane.close(cut_off=not self.stopped)
+
+    async def _until_done(self, ending: Coroutine[Any, Any, None]) -> None:
+        """Until it is done, or the time for that is over, or somebody wants it to stop."""
+        done = asyncio.create_task(ending)
+        stopped = asyncio.create_task(self._stopped.wait())
+        patience_s = self._left_s() + self._drain_s
+        await asyncio.wait((done, stopped), timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+        done.cancel()
+        stopped.cancel()
+        await asyncio.gather(done, stopped, return_exceptions=True)
+
+    def due(self) -> int | None:
+        """When the next operation is due, 0 for at once; None when none should be begun."""
+        if self._stopped.is_set() or self.now_ns() - self.start_ns >= self._duration_ns:
+            return None
+        number = next(self._numbers, None)
+        if number is None:
+            return None
+        if not self._period_ns:
+            return 0
+        after_ns = round(number * self._period_ns)
+        return self.start_ns + after_ns if after_ns < self._duration_ns else None
+
+    def _left_s(self) -> float:
+        return max(0.0, (self._duration_ns - self.elapsed_ns) / 1e9)
+
+
+async def _all(endings: list[asyncio.Task[None]] | list[asyncio.Future[None]]) -> None:
+    await asyncio.wait(endings)

@@ -1,0 +1,52 @@
+"""A message of the outbox as it goes over the wire, with its histogram."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from hdrh.histogram import HdrHistogram
+
+from interlock.agent.counting import LONGEST_NS
+from interlock.agent.outbox import Message
+from interlock.lifecycles.workload import Status
+from interlock.wire.fleet import fleet_pb2 as wire
+
+SIGNIFICANT_DIGITS = 3
+
+
+def stats_of(workload_id: str, message: Message) -> wire.WorkloadStats:
+    """The message for the controller."""
+    said, started, totals, since = message.said, message.started, message.totals, message.since
+    return wire.WorkloadStats(
+        workload_id=workload_id,
+        sequence=message.sequence,
+        status=wire.Status.ValueType(said.status),
+        completed=said.completed,
+        at_unix_ns=time.time_ns(),
+        started_at_unix_ns=started.at_unix_ns if started is not None else 0,
+        late_ns=started.late_ns if started is not None else 0,
+        elapsed_ns=totals.elapsed_ns,
+        operations=totals.operations,
+        errors=totals.errors,
+        bytes=totals.size,
+        interval_ns=message.interval_ns,
+        interval_operations=since.operations,
+        interval_errors=since.errors,
+        interval_bytes=since.size,
+        histogram=encoded(since.counts),
+        coalesced=since.samples,
+        error=said.error or "",
+        error_samples=since.error_samples,
+        preparing=said.status is Status.RUNNING and started is None,
+    )
+
+
+def encoded(counts: Mapping[int, int]) -> bytes:
+    """Nanoseconds and how often they were counted, as a compressed V2 histogram; empty for nothing."""
+    if not counts:
+        return b""
+    histogram = HdrHistogram(1, LONGEST_NS, SIGNIFICANT_DIGITS, b64_wrap=False)
+    for value, count in counts.items():
+        histogram.record_value(value, count)
+    return bytes(histogram.encode())

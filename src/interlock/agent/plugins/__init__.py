@@ -1,0 +1,1 @@
+"""The kinds of workloads that come with Interlock, one file each."""

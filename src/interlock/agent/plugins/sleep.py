@@ -1,0 +1,35 @@
+"""`sleep`: operations that do nothing but take their time. For trying a fleet out, and its network."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from interlock.agent.port import Load, Workload
+
+
+class SleepSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long each operation takes."""
+
+    operation_s: float = 0.01
+
+
+class Sleep(Workload[SleepSpec]):
+    """Each operation sleeps."""
+
+    kind = "sleep"
+    spec_type = SleepSpec
+
+    @classmethod
+    def check(cls, spec: SleepSpec) -> None:
+        """An operation takes some time, or none."""
+        if not 0 <= spec.operation_s <= 3_600:
+            raise ValueError("operation_s must be between 0 and 3600")
+
+    async def run(self, load: Load) -> None:
+        """Sleep again and again."""
+        await load.drive(self._sleep)
+
+    async def _sleep(self) -> None:
+        await asyncio.sleep(self.spec.operation_s)

@@ -1,0 +1,131 @@
+"""Agents as processes of their own: started in a folder, told apart by their address, killed at will."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from select import select
+
+import msgspec
+
+from interlock.lifecycles.durations import DEFAULTS, Durations
+from interlock.testing import watchdog
+
+_START_S = 30.0
+_STOP_S = 30.0
+
+
+class AgentFailed(Exception):
+    """An agent did not start or stop; its log says why."""
+
+
+class AgentProcess:
+    """One `interlock agent` on loopback, at a port of its own."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        durations: Durations = DEFAULTS,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        said = msgspec.structs.asdict(durations)
+        lines = (f"{name} = {value}" for name, value in said.items())
+        (folder / "interlock.toml").write_text("\n".join(("[durations]", *lines, "")))
+        self.log = folder / "agent.log"
+        self._folder = folder
+        self._options = options
+        self._env = {**os.environ, **(env or {})}
+        self._process: subprocess.Popen[str] | None = None
+        self.address = ""
+
+    @property
+    def pid(self) -> int:
+        """The agent's own process."""
+        if self._process is None:
+            raise AgentFailed("The agent is not running.")
+        return self._process.pid
+
+    @property
+    def family(self) -> Sequence[int]:
+        """The agent and every process below it."""
+        return watchdog.tree(self.pid)
+
+    def start(self) -> None:
+        """Start it, and come back when it listens."""
+        command = [sys.executable, "-m", "interlock.cli.main", "agent", "--port", "0", "--json"]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, "--log-format", "json", *self._options],
+                cwd=self._folder,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        assert self._process.stdout is not None
+        ready, _, _ = select([self._process.stdout], [], [], _START_S)
+        line = self._process.stdout.readline() if ready else ""
+        if not line:
+            self.kill()
+            raise AgentFailed(f"The agent does not start.\n{self.words()}")
+        self.address = json.loads(line)["address"]
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Ask it to go; its exit code."""
+        if self._process is None:
+            return 0
+        self._process.send_signal(how)
+        return self._wait(self._process)
+
+    def kill(self) -> None:
+        """End it as a crash would; safe when it is not running."""
+        if self._process is not None:
+            self._process.kill()
+            self._wait(self._process)
+
+    def pause(self) -> None:
+        """Stop the clock for it, and for it alone."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def words(self) -> str:
+        """The end of its log."""
+        return self.log.read_text(errors="replace")[-4_000:] if self.log.exists() else ""
+
+    def _wait(self, process: subprocess.Popen[str]) -> int:
+        try:
+            code = process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise AgentFailed(f"The agent does not stop.\n{self.words()}") from None
+        finally:
+            if process.stdout is not None:
+                process.stdout.close()
+        self._process = None
+        return code
+
+
+@contextmanager
+def running_agent(
+    folder: Path, *options: str, durations: Durations = DEFAULTS, env: Mapping[str, str] | None = None
+) -> Iterator[AgentProcess]:
+    """An agent that is there while this lasts, and killed in the end if it still is."""
+    agent = AgentProcess(folder, *options, durations=durations, env=env)
+    agent.start()
+    try:
+        yield agent
+    finally:
+        agent.kill()

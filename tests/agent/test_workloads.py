@@ -1,0 +1,152 @@
+"""One workload on a real agent, from READY to its one final message."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+
+from hdrh.histogram import HdrHistogram
+from tests.agent.conftest import python
+from tests.agent.controller import Call, Controller
+
+from interlock.testing.agent_process import AgentProcess
+from interlock.wire.fleet import fleet_pb2 as wire
+
+
+def histogram_of(call: Call) -> HdrHistogram:
+    """What all messages of a workload have counted together."""
+    whole = HdrHistogram(1, 3_600_000_000_000, 3)
+    for one in call.heard:
+        if one.histogram:
+            part = HdrHistogram.decode(one.histogram, b64_wrap=False)
+            assert part.get_total_count() == one.interval_operations
+            whole.add(part)
+    return whole
+
+
+async def test_a_workload_is_announced_started_counted_and_completed(controller: Controller) -> None:
+    call = controller.run("w1", "sleep", {"operation_s": 0.001}, duration_s=0.5, rate=100, prepare_s=1.0)
+    ready = await call.until_status(wire.READY)
+    assert (ready.sequence, ready.operations) == (1, 0)
+    assert (await controller.status()).state == "READY"
+    at = time.time_ns() + 1_000_000_000
+    assert (await controller.start("w1", at)).late_ns == 0
+    running = await call.until_status(wire.RUNNING)
+    assert running.preparing
+    last = await call.last()
+    assert (last.status, last.operations, last.errors) == (wire.COMPLETED, 50, 0)
+    assert last.started_at_unix_ns >= at
+    assert last.late_ns >= 0
+    assert sum(one.interval_operations for one in call.heard) == 50
+    assert histogram_of(call).get_total_count() == 50
+    assert histogram_of(call).get_min_value() > 1_000_000
+    status = await controller.status()
+    assert (status.state, status.workload_id, status.final) == ("IDLE", "w1", wire.COMPLETED)
+
+
+async def test_what_is_done_within_two_milliseconds_is_counted_exactly(
+    controller: Controller, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    note.touch()
+    call = await controller.started("w2", "python", python("count", note=str(note)), duration_s=0.002)
+    last = await call.last()
+    assert last.operations == len(note.read_bytes())
+    assert last.bytes == 7 * last.operations
+    assert histogram_of(call).get_total_count() == last.operations
+
+
+async def test_many_threads_do_as_many_operations_as_asked_for_and_no_more(
+    controller: Controller, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    spec = python("count", note=str(note))
+    call = await controller.started("w3", "python", spec, max_operations=5_000, concurrency=8)
+    last = await call.last()
+    assert last.operations == len(note.read_bytes()) == 5_000
+
+
+async def test_an_operation_that_fails_is_counted_as_failed_and_told(controller: Controller) -> None:
+    call = await controller.started("w4", "python", python("fail"), max_operations=3)
+    last = await call.last()
+    assert (last.status, last.operations, last.errors) == (wire.COMPLETED, 3, 3)
+    told = {text for one in call.heard for text in one.error_samples}
+    assert told == {"ValueError: this never works"}
+
+
+async def test_what_fails_before_the_start_is_an_error_that_says_where(controller: Controller) -> None:
+    call = controller.run("w5", "python", python("nothing_like_it"), start_at_unix_ns=time.time_ns())
+    last = await call.last()
+    assert (last.status, last.operations) == (wire.ERROR, 0)
+    assert "nothing_like_it" in last.error
+    status = await controller.until_state("IDLE")
+    assert (status.final, status.error) == (wire.ERROR, last.error)
+
+
+async def test_a_class_is_made_once_and_closed_in_the_end(controller: Controller, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    call = await controller.started("w6", "python", python("Tidy", note=str(note)), max_operations=3)
+    assert (await call.last()).operations == 3
+    assert note.read_text() == "closed"
+
+
+async def test_an_operation_that_does_not_end_in_time_is_cut_off_and_counted_as_failed(
+    controller: Controller,
+) -> None:
+    spec = {"operation_s": 3_600}
+    call = await controller.started("w7", "sleep", spec, duration_s=0.1)
+    last = await call.last()
+    assert (last.status, last.operations, last.errors) == (wire.COMPLETED, 1, 1)
+
+
+async def test_a_program_is_one_operation_until_the_time_is_over(controller: Controller) -> None:
+    call = await controller.started("w8", "command", {"command": "sleep 60; true"}, duration_s=0.3)
+    last = await call.last()
+    assert (last.status, last.operations, last.errors) == (wire.COMPLETED, 1, 0)
+
+
+async def test_a_program_that_is_repeated_is_an_operation_each_time(controller: Controller) -> None:
+    spec = {"command": ["sh", "-c", "echo no >&2; exit 3"], "repeat": True}
+    call = await controller.started("w9", "command", spec, max_operations=4, concurrency=2)
+    last = await call.last()
+    assert (last.operations, last.errors) == (4, 4)
+    told = {text for one in call.heard for text in one.error_samples}
+    assert told == {"CommandFailed: ended with code 3: no"}
+
+
+async def test_requests_are_answered_counted_and_measured(
+    agent: AgentProcess, controller: Controller
+) -> None:
+    """Against the agent's own port, which is a server that is there, but speaks no HTTP/1.1."""
+    call = controller.run(
+        "w10",
+        "http",
+        {"url": f"http://{agent.address}/"},
+        max_operations=2,
+        start_at_unix_ns=time.time_ns(),
+    )
+    last = await call.last()
+    assert (last.status, last.operations, last.errors) == (wire.COMPLETED, 2, 2)
+
+
+async def test_a_server_that_is_not_there_is_known_before_the_start(controller: Controller) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/"
+    call = controller.run("w11", "http", {"url": url}, start_at_unix_ns=time.time_ns())
+    last = await call.last()
+    assert last.status == wire.ERROR
+    assert "ConnectionRefusedError" in last.error
+
+
+async def test_a_workload_whose_process_is_killed_has_failed(controller: Controller, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    spec = {"command": f"echo $PPID > {note}; sleep 60"}
+    call = await controller.started("w12", "command", spec)
+    await call.until(lambda _: note.exists() and note.read_text())
+    os.kill(int(note.read_text()), 9)
+    last = await call.last()
+    assert last.status == wire.ERROR
+    assert "code -9" in last.error
