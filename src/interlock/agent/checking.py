@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from interlock.agent.kinds import Offered
-from interlock.errors import InvalidWorkload, nearest
+from interlock.errors import InvalidWorkload
+from interlock.guessing import nearest
 from interlock.lifecycles.durations import Durations
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")

@@ -267,11 +267,11 @@ class Desk:
                 self._in(present, seconds, self._kill, present)
 
     def _longest_s(self, present: Present) -> float:
-        """From now until it has to have ended: its time counts from the common start."""
+        """From now until it has to have ended; its process should have seen to that long before."""
         assert present.checked is not None
         assert present.start_at_ns is not None
         ahead_s = max(0.0, (present.start_at_ns - time.monotonic_ns()) / 1e9)
-        slack_s = self._settings.drain_s + self._durations.abort_warning_s + present.checked.prepare_s
+        slack_s = self._settings.drain_s + self._durations.abort_warning_s + self._durations.start_wait_s
         return ahead_s + present.checked.duration_s + slack_s
 
     def _is_over_time(self, present: Present) -> None:
