@@ -85,6 +85,14 @@ async def test_a_lease_that_nobody_renews_is_swept_by_the_server(quick: Running)
     assert "clock" in {entry.note.actor for entry in entries}
 
 
+async def test_news_that_is_less_than_a_page_is_gathered_before_the_journal_is_read_again(
+    quick: Running,
+) -> None:
+    (journal,) = (loop for loop in quick.parts._make_loops() if loop.name == "journal")
+    await quick.submit()
+    assert await journal.round() > 0, "a busy store would be asked for each commit"
+
+
 async def test_the_children_of_a_job_that_was_stopped_are_told_by_the_server(quick: Running) -> None:
     client = quick.client()
     parent = await quick.submit()

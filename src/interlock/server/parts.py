@@ -105,7 +105,7 @@ class Parts:
             self.following.round,
             clock,
             every_s=following.EVERY_S,
-            full=1,
+            full=following.PAGE,
             sleep=self.following.pause,
         )
         return (
