@@ -39,6 +39,7 @@ def test_a_run_that_hears_nothing_of_its_jobs(monkeypatch: pytest.MonkeyPatch) -
     assert [told[0] for told in violation.story] == [
         "The run asks for a plan.",
         "The run gets its plan.",
+        "The run's order reaches job 1: it may begin.",
         "Worker 1 asks for work and is given 1.1 of job 1.",
     ]
 

@@ -23,6 +23,7 @@ from interlock.machine import Coupling, Couplings, Machine, Row, ignore
 from interlock.machine.names import name_of
 from interlock.machine.table import Act
 from interlock.systems.orchestrator import lines
+from interlock.systems.runs import draft as runs
 
 AnyMachine: TypeAlias = Machine[Any, Any]
 AnyRow: TypeAlias = Row[Any, Any]
@@ -63,13 +64,19 @@ def in_place(mutant: Mutant) -> Iterator[None]:
         for machine in touched:
             vars(machine).update(vars(tables[machine.name]))
         COUPLINGS.all = changed.all
-        lines.forget()
+        _forget()
         yield
     finally:
         for machine in touched:
             vars(machine).update(before[machine.name])
         COUPLINGS.all = couplings
-        lines.forget()
+        _forget()
+
+
+def _forget() -> None:
+    """What deciders remember of the tables is not true any more."""
+    lines.forget()
+    runs.forget()
 
 
 def _anew(machine: AnyMachine, mutant: Mutant) -> AnyMachine:

@@ -32,12 +32,20 @@ Refusal: TypeAlias = Refused[Any] | None
 
 UPSTREAM, FAIL_FAST, TIMEOUT = "upstream", "fail_fast", "timeout"
 
-_JOB_STEPS: dict[tuple[str, str, str], Step[JobState]] = {
-    (step.event, str(step.source), str(step.target)): step
-    for state in JOB.states
-    for step in JOB.steps_at(state)
-}
-_STARTS = next(step for step in _JOB_STEPS.values() if step.target is job.RUNNING and step.moves)
+_JOB_STEPS: dict[tuple[str, str, str], Step[JobState]] = {}
+
+
+def _steps_of_jobs() -> dict[tuple[str, str, str], Step[JobState]]:
+    """By what a word says: the steps that a job can take."""
+    if not _JOB_STEPS:
+        steps = (step for state in JOB.states for step in JOB.steps_at(state))
+        _JOB_STEPS.update(((step.event, str(step.source), str(step.target)), step) for step in steps)
+    return _JOB_STEPS
+
+
+def forget() -> None:
+    """Work everything out anew: the tables were exchanged."""
+    _JOB_STEPS.clear()
 
 
 class RunDraft:
@@ -212,7 +220,7 @@ class RunDraft:
 
     def _hear(self, word: Word) -> bool:
         """Whether the job has ended by this."""
-        step = _JOB_STEPS.get((word.event, word.source, word.target))
+        step = _steps_of_jobs().get((word.event, word.source, word.target))
         before = self._state_of(word.place) if word.place < len(self._states) else ""
         after = letters.HEARD.get(word.target, "")
         if self.graph is None or step is None or not before or before in letters.ENDED:
@@ -223,7 +231,7 @@ class RunDraft:
         if has_ended:
             self._count(word, after)
             if step.source is job.RUNNING and before != letters.RUNNING:
-                self._follow(word, _STARTS)  # that it had begun was not said, or is on its way
+                self._follow(word, _start())  # that it had begun was not said, or is on its way
         self._follow(word, step)
         return has_ended
 
@@ -313,6 +321,10 @@ class RunDraft:
         "each job that needs it": _stop_dependents,
     }
     """Whom a step of a job reaches through its run."""
+
+
+def _start() -> Step[JobState]:
+    return next(step for step in _steps_of_jobs().values() if step.target is job.RUNNING and step.moves)
 
 
 OUTWARD = frozenset({"each of its agents"})

@@ -103,8 +103,7 @@ class Keeper:
         draft = await self._draft(known)
         if draft is None:
             return RunCommit(Commit(changes=tuple(letters)))  # the run was removed: nobody listens
-        draft.fire_due()
-        draft.hear([word for word, _ in words])
+        heard(draft, [word for word, _ in words])
         return commit_of(draft, mark=mark, actor="orchestrator", more=letters)
 
     async def _draft(self, record: Record | None) -> RunDraft | None:
@@ -162,6 +161,12 @@ class Keeper:
 
 def _nobody(run_id: str) -> None:
     """Nobody wants to know."""
+
+
+def heard(draft: RunDraft, words: Sequence[Word]) -> None:
+    """What a run makes of what its jobs have said; a deadline that has passed meanwhile goes before. Pure."""
+    draft.fire_due()
+    draft.hear(words)
 
 
 def swept(record: Record, now: datetime, mark: str, settings: OrchestratorSettings) -> Commit:

@@ -13,6 +13,7 @@ from datetime import datetime
 from interlock.engine.applying import Applied, Decision, Engine
 from interlock.errors import InterlockError, PlanRefused, StoreUnavailable
 from interlock.lifecycles import run
+from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.run import RUN, RunState
 from interlock.machine import Event
 from interlock.store.records import Commit, Key, Record
@@ -133,18 +134,14 @@ class Preparing:
         """The run is QUEUED, and its jobs are made; a plan that comes too late creates nothing."""
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
-            if found[0] is None or RunState(found[0].state) is not run.PLANNING:
+            draft = accepted(found[0], now, self._settings.durations, graph, len(pieces), plan)
+            if draft is None:
                 return Decision(None)
-            draft = RunDraft.of(found[0], now, self._settings.durations)
             mark = self._engine.mark()
-            if plan is not None:
-                draft.body.pieces = len(pieces)
-                draft.body.fail_fast, draft.body.timeout_s = plan.fail_fast, plan.timeout_s
             more = [
                 piece_change(run_id, number, piece, mark=mark, actor="planner")
                 for number, piece in enumerate(pieces)
             ]
-            draft.accept(graph)
             prepared = commit_of(draft, mark=mark, actor="planner", more=more)
             return Decision(prepared, prepared.commit)
 
@@ -166,6 +163,25 @@ class Preparing:
             return Decision(None, commit)
 
         await self._engine.apply([Key(RUN.name, run_id)], decide)
+
+
+def accepted(
+    record: Record | None,
+    now: datetime,
+    durations: Durations,
+    graph: Graph,
+    pieces: int = 0,
+    plan: Plan | None = None,
+) -> RunDraft | None:
+    """The run once its plan is there; None where that comes too late to create anything. Pure."""
+    if record is None or RunState(record.state) is not run.PLANNING:
+        return None
+    draft = RunDraft.of(record, now, durations)
+    if plan is not None:
+        draft.body.pieces = pieces
+        draft.body.fail_fast, draft.body.timeout_s = plan.fail_fast, plan.timeout_s
+    draft.accept(graph)
+    return draft
 
 
 def _told(error: Exception) -> str:

@@ -14,6 +14,7 @@ from datetime import datetime
 from interlock.engine.applying import Applied, Asked, Decision, Engine
 from interlock.errors import TransitionRefused, UnknownRun
 from interlock.lifecycles import run
+from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.run import RUN
 from interlock.machine import Refusal
 from interlock.store.records import Key, Query, Record
@@ -48,14 +49,9 @@ class Stopping:
         """Ask a run to stop; asking again changes nothing, and what has ended refuses."""
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
-            draft = RunDraft.of(present(run_id, found[0]), now, self._settings.durations)
-            draft.fire_due()
-            draft.body.stop_reason = draft.body.stop_reason or why
-            draft.body.superseded_by = draft.body.superseded_by or by
-            if (refused := draft.tell(run.cancel)) is not None:
-                if refused.kind is Refusal.IGNORED:
-                    return Decision(None)
-                raise refused.error()
+            draft = stopped(present(run_id, found[0]), now, self._settings.durations, why, by)
+            if draft is None:
+                return Decision(None)
             request = asked.answered(b"null") if asked else None
             mark = self._engine.mark()
             prepared = commit_of(draft, mark=mark, actor=actor, reason=reason, request=request)
@@ -92,6 +88,21 @@ class Stopping:
                 yield each
             if not (cursor := page.cursor):
                 return
+
+
+def stopped(
+    record: Record, now: datetime, durations: Durations, why: str, by: str | None = None
+) -> RunDraft | None:
+    """The run after it was asked to stop, None when it was before; raises where its table says so. Pure."""
+    draft = RunDraft.of(record, now, durations)
+    draft.fire_due()
+    draft.body.stop_reason = draft.body.stop_reason or why
+    draft.body.superseded_by = draft.body.superseded_by or by
+    if (refused := draft.tell(run.cancel)) is None:
+        return draft
+    if refused.kind is Refusal.IGNORED:
+        return None
+    raise refused.error()
 
 
 def _age(record: Record) -> tuple[datetime, str]:

@@ -105,7 +105,7 @@ QUICK: tuple[Plan, ...] = (
             "a plan arrives after the end",
             "planning fails",
         ),
-        states=16_717,
+        states=20_031,
     ),
     RunPlan(
         name="run-of-two",
@@ -115,7 +115,7 @@ QUICK: tuple[Plan, ...] = (
         heartbeats=0,
         run_cancels=1,
         shows=("an optional job fails and the run succeeds", "a run is canceled by force"),
-        states=98_729,
+        states=104_741,
     ),
     RunPlan(
         name="run-without-haste",
@@ -126,6 +126,6 @@ QUICK: tuple[Plan, ...] = (
         heartbeats=0,
         cancels=1,
         shows=("a required job fails and so does the run",),
-        states=29_099,
+        states=33_854,
     ),
 )

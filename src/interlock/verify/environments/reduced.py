@@ -36,7 +36,7 @@ REDUCED: tuple[Plan, ...] = (
         run_timeout=3,
         repeats=1,
         heartbeats=0,
-        states=9_449,
+        states=11_616,
         shows=RUN_SIGHTS[1:],
     ),
     Plan(
@@ -77,7 +77,7 @@ REDUCED: tuple[Plan, ...] = (
         heartbeats=0,
         workers=1,
         acknowledge=True,
-        states=5_679,
+        states=3_926,
         shows=(RUN_SIGHTS[0],),
     ),
     RunPlan(
@@ -88,7 +88,7 @@ REDUCED: tuple[Plan, ...] = (
         fail_fast=False,
         heartbeats=0,
         run_timeout=2,
-        states=180,
+        states=182,
         shows=(RUN_SIGHTS[0],),
     ),
     RunPlan(
@@ -98,7 +98,7 @@ REDUCED: tuple[Plan, ...] = (
         fail_fast=False,
         heartbeats=0,
         run_timeout=2,
-        states=359,
+        states=334,
         shows=(RUN_SIGHTS[1], RUN_SIGHTS[4]),
     ),
     RunPlan(
@@ -110,7 +110,7 @@ REDUCED: tuple[Plan, ...] = (
         fails=False,
         acknowledge=True,
         run_cancels=1,
-        states=29_805,
+        states=31_321,
         shows=(RUN_SIGHTS[2], RUN_SIGHTS[3]),
     ),
 )

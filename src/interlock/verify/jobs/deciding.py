@@ -7,58 +7,63 @@ committed to a memory store, which judges it as every store does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import msgspec
 
-from interlock.engine.outbox import MESSAGE
+from interlock.engine.outbox import MESSAGE, Letter
 from interlock.errors import TransitionRefused
 from interlock.lifecycles import lease
 from interlock.lifecycles.job import JOB
 from interlock.store.catalogue import catalogue_of
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Answer as Reply
-from interlock.store.records import Commit, Committed, Outcome, Record, Request, StepLine
+from interlock.store.records import Change, Commit, Committed, Outcome, Record, Request, StepLine
 from interlock.systems.orchestrator.beside import LOG
 from interlock.systems.orchestrator.dispatching import Claiming, offers_of
+from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.hearing import hear
 from interlock.systems.orchestrator.stopping import cancelled, commit_of, swept
 from interlock.systems.orchestrator.submitting import new_job
-from interlock.systems.orchestrator.tokens import Token, token_for
+from interlock.systems.orchestrator.tokens import token_for
+from interlock.systems.orchestrator.words import Word
+from interlock.systems.runs.orders import RELEASE, STOP, Order, follow
 from interlock.verify.claims import bit
 from interlock.verify.jobs import judging
-from interlock.verify.jobs.codes import Note, Say, read_note
+from interlock.verify.jobs.codes import Say, read_note
 from interlock.verify.jobs.judging import Taken, look_at
 from interlock.verify.jobs.plan import Plan
+from interlock.verify.jobs.saying import message_of, reply_of
 from interlock.verify.jobs.values import JOB_ID, NOW, Value, attempt_bit, normal, runner_of
-from interlock.wire.runner import (
-    Ack,
-    Answer,
-    CancelAck,
-    ClaimRequest,
-    Complete,
-    Failed,
-    Heard,
-    Heartbeat,
-    Message,
-    Release,
-    Stale,
-    Succeeded,
-)
+from interlock.wire.runner import ClaimRequest, Heard, Stale
 
 T = TypeVar("T")
 ABSENT = 0
 """The value of a job that was not submitted yet."""
 MARK = "m"
 MAX_BODY = 1_048_576
+ORDERED = ((RELEASE, ""), (STOP, "cancel"), (STOP, "fail_fast"), (STOP, "timeout"))
+"""What a run may want of a job, and why."""
 
 
 class Entry:
     """What becomes of one value when one thing happens to it."""
 
-    __slots__ = ("after", "changed", "index", "lines", "marks", "reply", "said", "shard", "until", "wrong")
+    __slots__ = (
+        "after",
+        "changed",
+        "index",
+        "lines",
+        "marks",
+        "reply",
+        "said",
+        "shard",
+        "until",
+        "word",
+        "wrong",
+    )
 
     def __init__(
         self, after: int, *, changed: bool, lines: tuple[StepLine, ...] = (), said: str = ""
@@ -68,6 +73,8 @@ class Entry:
         """Whether there is a new version, although it may look the same."""
         self.lines = lines
         self.said = said
+        self.word: Word | None = None
+        """What the job says to its run."""
         self.reply: Say | None = None
         self.shard = self.index = 0
         self.until: int | None = None
@@ -135,9 +142,14 @@ class Deciding:
 
     def submit(self, number: int) -> Entry:
         """The job as it is submitted."""
-        draft = new_job(self.plan.spec(number), JOB_ID, NOW, self._settings)
+        draft = self._new(number)
         commit = commit_of(draft, mark=MARK, actor="user")
         return self._committed(ABSENT, commit, number, cause="orchestrator")
+
+    def follow(self, value: int, number: int, order: Order) -> Entry:
+        """What an order of its run makes of a job; where there is none yet, it is made first."""
+        key = (value, -100 - 10 * ORDERED.index((order.what, order.why)) - number)
+        return self.entries.get(key) or self._keep(key, self._follow(value, number, order))
 
     def age(self, value: int) -> int:
         """The value one tick later."""
@@ -185,7 +197,7 @@ class Deciding:
     def _hear(self, value: int, code: int) -> Entry:
         note = read_note(code)
         token = token_for(runner_of(note.worker).encode(), JOB_ID, note.shard, note.attempt)
-        message = _message(note, token)
+        message = message_of(note, token)
         decision = hear(self._record(value), token, message, NOW, MARK, self._settings)
         entry = self._committed(
             value,
@@ -196,7 +208,7 @@ class Deciding:
             heard=isinstance(decision.answer, Heard),
             said=note.say.name,
         )
-        entry.reply = _reply(note, decision.answer)
+        entry.reply = reply_of(note, decision.answer)
         entry.said = decision.answer.error if not isinstance(decision.answer, Heard) else ""
         if note.say in (Say.SUCCESS, Say.FAILURE):
             if isinstance(decision.answer, Stale):
@@ -213,7 +225,7 @@ class Deciding:
         offers = offers_of(claiming, [self._record(value)], NOW)
         if not offers or offers[0].grant is None:
             return None
-        commit = Commit(changes=(offers[0].change,))
+        commit = Commit(changes=(offers[0].change, *offers[0].words))
         entry = self._committed(value, commit, self._job_of[value], cause="orchestrator")
         entry.shard, entry.index, entry.reply = offers[0].grant.shard, offers[0].grant.attempt, Say.GRANT
         return entry
@@ -229,6 +241,20 @@ class Deciding:
             return Entry(value, changed=False, said=refused.sentence)
         commit = commit_of(draft, mark=MARK, actor="user")
         return self._committed(value, commit, self._job_of[value], cause="user")
+
+    def _follow(self, value: int, number: int, order: Order) -> Entry:
+        draft = (
+            Draft.of(self._record(value), NOW, self._settings)
+            if value != ABSENT
+            else self._new(number, held=order.what != RELEASE)
+        )
+        follow(order, draft)
+        commit = commit_of(draft, mark=MARK, actor="orchestrator") if draft.lines else None
+        return self._committed(value, commit, number, cause="user")
+
+    def _new(self, number: int, *, held: bool = False) -> Draft:
+        plan = self.plan
+        return new_job(plan.spec(number), JOB_ID, NOW, self._settings, run=plan.part(number), held=held)
 
     # Committing
 
@@ -249,6 +275,7 @@ class Deciding:
         after = self._intern(number, normal(record))
         lines = change.note.steps if change.note is not None else ()
         entry = Entry(after, changed=True, lines=lines)
+        entry.word = _word_in(commit)
         if commit.not_after is not None:
             entry.until = int((commit.not_after - NOW).total_seconds())
         if before is not None:
@@ -330,6 +357,17 @@ class Deciding:
         return entry
 
 
+def _word_in(commit: Commit) -> Word | None:
+    """What the job has to say to its run, as the commit carries it."""
+    letters = [change for change in commit.changes if change.kind == MESSAGE.name]
+    return message_in(letters[0], Word) if letters else None
+
+
+def message_in(change: Change, kind: type[T]) -> T:
+    """The message that a commit carries."""
+    return msgspec.json.decode(msgspec.json.decode(change.body, type=Letter).payload, type=kind)
+
+
 def finished(asked: Coroutine[Any, Any, T]) -> T:
     """The result of something that never waits: a memory store answers at once."""
     try:
@@ -338,32 +376,3 @@ def finished(asked: Coroutine[Any, Any, T]) -> T:
         result: T = done.value
         return result
     raise AssertionError("a memory store does not wait")
-
-
-_MESSAGES: dict[Say, Callable[[str, str, int], Message]] = {
-    Say.ACK: lambda token, runner, n: Ack(token=token, runner_id=runner, sequence=n),
-    Say.BEAT: lambda token, runner, n: Heartbeat(token=token, runner_id=runner, sequence=n),
-    Say.SUCCESS: lambda token, runner, n: Complete(
-        token=token, runner_id=runner, sequence=n, outcome=Succeeded()
-    ),
-    Say.FAILURE: lambda token, runner, n: Complete(
-        token=token, runner_id=runner, sequence=n, outcome=Failed(error="it failed", failure_class="user")
-    ),
-    Say.RELEASE: lambda token, runner, n: Release(token=token, runner_id=runner, sequence=n),
-    Say.STOPPED: lambda token, runner, n: CancelAck(token=token, runner_id=runner, sequence=n),
-}
-
-
-def _message(note: Note, token: Token) -> Message:
-    return _MESSAGES[note.say](str(token), runner_of(note.worker), note.number)
-
-
-def _reply(note: Note, answer: Answer) -> Say | None:
-    """What the worker has to know of the answer."""
-    if not isinstance(answer, Heard):
-        return Say.OVER
-    if note.say is Say.ACK:
-        return Say.BEGIN
-    if note.say is Say.BEAT:
-        return Say.TOLD if answer.cancel_requested else None
-    return Say.OVER

@@ -7,6 +7,7 @@ from functools import cached_property
 import msgspec
 
 from interlock.lifecycles.durations import Durations
+from interlock.systems.orchestrator.body import RunPart
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.verify.jobs.values import FAR_S
@@ -74,6 +75,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             ),
             retries=dict.fromkeys(FailureClass, rule),
         )
+
+    def part(self, number: int) -> RunPart | None:  # noqa: ARG002 - plans with a run ask for it
+        """What the job of this number knows of its run; None where there is none."""
+        return None
 
     def spec(self, number: int) -> JobSpec:
         """The job of this number, as somebody submits it."""

@@ -61,7 +61,8 @@ def _sentence(done: Done) -> str:
         "refused": f"the store refuses a commit about {job}: {_op(done.code)} was decided on an old version.",
         "orchestrator dies": f"an orchestrator dies with a decision about {job}: {_op(done.code)}.",
         "cancel": f"a user wants {job} stopped.",
-        "stop": f"the run's word to stop reaches {job}.",
+        "release": f"the run's order reaches {job}: it may begin.",
+        "stop": f"the run's order reaches {job}: it shall stop.",
         "crash": f"{worker} is killed and started again.",
     }
     sentence = sentences[what] if what in sentences else _about(done, what, job, worker)

@@ -1,22 +1,41 @@
-"""The table of the run and the couplings around it, asked once for each pair of value and event."""
+"""The deciders of a run, each asked once for each pair of value and event.
+
+Nothing is decided here. What an orchestrator calls in production is called (`accepted`, `heard`, `stopped`,
+`swept`, and the draft of the run), and what it decides is committed to a memory store, which judges it as
+every store does. What the run wants of its jobs is read from the messages of that commit.
+"""
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Callable
+from datetime import timedelta
 from typing import NamedTuple
 
-from interlock.lifecycles import job, run
-from interlock.lifecycles.couplings import COUPLINGS, Circumstances
-from interlock.lifecycles.job import JOB, JobState
+from interlock.engine.outbox import MESSAGE
+from interlock.errors import TransitionRefused
+from interlock.lifecycles import run
 from interlock.lifecycles.run import RUN, Run, RunState
-from interlock.machine import Event, Moved, Step
-from interlock.machine.events import type_of
-from interlock.store.records import StepLine
+from interlock.machine import Event
+from interlock.store.catalogue import catalogue_of
+from interlock.store.records import Commit, Committed, Key, Record, StepLine
+from interlock.systems.orchestrator.words import Word
+from interlock.systems.runs import body as letters
+from interlock.systems.runs.body import RunBody, decode_run, encode_run
+from interlock.systems.runs.committing import commit_of
+from interlock.systems.runs.draft import RunDraft
+from interlock.systems.runs.keeping import heard, swept
+from interlock.systems.runs.orders import ORDERS, RELEASE, STOP, Order
+from interlock.systems.runs.plans import PLAN
+from interlock.systems.runs.preparing import accepted
+from interlock.systems.runs.stopping import stopped
 from interlock.verify.claims import bit
-from interlock.verify.runs.plan import RunPlan
+from interlock.verify.jobs import judging
+from interlock.verify.jobs.deciding import MARK, Shelf, finished, message_in
+from interlock.verify.jobs.values import FAR_S, NOW
+from interlock.verify.runs.plan import RUN_ID, RunPlan
+from interlock.wire.runs import Plan, RunSpec
 
 NO_TIMER = 99
-CREATE, STOP = "create", "stop"
 
 TABLES_HOLD = "the claims of the run's table hold"
 STEPS_HOLD = "the claims of the run's table about each step hold"
@@ -43,24 +62,30 @@ RUN_CLAIMS = (
 
 
 class RunValue(NamedTuple):
-    """What decides about a run: its state, what it knows, its timer, and how its jobs stand."""
+    """What decides about a run: its state, its body without any moment, and its timer."""
 
     state: RunState
-    data: Run
+    body: bytes
     timer: int
     """Ticks until its deadline."""
-    tally: tuple[JobState | None, ...]
-    """What the run has heard of each job; None before the first word."""
+    data: Run
+    jobs: str
+    """What the run has noted of each job, in letters; none before there is a plan."""
+
+    @property
+    def active(self) -> bool:
+        """Whether some job has not ended, as far as the run knows."""
+        return any(letter not in letters.ENDED for letter in self.jobs)
 
 
 class RunEntry(NamedTuple):
-    """What an event makes of a run."""
+    """What becomes of a run when one thing happens to it."""
 
     after: int
-    lines: tuple[StepLine, ...]
-    orders: tuple[str, ...]
-    """What the jobs are to be told: CREATE or STOP."""
-    wrong: int
+    lines: tuple[StepLine, ...] = ()
+    orders: tuple[tuple[int, str, str], ...] = ()
+    """What each job is to be told: its place, what, and why."""
+    wrong: int = 0
 
 
 class RunDeciding:
@@ -72,157 +97,173 @@ class RunDeciding:
         self.values: list[RunValue] = []
         self._ids: dict[RunValue, int] = {}
         self._entries: dict[tuple[int, object], RunEntry] = {}
-        told = [c for c in COUPLINGS if c.cause is JOB and c.effect is RUN]
-        steps = [step for state in JOB.states for step in JOB.steps_at(state)]
-        self.job_steps = [step for step in steps if any(c.may_follow(step) for c in told)]
-        self._told = told
-        nothing_heard = (None,) * len(plan.jobs)
-        self.first = self.intern(RunValue(RUN.initial, Run(), NO_TIMER, nothing_heard))
+        self._catalogue = catalogue_of((RUN, MESSAGE, PLAN))
+        self._settings, self._durations = plan.settings, plan.settings.durations
+        body = RunBody(spec=RunSpec())
+        self.first = self._intern(RUN.initial, body)
 
-    def intern(self, value: RunValue) -> int:
-        """The number of a value."""
+    def age(self, number: int) -> int:
+        """One tick later."""
+        value = self.values[number]
+        if value.timer in (NO_TIMER, 0):
+            return number
+        return self._number(value._replace(timer=value.timer - 1))
+
+    # Asking, once
+
+    def tell(self, number: int, event: Event) -> RunEntry:
+        """What an event does of which nothing more is to be known."""
+        return self._once(number, event, lambda record: self._told(record, event))
+
+    def fail(self, number: int) -> RunEntry:
+        """What the planner's word does that there is no plan."""
+        event = run.planning_failed
+        return self._once(number, event, lambda record: self._failed(record, event))
+
+    def accept(self, number: int) -> RunEntry:
+        """What a plan does."""
+        return self._once(number, run.planned, self._accepted)
+
+    def cancel(self, number: int) -> RunEntry:
+        """What a user's cancel does."""
+        return self._once(number, run.cancel, self._stopped)
+
+    def hear(self, number: int, word: Word) -> RunEntry:
+        """What it means for the run that one of its jobs took a step."""
+        return self._once(number, word, lambda record: self._heard(record, word))
+
+    def fire(self, number: int) -> RunEntry | None:
+        """What its deadline does, once it has passed."""
+        if self.values[number].timer:
+            return None
+        return self._once(number, "fire", lambda record: swept(record, NOW, MARK, self._settings))
+
+    def _once(self, number: int, cause: object, decide: Callable[[Record], Commit | None]) -> RunEntry:
+        key = (number, cause)
+        if key not in self._entries:
+            self._entries[key] = self._committed(number, cause, decide(self._record(number)))
+        return self._entries[key]
+
+    # Asking
+
+    def _told(self, record: Record, event: Event) -> Commit | None:
+        draft = RunDraft.of(record, NOW, self._durations)
+        return None if draft.tell(event) is not None else _commit(draft)
+
+    def _failed(self, record: Record, event: Event) -> Commit | None:
+        draft = RunDraft.of(record, NOW, self._durations)
+        return None if draft.fail_planning(event, "there is no plan") is not None else _commit(draft)
+
+    def _accepted(self, record: Record) -> Commit | None:
+        plan = Plan(jobs=(), fail_fast=self.plan.fail_fast)
+        draft = accepted(record, NOW, self._durations, self.plan.graph, 1, plan)
+        return None if draft is None else _commit(draft)
+
+    def _stopped(self, record: Record) -> Commit | None:
+        try:
+            draft = stopped(record, NOW, self._durations, "cancel")
+        except TransitionRefused:
+            return None
+        return None if draft is None else _commit(draft)
+
+    def _heard(self, record: Record, word: Word) -> Commit | None:
+        draft = RunDraft.of(record, NOW, self._durations, graph=self.plan.graph)
+        heard(draft, [word])
+        return _commit(draft)
+
+    # Committing
+
+    def _committed(self, number: int, cause: object, commit: Commit | None) -> RunEntry:
+        before = self.values[number]
+        if commit is None:
+            return RunEntry(number, wrong=self._wrong_answer(before, before, cause, RunEntry(number)))
+        shelf = Shelf(self._catalogue, clock=lambda: NOW)
+        shelf.put(self._record(number))
+        (outcome,) = finished(shelf.commit([commit]))
+        if not isinstance(outcome, Committed):
+            return RunEntry(number, wrong=bit(self.places[judging.STORE_CLAIM]))
+        (record,) = finished(shelf.load([Key(RUN.name, RUN_ID)]))
+        assert record is not None
+        note = commit.changes[0].note
+        lines = note.steps if note is not None else ()
+        entry = RunEntry(
+            self._intern(RunState(record.state), decode_run(record.body)), lines, tuple(_orders(commit))
+        )
+        after = self.values[entry.after]
+        wrong = self._wrong(before, after, entry) | self._wrong_answer(before, after, cause, entry)
+        return entry._replace(wrong=wrong)
+
+    def _record(self, number: int) -> Record:
+        value = self.values[number]
+        body = decode_run(value.body)
+        if value.timer != NO_TIMER:
+            body.timer_at = NOW + timedelta(seconds=value.timer)
+        return Record(
+            kind=RUN.name,
+            id=RUN_ID,
+            state=value.state,
+            version=1,
+            body=encode_run(body),
+            deadline_at=body.timer_at,
+            created_at=NOW,
+            updated_at=NOW,
+        )
+
+    def _intern(self, state: RunState, body: RunBody) -> int:
+        """The number of a value, without the moments that are only told."""
+        left_s = (body.timer_at - NOW).total_seconds() if body.timer_at is not None else FAR_S
+        timer = NO_TIMER if left_s >= FAR_S / 2 else max(0, int(left_s))
+        body.timer_at = body.planned_at = body.started_at = body.completed_at = body.reported_at = None
+        return self._number(RunValue(state, encode_run(body), timer, body.data, body.states))
+
+    def _number(self, value: RunValue) -> int:
         known = self._ids.get(value)
         if known is None:
             known = self._ids[value] = len(self.values)
             self.values.append(value)
         return known
 
-    def age(self, number: int) -> int:
-        """One tick later."""
-        value = self.values[number]
-        if value.timer == NO_TIMER or value.timer == 0:
-            return number
-        return self.intern(value._replace(timer=value.timer - 1))
+    # Judging
 
-    def tell(self, number: int, event: Event) -> RunEntry:
-        """What an event does."""
-        key = (number, event)
-        if key not in self._entries:
-            before = self.values[number]
-            entry = self._decide(before, [event])
-            self._entries[key] = entry._replace(wrong=entry.wrong | self._wrong_answer(before, event, entry))
-        return self._entries[key]
+    def _wrong(self, before: RunValue, after: RunValue, entry: RunEntry) -> int:
+        """What must be true of where the run comes to stand, and of the way there."""
+        data, found = after.data, set[str]()
+        if RUN.broken(after.state, data):
+            found.add(TABLES_HOLD)
+        if RUN.broken_across(before.state, before.data, after.state, data):
+            found.add(STEPS_HOLD)
+        if before.state in RUN.terminal and after.state is not before.state:
+            found.add(RUN_ABSORBS)
+        if after.state is run.CANCEL_REQUESTED and not after.active:
+            found.add(ENDS_WITH_THE_LAST)
+        canceled = after.state is run.CANCELED and before.state is not run.CANCELED
+        if canceled and after.active and before.timer:
+            found.add(WAITS)
+        stops = any(what == STOP for _, what, _ in entry.orders)
+        if stops and data.outcome in (run.FAILED, run.TIMEOUT) and not self.plan.fail_fast:
+            found.add(LET_FINISH)
+        return sum(bit(self.places[claim]) for claim in found)
 
-    def fire(self, number: int) -> RunEntry | None:
-        """What its deadline does, once it has passed."""
-        value = self.values[number]
-        within = RUN.table.entry(value.state).within
-        if value.timer or within is None:
-            return None
-        event = within.event if isinstance(within.event, Event) else type_of(within.event)()
-        return self.tell(number, event)
-
-    def hear(self, number: int, which: int, step_number: int) -> RunEntry:
-        """What it means for the run that one of its jobs took a step."""
-        key = (number, (which, step_number))
-        if key not in self._entries:
-            self._entries[key] = self._hear(self.values[number], which, self.job_steps[step_number])
-        return self._entries[key]
-
-    def _hear(self, value: RunValue, which: int, step: Step[JobState]) -> RunEntry:
-        known = value.tally[which]
-        if known not in job.ENDED:
-            value = value._replace(tally=(*value.tally[:which], step.target, *value.tally[which + 1 :]))
-        facts = self._facts(value, which)
-        events = [c.event() for c in self._told if c.event is not None and c.follows(step, facts)]
-        entry = self._decide(value, events)
-        after, wrong = self.values[entry.after], entry.wrong
-        if after.state is run.CANCELED and value.state is not run.CANCELED and facts.anything_active:
-            wrong |= bit(self.places[WAITS])
-        return entry._replace(wrong=wrong)
-
-    def _decide(self, value: RunValue, events: list[Event]) -> RunEntry:
-        """Tell the run, and carry on what follows from its steps."""
-        lines: list[StepLine] = []
-        orders: list[str] = []
-        wrong, waiting = 0, deque(events)
-        while waiting:
-            decision = RUN.decide(value.state, value.data, waiting.popleft())
-            if not isinstance(decision, Moved):
-                continue
-            wrong |= self._wrong(value, decision.state, decision.data)
-            value = value._replace(state=decision.state, data=decision.data)
-            for step in decision.steps:
-                lines.append(line_of(step))
-                value = value._replace(timer=self._timer(value, step))
-                value = self._follow(value, step, waiting, orders)
-        wrong |= self._wrong_end(value, orders)
-        return RunEntry(self.intern(value), tuple(lines), tuple(orders), wrong)
-
-    def _follow(
-        self, value: RunValue, step: Step[RunState], waiting: deque[Event], orders: list[str]
-    ) -> RunValue:
-        """What a step of the run causes in itself, and in its jobs."""
-        for coupling in COUPLINGS.after(step, self._facts(value, 0)):
-            if coupling.effect is RUN and coupling.event is not None:
-                waiting.append(coupling.event())
-            elif coupling.effect is JOB and coupling.event is None:
-                orders.append(CREATE)
-                value = value._replace(tally=(job.PENDING,) * len(value.tally))
-            elif coupling.effect is JOB:
-                orders.append(STOP)
-        return value
-
-    def _wrong_end(self, value: RunValue, orders: list[str]) -> int:
-        """What must be true of where the run comes to stand."""
-        wrong = bit(self.places[TABLES_HOLD]) if RUN.broken(value.state, value.data) else 0
-        if value.state is run.CANCEL_REQUESTED and not self._facts(value, 0).anything_active:
-            wrong |= bit(self.places[ENDS_WITH_THE_LAST])
-        if STOP in orders and value.data.outcome in (run.FAILED, run.TIMEOUT) and not self.plan.fail_fast:
-            wrong |= bit(self.places[LET_FINISH])
-        return wrong
-
-    def _wrong(self, before: RunValue, state: RunState, data: Run) -> int:
-        wrong = 0
-        if RUN.broken_across(before.state, before.data, state, data):
-            wrong |= bit(self.places[STEPS_HOLD])
-        if before.state in RUN.terminal and state is not before.state:
-            wrong |= bit(self.places[RUN_ABSORBS])
-        return wrong
-
-    def _wrong_answer(self, before: RunValue, event: Event, entry: RunEntry) -> int:
+    def _wrong_answer(self, before: RunValue, after: RunValue, cause: object, entry: RunEntry) -> int:
         """What must come of some events, wherever they find the run."""
-        wrong, after = 0, self.values[entry.after]
-        undecided = before.state not in (*run.SETTLED, run.PLAN_FAILED)
-        if event is run.cancel and undecided and not after.data.cancel_requested:
-            wrong |= bit(self.places[HEEDED])
-        if CREATE in entry.orders and event is not run.planned:
-            wrong |= bit(self.places[ONLY_BY_PLAN])
-        if (
-            event is run.planning_failed
-            and before.state is run.PLANNING
-            and after.state is not run.PLAN_FAILED
-        ):
-            wrong |= bit(self.places[NO_PLAN])
-        return wrong
-
-    def _timer(self, value: RunValue, step: Step[RunState]) -> int:
-        """A step arms what it says; a deadline that two neighbouring states share keeps running."""
-        if step.arms:
-            return self._ticks(step.arms[0].setting)
-        return value.timer if RUN.table.entry(step.target).within is not None else NO_TIMER
-
-    def _ticks(self, setting: str) -> int:
-        plan = self.plan
-        ticks = {
-            "planner_timeout_s": plan.planner_timeout,
-            "run_timeout_s": plan.run_timeout,
-            "cancel_deadline_s": plan.cancel_deadline,
-        }[setting]
-        return ticks or NO_TIMER
-
-    def _facts(self, value: RunValue, which: int) -> Circumstances:
-        required = self.plan.required
-        needed = [state for state, counts in zip(value.tally, required, strict=True) if counts]
-        return Circumstances(
-            stopping=value.data.cancel_requested,
-            anything_active=any(state is not None and state not in job.ENDED for state in value.tally),
-            required=required[which] if required else False,
-            every_required_job_succeeded=all(state is job.COMPLETED for state in needed),
-            fail_fast=self.plan.fail_fast,
-        )
+        found = set[str]()
+        undecided = before.state not in (*run.SETTLED, run.PLAN_FAILED) and before.timer
+        if cause is run.cancel and undecided and not after.data.cancel_requested:
+            found.add(HEEDED)
+        if cause is not run.planned and any(what == RELEASE for _, what, _ in entry.orders):
+            found.add(ONLY_BY_PLAN)
+        heeded = run.PLAN_FAILED in {line.target for line in entry.lines}
+        if cause is run.planning_failed and before.state is run.PLANNING and not heeded:
+            found.add(NO_PLAN)
+        return sum(bit(self.places[claim]) for claim in found)
 
 
-def line_of(step: Step[RunState]) -> StepLine:
-    """What the journal would say."""
-    return StepLine(step.machine, "", step.event, step.source, step.target, step.owner, step.moves)
+def _commit(draft: RunDraft) -> Commit:
+    return commit_of(draft, mark=MARK, actor="orchestrator").commit
+
+
+def _orders(commit: Commit) -> list[tuple[int, str, str]]:
+    """What the run wants of its jobs, one by one."""
+    letters = [change for change in commit.changes if change.kind == MESSAGE.name and change.queue == ORDERS]
+    orders = [message_in(letter, Order) for letter in letters]
+    return [(place, order.what, order.why) for order in orders for place in order.places]

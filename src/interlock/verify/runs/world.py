@@ -10,28 +10,24 @@ from typing import Any, NamedTuple, TypeAlias
 
 from interlock.lifecycles import job, run
 from interlock.lifecycles.job import JobState
-from interlock.machine import Event
 from interlock.store.records import StepLine
+from interlock.systems.orchestrator.words import Word
+from interlock.systems.runs.orders import RELEASE, STOP, Order
 from interlock.verify.checking import Step
 from interlock.verify.claims import AIDED, Claim, Mode, always, bit, eventually, sometimes
 from interlock.verify.jobs import judging, spares
-from interlock.verify.jobs.deciding import ABSENT, Entry
+from interlock.verify.jobs.deciding import ABSENT, ORDERED, Entry
 from interlock.verify.jobs.doing import Done
 from interlock.verify.jobs.telling import rows
 from interlock.verify.jobs.world import JobWorld, claims_of
-from interlock.verify.runs.deciding import (
-    BEGINS,
-    CREATE,
-    RUN_CLAIMS,
-    STOP,
-    RunDeciding,
-    RunEntry,
-)
-from interlock.verify.runs.plan import RunPlan
+from interlock.verify.runs.deciding import BEGINS, RUN_CLAIMS, RunDeciding, RunEntry
+from interlock.verify.runs.plan import RUN_ID, RunPlan
 
 State: TypeAlias = tuple[Any, ...]
 
 FACT, ORDER, PLANNER = 1 << 8, 2 << 8, 3 << 8
+_KIND = 3 << 8
+_PLACE, _REST = 7, 31
 REPEATS, RUN_CANCELS = 1, 8
 
 SUCCESS_IS_EARNED = "a run succeeds only when every required job has completed"
@@ -77,9 +73,8 @@ class RunWorld:
         self.places = {claim.claim: place for place, claim in enumerate(self.claims)}
         self.inner = JobWorld(plan, self.places)
         self.runs = RunDeciding(plan, self.places)
-        self._steps = {
-            (step.event, str(step.source), str(step.target)): n for n, step in enumerate(self.runs.job_steps)
-        }
+        self._words: list[Word] = []
+        """What jobs have said, by number."""
         self._goal = bit(self.places[REPORTED])
         self._settled = bit(self.places[next(c.claim for c in inner if c.mode is Mode.EVENTUALLY)])
 
@@ -102,9 +97,10 @@ class RunWorld:
         value = self.runs.values[state[5]]
         states = [self._job_state(number) for number in state[0]]
         seen |= self._broken(value.data.outcome, states, state)
-        if value.state is run.REPORTED and (seen & self._settled or not any(state[0])):
+        jobless = not any(state[0]) and not self._ordered(state[6], RELEASE)
+        if value.state is run.REPORTED and (seen & self._settled or jobless):
             seen |= self._goal
-        if not any(state[0]):  # a run that never had a plan has no jobs that would have to settle
+        if jobless:  # a run that never had a plan has no jobs that would have to settle
             seen |= self._settled if value.state in run.SETTLED else 0
         return seen | self._sights(value.state, states)
 
@@ -116,7 +112,7 @@ class RunWorld:
             seen |= bit(self.places[SUCCESS_IS_EARNED])
         if outcome is run.FAILED and tried and not any(one in (job.FAILED, job.CANCELED) for one in needed):
             seen |= bit(self.places[FAILURE_HAS_A_CAUSE])
-        if tried and all(one is None for one in self.runs.values[state[5]].tally):
+        if tried and not self.runs.values[state[5]].jobs:
             seen |= bit(self.places[PLAN_FIRST])
         stopped = outcome in (run.CANCELED, *((run.FAILED, run.TIMEOUT) if self.plan.fail_fast else ()))
         if self.runs.values[state[5]].state is run.QUEUED and self._has_begun_unheard(states, state[6]):
@@ -127,18 +123,26 @@ class RunWorld:
 
     def _has_begun_unheard(self, states: list[JobState | None], wires: tuple[int, ...]) -> bool:
         """Whether a job is at work, and no word of it is on its way to the run."""
-        told = {wire >> 5 & 7 for wire in wires if wire & 3 << 8 == FACT}
+        told = {self._words[wire & _REST].place for wire in wires if wire & _KIND == FACT}
         return any(one is job.RUNNING and number not in told for number, one in enumerate(states))
 
     def _is_forgotten(self, number: int, state: State) -> bool:
-        """Whether a job goes on, and no word to stop is on its way; what is overdue is judged as swept."""
+        """Whether a job goes on, or is about to, and no word to stop is on its way; what is overdue is
+        judged as swept.
+        """
         value, deciding = state[0][number], self.inner.deciding
+        if number in self._ordered(state[6], STOP):
+            return False
         found = deciding.values[deciding.sweep(value).after if deciding.due[value] else value]
         if found is None:
-            return False
+            return number in self._ordered(state[6], RELEASE)
         seen = judging.look_at(found, self.plan, number)
-        going_on = seen.state not in job.ENDED and not seen.body.data.stop_reason
-        return going_on and ORDER | number not in state[6]
+        return seen.state not in job.ENDED and not seen.body.data.stop_reason
+
+    def _ordered(self, wires: tuple[int, ...], what: str) -> set[int]:
+        """The jobs to which such an order is on its way."""
+        orders = (wire for wire in wires if wire & _KIND == ORDER)
+        return {wire & _PLACE for wire in orders if ORDERED[(wire & _REST) >> 3][0] == what}
 
     def _sights(self, now: run.RunState, states: list[JobState | None]) -> int:
         shown = {
@@ -146,7 +150,6 @@ class RunWorld:
             RUN_SIGHTS[1]: now is run.FAILED and job.FAILED in states,
             RUN_SIGHTS[2]: now is run.CANCEL_REQUESTED and job.RUNNING in states,
             RUN_SIGHTS[4]: now is run.TIMEOUT,
-            RUN_SIGHTS[6]: now is run.PLAN_FAILED,
         }
         return sum(self._mark(name) for name, there in shown.items() if there)
 
@@ -179,19 +182,19 @@ class RunWorld:
                 continue
             later = self.runs.age(number) if done.what == "tick" else number
             ticked |= done.what == "tick"
-            news = self._news(done.job, done.entry)
+            news = self._news(done.entry)
             yield done, (*after, later, tuple(sorted((*wires, *news))), left), bits
         later = self.runs.age(number)
         if not ticked and later != number:
             yield Done("tick", 0, 0, None), (*state[:5], later, wires, left), 0
 
-    def _news(self, which: int, entry: Entry | None) -> list[int]:
-        """What the run has to hear of."""
-        if entry is None:
+    def _news(self, entry: Entry | None) -> list[int]:
+        """What the run has to hear of: the word that the commit carries."""
+        if entry is None or not entry.changed or entry.word is None:
             return []
-        mine = [line for line in entry.lines if line.machine == "job" and line.moves]
-        numbers = (self._steps.get((line.event, line.source, line.target)) for line in mine)
-        return [FACT | which << 5 | number for number in numbers if number is not None]
+        if entry.word not in self._words:
+            self._words.append(entry.word)
+        return [FACT | self._words.index(entry.word)]
 
     def _run_steps(self, state: State, out: list[Step]) -> None:
         *_, number, wires, left = state
@@ -199,15 +202,13 @@ class RunWorld:
         if value.state is run.CREATED:
             started = runs.tell(number, run.start_planning)
             out.append(self._move(state, "asks for a plan", started, (*wires, PLANNER), 0))
-        if value.state is run.PLAN_FAILED:
-            out.append(self._move(state, "fails without a plan", runs.tell(number, run.finalize), wires, 0))
         if (fired := runs.fire(number)) is not None:
             forced = self._mark(RUN_SIGHTS[3]) if value.state is run.CANCEL_REQUESTED else 0
             out.append(self._move(state, "has had its time", fired, wires, forced))
         if value.state in run.OUTCOMES:
             out.append(self._move(state, "is reported", runs.tell(number, run.reported), wires, 0))
         if left >= RUN_CANCELS:
-            cancelled = runs.tell(number, run.cancel)
+            cancelled = runs.cancel(number)
             fewer = (*state[:7], left - RUN_CANCELS)
             out.append(self._move(fewer, "is canceled by a user", cancelled, wires, AIDED))
         if left & 7 and value.state is run.REPORTED:
@@ -230,40 +231,39 @@ class RunWorld:
         if wire == PLANNER:
             ended = self.runs.values[number].state in (*run.SETTLED, run.CANCEL_REQUESTED)
             late = aided | (self._mark(RUN_SIGHTS[5]) if ended else 0)
-            for said, event in self._plans():
-                out.append(self._move(state, said, self.runs.tell(number, event), wires, late))
-        elif wire & 3 << 8 == FACT:
-            entry = self.runs.hear(number, wire >> 5 & 7, wire & 31)
-            out.append(self._move(state, f"hears of job {(wire >> 5 & 7) + 1}", entry, wires, aided))
+            out.append(self._move(state, "gets its plan", self.runs.accept(number), wires, late))
+            if self.plan.planner_fails:
+                failed = self.runs.fail(number)
+                seen = late | (self._mark(RUN_SIGHTS[6]) if failed.lines else 0)
+                out.append(self._move(state, "gets no plan", failed, wires, seen))
+        elif wire & _KIND == FACT:
+            word = self._words[wire & _REST]
+            entry = self.runs.hear(number, word)
+            out.append(self._move(state, f"hears of job {word.place + 1}", entry, wires, aided))
         else:
-            out.append(self._stopped(state, wire & 7, aided))
+            out.append(self._followed(state, wire & _PLACE, ORDERED[(wire & _REST) >> 3], aided))
 
-    def _plans(self) -> list[tuple[str, Event]]:
-        answers = [("gets its plan", run.planned)]
-        return [*answers, ("gets no plan", run.planning_failed)] if self.plan.planner_fails else answers
-
-    def _stopped(self, state: State, which: int, aided: int) -> Step:
-        """The run's word to stop reaches a job, through the decider that users' cancels go through."""
+    def _followed(self, state: State, which: int, ordered: tuple[str, str], aided: int) -> Step:
+        """An order of the run reaches a job."""
         jobs, hands, net, orch, spare, number, wires, left = state
-        entry = self.inner.deciding.cancel(jobs[which])
-        done = Done("stop", which, 0, entry)
+        what, why = ordered
+        order = Order(run_id=RUN_ID, pieces=1, what=what, places=(which,), why=why)
+        entry = self.inner.deciding.follow(jobs[which], which, order)
+        done = Done(what, which, 0, entry)
         if entry.wrong:
             return done, (entry.wrong,), aided
-        inner = (jobs, hands, net, orch, spare | spares.asked(which))
+        asked = spares.asked(which) if what == STOP else 0
+        inner = (jobs, hands, net, orch, spare | asked)
         after = self.inner.become(inner, which, entry.after, 0) if entry.changed else inner
-        news = self._news(which, entry) if entry.changed else []
-        return done, (*after, number, tuple(sorted((*wires, *news))), left), aided
+        return done, (*after, number, tuple(sorted((*wires, *self._news(entry)))), left), aided
 
     def _move(self, state: State, what: str, entry: RunEntry, wires: tuple[int, ...], bits: int) -> Step:
         done = RunDone(what, 0, entry.lines)
         if entry.wrong:
             return done, (entry.wrong,), bits
         jobs, hands, net, orch, spare, _, _, left = state
-        numbers = range(len(jobs))
-        if CREATE in entry.orders:
-            jobs = tuple(self.inner.first(number) for number in numbers)
-        stops = [ORDER | number for number in numbers if STOP in entry.orders and jobs[number] != ABSENT]
-        flying = tuple(sorted((*wires, *stops)))
+        orders = [ORDER | ORDERED.index((what, why)) << 3 | place for place, what, why in entry.orders]
+        flying = tuple(sorted((*wires, *orders)))
         return done, (jobs, hands, net, orch, spare, entry.after, flying, left), bits
 
     def tell(self, done: Any, before: State, after: State) -> list[str]:

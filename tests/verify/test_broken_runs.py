@@ -1,0 +1,102 @@
+"""The model checker explores the code that runs in production: whatever is broken in it is noticed.
+
+Each test takes one line out of what decides about runs, or does it wrongly, and names the claim that
+breaks. The tables are left alone; they have mutants of their own.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from interlock.systems.orchestrator import stopping as job_stopping
+from interlock.systems.orchestrator.draft import Draft
+from interlock.systems.orchestrator.submitting import release
+from interlock.systems.orchestrator.words import Word
+from interlock.systems.runs import body as letters
+from interlock.systems.runs.draft import RunDraft
+from interlock.systems.runs.facts import RunFacts
+from interlock.systems.runs.orders import Order, follow
+from interlock.verify.checking import check
+from interlock.verify.environments import model_of
+from interlock.verify.environments.reduced import REDUCED
+from interlock.verify.jobs import deciding
+from interlock.verify.jobs.plan import JobPlan
+from interlock.verify.runs.plan import RunPlan
+
+WORDS_TWICE = RunPlan(
+    name="words-twice",
+    doc="Two required jobs, and any one word comes twice.",
+    jobs=(JobPlan(losses=0), JobPlan(losses=0, job_timeout=80_000)),
+    required=(True, True),
+    heartbeats=0,
+    fails=False,
+    acknowledge=True,
+    repeats=1,
+    states=20_000,
+)
+
+
+def first_broken_claim(plan: str | RunPlan) -> str:
+    (found,) = (each for each in (*REDUCED, WORDS_TWICE) if plan in (each, each.name))
+    violations = check(model_of(found), most=10 * (found.states or 0)).violations
+    assert violations, f"nothing was noticed in {found.name}"
+    return violations[0].claim
+
+
+def test_a_run_that_is_stopped_and_tells_its_jobs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RunDraft.DELIVERIES, "each of its unfinished jobs", lambda *_: None)
+    monkeypatch.setitem(RunDraft.DELIVERIES, "each of its jobs", lambda *_: None)
+    assert first_broken_claim("mutant-run-is-stopped") == "whatever a stopped run has left is being stopped"
+
+
+def test_a_run_that_counts_a_job_twice_when_its_word_comes_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = RunDraft._hear
+
+    def forgetful(self: RunDraft, word: Word) -> bool:
+        if self._state_of(word.place) in letters.ENDED:
+            self._states[word.place] = ord(letters.RUNNING)
+        return honest(self, word)
+
+    assert check(model_of(WORDS_TWICE)).ok
+    monkeypatch.setattr(RunDraft, "_hear", forgetful)
+    assert first_broken_claim(WORDS_TWICE) == "a run succeeds only when every required job has completed"
+
+
+def test_a_run_that_takes_every_job_for_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunFacts, "required", property(lambda _: True))
+    assert first_broken_claim("mutant-run-of-two") == "a run fails only for its plan or for a required job"
+
+
+def test_a_run_that_succeeds_when_nothing_is_left_however_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def any_end_will_do(self: RunDraft, _: Word, __: str) -> None:
+        self.body.left -= 1
+        self.body.required_left -= 1
+
+    monkeypatch.setattr(RunDraft, "_count", any_end_will_do)
+    monkeypatch.setattr(RunFacts, "required", property(lambda _: False))
+    claim = first_broken_claim("mutant-run-of-two")
+    assert claim == "a run succeeds only when every required job has completed"
+
+
+def test_an_order_to_stop_that_makes_the_job_and_lets_runners_have_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def forgetful(order: Order, job: Draft) -> None:
+        if job.record is None:
+            release(job)
+        else:
+            follow(order, job)
+
+    monkeypatch.setattr(deciding, "follow", forgetful)
+    assert first_broken_claim("mutant-run-is-stopped") == "whatever a stopped run has left is being stopped"
+
+
+def test_a_job_that_does_not_tell_its_run_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_stopping, "words_of", lambda _: ())
+    claim = first_broken_claim("mutant-run-is-stopped")
+    assert claim == "every run is reported, and all of it comes to rest"
+
+
+def test_a_deadline_that_is_passed_over_when_something_else_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunDraft, "fire_due", lambda _: None)
+    assert first_broken_claim("mutant-run") == "a run times out"
