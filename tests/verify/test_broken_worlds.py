@@ -17,7 +17,12 @@ from interlock.systems.orchestrator.body import AttemptBody, decode_body
 from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.orchestrator import Orchestrator
 from interlock.systems.orchestrator.tokens import Token
+from interlock.systems.orchestrator.words import Word
+from interlock.systems.runs.draft import RunDraft
+from interlock.systems.runs.keeping import Keeper
 from interlock.verify.jobs import judging
+from interlock.verify.runs.world import SUCCESS_IS_EARNED
+from interlock.verify.worlds import judging_runs
 from interlock.verify.worlds.casts import people
 from interlock.verify.worlds.judging import HOLDER
 from interlock.verify.worlds.mixes import faults_named
@@ -129,3 +134,30 @@ def test_a_commit_that_is_not_recognised_as_ones_own_is_noticed(monkeypatch: pyt
 
     monkeypatch.setattr(surely, "what_became_of", unknown)
     assert claim_broken("laptop", "store")
+
+
+def test_a_keeper_that_does_not_listen_to_the_jobs_of_its_runs_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def deaf(_self: Keeper, *, limit: int = 0) -> int:
+        return limit * 0
+
+    monkeypatch.setattr(Keeper, "hear", deaf)
+    assert claim_broken("ci", "none", hours=0.5) == SETTLES
+
+
+def test_a_run_that_lets_jobs_begin_before_what_they_need_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunDraft, "_is_met", lambda *_: True)
+    assert claim_broken("ci", "none") == judging_runs.NEEDS
+
+
+def test_a_run_that_takes_every_end_for_a_success_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lenient(self: RunDraft, word: Word, _: str) -> None:
+        self.body.left -= 1
+        self.body.required_left -= 1
+        assert word.target
+
+    monkeypatch.setattr(RunDraft, "_count", lenient)
+    assert claim_broken("ci", "none") == SUCCESS_IS_EARNED

@@ -89,7 +89,7 @@ class Household:
         self.waiting = Waiting(self.engine)
         self.artifacts = Artifacts(store, self.orchestrator.hear, blobs)
         planners: dict[str, Planner] = {"workflow": WorkflowPlanner(repositories), "flow": FlowPlanner()}
-        self.runs = Runs(self.engine, settings=settings, planners=planners)
+        self.runs = Runs(self.engine, settings=settings, planners=planners, below=host.below)
         self.simulations = SimulationManager(
             self.engine, settings=settings, cancel_job=self.jobs.cancel, below=host.below
         )

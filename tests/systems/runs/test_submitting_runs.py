@@ -11,6 +11,7 @@ from tests.systems.runs.site import Site, plan, planned
 
 from interlock.engine.sweeps.retention import Retention, sweep_ended
 from interlock.errors import InvalidRun, PlanRefused, RequestIdReused, UnknownRun
+from interlock.lifecycles import run
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.runs.planning.port import PlanRequest
 from interlock.wire.runs import Plan, RunFilter, RunSpec, Source
@@ -112,6 +113,18 @@ async def test_a_run_whose_call_for_a_plan_was_dropped_calls_again(site: Site) -
     await site.drop(taken[0])
     await site.recover()
     assert (await site.look(view.id)).state == "CREATED"
+    await site.later(site.settings.durations.planner_timeout_s)
+    assert (await site.look(view.id)).state == "QUEUED"
+
+
+async def test_a_run_whose_plan_is_stored_does_not_fail_for_a_planner_that_is_late(site: Site) -> None:
+    """Whoever was about to accept it is gone; a store that hardly answers for a minute must not fail it."""
+    view = await site.runs.submit(RunSpec(plan=plan(planned("a"))))
+    taken = await site.claim_messages("run.plan")
+    await site.drop(taken[0])
+    record = await site.runs.preparing._tell(view.id, run.start_planning)
+    assert record is not None
+    assert record.state == "PLANNING"
     await site.later(site.settings.durations.planner_timeout_s)
     assert (await site.look(view.id)).state == "QUEUED"
 

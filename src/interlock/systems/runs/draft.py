@@ -140,7 +140,7 @@ class RunDraft:
         """Tell the run if its deadline has passed."""
         within = RUN.table.entry(self.state).within
         due, self.body.timer_at = self.body.timer_at, None
-        if due is None or due > self.now or within is None:
+        if due is None or due > self.now or within is None or self.is_planned_already:
             self.body.timer_at = due
             return
         event = named(type_of(within.event))
@@ -170,6 +170,11 @@ class RunDraft:
             deadline_at=body.timer_at,
             note=note,
         )
+
+    @property
+    def is_planned_already(self) -> bool:
+        """Whether its plan is stored, and only nobody has come to accept it: no planner is late then."""
+        return self.state is run.PLANNING and self.body.pieces > 0
 
     @property
     def is_decided(self) -> bool:

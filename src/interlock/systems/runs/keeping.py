@@ -170,10 +170,10 @@ def heard(draft: RunDraft, words: Sequence[Word]) -> None:
 
 
 def swept(record: Record, now: datetime, mark: str, settings: OrchestratorSettings) -> Commit:
-    """What becomes of a run whose deadline has passed; one that nobody plans asks for it again."""
+    """What becomes of a run whose deadline has passed; one that nobody has seen to asks for it again."""
     draft = RunDraft.of(record, now, settings.durations)
     more: tuple[Change, ...] = ()
-    if draft.state is run.CREATED:
+    if draft.state is run.CREATED or draft.is_planned_already:
         draft.body.timer_at = now + timedelta(seconds=settings.durations.planner_timeout_s)
         more = (about(draft, PLANS, f"plan.{record.version}", mark),)
     else:

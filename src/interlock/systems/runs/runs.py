@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -67,11 +67,12 @@ class Runs:
         settings: OrchestratorSettings = DEFAULT_SETTINGS,
         planners: Mapping[str, Planner] | None = None,
         reporters: Sequence[Reporter] | None = None,
+        below: Callable[[int], int] = secrets.randbelow,
     ) -> None:
         self.engine = engine
         self.settings = settings
-        self._ids = JobIds(secrets.randbelow, prefix="r_")
-        self._job_ids = JobIds(secrets.randbelow)
+        self._ids = JobIds(below, prefix="r_")
+        self._job_ids = JobIds(below)
         self._plans = Plans(lambda: engine.store)
         self.keeper = Keeper(engine, self._plans, settings, self._job_ids)
         self._stopping = Stopping(engine, self.keeper, settings)

@@ -102,6 +102,16 @@ REDUCED: tuple[Plan, ...] = (
         shows=(RUN_SIGHTS[1], RUN_SIGHTS[4]),
     ),
     RunPlan(
+        name="mutant-run-of-nothing",
+        doc="The only job of a run is canceled alone, perhaps before anybody had it.",
+        jobs=(JobPlan(losses=0),),
+        heartbeats=0,
+        fails=False,
+        cancels=1,
+        shows=(q.KEPT,),
+        states=364,
+    ),
+    RunPlan(
         name="mutant-run-is-stopped",
         doc="A run of two jobs is canceled.",
         jobs=(JobPlan(losses=0), JobPlan(losses=0, job_timeout=80_000)),

@@ -154,9 +154,14 @@ def timers_run(seen: Look) -> bool:
         timed = ATTEMPT.table.entry(one.state).within is not None
         if timed != (one.timer_at is not None):
             return False
-        if one.state in attempt.UNLEASED and one.ready_at is None:
+        if one.state in attempt.UNLEASED and one.ready_at is None and not _is_held(seen, one):
             return False
     return True
+
+
+def _is_held(seen: Look, one: AttemptBody) -> bool:
+    """A job of a run waits for what it needs, and nobody knows how long."""
+    return seen.body.run is not None and one.state is attempt.CREATED
 
 
 VALUE_CLAIMS: Mapping[str, Callable[[Look], bool]] = {

@@ -30,6 +30,7 @@ from interlock.verify.jobs.judging import (
     Taken,
 )
 from interlock.verify.jobs.plan import JobPlan
+from interlock.verify.worlds.judging_runs import RunJudge
 from interlock.verify.worlds.watching import Watcher, rows
 from interlock.wire.runner import (
     Ack,
@@ -75,6 +76,7 @@ class Judge:
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
+        self.runs = RunJudge(watcher, self.state_of)
         self._looks: dict[str, Look] = {}
         """Of each job as it stands; it is the one before of the next write."""
         self._releases: dict[str, int] = {}
@@ -101,14 +103,17 @@ class Judge:
         watcher = self._watcher
         watcher.heard(f"{watcher.time():.6f} {after.kind} {after.id} {after.version} {after.state} ".encode())
         watcher.heard(after.body)
-        if after.kind != JOB.name:
-            return
         if watcher.tells and note is not None:
             words = f"{after.id}: {rows(note.steps)} ({note.actor or 'somebody'}{_why(note)})"
             watcher.tell(watcher.time(), words, after.id)
+        if after.kind != JOB.name:
+            self.runs.written(after)
+            return
         earlier = self._looks.get(after.id)
         look = self._look(after, note)
         self._values(look, after.id)
+        if look.body.run is not None and look.state is job.RUNNING and _was_pending(earlier):
+            self.runs.begun(after.id, look.body)
         if earlier is not None and before is not None:
             self._step(earlier, look, note, after.id, now)
         elif before is None:
@@ -126,7 +131,10 @@ class Judge:
     def lost(self, key: Key, back_to: Record | None) -> None:
         """A fail-over has lost what was written of this record."""
         if key.kind != JOB.name:
+            self.runs.lost(key.kind, key.id, back_to)
             return
+        if (look := self._looks.get(key.id)) is not None and look.body.run is not None:
+            self.runs.shaken.add(look.body.run.run_id)
         self.forgotten.add(key.id)
         self._watcher.tell(self._watcher.time(), f"{key.id}: the fail-over loses a write", key.id)
         self._looks.pop(key.id, None)
@@ -144,6 +152,11 @@ class Judge:
         """A job was pruned: what is known of it is its end."""
         self._looks.pop(job_id, None)
         self._releases.pop(job_id, None)
+
+    def state_of(self, job_id: str) -> str:
+        """How a job stands, or has ended; empty when nobody knows."""
+        look = self._looks.get(job_id)
+        return str(look.state) if look is not None else self.ended.get(job_id, "")
 
     def known(self) -> list[str]:
         """The jobs that are there, as far as was read along."""
@@ -253,6 +266,9 @@ class Judge:
     def _created(self, job_id: str, look: Look) -> None:
         if look.body.origin_job_id is not None:
             return  # somebody has asked for it to be done again
+        if look.body.run is not None:
+            self.runs.made(job_id, look.body)
+            return
         number = msgspec.json.decode(look.body.input, type=Arguments).number
         jobs = self.made.setdefault(number, [])
         jobs.append(job_id)
@@ -277,6 +293,8 @@ class Judge:
             self._watcher.broke(ASKED_FOR, f"{job_id} was canceled: {reason}", job_id)
 
     def _was_asked(self, job_id: str, look: Look, reason: str | None) -> bool:
+        if look.body.run is not None:
+            return job_id in self.asked or self.runs.may_be_stopped(job_id, look.body, reason)
         match reason:
             case "cancel":
                 return job_id in self.asked
@@ -311,6 +329,10 @@ def _retries(body: JobBody) -> int:
 def _named(entity: str) -> tuple[int, int]:
     shard, _, index = entity.partition(".")
     return int(shard), int(index)
+
+
+def _was_pending(look: Look | None) -> bool:
+    return look is None or look.state is job.PENDING
 
 
 def _held_by(look: Look | None) -> dict[str, str]:

@@ -40,6 +40,28 @@ class JobKind(msgspec.Struct, frozen=True, kw_only=True):
     """The chance that somebody waits for its end."""
 
 
+class RunKind(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of run that people submit: a plan of jobs that is drawn for each of them."""
+
+    name: str
+    weight: float = 1.0
+    jobs: tuple[int, int] = (1, 6)
+    seconds: Span = (1.0, 60.0)
+    ends: tuple[str, ...] = ("ok",)
+    """As of a kind of job."""
+    needs: float = 0.4
+    """The chance that a job needs another that was planned before it, for each of those."""
+    optional: float = 0.2
+    """The chance that the run can succeed without a job."""
+    fail_fast: bool = True
+    timeout_s: float | None = None
+    grouped: float = 0.0
+    """The chance that it belongs to a group in which a newer run supersedes the older ones."""
+    cancels: float = 0.0
+    again: float = 0.0
+    """The chance that what has not succeeded is done again, once it was reported."""
+
+
 class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
     """When people submit."""
 
@@ -48,6 +70,7 @@ class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
     bursts_per_day: float = 1.0
     burst: int = 20
     """How many come at once."""
+    runs_per_day: float = 0.0
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +87,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 4
     prefetch: int = 0
     kinds: tuple[JobKind, ...] = (JobKind(name="plain"),)
+    runs: tuple[RunKind, ...] = ()
     arrivals: Arrivals = Arrivals()
     durations: Durations = Durations()
     first_backoff_s: float = 0.2

@@ -15,11 +15,13 @@ import msgspec
 from interlock.engine.audit import audit
 from interlock.errors import InterlockError
 from interlock.lifecycles.job import JOB
+from interlock.lifecycles.run import RUN
 from interlock.store.records import Key
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.systems.orchestrator.explaining import explain
 from interlock.verify.worlds.casts.orchestrators import OrchestratorCast
 from interlock.verify.worlds.casts.people import EXPLAINED, LOST, TOLD, PeopleCast
+from interlock.verify.worlds.casts.submitters import SubmitterCast
 from interlock.verify.worlds.casts.workers import Bench, WorkerCast
 from interlock.verify.worlds.fates import Fates
 from interlock.verify.worlds.judging import Judge
@@ -36,7 +38,8 @@ REPLAYS = "the journal replays to the record"
 CIRCLES = "time goes on"
 SMALL = "memory is bounded"
 _LOOK_EVERY_S = 60.0
-_LOOKED_AFTER = (JOB.name, "message")
+_LOOKED_AFTER = (JOB.name, RUN.name, "message")
+SUBMITTERS = "ci"
 
 
 class Chapter(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +119,7 @@ class Play:
         bench = Bench(self.watcher, self.judge, world.slots)
         self.store = SharedStore(CATALOGUE, self.stage.clock, self.judge)
         self.people = PeopleCast(self.store, self.judge, self.until_s)
+        self.submitters = SubmitterCast(self.store, self.judge.runs, self.until_s)
         self.servers = [f"o{number}" for number in range(1, world.orchestrators + 1)]
         served = [f"w{number}" for number in range(1, world.workers + 1)]
         embedded = [f"e{number}" for number in range(1, world.embedded + 1)]
@@ -127,6 +131,8 @@ class Play:
         for name in embedded:
             self._place(name, WorkerCast(self.store, self.judge, self.watcher, bench.registry, ()))
         self._place(world.people, self.people)
+        if world.runs:
+            self._place(SUBMITTERS, self.submitters)
 
     def run(self) -> Played:
         """From the first start to the last check."""
@@ -181,7 +187,7 @@ class Play:
         until = self.until_s + self.world.settles_within_s
         while not self.stage.schedule.halted and self.stage.schedule.now < until:
             self.stage.schedule.run(min(until, self.stage.schedule.now + _LOOK_EVERY_S))
-            if not self.judge.unsettled() and not self._undelivered() and not self.people.waiting:
+            if not self._unsettled() and not self._undelivered() and not self.people.waiting:
                 # Whoever still works on what has ended learns it with a heartbeat, or when its trust ends.
                 self.stage.schedule.run(self.stage.schedule.now + self.world.durations.lease_ttl_s)
                 return
@@ -190,6 +196,8 @@ class Play:
         """Everything that can only be said at the end."""
         if self.watcher.broken is not None or not self.chapter.settles:
             return
+        for run_id in self.judge.runs.unsettled():
+            self.watcher.broke(SETTLES, f"{run_id} was not reported", run_id)
         for job_id in self.judge.unsettled():
             self.watcher.broke(SETTLES, f"{job_id}: {self._explained(job_id)}", job_id)
         if undelivered := self._undelivered():
@@ -223,6 +231,9 @@ class Play:
     def _halt(self) -> None:
         self.stage.schedule.halted = True
 
+    def _unsettled(self) -> list[str]:
+        return [*self.judge.unsettled(), *self.judge.runs.unsettled()]
+
     def _undelivered(self) -> dict[str, int]:
         records = driven(self.store.status()).records.get("message", {})
         return {state: number for state, number in records.items() if state in ("waiting", "sending")}
@@ -236,6 +247,11 @@ class Play:
                 if job_id not in self.judge.ended:
                     self.watcher.broke(LOST, f"{job_id} is gone and had not ended", job_id)
                 self.judge.gone(job_id)
+        runs = self.judge.runs.known()
+        kept = driven(self.store.load([Key(RUN.name, run_id) for run_id in runs]))
+        for run_id, record in zip(runs, kept, strict=True):
+            if record is None:
+                self.judge.runs.gone(run_id)
         self.stage.schedule.call_in(self.world.retain_every_s, self._notice_pruned)
 
     def _explained(self, job_id: str) -> str:

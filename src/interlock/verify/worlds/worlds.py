@@ -10,7 +10,7 @@ from __future__ import annotations
 from interlock.errors import InvalidArguments
 from interlock.guessing import nearest
 from interlock.lifecycles.durations import Durations
-from interlock.verify.worlds.plan import HOUR_S, Arrivals, JobKind, World
+from interlock.verify.worlds.plan import HOUR_S, Arrivals, JobKind, RunKind, World
 
 PATIENT = Durations(
     ack_window_s=120.0,
@@ -46,6 +46,28 @@ BOUNDED = JobKind(
 SPECIAL = JobKind(name="special", weight=0.5, seconds=(1.0, 30.0), labels=("gpu",))
 ALL = (PLAIN, LONG, WRONG, STOPPED, HANGING, DEAF, SHARDED, TREE, HURRIED, LATER, BOUNDED, SPECIAL)
 
+CHECK = RunKind(
+    name="check",
+    weight=3,
+    seconds=(1.0, 90.0),
+    ends=("ok",) * 6 + ("infra", "flaky"),
+    grouped=0.3,
+    cancels=0.15,
+)
+PATIENT_RUN = RunKind(
+    name="nightly",
+    jobs=(2, 8),
+    seconds=(5.0, 120.0),
+    ends=("ok", "ok", "ok", "ok", "ok", "user"),
+    fail_fast=False,
+    again=0.5,
+)
+BROKEN = RunKind(
+    name="broken", seconds=(1.0, 30.0), ends=("ok", "user"), optional=0.5, again=0.3, cancels=0.1
+)
+SLOW = RunKind(name="slow", weight=0.5, seconds=(60.0, 400.0), timeout_s=300.0, ends=("ok", "hang", "deaf"))
+RUNS = (CHECK, PATIENT_RUN, BROKEN, SLOW)
+
 WORLDS = (
     World(
         name="laptop",
@@ -67,6 +89,19 @@ WORLDS = (
         prefetch=1,
         kinds=ALL,
         arrivals=Arrivals(by_day_per_h=60.0, by_night_per_h=10.0, bursts_per_day=3.0, burst=40),
+        chapter_h=2.0,
+        scene_h=0.5,
+    ),
+    World(
+        name="ci",
+        doc="Runs on two servers and three workers: graphs of jobs, stopped, superseded, done again.",
+        orchestrators=2,
+        workers=3,
+        kinds=(PLAIN, STOPPED),
+        runs=RUNS,
+        arrivals=Arrivals(
+            by_day_per_h=4.0, by_night_per_h=1.0, bursts_per_day=1.0, burst=10, runs_per_day=240.0
+        ),
         chapter_h=2.0,
         scene_h=0.5,
     ),

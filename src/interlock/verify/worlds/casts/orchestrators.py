@@ -81,10 +81,14 @@ class OrchestratorCast:
         async def retain() -> int:
             return await household.retain(retention)
 
+        async def keep_runs() -> int:
+            return await household.runs.keep(patiently=False)
+
         clock, sweep_s = household.engine.clock, world.durations.sweep_every_s
         await run_loops(
             (
                 Loop("deadlines", household.sweep, clock, every_s=sweep_s, full=SWEEP),
+                Loop("runs", keep_runs, clock, every_s=world.deliver_every_s),
                 Loop("messages", household.deliver, clock, every_s=world.deliver_every_s, full=DELIVERY),
                 Loop("retention", retain, clock, every_s=world.retain_every_s, full=SWEEP),
             )

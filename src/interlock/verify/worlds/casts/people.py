@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
 
 import msgspec
 
-from interlock.errors import Contended, InterlockError, StoreUnavailable
+from interlock.errors import InterlockError
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JobState
 from interlock.systems.household import Household
+from interlock.verify.worlds.casts.asking import Errands, surely
 from interlock.verify.worlds.judging import Judge
 from interlock.verify.worlds.plan import HOUR_S, JobKind, World
 from interlock.verify.worlds.stage import Process
 from interlock.verify.worlds.storage import SharedStore, StoreLink
 from interlock.wire.jobs import JobSpec
 
-T = TypeVar("T")
-
-PATIENCE_S = 1_500.0
-"""How long a request is repeated; its answer is remembered for longer than that."""
 LOST = "what was acknowledged is there"
 EXPLAINED = "what has not ended is explained"
 SAME = "a request that comes twice is answered as before"
@@ -80,20 +76,11 @@ class PeopleCast:
         """Submit one after the other, and look after each."""
         stage = process.stage
         household = Household(StoreLink(process, self._store), stage.world.settings, process.host)
-        errands: dict[asyncio.Task[None], None] = {}
+        errands = Errands(process)
         for each in submissions(stage.world, stage.seed, self._until_s):
             await asyncio.sleep(each.at_s - stage.schedule.now)
-            errand = asyncio.create_task(Errand(self, process, household, self._judge).run(each))
-            errands[errand] = None
-            errand.add_done_callback(lambda done: self._over(process, errands, done))
+            errands.begin(Errand(self, process, household, self._judge).run(each))
         await asyncio.Event().wait()
-
-    def _over(
-        self, process: Process, errands: dict[asyncio.Task[None], None], done: asyncio.Task[None]
-    ) -> None:
-        del errands[done]
-        if not done.cancelled() and (error := done.exception()) is not None:
-            process.stage.watcher.broke("nothing that people do crashes", repr(error))
 
 
 class Errand:
@@ -131,11 +118,15 @@ class Errand:
         request_id = f"s{number}" if asked.named else None
         jobs = self._here.jobs
         try:
-            made = await self._surely(
-                lambda: jobs.submit(spec, actor="people", request_id=request_id), again=asked.named
+            made = await surely(
+                self._process,
+                lambda: jobs.submit(spec, actor="people", request_id=request_id),
+                again=asked.named,
             )
             if asked.named and drawn.random() < 0.1:  # somebody has pressed the button twice
-                same = await self._surely(lambda: jobs.submit(spec, actor="people", request_id=request_id))
+                same = await surely(
+                    self._process, lambda: jobs.submit(spec, actor="people", request_id=request_id)
+                )
                 self._same(made, same, number)
         except InterlockError:
             return None  # its parent has ended
@@ -155,7 +146,9 @@ class Errand:
         self._judge.asked.add(job_id)
         request_id = f"c{job_id}" if drawn.random() < 0.8 else None
         try:
-            await self._surely(lambda: self._here.jobs.cancel(job_id, actor="people", request_id=request_id))
+            await surely(
+                self._process, lambda: self._here.jobs.cancel(job_id, actor="people", request_id=request_id)
+            )
         except InterlockError:
             return  # it has ended
         self._watcher.saw("somebody cancels")
@@ -164,7 +157,7 @@ class Errand:
         """Until it has ended; whoever is told so is told the truth."""
         self._people.waiting += 1
         try:
-            record = await self._surely(lambda: self._here.waiting.ended(job_id))
+            record = await surely(self._process, lambda: self._here.waiting.ended(job_id))
         finally:
             self._people.waiting -= 1
         if record is None:
@@ -175,7 +168,7 @@ class Errand:
 
     async def _why(self, job_id: str) -> None:
         try:
-            told = await self._surely(lambda: self._here.jobs.explain(job_id))
+            told = await surely(self._process, lambda: self._here.jobs.explain(job_id))
         except InterlockError:
             return  # it was pruned
         if told is not None and not told.sentence:
@@ -183,23 +176,11 @@ class Errand:
 
     async def _again(self, job_id: str) -> None:
         try:
-            await self._surely(lambda: self._here.jobs.retry(job_id, actor="people", request_id=f"r{job_id}"))
+            await surely(
+                self._process, lambda: self._here.jobs.retry(job_id, actor="people", request_id=f"r{job_id}")
+            )
         except InterlockError:
             return  # it has not ended, or is gone
-
-    async def _surely(self, ask: Callable[[], Awaitable[T]], *, again: bool = True) -> T | None:
-        """Ask until there is an answer; None when there is none for too long, or it may not be repeated."""
-        stage = self._process.stage
-        until = stage.schedule.now + PATIENCE_S
-        pause_s = 1.0
-        while True:
-            try:
-                return await ask()
-            except (StoreUnavailable, Contended):
-                if not again or stage.schedule.now + pause_s > until:
-                    return None
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, 60.0)
 
 
 def spec_of(world: World, asked: Submission, parent: str | None) -> JobSpec:
