@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from interlock.systems.runs.planning.flow import Flow, flow
     from interlock.wire.jobs import JobSpec, JobView, RetryRule
     from interlock.worker.context import Context, TaskCancelled
+    from interlock.worker.course import SimulationContext
+    from interlock.worker.simulations import Simulation, simulation
     from interlock.worker.tasks import Registry, Task, task
 
 _HOMES = {
@@ -45,9 +47,12 @@ _HOMES = {
     "JobView": "interlock.wire.jobs",
     "Registry": "interlock.worker.tasks",
     "RetryRule": "interlock.wire.jobs",
+    "Simulation": "interlock.worker.simulations",
+    "SimulationContext": "interlock.worker.course",
     "Task": "interlock.worker.tasks",
     "TaskCancelled": "interlock.worker.context",
     "flow": "interlock.systems.runs.planning.flow",
+    "simulation": "interlock.worker.simulations",
     "task": "interlock.worker.tasks",
 }
 
@@ -61,9 +66,12 @@ __all__ = [
     "JobView",
     "Registry",
     "RetryRule",
+    "Simulation",
+    "SimulationContext",
     "Task",
     "TaskCancelled",
     "flow",
+    "simulation",
     "task",
 ]
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import msgspec
 
 from interlock.client_runs import RunsDoor
+from interlock.client_simulations import SimulationsDoor
 from interlock.errors import InterlockError, InvalidArguments, JobCanceled, JobFailed, ResultNotReady
 from interlock.lifecycles import job as job_lifecycle
 from interlock.remote.addresses import is_server
@@ -86,6 +87,8 @@ class Interlock:
         self._actor = actor
         self.runs = RunsDoor(lambda: self._port.here, self._port.recover, actor)
         """Runs: plans of jobs that need each other."""
+        self.simulations = SimulationsDoor(lambda: self._port.here, self._port.recover, actor)
+        """Simulations: stepped work that can be paused and resumed."""
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -86,10 +86,12 @@ class Listening:
 
 
 @asynccontextmanager
-async def listening(client: httpx2.AsyncClient, after: str = "", **query: str) -> AsyncIterator[Listening]:
+async def listening(
+    client: httpx2.AsyncClient, after: str = "", *, at: str = "/api/events", **query: str
+) -> AsyncIterator[Listening]:
     """A stream, while somebody wants it; the server has begun it."""
     headers = {"Last-Event-ID": after} if after else {}
-    async with client.stream("GET", "/api/events", params=query, headers=headers) as response:
+    async with client.stream("GET", at, params=query, headers=headers) as response:
         assert response.status_code == 200, await response.aread()
         made = Listening(response)
         await made.event()

@@ -14,6 +14,7 @@ from tests.server.running import Running, path_of
 from interlock.server.app import every_route
 from interlock.server.openapi import document_of
 from interlock.wire.runs import Plan, PlannedJob, RunSpec
+from interlock.wire.simulations import SimulationSpec
 from interlock.wire.workers import WorkerSpec
 
 ROUTES = every_route()
@@ -81,6 +82,7 @@ async def test_answers_fit_their_schemas(server: Running, client: httpx2.AsyncCl
     worker = await server.parts.household.workers.register(WorkerSpec(name="a"))
     plan = Plan(jobs=(PlannedJob(name="a", task="a.b"),))
     run = await server.parts.household.runs.submit(RunSpec(plan=plan))
+    await server.parts.household.simulations.create_run(SimulationSpec(task="a.b", run_id=run.id))
     for route in ROUTES:
         if route.method != "GET" or route.answer is None or not route.bounded:
             continue

@@ -16,6 +16,7 @@ from interlock.remote.jobs import HttpJobs
 from interlock.remote.journal import HttpJournal
 from interlock.remote.lines import NewLines
 from interlock.remote.runs import HttpRuns
+from interlock.remote.simulations import HttpSimulations
 from interlock.remote.waiting import HttpWaiting
 from interlock.remote.workers import HttpWorkers
 from interlock.systems.orchestrator.beside import Chunk
@@ -36,6 +37,7 @@ class HttpHousehold:
         self.artifacts = HttpArtifacts(asker)
         self.workers = HttpWorkers(asker, names=names)
         self.runs = HttpRuns(asker, names=names)
+        self.simulations = HttpSimulations(asker, names=names)
         self.waiting = HttpWaiting(self.jobs, self.store)
 
 

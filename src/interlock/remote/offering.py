@@ -15,6 +15,7 @@ from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.jobs import JobSpec, JobView, QueueView
 from interlock.wire.runs import RunExplanation, RunFilter, RunJobView, RunSpec, RunView
+from interlock.wire.simulations import SimulationFilter, SimulationSpec, SimulationView
 
 Which: TypeAlias = Literal["all", "failed", "from"]
 """What of a run is done again."""
@@ -146,6 +147,48 @@ class RunsOffer(Protocol):
         ...
 
 
+class SimulationsOffer(Protocol):
+    """Everything that people do with simulations."""
+
+    async def create_run(
+        self, spec: SimulationSpec, *, actor: str = "", request_id: str | None = None
+    ) -> SimulationView:
+        """A new simulation, or the one that an earlier request with this id has made."""
+        ...
+
+    async def get(self, run_id: str) -> SimulationView:
+        """The simulation as it stands."""
+        ...
+
+    async def list_runs(
+        self, wanted: SimulationFilter = ..., *, cursor: str = ..., limit: int = ...
+    ) -> tuple[list[SimulationView], str]:
+        """A page of simulations, newest first, and the cursor of the next one."""
+        ...
+
+    async def pause(
+        self, run_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+    ) -> SimulationView:
+        """Ask it to stop after the present step."""
+        ...
+
+    async def resume(
+        self, run_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+    ) -> SimulationView:
+        """Give it to a worker again."""
+        ...
+
+    async def cancel(
+        self, run_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+    ) -> SimulationView:
+        """Stop it for good."""
+        ...
+
+    async def history(self, run_id: str) -> list[Entry]:
+        """Everything that has happened to it, oldest first."""
+        ...
+
+
 class JournalOffer(Protocol):
     """The journal, for whoever follows it."""
 
@@ -187,6 +230,11 @@ class Place(Protocol):
     @property
     def runs(self) -> RunsOffer:
         """The runs."""
+        ...
+
+    @property
+    def simulations(self) -> SimulationsOffer:
+        """The simulations."""
         ...
 
     @property

@@ -12,6 +12,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Protocol
 
 import msgspec
 from starlette.responses import Response
@@ -161,6 +162,18 @@ class Broadcast:
         news.set()
 
 
+class Told(Protocol):
+    """What one reader is sent, piece by piece."""
+
+    def beginning(self) -> bytes:
+        """Where the reader is."""
+        ...
+
+    async def next(self) -> bytes:
+        """What has happened; after a long silence a sign of life."""
+        ...
+
+
 class Stream:
     """What one reader is sent, from its cursor on."""
 
@@ -213,7 +226,7 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, stream: Stream, broadcast: Broadcast, stopping: asyncio.Event) -> None:
+    def __init__(self, stream: Told, broadcast: Broadcast, stopping: asyncio.Event) -> None:
         super().__init__(headers={"X-Accel-Buffering": "no", "Connection": "keep-alive"})
         del self.headers["content-length"]
         self._stream = stream

@@ -18,6 +18,7 @@ from interlock.systems.household import THIS_HOST, Host, Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
+from interlock.wire.simulations import AnySimulationWord, SimulationOrders
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
 
 
@@ -83,6 +84,10 @@ class EmbeddedOrchestrator:
     ) -> ArtifactView:
         """Keep a file of an attempt."""
         return await self.here.artifacts.keep(token, runner_id, name, pieces)
+
+    async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
+        """Say something about a simulation."""
+        return await self.here.simulations.hear(token, runner_id, word)
 
     async def recover(self) -> int:
         """Deal with deadlines that have passed, and with word to other records that is under way."""

@@ -12,6 +12,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from interlock.wire.runner import Secretive
+
 PRIORITIES = {"low": -10, "normal": 0, "high": 10}
 """What a priority is worth in the queue: each step is a head start of a minute."""
 
@@ -134,6 +136,14 @@ class Failed(SimulationWord, frozen=True, kw_only=True, tag="failed"):
 AnySimulationWord: TypeAlias = Begin | Beat | Paused | Completed | Failed
 
 
+class SaidOfSimulation(Secretive, frozen=True, kw_only=True):
+    """A word as it goes over the wire, under the lease of the job that executes the simulation."""
+
+    token: str
+    runner_id: str
+    word: AnySimulationWord
+
+
 class SimulationOrders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a worker is answered, whatever it said."""
 
@@ -151,3 +161,18 @@ class SimulationOrders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     danger_count: int = 0
     beat_every_s: float = 5.0
+
+
+class SimulationNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something has happened to a simulation; by the time it is told, it is so."""
+
+    event: str
+    """created, started, step, danger, pause_requested, paused, resume_requested, resumed, interrupted,
+    cancel_requested, cancelled, completed or failed."""
+    run_id: str
+    at: datetime | None = None
+    text: str = ""
+    """What it warns of, or why it happened."""
+    actor: str = ""
+    simulation: SimulationView | None = None
+    """With `step`: as it stands."""

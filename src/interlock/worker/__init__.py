@@ -10,6 +10,9 @@ What handlers and whoever submits them touch, in reading order:
     misfits       what about a value JSON cannot hold, and where it is
     context       what a handler is given: progress, log, checkpoint, cancelled, fence
     unsent        what a handler has said and nobody has sent yet
+    simulations   `@simulation`: generators and step functions as stepped work
+    course        the course of one of them, and what is to be said about it
+    driving       its steps, driven to the end
 
 The process, in reading order:
 
@@ -29,6 +32,7 @@ The process, in reading order:
     outcomes      how a handler ended, made into what is reported
     reporting     reports, batched: sent whenever the port is free
     renewing      leases, renewed together from a thread of their own
+    simulating    what simulations say, from a thread of their own
     supervising   every loop is watched, and what falls silent is named
     orphans       ended processes that nobody else will fetch
     executors/    the ways to run a handler: async, thread, process, shell

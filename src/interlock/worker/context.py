@@ -29,6 +29,7 @@ from interlock.wire.artifacts import ArtifactView
 from interlock.wire.runner import Grant, LogLine, Progress
 from interlock.worker.codec import decode, encode
 from interlock.worker.secrets import Secrets
+from interlock.worker.simulating import NOBODY, Speech, Voice
 from interlock.worker.unsent import MAX_LINE_BYTES, NOTHING, Lines, Unsent, cut
 from interlock.worker.uploads import Upload, nowhere
 
@@ -71,6 +72,7 @@ class Context:
         "_spoken",
         "_stopped",
         "_upload",
+        "_voice",
         "_waiters",
         "_wake",
         "_woken",
@@ -85,8 +87,10 @@ class Context:
         now: Callable[[], datetime],
         wake: Callable[[], None] = lambda: None,
         upload: Upload = nowhere,
+        voice: Voice = NOBODY,
     ) -> None:
         self._grant = grant
+        self._voice = voice
         self._upload = upload
         self._now = now
         self._wake = wake
@@ -311,6 +315,10 @@ class Context:
         for loop, waiter in waiters:
             with contextlib.suppress(RuntimeError):  # a loop that is closed has nobody left to wake
                 loop.call_soon_threadsafe(_settle, waiter)
+
+    def speech(self) -> Speech:
+        """What a simulation that is executed here speaks with."""
+        return Speech(self._voice, self._grant.token, self._grant.ttl_s)
 
     def active(self) -> Active:
         """While the handler runs, here or in this thread: `current()` gives this context."""

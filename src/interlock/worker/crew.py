@@ -33,6 +33,7 @@ from interlock.worker.reporting import Hear, Reporter
 from interlock.worker.running import Parcels, RunningTask
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.signals import Shutdown
+from interlock.worker.simulating import Simulators
 from interlock.worker.standing import Standing
 from interlock.worker.supervising import Beat, Supervisor, keep_running
 from interlock.worker.tasks import Registry
@@ -89,6 +90,9 @@ class Crew:
         self.beat.awaited = poll_awaited
         parcels = Parcels()
         self._uploads = Uploads(port, around.runner_id)
+        self._simulators = Simulators(
+            around.connect, around.runner_id, threads=around.threads, monotonic=around.monotonic
+        )
         self.renewer = Renewer(
             around.settings,
             around.connect,
@@ -122,6 +126,7 @@ class Crew:
             freed=room_made,
             left_behind=self._left_behind,
             upload=self._uploads,
+            voice=self._simulators,
             tracing=around.tracing,
             monotonic=around.monotonic,
         )
@@ -167,6 +172,7 @@ class Crew:
             loop.cancel()
         await asyncio.gather(*self._beside, return_exceptions=True)
         await self.executing.close()
+        self._simulators.stop()
         self.renewer.stop()
         self._supervisor.stop()
 

@@ -51,6 +51,7 @@ from interlock.worker.renewing import Renewer
 from interlock.worker.reporting import Reporter
 from interlock.worker.running import AnyTask, Parcels, RunningTask, report_of
 from interlock.worker.settings import WorkerSettings
+from interlock.worker.simulating import NOBODY, Voice
 from interlock.worker.stopping import Stopper
 from interlock.worker.tasks import Registry
 from interlock.worker.tracing import Tracing
@@ -80,6 +81,7 @@ class Executing:
         freed: Callable[[], None],
         left_behind: Callable[[], None],
         upload: Upload = nowhere,
+        voice: Voice = NOBODY,
         tracing: Tracing | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -94,7 +96,7 @@ class Executing:
         self._now = now
         self._on_end, self._freed = ended, freed
         self._stopper = Stopper(settings, log, left_behind=left_behind, freed=self._fill_soon_if_needed)
-        self._tracing, self._upload = tracing, upload
+        self._tracing, self._upload, self._voice = tracing, upload, voice
         self._monotonic = monotonic
         self.active: dict[RunningTask, None] = {}
         """In the order in which they came: a set would have the order of their addresses."""
@@ -172,7 +174,9 @@ class Executing:
 
     def _begin(self, running: RunningTask, lane: Lane) -> None:
         running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
-        running.context = Context(running.grant, now=self._now, wake=self._nudge, upload=self._upload)
+        running.context = Context(
+            running.grant, now=self._now, wake=self._nudge, upload=self._upload, voice=self._voice
+        )
         if self._tracing is not None:
             running.span = self._tracing.span(running.grant)
         lane.running.add(running)

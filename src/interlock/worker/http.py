@@ -31,6 +31,7 @@ from interlock.wire.runner import (
     Message,
     NotHeard,
 )
+from interlock.wire.simulations import AnySimulationWord, SaidOfSimulation, SimulationOrders
 from interlock.wire.trust import trusting
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 
@@ -228,6 +229,11 @@ class HttpOrchestrator:
         headers = {LEASE: token, RUNNER: runner_id, "Content-Type": "application/octet-stream"}
         path = f"/api/runner/artifacts/{checked_name(name)}"
         return await self._ask("PUT", path, pieces, ArtifactView, headers=headers, more_s=UPLOADED_S)
+
+    async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
+        """Say something about the simulation that is executed under a lease."""
+        body = msgspec.json.encode(SaidOfSimulation(token=token, runner_id=runner_id, word=word))
+        return await self._ask("POST", "/api/runner/simulation", body, SimulationOrders)
 
     # The supervisor
 

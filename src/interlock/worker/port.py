@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
+from interlock.wire.simulations import AnySimulationWord, SimulationOrders
 
 
 class OrchestratorPort(Protocol):
@@ -80,4 +81,13 @@ class Keeper(Protocol):
         self, token: str, runner_id: str, name: str, pieces: AsyncIterable[bytes]
     ) -> ArtifactView:
         """Keep a file under a live lease; the same again is kept once."""
+        ...
+
+
+@runtime_checkable
+class Simulating(Protocol):
+    """A port behind which the states of simulations are kept."""
+
+    async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
+        """Say something about the simulation that is executed under a lease; it may be said again."""
         ...

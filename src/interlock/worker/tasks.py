@@ -196,7 +196,7 @@ class Registry:
 
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
             made: Task[..., Any] = Task(
-                function, local_names=_names_around(inspect.currentframe()), **options
+                function, local_names=names_around(inspect.currentframe(), __file__), **options
             )
             self.add(made)
             return made
@@ -291,9 +291,9 @@ def _is_the_same_again(known: Task[..., Any], new: Task[..., Any]) -> bool:
     return not in_one_run or one.__code__.co_firstlineno == other.__code__.co_firstlineno
 
 
-def _names_around(frame: FrameType | None) -> Mapping[str, Any]:
-    """The local names where a task is decorated: its annotations may speak of them."""
-    while frame is not None and frame.f_code.co_filename == __file__:
+def names_around(frame: FrameType | None, ours: str) -> Mapping[str, Any]:
+    """The local names where a task is decorated: its annotations may speak of them. `ours` is passed over."""
+    while frame is not None and frame.f_code.co_filename == ours:
         frame = frame.f_back
     if frame is None or frame.f_locals is frame.f_globals:
         return {}

@@ -20,7 +20,7 @@ from interlock.wire.simulations import PRIORITIES, SimulationSpec
 
 MAX_STEPS = 2**53
 MAX_TEXT = 2_000
-RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 def check(spec: SimulationSpec, settings: OrchestratorSettings) -> None:
@@ -80,7 +80,7 @@ def unknown(run_id: str) -> UnknownSimulation:
 
 def _faults(spec: SimulationSpec, settings: OrchestratorSettings) -> Iterator[str]:
     if spec.run_id and not RUN_ID.fullmatch(spec.run_id):
-        yield f"an id has 1 to {MAX_ID} letters, digits, dots, dashes and underscores, such as flu-2024"
+        yield f"an id has 1 to {MAX_ID} letters, digits, dashes and underscores, such as flu-2024"
     if spec.priority not in PRIORITIES:
         yield f"there is no priority {spec.priority!r}; there are {', '.join(PRIORITIES)}"
     if spec.total_steps is not None and not 0 < spec.total_steps <= MAX_STEPS:

@@ -1,0 +1,193 @@
+"""`Interlock.simulations`: the door to simulations for programs.
+
+flu = await il.simulations.start(epidemic, people=500)
+await flu.pause()
+view = await flu.resume()
+view = await flu.wait(timeout_s=600)
+print(view.status, view.current_step, view.result)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+import msgspec
+
+from interlock.errors import InvalidArguments, ResultNotReady, StoreUnavailable
+from interlock.lifecycles import simulation
+from interlock.lifecycles.simulation import SimulationState
+from interlock.remote.offering import Place, SimulationsOffer
+from interlock.store.records import Entry
+from interlock.systems.orchestrator.waiting import waker
+from interlock.wire.simulations import SimulationFilter, SimulationSpec, SimulationView
+from interlock.worker.codec import encode
+from interlock.worker.simulations import Simulation
+
+Work: TypeAlias = "Simulation[..., Any] | SimulationSpec | str"
+"""A simulation and its arguments, a finished spec, or the name of one that is defined elsewhere."""
+
+LOOK_EVERY_S = 1.0
+"""A call may be lost; then this is the price."""
+LEAST_PAUSE_S = 0.05
+
+
+class SimulationHandle:
+    """One simulation that was started."""
+
+    __slots__ = ("_door", "run_id")
+
+    def __init__(self, door: SimulationsDoor, run_id: str) -> None:
+        self._door = door
+        self.run_id = run_id
+
+    def __repr__(self) -> str:
+        return f"<simulation {self.run_id}>"
+
+    async def view(self) -> SimulationView:
+        """The simulation as it stands."""
+        return await self._door.get(self.run_id)
+
+    async def wait(self, *, timeout_s: float | None = None) -> SimulationView:
+        """The simulation once nobody executes it and nobody is awaited to."""
+        return await self._door.wait(self.run_id, timeout_s=timeout_s)
+
+    async def pause(self, *, reason: str = "") -> SimulationView:
+        """Ask it to stop after the present step."""
+        return await self._door.pause(self.run_id, reason=reason)
+
+    async def resume(self, *, reason: str = "") -> SimulationView:
+        """Give it to a worker again."""
+        return await self._door.resume(self.run_id, reason=reason)
+
+    async def cancel(self, *, reason: str = "") -> SimulationView:
+        """Stop it for good."""
+        return await self._door.cancel(self.run_id, reason=reason)
+
+
+class SimulationsDoor:
+    """The simulations of a store, or of a server before one."""
+
+    def __init__(self, here: Callable[[], Place], recover: Callable[[], Any], actor: str) -> None:
+        self._here = here
+        self._recover = recover
+        self._actor = actor
+
+    @property
+    def _simulations(self) -> SimulationsOffer:
+        return self._here().simulations
+
+    async def start(
+        self,
+        work: Work,
+        /,
+        *,
+        run_id: str = "",
+        scenario_path: str = "",
+        scenario_name: str = "",
+        request_id: str | None = None,
+        **arguments: Any,
+    ) -> SimulationHandle:
+        """Start a simulation. All arguments but these are its own, and are checked here."""
+        spec = spec_of(work, arguments)
+        named = {"run_id": run_id, "scenario_path": scenario_path, "scenario_name": scenario_name}
+        told = {name: text for name, text in named.items() if text}
+        made = await self._simulations.create_run(
+            msgspec.structs.replace(spec, **told), actor=self._actor, request_id=request_id
+        )
+        return SimulationHandle(self, made.run_id)
+
+    async def get(self, run_id: str) -> SimulationView:
+        """The simulation as it stands."""
+        return await self._simulations.get(run_id)
+
+    async def find(
+        self,
+        *,
+        statuses: tuple[str, ...] = (),
+        priority: str = "",
+        text: str = "",
+        limit: int = 100,
+        cursor: str = "",
+    ) -> tuple[list[SimulationView], str]:
+        """Simulations of these statuses, newest first, and where more begin."""
+        wanted = SimulationFilter(statuses=statuses, priority=priority, text=text)
+        return await self._simulations.list_runs(wanted, cursor=cursor, limit=limit)
+
+    async def pause(self, run_id: str, *, reason: str = "", request_id: str | None = None) -> SimulationView:
+        """Ask it to stop after the present step."""
+        return await self._simulations.pause(run_id, reason=reason, actor=self._actor, request_id=request_id)
+
+    async def resume(self, run_id: str, *, reason: str = "", request_id: str | None = None) -> SimulationView:
+        """Give it to a worker again, after the last step that was saved."""
+        return await self._simulations.resume(run_id, reason=reason, actor=self._actor, request_id=request_id)
+
+    async def cancel(self, run_id: str, *, reason: str = "", request_id: str | None = None) -> SimulationView:
+        """Stop it for good."""
+        return await self._simulations.cancel(run_id, reason=reason, actor=self._actor, request_id=request_id)
+
+    async def history(self, run_id: str) -> list[Entry]:
+        """Everything that has happened to it, oldest first."""
+        return await self._simulations.history(run_id)
+
+    async def wait(self, run_id: str, *, timeout_s: float | None = None) -> SimulationView:
+        """The simulation once nobody executes it and nobody is awaited to: paused, interrupted or ended.
+
+        Whoever waits also looks after deadlines, as everybody does who has the store.
+        """
+        called, swept_at = asyncio.Event(), float("-inf")
+        loop = asyncio.get_running_loop()
+        stop = self._here().store.subscribe(waker(called))
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    called.clear()
+                    with suppress(StoreUnavailable):  # it may come back; who waits has a timeout
+                        view = await self._simulations.get(run_id)
+                        if stands(view):
+                            return view
+                        if loop.time() - swept_at >= LOOK_EVERY_S:
+                            await self._recover()
+                            swept_at = loop.time()
+                    await _called_or_time(called)
+        except TimeoutError:
+            raise ResultNotReady(
+                f"The simulation {run_id} goes on after {timeout_s:g} s.",
+                todo=f"Watch it with `interlock simulation watch {run_id}`.",
+                facts={"run_id": run_id, "timeout_s": timeout_s},
+            ) from None
+        finally:
+            stop()
+
+
+def stands(view: SimulationView) -> bool:
+    """Whether nothing will happen to it by itself."""
+    status = SimulationState(view.status)
+    if status is simulation.PENDING:
+        return bool(view.trouble) or not view.job_id
+    return status is not simulation.RUNNING and not view.resuming
+
+
+def spec_of(work: Work, arguments: dict[str, Any]) -> SimulationSpec:
+    """What is started, checked as far as it can be without a worker."""
+    match work:
+        case Simulation():
+            return work.run(**arguments)
+        case SimulationSpec() if not arguments:
+            return work
+        case str():
+            return SimulationSpec(task=work, input=encode(arguments, "arguments"))
+    raise InvalidArguments(
+        "A spec has its arguments already.",
+        todo="Pass the simulation itself or its name, and its arguments by name.",
+        facts={"by_name": sorted(arguments)},
+    )
+
+
+async def _called_or_time(called: asyncio.Event) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LOOK_EVERY_S):
+            await called.wait()
+            await asyncio.sleep(LEAST_PAUSE_S)

@@ -1,0 +1,123 @@
+"""Everything that people do with simulations, over HTTP; the same as `SimulationManager` offers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from interlock.errors import UnknownSimulation
+from interlock.remote.answers import HistoryPage
+from interlock.remote.asking import Asker
+from interlock.store.records import Entry
+from interlock.wire.simulations import SimulationFilter, SimulationSpec, SimulationView
+
+MAX_PAGE = 1_000
+ALL = SimulationFilter()
+
+
+class SimulationPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some simulations."""
+
+    simulations: tuple[SimulationView, ...]
+    cursor: str = ""
+
+
+class PauseAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What asking for a pause is answered."""
+
+    simulation: SimulationView
+
+
+class HttpSimulations:
+    """The simulations behind a server. Who did it the server knows by the token."""
+
+    def __init__(self, asker: Asker, *, names: Callable[[], str]) -> None:
+        self._asker = asker
+        self._names = names
+
+    async def create_run(
+        self,
+        spec: SimulationSpec,
+        *,
+        actor: str = "",  # noqa: ARG002 - the server knows who it is
+        request_id: str | None = None,
+    ) -> SimulationView:
+        """A new simulation, or the one that an earlier request with this id has made."""
+        body = {**msgspec.structs.asdict(spec), "request_id": self._named(request_id)}
+        return await self._asker.post("/api/simulations", SimulationView, msgspec.json.encode(body))
+
+    async def get(self, run_id: str) -> SimulationView:
+        """The simulation as it stands."""
+        return await self._asker.get(_path(run_id), SimulationView)
+
+    async def list_runs(
+        self, wanted: SimulationFilter = ALL, *, cursor: str = "", limit: int = 100
+    ) -> tuple[list[SimulationView], str]:
+        """A page of simulations, newest first, and the cursor of the next one."""
+        page = await self._asker.get(
+            "/api/simulations",
+            SimulationPage,
+            status=",".join(wanted.statuses),
+            priority=wanted.priority,
+            text=wanted.text,
+            cursor=cursor,
+            limit=min(limit, MAX_PAGE),
+        )
+        return list(page.simulations), page.cursor
+
+    async def pause(
+        self,
+        run_id: str,
+        *,
+        reason: str = "",
+        actor: str = "",  # noqa: ARG002 - the server knows who it is
+        request_id: str | None = None,
+    ) -> SimulationView:
+        """Ask it to stop after the present step."""
+        answer = await self._asker.post(_path(run_id, "pause"), PauseAnswer, self._body(reason, request_id))
+        return answer.simulation
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        reason: str = "",
+        actor: str = "",  # noqa: ARG002 - the server knows who it is
+        request_id: str | None = None,
+    ) -> SimulationView:
+        """Give it to a worker again."""
+        return await self._asker.post(_path(run_id, "resume"), SimulationView, self._body(reason, request_id))
+
+    async def cancel(
+        self,
+        run_id: str,
+        *,
+        reason: str = "",
+        actor: str = "",  # noqa: ARG002 - the server knows who it is
+        request_id: str | None = None,
+    ) -> SimulationView:
+        """Stop it for good."""
+        return await self._asker.post(_path(run_id, "cancel"), SimulationView, self._body(reason, request_id))
+
+    async def history(self, run_id: str) -> list[Entry]:
+        """Everything that has happened to it, oldest first."""
+        page = await self._asker.get(_path(run_id, "history"), HistoryPage)
+        return [each.entry() for each in page.entries]
+
+    def _body(self, reason: str, request_id: str | None) -> bytes:
+        return msgspec.json.encode({"reason": reason, "request_id": self._named(request_id)})
+
+    def _named(self, request_id: str | None) -> str:
+        return request_id if request_id is not None else self._names()
+
+
+def _path(run_id: str, what: str = "") -> str:
+    """Where a simulation is; a name that cannot be one must not lead elsewhere."""
+    if not run_id or not all(character.isalnum() or character in "_-" for character in run_id):
+        raise UnknownSimulation(
+            f"There is no simulation {run_id[:64]}.",
+            todo="Look for it with `interlock simulation list`.",
+            facts={"run_id": run_id[:64]},
+        )
+    return f"/api/simulations/{run_id}/{what}".rstrip("/")

@@ -1,0 +1,97 @@
+"""Drives the steps of a simulation: begin, step after step, and how it ended.
+
+Twice, for functions and for coroutines; what is decided between two steps is in `course`, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from interlock.errors import StoreUnavailable
+from interlock.wire.simulations import Begin, SimulationOrders
+from interlock.worker.context import Context, TaskCancelled
+from interlock.worker.course import NotExecuted, SimulationContext, not_executed
+
+StepsOf = Callable[[SimulationContext], Any]
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """What the job that executed a simulation returns."""
+
+    run_id: str
+    status: str
+    step: int
+
+
+def drive(context: Context, steps_of: StepsOf, **options: Any) -> Ended:
+    """Execute a simulation whose steps are plain Python."""
+    speech = context.speech()
+    sim = _begun(context, speech.say(Begin()).result(), options)
+    with speech.living(sim.latest, sim.heard):
+        try:
+            steps: Generator[Any, None, Any] = steps_of(sim)
+            result = None
+            while True:
+                try:
+                    state = next(steps)
+                except StopIteration as end:
+                    result = end.value
+                    break
+                if (beat := sim.completed_step(state)) is not None:
+                    with suppress(StoreUnavailable):
+                        sim.heard(speech.say(beat).result())
+                if sim.must_pause():
+                    orders = speech.say(sim.paused(state)).result()
+                    steps.close()
+                    return _ended(sim, orders)
+            last = sim.done(result)
+        except (TaskCancelled, NotExecuted):
+            raise
+        except Exception as error:
+            speech.say(sim.failed(error)).result()
+            raise
+    return _ended(sim, speech.say(last).result())
+
+
+async def drive_async(context: Context, steps_of: StepsOf, **options: Any) -> Ended:
+    """Execute a simulation whose steps are awaited; its result is the last thing that it yielded."""
+    speech = context.speech()
+    sim = _begun(context, await asyncio.wrap_future(speech.say(Begin())), options)
+    with speech.living(sim.latest, sim.heard):
+        try:
+            steps: AsyncGenerator[Any, None] = steps_of(sim)
+            state = sim.restored()
+            async for state in steps:
+                if (beat := sim.completed_step(state)) is not None:
+                    with suppress(StoreUnavailable):
+                        sim.heard(await asyncio.wrap_future(speech.say(beat)))
+                if sim.must_pause():
+                    orders = await asyncio.wrap_future(speech.say(sim.paused(state)))
+                    await steps.aclose()
+                    return _ended(sim, orders)
+            last = sim.done(state)
+        except (TaskCancelled, NotExecuted, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            await asyncio.wrap_future(speech.say(sim.failed(error)))
+            raise
+    return _ended(sim, await asyncio.wrap_future(speech.say(last)))
+
+
+def _begun(context: Context, orders: SimulationOrders, options: dict[str, Any]) -> SimulationContext:
+    if not orders.go_on:
+        raise not_executed(orders.run_id, orders.reason)
+    sim = SimulationContext(context, orders, **options)
+    context.progress(sim.step, sim.total_steps)
+    return sim
+
+
+def _ended(sim: SimulationContext, orders: SimulationOrders) -> Ended:
+    if not orders.go_on:
+        raise not_executed(sim.run_id, orders.reason)
+    return Ended(sim.run_id, orders.status, sim.step)

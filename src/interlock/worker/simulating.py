@@ -1,0 +1,180 @@
+"""Says what simulations have to say, from a thread with a connection of its own.
+
+A step may take minutes and hold up whatever runs beside it; so the sign of life of a simulation comes
+from here, as long as its handler has not ended, and does not wait for a step. What must be heard (that
+it begins, pauses, has ended) is said again until it is, or until the lease would be over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import NamedTuple, Protocol, TypeAlias
+
+from interlock.errors import JobError, StoreUnavailable
+from interlock.wire.simulations import AnySimulationWord, Beat, SimulationOrders
+from interlock.worker.port import OrchestratorPort, Simulating
+from interlock.worker.threads import MACHINE, Join, Threads
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
+BEAT_S = 5.0
+"""How long a sign of life is waited for: the next one says more."""
+
+Latest: TypeAlias = Callable[[], Beat]
+Heard: TypeAlias = Callable[[SimulationOrders], None]
+
+
+class Voice(Protocol):
+    """What a simulation speaks with, from whichever thread or loop it runs in."""
+
+    def say(self, token: str, word: AnySimulationWord, patience_s: float, /) -> Future[SimulationOrders]:
+        """Begin to say a word; `StoreUnavailable` when it could not be heard in that time."""
+        ...
+
+    def living(self, token: str, latest: Latest, heard: Heard, /) -> contextlib.AbstractContextManager[None]:
+        """As long as this is entered, its life is told."""
+        ...
+
+
+class Speech(NamedTuple):
+    """A voice, under one lease."""
+
+    voice: Voice
+    token: str
+    ttl_s: float
+
+    def say(self, word: AnySimulationWord) -> Future[SimulationOrders]:
+        """A sign of life can be missed; everything else is said until the lease would be over."""
+        patience_s = BEAT_S if isinstance(word, Beat) else self.ttl_s
+        return self.voice.say(self.token, word, patience_s)
+
+    def living(self, latest: Latest, heard: Heard) -> contextlib.AbstractContextManager[None]:
+        """As long as this is entered, the life of the simulation is told from beside it."""
+        return self.voice.living(self.token, latest, heard)
+
+
+class Simulators:
+    """The voice of all simulations of one worker."""
+
+    def __init__(
+        self,
+        connect: Callable[[], OrchestratorPort],
+        runner_id: str,
+        *,
+        threads: Threads = MACHINE,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._connect = connect
+        self._runner_id = runner_id
+        self._threads = threads
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._begun = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._over: asyncio.Event | None = None
+        self._join: Join | None = None
+        self._port: OrchestratorPort | None = None
+        self._connecting: asyncio.Lock | None = None
+
+    def say(self, token: str, word: AnySimulationWord, patience_s: float) -> Future[SimulationOrders]:
+        """Have it said in the thread."""
+        return asyncio.run_coroutine_threadsafe(self._say(token, word, patience_s), self._running_loop())
+
+    @contextlib.contextmanager
+    def living(self, token: str, latest: Latest, heard: Heard) -> Iterator[None]:
+        """A sign of life at once, and then as often as it was answered."""
+        telling = asyncio.run_coroutine_threadsafe(
+            self._tell_life(token, latest, heard), self._running_loop()
+        )
+        try:
+            yield
+        finally:
+            telling.cancel()
+
+    def stop(self, timeout_s: float = 1.0) -> None:
+        """End the thread, if it was begun; one that hangs is left behind."""
+        if self._loop is not None and self._over is not None and self._join is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended by itself
+                self._loop.call_soon_threadsafe(self._over.set)
+            self._join(timeout_s)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        """The thread is begun with the first simulation: most workers never have one."""
+        with self._lock:
+            if self._join is None:
+                self._join = self._threads.serve("interlock-simulations", self._serve)
+        self._begun.wait()
+        assert self._loop is not None
+        return self._loop
+
+    # In the thread
+
+    async def _serve(self) -> None:
+        self._over, self._connecting = asyncio.Event(), asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+        self._begun.set()
+        await self._over.wait()
+        await self._let_go()
+
+    async def _say(self, token: str, word: AnySimulationWord, patience_s: float) -> SimulationOrders:
+        until, pause_s = self._monotonic() + patience_s, FIRST_PAUSE_S
+        while True:
+            try:
+                async with asyncio.timeout(max(until - self._monotonic(), FIRST_PAUSE_S)):
+                    return await self._once(token, word)
+            except (StoreUnavailable, TimeoutError) as error:
+                await self._let_go()
+                if self._monotonic() + pause_s >= until:
+                    raise StoreUnavailable(
+                        f"What the simulation says could not be heard within {patience_s:g} s: {error}",
+                        todo="It may have been heard; its worker goes on as long as its lease lives.",
+                    ) from error
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _once(self, token: str, word: AnySimulationWord) -> SimulationOrders:
+        assert self._connecting is not None
+        async with self._connecting:
+            if self._port is None:
+                port = self._connect()
+                await port.connect()
+                self._port = port
+        port = self._port
+        if not isinstance(port, Simulating):
+            raise JobError("This orchestrator knows no simulations.", todo="Use one that does.")
+        return await port.simulate(token, self._runner_id, word)
+
+    async def _let_go(self) -> None:
+        port, self._port = self._port, None
+        if port is not None:
+            with contextlib.suppress(Exception):  # whatever is wrong with it, it is not used any more
+                await port.disconnect()
+
+    async def _tell_life(self, token: str, latest: Latest, heard: Heard) -> None:
+        every_s = BEAT_S
+        while True:
+            with contextlib.suppress(StoreUnavailable):
+                orders = await self._say(token, latest(), BEAT_S)
+                heard(orders)
+                every_s = orders.beat_every_s
+            await asyncio.sleep(every_s)
+
+
+class _Nobody:
+    """For a context without a worker."""
+
+    def say(self, _: str, __: AnySimulationWord, ___: float) -> Future[SimulationOrders]:
+        raise JobError(
+            "There is nobody here who knows of simulations.",
+            todo="Start it with `interlock simulation start`, or run it with `interlock simulation run`.",
+        )
+
+    def living(self, *_: object) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+NOBODY: Voice = _Nobody()

@@ -1,0 +1,210 @@
+"""Simulations on real workers: paused, killed, given back and gone on with, and always the same answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.journeys import courses
+from tests.journeys.conftest import Server
+from tests.journeys.courses import STEPS, answer
+from tests.journeys.crew import PATIENCE_S, QUICK, Crew, Worker
+
+from interlock.engine.audit import audit
+from interlock.errors import StoreUnavailable
+from interlock.systems.catalogue import JOURNALLED
+from interlock.wire.simulations import SimulationView
+
+every_store = pytest.mark.parametrize("store_url", ["sqlite", "postgres", "redis"], indirect=True)
+HASTY = msgspec.structs.replace(QUICK, simulation_stale_s=0.6, simulation_silence_s=1.2)
+
+
+async def ready(crew: Crew, name: str = "anna", *options: str) -> Worker:
+    worker = await crew.start(name, *options, module=courses.__name__)
+    await worker.is_in("backing_off")
+    return worker
+
+
+async def sees(crew: Crew, run_id: str, true: Callable[[SimulationView], bool], what: str) -> SimulationView:
+    """Wait until something is true of a simulation."""
+    seen: list[SimulationView] = []
+
+    async def look() -> bool:
+        try:
+            await crew.il.here.sweep()
+            await crew.il.here.deliver()
+            seen[:] = [await crew.il.simulations.get(run_id)]
+        except StoreUnavailable:
+            return False
+        return true(seen[0])
+
+    try:
+        await crew.until(look, f"{what} is true of {run_id}", within_s=2 * PATIENCE_S)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\nthe simulation: {seen}") from None
+    return seen[0]
+
+
+async def is_in(crew: Crew, run_id: str, status: str) -> SimulationView:
+    return await sees(crew, run_id, lambda view: view.status == status, f"it is {status}")
+
+
+def result_of(view: SimulationView) -> object:
+    assert isinstance(view.result, msgspec.Raw)
+    return msgspec.json.decode(view.result)
+
+
+async def sound(crew: Crew) -> list[object]:
+    """Where the journal and the records disagree, once every job has ended that is there."""
+    for view in (await crew.il.jobs())[0]:
+        await crew.ended(view.id)
+    return list((await audit(crew.il.here.store, JOURNALLED, ["job", "simulation", "pulse"])).faults)
+
+
+@every_store
+async def test_a_killed_worker_interrupts_it_and_another_goes_on_to_the_same_answer(crew: Crew) -> None:
+    await crew.open(HASTY)
+    anna = await ready(crew)
+    flu = await crew.il.simulations.start(courses.counting, run_id="flu", seed=7, hold_at=20)
+    await crew.noted("held flu")
+
+    anna.kill()
+    gone = await is_in(crew, "flu", "interrupted")
+    assert (gone.current_step, gone.saved_step, gone.completed_at) == (19, 19, None)
+    ben = await ready(crew, "ben")
+    crew.open_gate("flu.20")
+    await flu.resume()
+
+    done = await is_in(crew, "flu", "completed")
+    assert result_of(done) == {"number": answer(7)}
+    assert crew.count("begins flu after 19") == 1
+    assert (done.current_step, done.execution) == (STEPS, 2)
+    undisturbed = await crew.il.simulations.start(courses.counting, seed=7)
+    other = await is_in(crew, undisturbed.run_id, "completed")
+    assert (result_of(other), other.danger_count) == (result_of(done), done.danger_count)
+    assert ben.exit_code is None
+    assert await sound(crew) == []
+
+
+async def test_it_is_paused_between_two_steps_and_resumed_on_another_worker(crew: Crew) -> None:
+    anna = await ready(crew)
+    flu = await crew.il.simulations.start(courses.counting, run_id="flu", seed=3, hold_at=10)
+    await crew.noted("held flu")
+    assert (await flu.pause()).pause_requested
+    crew.open_gate("flu.10")
+    stands = await is_in(crew, "flu", "paused")
+    assert (stands.current_step, stands.saved_step) == (10, 10)
+    job = await crew.ended(stands.job_id)
+    assert job.state == "COMPLETED"
+    anna.ask_to_go()
+    await anna.gone()
+    await ready(crew, "ben")
+    await flu.resume()
+    done = await is_in(crew, "flu", "completed")
+    assert result_of(done) == {"number": answer(3)}
+    assert crew.notes.count("begins flu after 10") == 1
+
+
+async def test_a_worker_that_has_to_go_gives_it_back_and_another_goes_on_by_itself(crew: Crew) -> None:
+    anna = await ready(crew)
+    await crew.il.simulations.start(courses.counting, run_id="flu", seed=3, hold_at=10)
+    await crew.noted("held flu")
+    await ready(crew, "ben")
+    anna.ask_to_go()
+    crew.open_gate("flu.10")
+    assert await anna.gone() == 0
+    done = await is_in(crew, "flu", "completed")
+    assert result_of(done) == {"number": answer(3)}
+    assert (done.execution, crew.count("begins flu")) in ((1, 2), (1, 1))
+
+
+async def test_one_long_step_never_looks_dead(crew: Crew) -> None:
+    await crew.open(HASTY)
+    await ready(crew)
+    await crew.il.simulations.start(courses.counting, run_id="flu", seed=3, hold_at=2)
+    await crew.noted("held flu")
+
+    def long_heard(view: SimulationView) -> bool:
+        assert (view.status, view.stale) == ("running", False)
+        assert view.started_at is not None
+        assert view.last_heartbeat is not None
+        return (view.last_heartbeat - view.started_at).total_seconds() > 3 * HASTY.simulation_silence_s
+
+    view = await sees(crew, "flu", long_heard, "it was heard for long")
+    assert view.current_step == 1
+    crew.open_gate("flu.2")
+    await is_in(crew, "flu", "completed")
+
+
+async def test_step_functions_and_coroutines_come_to_the_same_answer(crew: Crew) -> None:
+    await ready(crew)
+    by_steps = await crew.il.simulations.start(courses.stepping, seed=11)
+    awaited = await crew.il.simulations.start(courses.waiting, run_id="slow", seed=11, hold_at=4)
+    done = await is_in(crew, by_steps.run_id, "completed")
+    assert result_of(done) == answer(11)
+    await crew.noted("held slow")
+    await awaited.pause()
+    crew.open_gate("slow.4")
+    stands = await awaited.wait(timeout_s=PATIENCE_S)
+    assert (stands.status, stands.current_step) == ("paused", 4)
+    await awaited.resume()
+    ended = await awaited.wait(timeout_s=PATIENCE_S)
+    assert (ended.status, result_of(ended)) == ("completed", answer(11))
+    assert ended.total_steps == STEPS
+
+
+async def test_a_step_that_fails_ends_it_and_a_cancel_ends_it_after_a_step(crew: Crew) -> None:
+    await ready(crew)
+    broken = await crew.il.simulations.start(courses.breaking)
+    ended = await broken.wait(timeout_s=PATIENCE_S)
+    assert (ended.status, ended.error) == ("failed", "ZeroDivisionError: nothing is left to divide by")
+    assert ended.current_step == 2
+    job = await crew.ended(ended.job_id)
+    assert job.state == "FAILED"
+    held = await crew.il.simulations.start(courses.counting, run_id="flu", seed=1, hold_at=5)
+    await crew.noted("held flu")
+    await held.cancel()
+    crew.open_gate("flu.5")
+    stopped = await held.wait(timeout_s=PATIENCE_S)
+    assert (stopped.status, stopped.current_step) == ("cancelled", 5)
+
+
+@pytest.fixture
+async def crew_there(
+    tmp_path: Path, own_server: Callable[[str], Server]
+) -> AsyncIterator[tuple[Crew, Server]]:
+    """A crew on a Redis that may be killed."""
+    server = own_server("redis")
+    crew = Crew(tmp_path, server.url)
+    await crew.open()
+    yield crew, server
+    print(crew.story())
+    await crew.close()
+
+
+async def test_redis_is_killed_under_load_and_every_simulation_comes_to_its_answer(
+    crew_there: tuple[Crew, Server],
+) -> None:
+    crew, server = crew_there
+    await ready(crew, "anna", "--slots", "6")
+    flights = [
+        await crew.il.simulations.start(courses.counting, run_id=f"f{seed}", seed=seed, hold_at=10)
+        for seed in range(6)
+    ]
+    await crew.noted("held", times=6)
+    server.kill()
+    for seed in range(6):
+        crew.open_gate(f"f{seed}.10")
+    server.start()
+    for handle in flights:
+        view = await sees(
+            crew, handle.run_id, lambda view: view.status in ("completed", "interrupted"), "it is settled"
+        )
+        if view.status == "interrupted" and not view.resuming:
+            await handle.resume()
+    ended = await asyncio.gather(*(is_in(crew, handle.run_id, "completed") for handle in flights))
+    assert [result_of(view) for view in ended] == [{"number": answer(seed)} for seed in range(6)]
+    assert await sound(crew) == []

@@ -1,0 +1,125 @@
+"""Simulations over HTTP: the same refusals as on the store, and events that follow the state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+from tests.server.listeners import listening
+from tests.server.runners import Runner
+from tests.server.running import Running
+
+from interlock.client import Interlock
+from interlock.errors import AlreadyThere, TransitionRefused, UnknownSimulation
+from interlock.wire.simulations import SimulationSpec
+
+EXAMPLE = {"task": "flu", "scenario_name": "Flu", "total_steps": 10, "run_id": "flu"}
+
+EVENTS = "/api/simulations/flu/events"
+
+
+async def said(runner: Runner, token: str, **word: Any) -> dict[str, Any]:
+    body = {"token": token, "runner_id": runner.name, "word": word}
+    answer = await runner.client.post("/api/runner/simulation", json=body)
+    assert answer.status_code == 200, answer.text
+    orders: dict[str, Any] = answer.json()
+    return orders
+
+
+async def test_a_simulation_from_the_request_to_its_result(client: httpx2.AsyncClient) -> None:
+    made = await client.post("/api/simulations", json=EXAMPLE)
+    assert (made.status_code, made.json()["status"]) == (201, "pending")
+    runner = Runner(client)
+    token = (await runner.grant())["token"]
+    async with listening(client, at=EVENTS) as stream:
+        assert (await said(runner, token, word="begin"))["go_on"]
+        await said(runner, token, word="beat", step=3, checkpoint=[3], dangers=[[1, 3, "beds are full"]])
+        asked = await client.post("/api/simulations/flu/pause", json={"reason": "lunch"})
+        assert (asked.status_code, asked.json()["status"]) == (200, "pause_requested")
+        assert (await said(runner, token, word="beat", step=4))["pause"]
+        await said(runner, token, word="paused", step=4, checkpoint=[4])
+        heard: list[str] = []
+        while "paused" not in heard:
+            event = await stream.event()
+            if event.kind:
+                heard.append(event.kind)
+                if event.kind == "danger":
+                    assert event.data["text"] == "step 3: beds are full"
+                if event.kind == "paused":  # by the time that it is told, it is so
+                    assert (await client.get("/api/simulations/flu")).json()["status"] == "paused"
+        told = [name for name in heard if name not in ("step", "created")]  # a moment earlier is told too
+        assert told == ["started", "danger", "pause_requested", "paused"]
+        cursor = stream.cursor
+    await runner.say("complete", token, outcome={"outcome": "succeeded", "result": None})
+    resumed = await client.post("/api/simulations/flu/resume")
+    assert (resumed.json()["status"], resumed.json()["resuming"]) == ("paused", True)
+    again = (await runner.grant())["token"]
+    orders = await said(runner, again, word="begin")
+    assert (orders["step"], orders["checkpoint"]) == (4, [4])
+    await said(runner, again, word="completed", step=10, result={"ill": 7})
+    done = (await client.get("/api/simulations/flu")).json()
+    assert (done["status"], done["result"], done["danger_count"]) == ("completed", {"ill": 7}, 1)
+    async with listening(client, cursor, at=EVENTS) as stream:
+        later = []
+        while "completed" not in later:
+            event = await stream.event()
+            later += [event.kind] if event.kind not in ("", "step") else []
+    assert later == ["resume_requested", "resumed", "completed"]
+    history = (await client.get("/api/simulations/flu/history")).json()["entries"]
+    steps = [step for entry in history for step in entry.get("steps", ())]
+    assert [step["to"] for step in steps if step["machine"] == "simulation"] == [
+        "running", "running", "paused", "running", "completed",
+    ]  # fmt: skip
+
+
+async def test_what_cannot_be_done_names_the_status(client: httpx2.AsyncClient) -> None:
+    await client.post("/api/simulations", json=EXAMPLE)
+    asked = (("pause", "pending"), ("cancel", None), ("pause", "cancelled"), ("resume", "cancelled"))
+    for verb, status in asked:
+        answer = await client.post(f"/api/simulations/flu/{verb}")
+        if status is None:
+            assert answer.json()["status"] == "cancelled"
+            continue
+        problem = answer.json()
+        assert (answer.status_code, problem["facts"]["state"]) == (409, status)
+        assert status in problem["error"]
+    unknown = await client.get("/api/simulations/nothing")
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown_simulation")
+    wrong = await client.post("/api/simulations", json={"task": "flu", "priority": "urgent"})
+    assert (wrong.status_code, wrong.json()["code"]) == (422, "invalid_simulation")
+    assert (await client.get("/api/simulations", params={"status": "sleeping"})).status_code == 422
+
+
+async def test_lists_filter_before_they_page(client: httpx2.AsyncClient) -> None:
+    for number in range(4):
+        spec = {"run_id": f"r{number}", "scenario_name": "Model", "priority": "high" if number % 2 else "low"}
+        await client.post("/api/simulations", json=spec)
+    await client.post("/api/simulations/r1/cancel")
+    first = (await client.get("/api/simulations", params={"limit": 2, "status": "pending"})).json()
+    assert [each["run_id"] for each in first["simulations"]] == ["r3", "r2"]
+    params = {"limit": 2, "status": "pending", "cursor": first["cursor"]}
+    second = (await client.get("/api/simulations", params=params)).json()["simulations"]
+    assert [each["run_id"] for each in second] == ["r0"]
+    wanted = {"priority": "high", "status": "pending,cancelled", "text": "MODEL"}
+    found = (await client.get("/api/simulations", params=wanted)).json()["simulations"]
+    assert [each["run_id"] for each in found] == ["r3", "r1"]
+
+
+async def test_a_program_does_the_same_over_a_server(server: Running) -> None:
+    async with Interlock(server.url) as il:
+        handle = await il.simulations.start(SimulationSpec(task="flu", run_id="flu"))
+        assert (await handle.view()).status == "pending"
+        (view,), _ = await il.simulations.find(statuses=("pending",))
+        assert view.run_id == "flu"
+        with pytest.raises(TransitionRefused, match="pending"):
+            await handle.pause()
+        with pytest.raises(AlreadyThere, match="a worker is awaited already"):
+            await handle.resume()
+        ended = await handle.cancel(reason="no")
+        assert ended.status == "cancelled"
+        assert (await handle.wait(timeout_s=5)).status == "cancelled"
+        entries = await il.simulations.history("flu")
+        assert [entry.version for entry in entries if entry.kind == "simulation"] == [1, 2]
+        with pytest.raises(UnknownSimulation):
+            await il.simulations.get("nothing")
