@@ -40,9 +40,9 @@ def own_agent(tmp_path: Path) -> Iterator[AgentProcess]:
 async def connect() -> AsyncIterator[Connect]:
     opened: list[Controller] = []
 
-    def connect(address: str, **more: Any) -> Controller:
-        options = [("grpc.use_local_subchannel_pool", 1)]
-        controller = Controller(aio.insecure_channel(address, options=options), **more)
+    def connect(address: str, options: tuple[tuple[str, int], ...] = ()) -> Controller:
+        own = ("grpc.use_local_subchannel_pool", 1)
+        controller = Controller(aio.insecure_channel(address, options=[own, *options]))
         opened.append(controller)
         return controller
 

@@ -7,11 +7,12 @@ import socket
 import time
 from pathlib import Path
 
+import pytest
 from hdrh.histogram import HdrHistogram
 from tests.agent.conftest import python
 from tests.agent.controller import Call, Controller
+from tests.agent.web import answering
 
-from interlock.testing.agent_process import AgentProcess
 from interlock.wire.fleet import fleet_pb2 as wire
 
 
@@ -116,19 +117,37 @@ async def test_a_program_that_is_repeated_is_an_operation_each_time(controller: 
     assert told == {"CommandFailed: ended with code 3: no"}
 
 
-async def test_requests_are_answered_counted_and_measured(
-    agent: AgentProcess, controller: Controller
+async def test_requests_are_answered_counted_and_measured(controller: Controller) -> None:
+    async with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello") as server:
+        spec = {"url": f"{server.url}/path?x=1", "method": "POST", "body": "hi", "headers": {"X-One": "1"}}
+        call = await controller.started("http", "http", spec, max_operations=50, concurrency=3)
+        last = await call.last()
+    assert (last.status, last.operations, last.errors, last.bytes) == (wire.COMPLETED, 50, 0, 250)
+    assert server.connections <= 3, "a connection is used again"
+    (asked,) = set(server.requests)
+    assert asked.startswith(b"POST /path?x=1 HTTP/1.1\r\n")
+    assert b"X-One: 1\r\nContent-Length: 2\r\n\r\nhi" in asked
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", "UnexpectedStatus: status 503"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", "TimeoutError"),
+        (b"what?\r\n\r\n", "the answer is no HTTP"),
+        (b"", "closed before an answer came"),
+    ],
+)
+async def test_an_answer_that_is_not_a_good_one_has_failed(
+    controller: Controller, answer: bytes, told: str
 ) -> None:
-    """Against the agent's own port, which is a server that is there, but speaks no HTTP/1.1."""
-    call = controller.run(
-        "w10",
-        "http",
-        {"url": f"http://{agent.address}/"},
-        max_operations=2,
-        start_at_unix_ns=time.time_ns(),
-    )
-    last = await call.last()
+    async with answering(answer) as server:
+        spec = {"url": server.url, "timeout_s": 0.3}
+        name = f"bad-{hash(answer) % 1_000_000}"
+        call = await controller.started(name, "http", spec, max_operations=2)
+        last = await call.last()
     assert (last.status, last.operations, last.errors) == (wire.COMPLETED, 2, 2)
+    assert told in " ".join(text for one in call.heard for text in one.error_samples)
 
 
 async def test_a_server_that_is_not_there_is_known_before_the_start(controller: Controller) -> None:

@@ -66,6 +66,7 @@ def _options(settings: AgentSettings) -> Sequence[tuple[str, Any]]:
         ("grpc.so_reuseport", 0),  # two agents on one port would share the calls between them
         ("grpc.keepalive_time_ms", keepalive_ms),
         ("grpc.keepalive_timeout_ms", keepalive_ms),
+        ("grpc.http2.ping_timeout_ms", keepalive_ms),  # which is what a ping waits for, and is a minute
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", 1_000),

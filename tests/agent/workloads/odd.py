@@ -18,6 +18,12 @@ def count(note: str) -> int:
     return 7
 
 
+def verbose(note: str) -> None:
+    """Fails at length, each time in another way, so that there is much to tell."""
+    count(note)
+    raise ValueError(f"{time.monotonic_ns()} {'x' * 1_000}")
+
+
 def fail() -> None:
     raise ValueError("this never works")
 

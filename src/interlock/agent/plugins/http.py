@@ -10,6 +10,7 @@ Whom others may be made to call is not for a request to say, so only loopback ad
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import Iterator
 from urllib.parse import SplitResult, urlsplit
@@ -22,6 +23,8 @@ from interlock.agent.settings import is_loopback
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 PORTS = {"http": 80, "https": 443}
+_IN_A_URL = re.compile(r"[!-~]+")
+_IN_A_HEADER = re.compile(r"[ -~]*")
 
 
 class HttpSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -189,10 +192,10 @@ def _faults(spec: HttpSpec) -> Iterator[str]:
         yield f"method must be one of {', '.join(METHODS)}"
     if not spec.timeout_s > 0:
         yield "timeout_s must be more than 0"
-    if not _request(spec).isascii() and not spec.body:
-        yield "url and headers must be ASCII"
-    if any(mark in text for pair in spec.headers.items() for text in pair for mark in "\r\n"):
-        yield "a header must be one line"
+    if not _IN_A_URL.fullmatch(spec.url):
+        yield "url must have no spaces and nothing but ASCII; write others as %20 and so on"
+    if not all(_IN_A_HEADER.fullmatch(text) for pair in spec.headers.items() for text in pair):
+        yield "a header must be one line of ASCII"
 
 
 def _request(spec: HttpSpec) -> bytes:
@@ -203,7 +206,7 @@ def _request(spec: HttpSpec) -> bytes:
     if body or spec.method in ("POST", "PUT", "PATCH"):
         headers["Content-Length"] = str(len(body))
     lines = [f"{spec.method} {_target(address)} HTTP/1.1", *(f"{n}: {v}" for n, v in headers.items())]
-    return "\r\n".join((*lines, "", "")).encode("utf-8", errors="replace") + body
+    return "\r\n".join((*lines, "", "")).encode() + body
 
 
 def _target(address: SplitResult) -> str:

@@ -1,0 +1,84 @@
+"""A desk in the test's own event loop, whose workloads are no processes: what they do a test says."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from typing import Any
+
+from interlock.agent.checking import Asked
+from interlock.agent.desk import Desk
+from interlock.agent.family import Hear, Line
+from interlock.agent.kinds import offered_kinds
+from interlock.agent.settings import AgentSettings
+from interlock.agent.words import Order, Sample, Started
+from interlock.lifecycles.durations import DEFAULTS, Durations
+from interlock.worker.logs import make_log
+
+
+class TestFamily:
+    """A workload that ends when it is told to, unless it is deaf to that."""
+
+    __test__ = False
+
+    def __init__(self, order: Order, hear: Hear, _line: Line) -> None:
+        self.order = order
+        self.hear = hear
+        self.heard: list[str] = []
+        self.deaf_to: set[str] = set()
+        self.error: str | None = None
+        self.over = asyncio.Event()
+
+    async def ended(self) -> str | None:
+        await self.over.wait()
+        return self.error
+
+    def ask(self) -> None:
+        self._told("ask")
+
+    def terminate(self) -> None:
+        self._told("terminate")
+
+    def kill(self) -> None:
+        self._told("kill")
+
+    def survivors(self) -> int:
+        return 0 if self.over.is_set() else 1
+
+    def work(self, operations: int) -> None:
+        self.hear(Started(at_unix_ns=1, late_ns=0))
+        self.hear(Sample(elapsed_ns=10**9, operations=operations, counts={1_000: operations}))
+
+    def end(self, error: str | None = None) -> None:
+        self.error = error
+        self.over.set()
+
+    def _told(self, what: str) -> None:
+        self.heard.append(what)
+        if what not in self.deaf_to:
+            self.over.set()
+
+
+class Household:
+    """A desk and the families it has started."""
+
+    def __init__(self, durations: Durations = DEFAULTS) -> None:
+        self.families: list[TestFamily] = []
+        self.log = io.StringIO()
+        self.desk = Desk(
+            AgentSettings(durations=durations),
+            offered_kinds(),
+            make_log("debug", "json", self.log),
+            self._spawn,
+        )
+
+    def _spawn(self, order: Order, hear: Hear, line: Line) -> TestFamily:
+        self.families.append(TestFamily(order, hear, line))
+        return self.families[-1]
+
+    @property
+    def family(self) -> TestFamily:
+        return self.families[-1]
+
+    def asked(self, workload_id: str, **more: Any) -> Asked:
+        return Asked(workload_id=workload_id, kind="sleep", **{"prepare_s": 0.0, **more})

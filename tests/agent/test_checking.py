@@ -1,0 +1,92 @@
+"""Looking at a request: everything that is wrong with it is told at once, and nothing is run for that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from interlock.agent.checking import Asked, Checked, look_at
+from interlock.agent.kinds import load_kind, offered_kinds
+from interlock.errors import CannotLoad, InvalidWorkload
+from interlock.lifecycles.durations import DEFAULTS
+
+KINDS = offered_kinds()
+NOW = 1_800_000_000 * 10**9
+
+
+def look(kind: str = "sleep", spec: Any = None, **more: Any) -> Checked:
+    said = {"workload_id": "w", **more}
+    asked = Asked(kind=kind, spec=msgspec.json.encode(spec or {}), **said)
+    return look_at(asked, KINDS, DEFAULTS, NOW)
+
+
+def test_a_request_that_says_little_gets_the_defaults() -> None:
+    checked = look()
+    assert (checked.duration_s, checked.prepare_s) == (3_600.0, 1.0)
+    assert look(prepare_s=0.0).prepare_s == 0.0
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"workload_id": ""}, "workload_id"),
+        ({"workload_id": "a" * 65}, "workload_id"),
+        ({"workload_id": "a\nb"}, "workload_id"),
+        ({"kind": "sleeep"}, "did you mean sleep?"),
+        ({"duration_s": 3_601.0}, "duration_s is 3601"),
+        ({"duration_s": -1.0}, "duration_s is -1"),
+        ({"rate": float("inf")}, "rate is inf"),
+        ({"concurrency": 10_001}, "concurrency is 10001"),
+        ({"prepare_s": 61.0}, "prepare_s is 61"),
+        ({"start_at_unix_ns": NOW + 61 * 10**9}, "the start is 61.0 s ahead"),
+        ({"spec": {"operation_s": -1}}, "operation_s must be between"),
+        ({"spec": {"operations": 1}}, "unknown field `operations`"),
+        ({"spec": [1]}, "Expected `object`"),
+        ({"kind": "python", "spec": {"target": "no colon"}}, "package.module:function"),
+        ({"kind": "python"}, "missing required field `target`"),
+        ({"kind": "command", "spec": {"command": []}}, "must name a program"),
+        ({"kind": "command", "spec": {"command": ""}}, "must name a program"),
+        ({"kind": "http", "spec": {"url": "http://example.org/"}}, "must be of this machine"),
+        ({"kind": "http", "spec": {"url": "http://127.0.0.1.example.org/"}}, "must be of this machine"),
+        ({"kind": "http", "spec": {"url": "http://localhost@example.org/"}}, "must be of this machine"),
+        ({"kind": "http", "spec": {"url": "ftp://127.0.0.1/"}}, "must look like"),
+        ({"kind": "http", "spec": {"url": "http://127.0.0.1:x/"}}, "url: "),
+        ({"kind": "http", "spec": {"url": "http://127.0.0.1/", "method": "HEAD"}}, "method must be"),
+        (
+            {"kind": "http", "spec": {"url": "http://127.0.0.1/", "headers": {"a": "b\r\nc: d"}}},
+            "one line of ASCII",
+        ),
+        ({"kind": "http", "spec": {"url": "http://127.0.0.1/ HTTP/1.1\r\nX: y"}}, "url must have no spaces"),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_told(more: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidWorkload) as refused:
+        look(**more)
+    assert told in refused.value.sentence
+
+
+def test_all_faults_are_told_at_once() -> None:
+    with pytest.raises(InvalidWorkload) as refused:
+        look(kind="nothing", workload_id="", rate=-1.0)
+    assert len(refused.value.facts["faults"]) == 3  # type: ignore[arg-type]
+
+
+def test_a_spec_that_is_no_json_is_told() -> None:
+    with pytest.raises(InvalidWorkload, match="spec: Input data was truncated"):
+        look_at(Asked(workload_id="w", kind="sleep", spec=b"{"), KINDS, DEFAULTS, NOW)
+
+
+@pytest.mark.parametrize(
+    "home", ["nowhere:Nothing", "interlock.agent.kinds:Nothing", "json:loads", "nonsense"]
+)
+def test_what_is_no_workload_is_told(home: str) -> None:
+    with pytest.raises(CannotLoad) as refused:
+        load_kind(home)
+    assert refused.value.todo
+
+
+def test_a_kind_of_ones_own_goes_before_one_of_ours() -> None:
+    assert offered_kinds(["tests.agent.own:Nap"])["sleep"].home == "tests.agent.own:Nap"
+    assert list(offered_kinds()) == ["command", "http", "python", "sleep"]

@@ -1,0 +1,261 @@
+"""The desk: what is asked of an agent and what happens to its workload, put to the table and carried out.
+
+Hours pass here at once: the clock of the event loop jumps to what comes next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.agent.household import Household
+
+from interlock.agent.outbox import Message, Outbox
+from interlock.errors import InvalidWorkload, TransitionRefused
+from interlock.lifecycles.workload import ABORTING, FAILED, IDLE, READY, RUNNING, Status
+from interlock.testing.virtual_time import VirtualTime
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[Household]:
+    with VirtualTime(asyncio.get_running_loop()).in_place():
+        yield Household()
+
+
+async def everything(outbox: Outbox) -> list[Message]:
+    messages = []
+    while (message := await outbox.next()) is not None:
+        messages.append(message)
+    return messages
+
+
+def running(house: Household, workload_id: str = "w") -> Outbox:
+    """One that was told to start now."""
+    return house.desk.request(house.asked(workload_id, start_at_unix_ns=time.time_ns()))
+
+
+async def until(house: Household, state: str) -> None:
+    while house.desk.state != state:
+        await asyncio.sleep(0.01)
+
+
+async def test_a_workload_goes_from_ready_to_idle(house: Household) -> None:
+    outbox = house.desk.request(house.asked("w"))
+    assert house.desk.state is READY
+    house.desk.start("w", time.time_ns() + 10**9)
+    await until(house, RUNNING)
+    house.family.work(3)
+    house.family.end()
+    said = await everything(outbox)
+    assert [one.said.status for one in said][:1] == [Status.READY]
+    assert (said[-1].said.status, said[-1].totals.operations) == (Status.COMPLETED, 3)
+    assert house.desk.state is IDLE
+
+
+async def test_a_busy_agent_says_so_before_it_looks_at_the_request(house: Household) -> None:
+    running(house)
+    with pytest.raises(TransitionRefused, match="the agent is busy") as refused:
+        house.desk.request(house.asked("another", duration_s=-1.0))
+    assert refused.value.facts["workload_id"] == "w"
+    assert house.desk.record.workload_id == "w"
+
+
+async def test_an_invalid_request_is_told_with_all_its_faults_and_the_agent_is_idle_again(
+    house: Household,
+) -> None:
+    outbox = house.desk.request(house.asked("w", duration_s=-1.0, rate=float("nan"), spec=b"[]"))
+    assert house.desk.state is FAILED
+    (only,) = await everything(outbox)
+    assert (only.said.status, only.said.completed) == (Status.ERROR, True)
+    for word in ("duration_s", "rate", "spec"):
+        assert word in (only.said.error or "")
+    assert house.desk.state is IDLE
+    assert house.families == []
+
+
+async def test_an_error_that_nobody_reads_does_not_keep_the_agent_busy(house: Household) -> None:
+    house.desk.request(house.asked("w", duration_s=-1.0))
+    await house.desk.until_idle(3_600)
+    assert house.desk.state is IDLE
+
+
+async def test_an_id_is_not_taken_twice(house: Household) -> None:
+    house.desk.request(house.asked("w"))
+    house.desk.abort("w")
+    (only,) = await everything(house.desk.request(house.asked("w")))
+    assert "before" in (only.said.error or "")
+
+
+@pytest.mark.parametrize("ahead_s", [61, 3_600])
+async def test_a_start_that_is_too_far_ahead_is_refused(house: Household, ahead_s: int) -> None:
+    at = time.time_ns() + ahead_s * 10**9
+    (only,) = await everything(house.desk.request(house.asked("w", start_at_unix_ns=at)))
+    assert "at most 60 s ahead" in (only.said.error or "")
+    house.desk.request(house.asked("w2"))
+    with pytest.raises(InvalidWorkload, match="at most 60 s ahead"):
+        house.desk.start("w2", time.time_ns() + ahead_s * 10**9)
+    assert house.desk.state is READY
+
+
+async def test_a_start_in_the_past_is_now_and_says_how_late_it_is(house: Household) -> None:
+    house.desk.request(house.asked("w"))
+    assert house.desk.start("w", time.time_ns() - 2 * 10**9) >= 2 * 10**9
+    await until(house, RUNNING)
+    late_ns = time.monotonic_ns() - house.family.order.start_at_ns
+    assert late_ns >= 2 * 10**9
+
+
+async def test_the_process_is_started_before_the_instant_so_that_it_can_prepare(house: Household) -> None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    house.desk.request(house.asked("w", prepare_s=2.0))
+    house.desk.start("w", time.time_ns() + 10 * 10**9)
+    await until(house, RUNNING)
+    assert 7.9 < loop.time() - began < 8.1
+
+
+async def test_a_wall_clock_that_is_set_while_ready_does_not_move_the_start(
+    house: Household, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    house.desk.request(house.asked("w"))
+    house.desk.start("w", time.time_ns() + 10 * 10**9)
+    true_time = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: true_time() + 3_600 * 10**9)
+    await until(house, RUNNING)
+    assert 9.9 < loop.time() - began < 10.1
+
+
+async def test_a_start_may_be_told_again_and_the_last_word_counts(house: Household) -> None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    house.desk.request(house.asked("w"))
+    house.desk.start("w", time.time_ns() + 5 * 10**9)
+    house.desk.start("w", time.time_ns() + 20 * 10**9)
+    await until(house, RUNNING)
+    assert 19.9 < loop.time() - began < 20.1
+
+
+async def test_what_runs_or_is_somebody_elses_cannot_be_started(house: Household) -> None:
+    house.desk.request(house.asked("w"))
+    with pytest.raises(TransitionRefused, match="another workload"):
+        house.desk.start("old", time.time_ns())
+    house.desk.start("w", time.time_ns())
+    await until(house, RUNNING)
+    with pytest.raises(TransitionRefused):
+        house.desk.start("w", time.time_ns())
+
+
+async def test_a_workload_that_nobody_starts_is_given_up_after_the_wait(house: Household) -> None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    outbox = house.desk.request(house.asked("w"))
+    said = await everything(outbox)
+    assert [one.said.status for one in said] == [Status.READY, Status.ABORTED]
+    assert said[-1].said.error == "nobody said when to start"
+    assert 59.9 < loop.time() - began < 60.1
+    assert house.families == []
+
+
+async def test_a_deaf_workload_is_asked_terminated_after_5_seconds_and_killed_after_15(
+    house: Household,
+) -> None:
+    loop = asyncio.get_running_loop()
+    running(house)
+    await until(house, RUNNING)
+    house.family.deaf_to = {"ask", "terminate"}
+    assert house.desk.abort("w")
+    began = loop.time()
+    assert not house.desk.abort("w"), "it is being aborted already; no timer is restarted"
+    await asyncio.sleep(4.9)
+    assert house.family.heard == ["ask"]
+    await asyncio.sleep(0.2)
+    assert house.family.heard == ["ask", "terminate"]
+    assert house.desk.state is ABORTING
+    await house.desk.until_idle(100)
+    assert house.family.heard == ["ask", "terminate", "kill"]
+    assert 14.9 < loop.time() - began < 15.1
+    assert house.desk.record.final is Status.ABORTED
+
+
+async def test_an_agent_is_not_idle_while_something_has_survived(house: Household) -> None:
+    running(house)
+    await until(house, RUNNING)
+    family = house.family
+    family.deaf_to = {"ask", "terminate", "kill"}
+    house.desk.abort("w")
+    await asyncio.sleep(100)
+    assert house.desk.state is ABORTING
+    assert family.heard.count("kill") > 3, "it is killed again and again"
+    with pytest.raises(TransitionRefused):
+        house.desk.request(house.asked("another"))
+    family.end()
+    await house.desk.until_idle(1)
+    assert house.desk.state is IDLE
+
+
+async def test_timers_of_an_old_workload_touch_no_new_one(house: Household) -> None:
+    running(house, "old")
+    await until(house, RUNNING)
+    house.desk.abort("old")
+    await house.desk.until_idle(1)
+    running(house, "new")
+    await until(house, RUNNING)
+    house.desk.abort("old")
+    house.desk.disconnected("old")
+    await asyncio.sleep(50)
+    assert house.desk.state is RUNNING
+    assert house.family.heard == []
+
+
+async def test_a_workload_that_fails_while_it_is_aborted_was_aborted(house: Household) -> None:
+    outbox = running(house)
+    await until(house, RUNNING)
+    house.family.deaf_to = {"ask"}
+    house.desk.abort("w")
+    house.family.end("boom")
+    said = await everything(outbox)
+    assert said[-1].said.status is Status.ABORTED
+
+
+async def test_a_workload_that_does_not_end_when_its_time_is_over_has_failed(house: Household) -> None:
+    asked = house.asked("w", duration_s=10.0, start_at_unix_ns=time.time_ns())
+    outbox = house.desk.request(asked)
+    await until(house, RUNNING)
+    house.family.deaf_to = {"terminate"}
+    said = await everything(outbox)
+    assert house.family.heard == ["terminate", "kill"]
+    assert (said[-1].said.status, house.desk.state) == (Status.ERROR, IDLE)
+    assert "its time was over" in (said[-1].said.error or "")
+
+
+async def test_an_agent_that_is_stopped_stops_its_workload_first(house: Household) -> None:
+    running(house)
+    await until(house, RUNNING)
+    await house.desk.close()
+    assert (house.desk.state, house.family.heard) == (IDLE, ["ask"])
+
+
+async def test_an_abort_within_a_millisecond_of_the_start_takes_one_of_two_ways() -> None:
+    """A thousand times, in real time; each way is taken, and nothing is left or said twice."""
+    house, loop = Household(), asyncio.get_running_loop()
+    ways = {"before": 0, "after": 0}
+    for trial in range(1_000):
+        spawned = len(house.families)
+        outbox = house.desk.request(house.asked(f"w{trial}"))
+        ahead_ns = 1_500_000
+        loop.call_later((ahead_ns + (trial - 500) * 2_000) / 1e9, house.desk.abort, f"w{trial}")
+        house.desk.start(f"w{trial}", time.time_ns() + ahead_ns)
+        said = [one.said.status for one in await everything(outbox)]
+        assert house.desk.state is IDLE
+        assert (said[0], said[-1]) == (Status.READY, Status.ABORTED)
+        assert set(said[1:-1]) <= {Status.RUNNING}
+        if len(house.families) == spawned:
+            ways["before"] += 1
+        else:
+            ways["after"] += 1
+            assert house.family.heard == ["ask"]
+    assert all(ways.values()), ways

@@ -1,0 +1,101 @@
+"""`interlock agent` as people start it: what it says, and what keeps it from starting."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from tests.agent.conftest import Connect
+from tests.agent.own import Nap
+
+from interlock.cli import being_agent
+from interlock.cli.main import main
+from interlock.testing.agent_process import running_agent
+from interlock.wire.fleet import fleet_pb2 as wire
+
+Refused: TypeAlias = Callable[..., str]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Refused:
+    """What somebody is told whose agent does not start."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def refused(*words: str) -> str:
+        assert main(["agent", *words]) == 2
+        return capsys.readouterr().err
+
+    return refused
+
+
+def test_an_open_agent_does_not_start(refused: Refused) -> None:
+    told = refused("--host", "0.0.0.0")
+    assert "no token" in told
+    assert "--token-file" in told
+
+
+def test_a_port_that_is_taken_is_told(refused: Refused) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert "the port is taken" in refused("--port", str(taken.getsockname()[1]))
+
+
+def test_files_that_are_not_there_are_told(refused: Refused) -> None:
+    assert "cannot be read" in refused("--token-file", "nowhere")
+    assert "cannot be read" in refused("--port", "0", "--tls-cert", "no.pem", "--tls-key", "no.pem")
+
+
+def test_a_token_file_without_a_token_is_told(refused: Refused, tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("\n")
+    assert "no token in" in refused("--token-file", "tokens")
+
+
+def test_a_workload_that_is_none_is_told(refused: Refused) -> None:
+    assert "There is no workload at 'nowhere:Nothing'" in refused(
+        "--port", "0", "--workload", "nowhere:Nothing"
+    )
+
+
+def test_without_its_libraries_it_says_what_to_install(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(being_agent, "NEEDED", ("grpc", "not_there_at_all", "google.not_there"))
+    told = refused()
+    assert "not_there_at_all, google.not_there" in told
+    assert "pip install 'interlock[fleet]'" in told
+
+
+def test_its_help_needs_nothing_of_a_fleet() -> None:
+    program = (
+        "import sys\nfrom interlock.cli.main import main\ncode = main(['agent', '--help'])\n"
+        "loaded = {'grpc', 'google.protobuf', 'hdrh', 'interlock.agent'} & set(sys.modules)\n"
+        "sys.exit(code or bool(loaded))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--token-file" in done.stdout
+    assert "Examples:" in done.stdout
+
+
+async def test_a_kind_of_ones_own_is_offered_and_run(tmp_path: Path, connect: Connect) -> None:
+    env = {"PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))}
+    home = f"{Nap.__module__}:{Nap.__name__}"
+    with running_agent(tmp_path / "agent", "--workload", home, env=env) as agent:
+        controller = connect(agent.address)
+        last = await (await controller.started("nap", "sleep", {})).last()
+        assert (last.status, last.operations, last.bytes) == (wire.COMPLETED, 1, 5)
+        lines = [json.loads(line) for line in agent.log.read_text().splitlines()]
+    steps = [(line["from_state"], line["to_state"]) for line in lines if "from_state" in line]
+    assert steps == [("IDLE", "READY"), ("READY", "RUNNING"), ("RUNNING", "IDLE")]

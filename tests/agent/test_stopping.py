@@ -1,0 +1,185 @@
+"""Stopping a workload on a real agent: it is over when nothing of it is left, whoever wanted that."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.agent.conftest import Connect, gone, python, until
+from tests.agent.controller import Controller
+from tests.agent.relay import Relay
+
+from interlock.testing.agent_process import AgentProcess, running_agent
+from interlock.wire.fleet import fleet_pb2 as wire
+
+
+async def pids_in(note: Path) -> Sequence[int]:
+    """Once they are written there."""
+    await until(lambda: note.exists() and note.read_text(), "it to say who it is")
+    return [int(word) for word in note.read_text().split()]
+
+
+async def test_an_abort_while_ready_is_over_at_once(controller: Controller) -> None:
+    call = controller.run("ready", "sleep", {})
+    await call.until_status(wire.READY)
+    answer = await controller.abort("ready")
+    assert (answer.accepted, answer.state) == (True, "IDLE")
+    last = await call.last()
+    assert [one.status for one in call.heard] == [wire.READY, wire.ABORTED]
+    assert last.completed
+
+
+async def test_an_abort_ends_the_workload_and_keeps_what_it_has_counted(
+    controller: Controller, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    call = await controller.started("tidy", "python", python("Tidy", note=str(note)))
+    await call.until(lambda one: one.operations)
+    assert (await controller.abort("tidy")).accepted
+    last = await call.last()
+    assert (last.status, last.operations > 0) == (wire.ABORTED, True)
+    assert note.read_text() == "closed", "it was asked, and has cleaned up"
+
+
+async def test_what_hears_nothing_is_killed_with_everything_it_has_started(
+    controller: Controller, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    call = await controller.started("deaf", "python", python("deaf", note=str(note)))
+    pids = await pids_in(note)
+    assert (await controller.abort("deaf")).accepted
+    assert not (await controller.abort("deaf")).accepted
+    assert (await controller.status()).state == "ABORTING"
+    last = await call.last()
+    assert last.status == wire.ABORTED
+    assert all(map(gone, pids)), "idle means that nothing is left"
+
+
+async def test_a_thread_that_blocks_does_not_hold_up_an_abort(controller: Controller, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    call = await controller.started("block", "python", python("block", note=str(note)))
+    pids = await pids_in(note)
+    await controller.abort("block")
+    assert (await call.last()).status == wire.ABORTED
+    assert all(map(gone, pids))
+
+
+async def test_a_program_and_its_children_end_with_an_abort(controller: Controller, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    spec = {"command": f"setsid sh -c 'echo $$ > {note}; sleep 60' & sleep 60"}
+    call = await controller.started("program", "command", spec)
+    pids = await pids_in(note)
+    await controller.abort("program")
+    assert (await call.last()).status == wire.ABORTED
+    assert all(map(gone, pids))
+
+
+async def test_aborts_of_real_processes_around_their_start_leave_nothing(
+    agent: AgentProcess, controller: Controller
+) -> None:
+    before = set(agent.family)
+    for trial in range(6):
+        name = f"race{trial}"
+        call = controller.run(name, "sleep", {}, prepare_s=0.2)
+        await call.until_status(wire.READY)
+        at = time.time_ns() + 300_000_000
+        await controller.start(name, at)
+        await asyncio.sleep(0.1 * trial)
+        await controller.abort(name)
+        assert (await call.last()).status == wire.ABORTED
+        assert (await controller.status()).state == "IDLE"
+        assert set(agent.family) <= before
+
+
+async def test_a_controller_that_hangs_up_ends_its_workload(
+    controller: Controller, connect: Connect, agent: AgentProcess
+) -> None:
+    other = connect(agent.address)
+    call = await other.started("hung-up", "sleep", {})
+    call.hang_up()
+    status = await controller.until_state("IDLE")
+    assert (status.workload_id, status.final) == ("hung-up", wire.ABORTED)
+    ready = other.run("hung-up-ready", "sleep", {})
+    await ready.until_status(wire.READY)
+    ready.hang_up()
+    status = await controller.until_state("IDLE")
+    assert (status.workload_id, status.final) == ("hung-up-ready", wire.ABORTED)
+
+
+async def test_a_controller_that_vanishes_without_a_word_is_found_out(
+    tmp_path: Path, connect: Connect
+) -> None:
+    """Between them nothing is passed on any more, and no connection is closed."""
+    with running_agent(tmp_path / "agent", "--keepalive", "0.5") as agent:
+        async with Relay(agent.address) as relay:
+            call = await connect(relay.address).started("cut-off", "sleep", {})
+            relay.cut()
+            watcher = connect(agent.address)
+            status = await watcher.until_state("IDLE")
+            assert (status.workload_id, status.final) == ("cut-off", wire.ABORTED)
+            assert not any(one.completed for one in call.heard)
+
+
+async def test_an_agent_that_is_killed_leaves_nothing_behind(
+    own_agent: AgentProcess, connect: Connect, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    controller = connect(own_agent.address)
+    call = await controller.started("orphan", "python", python("deaf", note=str(note)))
+    family = [*await pids_in(note), *own_agent.family]
+    own_agent.kill()
+    await until(lambda: all(map(gone, family)), "everything to be gone")
+    assert "UNAVAILABLE" in str((await call.refused()).code())
+
+
+async def test_an_agent_that_is_killed_while_it_aborts_leaves_nothing_behind(
+    own_agent: AgentProcess, connect: Connect, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    controller = connect(own_agent.address)
+    await controller.started("orphan", "python", python("deaf", note=str(note)))
+    family = [*await pids_in(note), *own_agent.family]
+    await controller.abort("orphan")
+    own_agent.kill()
+    await until(lambda: all(map(gone, family)), "everything to be gone")
+
+
+async def test_an_agent_that_is_asked_to_go_stops_its_workload_and_says_so(
+    own_agent: AgentProcess, connect: Connect, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    controller = connect(own_agent.address)
+    call = await controller.started("last", "python", python("deaf", note=str(note)))
+    pids = await pids_in(note)
+    assert await asyncio.to_thread(own_agent.stop) == 0
+    assert (await call.last()).status == wire.ABORTED
+    assert all(map(gone, pids))
+
+
+async def test_a_reader_that_stands_still_slows_nothing_and_misses_nothing(
+    tmp_path: Path, connect: Connect
+) -> None:
+    """It reads READY, and then nothing until the workload is over."""
+    note = tmp_path / "note"
+    note.touch()
+    with running_agent(tmp_path / "agent", "--sample-every", "0.002") as agent:
+        controller = connect(
+            agent.address, options=(("grpc.http2.bdp_probe", 0),)
+        )  # which takes 64 kB unread
+        spec = python("verbose", note=str(note))
+        request = wire.WorkloadRequest(
+            workload_id="slow", kind="python", spec=json.dumps(spec).encode(), duration_s=3.0, rate=1_000
+        )
+        messages = aiter(controller.stub.RunWorkloadWithLiveStats(request))
+        assert (await anext(messages)).status == wire.READY
+        await controller.start("slow")
+        status = await controller.status(wait_idle_s=25)
+        assert (status.state, status.final) == ("IDLE", wire.COMPLETED)
+        heard = [one async for one in messages]
+    assert heard[-1].completed
+    assert [one.sequence for one in heard] == list(range(2, len(heard) + 2))
+    assert max(one.coalesced for one in heard) > 50, "what could not be sent was merged"
+    assert heard[-1].operations == sum(one.interval_operations for one in heard) == len(note.read_bytes())
