@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import msgspec
@@ -99,13 +100,14 @@ async def test_whoever_has_no_certificate_is_not_even_heard(
 
 async def test_everybody_may_ask_whether_it_is_healthy(guarded: tuple[AgentProcess, Path, Path]) -> None:
     async with channel_to(guarded) as channel:
-        health = health_pb2_grpc.HealthStub(channel)
+        health: Any = health_pb2_grpc.HealthStub(channel)
         answer = await health.Check(health_pb2.HealthCheckRequest(service="interlock.fleet.v1.Agent"))
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
 async def test_an_agent_says_what_it_can_be_asked(controller: Controller) -> None:
-    reflection = reflection_pb2_grpc.ServerReflectionStub(controller.channel)
+    channel: Any = controller.channel  # the stubs of the library know nothing of asyncio
+    reflection: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
     question = reflection_pb2.ServerReflectionRequest(list_services="")
     answer = [one async for one in reflection.ServerReflectionInfo(iter([question]))]
     names = {one.name for one in answer[0].list_services_response.service}

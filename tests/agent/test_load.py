@@ -10,6 +10,7 @@ import pytest
 
 from interlock.agent.lanes import CUT_OFF
 from interlock.agent.load import PacedLoad
+from interlock.agent.port import Operation
 from interlock.agent.words import Order
 from interlock.testing.virtual_time import VirtualTime
 
@@ -46,7 +47,7 @@ async def make() -> AsyncIterator[Callable[..., PacedLoad]]:
         yield make
 
 
-def taking(seconds: float) -> Callable[[], object]:
+def taking(seconds: float) -> Operation:
     async def operation() -> int:
         await asyncio.sleep(seconds)
         return 10
