@@ -239,13 +239,23 @@ async def test_a_run_is_removed_with_its_plan_and_not_before(site: Site) -> None
 
 
 async def test_a_job_of_a_run_says_so_and_has_no_parent(site: Site) -> None:
-    run_id = await site.begin(planned("a", secrets=("TOKEN",)), source=Source(from_fork=True))
+    run_id = await site.begin(planned("a"))
     grant = (await site.offered(run_id))["a"]
     view = await site.view(grant.job_id)
     assert (view.run_id, view.parent_job_id, grant.parent_job_id) == (run_id, None, None)
-    part = (await site.body(grant.job_id)).run
-    assert part is not None
-    assert part.secrets == (), "a change from a fork is given no secrets"
+
+
+@pytest.mark.parametrize("from_fork", [False, True])
+async def test_a_job_of_a_run_is_given_its_secrets_unless_the_change_comes_from_a_fork(
+    site: Site, monkeypatch: pytest.MonkeyPatch, from_fork: bool
+) -> None:
+    monkeypatch.setenv("INTERLOCK_SECRET_TOKEN", "correct horse battery")
+    run_id = await site.begin(planned("a", secrets=("TOKEN",)), source=Source(from_fork=from_fork))
+    grant = (await site.offered(run_id))["a"]
+    given = ({}, True) if from_fork else ({"TOKEN": "correct horse battery"}, False)
+    assert (grant.secrets, grant.secrets_withheld) == given
+    view = await site.view(grant.job_id)
+    assert (view.secrets, view.secrets_withheld) == (("TOKEN",), from_fork)
 
 
 async def test_names_that_somebody_else_has_used_first_are_drawn_again(site: Site) -> None:

@@ -105,8 +105,6 @@ class RunPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     required: bool = True
     root: bool = False
     """It needs no other job, so it may be the one with which the run begins."""
-    secrets: tuple[str, ...] = ()
-    """Names of the secrets that it is given; none where the change comes from a fork."""
 
 
 class SimulationPart(msgspec.Struct, frozen=True, kw_only=True, gc=False):

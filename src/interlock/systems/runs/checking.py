@@ -12,7 +12,7 @@ from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submitting import MAX_DELAY_S, check_spec
 from interlock.wire.jobs import JobSpec
-from interlock.wire.runs import Plan, PlannedJob, RunSpec
+from interlock.wire.runs import Plan, PlannedJob, RunSpec, Source
 
 MAX_JOBS = 10_000
 MAX_NEEDS = 250_000
@@ -114,8 +114,17 @@ def _closed_walk(waiting: Mapping[str, set[str]]) -> list[str]:
     return [*walk[walk.index(following) :], following]
 
 
-def spec_of(planned: PlannedJob, *, priority: int = 0, trace: dict[str, str] | None = None) -> JobSpec:
-    """The job of a plan as it would be submitted; the priority of its run comes on top."""
+def spec_of(
+    planned: PlannedJob,
+    *,
+    priority: int = 0,
+    trace: dict[str, str] | None = None,
+    source: Source = Source(),
+) -> JobSpec:
+    """The job of a plan as it would be submitted; the priority of its run comes on top.
+
+    Whether it is given its secrets is decided here alone, for every planner: not for a change from a fork.
+    """
     return JobSpec(
         task=planned.task,
         input=planned.input,
@@ -131,6 +140,8 @@ def spec_of(planned: PlannedJob, *, priority: int = 0, trace: dict[str, str] | N
         retries=planned.retries,
         retry=planned.retry,
         losses=planned.losses,
+        secrets=planned.secrets,
+        secrets_withheld=source.from_fork,
         trace=trace or {},
     )
 

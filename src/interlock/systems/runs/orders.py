@@ -211,10 +211,9 @@ class Orders:
             name=planned.name,
             required=planned.required,
             root=making.graph.carried.issuperset(making.graph.needs[place]),
-            secrets=() if spec.source.from_fork else planned.secrets,
         )
         job_id = making.graph.ids[place]
-        job_spec = spec_of(planned, priority=spec.priority, trace=spec.trace)
+        job_spec = spec_of(planned, priority=spec.priority, trace=spec.trace, source=spec.source)
         return new_job(job_spec, job_id, now, self._settings, run=part, held=order.what != RELEASE)
 
 

@@ -111,11 +111,10 @@ def test_a_flow_cannot_be_wrong_about_its_jobs() -> None:
         plan.job(JobSpec(task="x"), 3)
 
 
-def test_a_job_of_a_fork_is_given_no_secrets() -> None:
-    for from_fork, secrets in ((False, ("TOKEN",)), (True, ())):
-        plan = Flow(Source(from_fork=from_fork))
-        plan.shell("a", "make", secrets=["TOKEN"])
-        assert plan.made().jobs[0].secrets == secrets
+def test_a_job_of_a_flow_names_its_secrets() -> None:
+    plan = Flow(Source())
+    plan.shell("a", "make", secrets=["TOKEN"])
+    assert plan.made().jobs[0].secrets == ("TOKEN",)
 
 
 def test_only_a_function_that_takes_the_plan_is_a_flow() -> None:

@@ -112,7 +112,7 @@ class Flow:
             needs=tuple(self._needed(name, needs)),
             required=required,
             why=why or "the flow says so",
-            secrets=() if self.source.from_fork else (tuple(secrets) or spec.secrets),
+            secrets=tuple(secrets) or spec.secrets,
             **carried,
         )
         return FlowJob(name)

@@ -38,7 +38,7 @@ def planned_job(workflow: WorkflowFile, job: Job, name: str, known: Known, clone
         retries=settings.value("retries"),
         retry={name: _rule(rule) for name, rule in (settings.value("retry") or {}).items()},
         losses=settings.value("losses"),
-        secrets=() if known.source.from_fork else job.secrets,
+        secrets=job.secrets,
     )
 
 
