@@ -23,7 +23,7 @@ from interlock.store.contract import Store
 from interlock.store.urls import store_for
 from interlock.systems.access.checking import TokenCheck
 from interlock.systems.access.tokens import Tokens
-from interlock.systems.blobs import blobs_for
+from interlock.systems.blobs import blobs_for, caches_for
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.household import DELIVERY, SWEEP, Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
@@ -156,6 +156,7 @@ async def open_parts(
         orchestration,
         repositories=Repositories(settings.repositories, Path(mirrors)),
         blobs=blobs_for(url, orchestration.blobs),
+        caches=caches_for(url, orchestration.blobs),
     )
     try:
         required = await _are_tokens_required(settings, Tokens(household.engine))

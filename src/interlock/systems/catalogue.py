@@ -13,6 +13,7 @@ from interlock.store.catalogue import catalogue_of
 from interlock.systems.access.lifecycle import TOKEN
 from interlock.systems.orchestrator.beside import ARTIFACT, LOG, RESULT
 from interlock.systems.runs.analysing.history import HISTORY
+from interlock.systems.runs.caching.lifecycle import CACHE
 from interlock.systems.runs.plans import PLAN
 from interlock.systems.runs.reporting.lifecycle import REPORT
 from interlock.systems.simulations.pulse import PULSE
@@ -24,6 +25,7 @@ JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
         LOG.name: LOG,
         RESULT.name: RESULT,
         ARTIFACT.name: ARTIFACT,
+        CACHE.name: CACHE,
         PLAN.name: PLAN,
         REPORT.name: REPORT,
         HISTORY.name: HISTORY,
@@ -43,6 +45,7 @@ _KEPT = (
     LOG.name,
     RESULT.name,
     ARTIFACT.name,
+    CACHE.name,
     PLAN.name,
     REPORT.name,
     HISTORY.name,

@@ -5,18 +5,20 @@ It is the first implementation of the port that workers speak through; the secon
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles.job import MAX_DEPTH
 from interlock.store.contract import Store
 from interlock.store.urls import store_for
-from interlock.systems.blobs import blobs_for
+from interlock.systems.blobs import blobs_for, caches_for
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.household import THIS_HOST, Host, Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.artifacts import ArtifactView
+from interlock.wire.caches import CacheView
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.wire.simulations import AnySimulationWord, SimulationOrders
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
@@ -60,8 +62,8 @@ class EmbeddedOrchestrator:
         except BaseException:
             await store.close()
             raise
-        blobs = blobs_for(self.url, self.settings.blobs)
-        self._household = Household(store, self.settings, self._host, blobs=blobs)
+        blobs, caches = (place(self.url, self.settings.blobs) for place in (blobs_for, caches_for))
+        self._household = Household(store, self.settings, self._host, blobs=blobs, caches=caches)
 
     async def disconnect(self) -> None:
         """Let go of the store. Safe to call twice."""
@@ -88,6 +90,19 @@ class EmbeddedOrchestrator:
     async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
         """Say something about a simulation."""
         return await self.here.simulations.hear(token, runner_id, word)
+
+    async def keep_cache(
+        self, token: str, runner_id: str, key: str, pieces: AsyncIterable[bytes]
+    ) -> CacheView:
+        """Save something for later jobs."""
+        return await self.here.caches.keep(token, runner_id, key, pieces)
+
+    @asynccontextmanager
+    async def open_cache(
+        self, token: str, runner_id: str, key: str, prefixes: Sequence[str]
+    ) -> AsyncIterator[tuple[CacheView, AsyncIterator[bytes]] | None]:
+        """What an earlier job has saved."""
+        yield await self.here.caches.open(token, runner_id, key, prefixes)
 
     async def recover(self) -> int:
         """Deal with deadlines that have passed, and with word to other records that is under way."""

@@ -32,6 +32,7 @@ from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import CANCEL_CHILDREN
 from interlock.systems.orchestrator.waiting import Waiting
 from interlock.systems.orchestrator.words import TO_SIMULATION
+from interlock.systems.runs.caching.caches import Caches
 from interlock.systems.runs.planning.flow_planner import FlowPlanner
 from interlock.systems.runs.planning.git import Repositories
 from interlock.systems.runs.planning.planners import WorkflowPlanner
@@ -73,6 +74,7 @@ class Household:
         *,
         repositories: Repositories | None = None,
         blobs: Blobs | None = None,
+        caches: Blobs | None = None,
     ) -> None:
         self.store = store
         self._blobs, self._keep_blobs = blobs, timedelta(days=settings.blobs.keep_days)
@@ -88,6 +90,7 @@ class Household:
         self.workloads = Workloads(self.engine, settings=settings)
         self.waiting = Waiting(self.engine)
         self.artifacts = Artifacts(store, self.orchestrator.hear, blobs)
+        self.caches = Caches(self.engine, self.orchestrator.hear, caches, settings.blobs)
         planners: dict[str, Planner] = {"workflow": WorkflowPlanner(repositories), "flow": FlowPlanner()}
         self.runs = Runs(self.engine, settings=settings, planners=planners, below=host.below)
         self.simulations = SimulationManager(
@@ -122,6 +125,7 @@ class Household:
         if self._blobs is not None and self._monotonic() >= self._pruned_at + PRUNE_EVERY_S:
             self._pruned_at = self._monotonic()
             await self._blobs.prune(self._keep_blobs)
+            await self.caches.tidy()
 
     @property
     def _handlers(self) -> Mapping[str, Handler]:

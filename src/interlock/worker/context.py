@@ -27,6 +27,7 @@ from interlock.errors import InvalidArguments, JobError, TooLarge
 from interlock.processes.masking import NOTHING_SECRET, Mask
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.runner import Grant, LogLine, Progress
+from interlock.worker.caching import NO_CACHES, Caching, OwnCaches
 from interlock.worker.codec import decode, encode
 from interlock.worker.secrets import Secrets
 from interlock.worker.simulating import NOBODY, Speech, Voice
@@ -60,6 +61,7 @@ class Context:
     """One attempt at a job, as its handler sees it."""
 
     __slots__ = (
+        "_caching",
         "_checkpoint",
         "_cost",
         "_grant",
@@ -88,10 +90,11 @@ class Context:
         wake: Callable[[], None] = lambda: None,
         upload: Upload = nowhere,
         voice: Voice = NOBODY,
+        caching: Caching = NO_CACHES,
     ) -> None:
         self._grant = grant
         self._voice = voice
-        self._upload = upload
+        self._upload, self._caching = upload, caching
         self._now = now
         self._wake = wake
         # Reentrant, because a finalizer that logs can run in the middle of anything.
@@ -221,6 +224,11 @@ class Context:
     def artifact_sync(self, name: str, path: str | Path) -> ArtifactView:
         """The same for a handler in a thread or a process of its own."""
         return self._upload(self._grant.token, name, Path(path)).result()
+
+    @property
+    def caches(self) -> OwnCaches:
+        """What jobs keep for later ones; for handlers in the event loop."""
+        return OwnCaches(self._caching, self._grant.token)
 
     def spend(self, amount: float) -> None:
         """Add to what this attempt has cost, in whatever unit you count: money, tokens, seconds."""

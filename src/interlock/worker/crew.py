@@ -23,6 +23,7 @@ import msgspec
 
 from interlock.wire.runner import Answer, Message
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
+from interlock.worker.caching import Caches
 from interlock.worker.executing import Executing
 from interlock.worker.logs import Log
 from interlock.worker.metrics import Metrics
@@ -127,6 +128,7 @@ class Crew:
             left_behind=self._left_behind,
             upload=self._uploads,
             voice=self._simulators,
+            caching=Caches(port, around.runner_id),
             tracing=around.tracing,
             monotonic=around.monotonic,
         )

@@ -41,6 +41,7 @@ from interlock.wire.runner import (
     Stale,
     Succeeded,
 )
+from interlock.worker.caching import NO_CACHES, Caching
 from interlock.worker.context import Context
 from interlock.worker.executors.shell import NAME as SHELL_NAME
 from interlock.worker.executors.shell import SHELL
@@ -82,6 +83,7 @@ class Executing:
         left_behind: Callable[[], None],
         upload: Upload = nowhere,
         voice: Voice = NOBODY,
+        caching: Caching = NO_CACHES,
         tracing: Tracing | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -96,7 +98,8 @@ class Executing:
         self._now = now
         self._on_end, self._freed = ended, freed
         self._stopper = Stopper(settings, log, left_behind=left_behind, freed=self._fill_soon_if_needed)
-        self._tracing, self._upload, self._voice = tracing, upload, voice
+        self._tracing = tracing
+        self._upload, self._voice, self._caching = upload, voice, caching
         self._monotonic = monotonic
         self.active: dict[RunningTask, None] = {}
         """In the order in which they came: a set would have the order of their addresses."""
@@ -175,7 +178,12 @@ class Executing:
     def _begin(self, running: RunningTask, lane: Lane) -> None:
         running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
         running.context = Context(
-            running.grant, now=self._now, wake=self._nudge, upload=self._upload, voice=self._voice
+            running.grant,
+            now=self._now,
+            wake=self._nudge,
+            upload=self._upload,
+            voice=self._voice,
+            caching=self._caching,
         )
         if self._tracing is not None:
             running.span = self._tracing.span(running.grant)

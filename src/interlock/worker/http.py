@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 import httpx2
 import msgspec
 
 from interlock.errors import InvalidSettings, ServerRefused, StoreUnavailable
 from interlock.wire.artifacts import LEASE, RUNNER, ArtifactView, checked_name
+from interlock.wire.caches import CacheView
 from interlock.wire.runner import (
     Answer,
     Answers,
@@ -34,6 +37,7 @@ from interlock.wire.runner import (
 from interlock.wire.simulations import AnySimulationWord, SaidOfSimulation, SimulationOrders
 from interlock.wire.trust import trusting
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
+from interlock.worker.downloads import CACHES, CannotDownload, downloaded_cache
 
 PROTOCOL = 1
 TRIES = 3
@@ -226,14 +230,37 @@ class HttpOrchestrator:
         self, token: str, runner_id: str, name: str, pieces: AsyncIterable[bytes]
     ) -> ArtifactView:
         """Upload a file under a lease."""
-        headers = {LEASE: token, RUNNER: runner_id, "Content-Type": "application/octet-stream"}
-        path = f"/api/runner/artifacts/{checked_name(name)}"
+        path, headers = f"/api/runner/artifacts/{checked_name(name)}", _held(token, runner_id)
         return await self._ask("PUT", path, pieces, ArtifactView, headers=headers, more_s=UPLOADED_S)
 
     async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
         """Say something about the simulation that is executed under a lease."""
         body = msgspec.json.encode(SaidOfSimulation(token=token, runner_id=runner_id, word=word))
         return await self._ask("POST", "/api/runner/simulation", body, SimulationOrders)
+
+    async def keep_cache(
+        self, token: str, runner_id: str, key: str, pieces: AsyncIterable[bytes]
+    ) -> CacheView:
+        """Upload something for later jobs."""
+        path, headers = f"{CACHES}?{urlencode({'key': key})}", _held(token, runner_id)
+        return await self._ask("PUT", path, pieces, CacheView, headers=headers, more_s=UPLOADED_S)
+
+    @asynccontextmanager
+    async def open_cache(
+        self, token: str, runner_id: str, key: str, prefixes: Sequence[str]
+    ) -> AsyncIterator[tuple[CacheView, AsyncIterator[bytes]] | None]:
+        """Download what an earlier job has saved."""
+        if self._client is None:
+            raise self._away("nobody has connected")
+        try:
+            async with downloaded_cache(self._client, _held(token, runner_id), key, prefixes) as found:
+                yield found
+        except httpx2.RequestError as error:
+            raise self._away(f"{type(error).__name__} {error}".strip()) from error
+        except CannotDownload as refused:
+            if refused.response.status_code in _BUSY:
+                raise self._away(f"it answered {refused.response.status_code}") from None
+            raise _refused(refused.response) from None
 
     # The supervisor
 
@@ -343,6 +370,10 @@ class HttpOrchestrator:
             todo="It may have been heard; everything that a runner says can be said again.",
             facts={"server": self.server},
         )
+
+
+def _held(token: str, runner_id: str) -> dict[str, str]:
+    return {LEASE: token, RUNNER: runner_id, "Content-Type": "application/octet-stream"}
 
 
 def _refused(response: httpx2.Response) -> ServerRefused:

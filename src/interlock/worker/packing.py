@@ -55,8 +55,11 @@ def inside(base: Path, path: Path) -> Path:
     return real
 
 
-def pack(base: Path, paths: Sequence[Path], target: Path) -> int:
-    """Write a tar of these files and folders; answers how many things in them were left out."""
+def pack(base: Path, paths: Sequence[Path], target: Path, *, links: bool = False) -> int:
+    """Write a tar of these files and folders; answers how many things in them were left out.
+
+    With `links`, those that stay inside are taken along as links.
+    """
     base, left_out, seen = base.resolve(), 0, set[Path]()
     with (
         target.open("wb") as raw,
@@ -67,7 +70,8 @@ def pack(base: Path, paths: Sequence[Path], target: Path) -> int:
             if path in seen:
                 continue
             seen.add(path)
-            left_out += not _add(tar, base, path)
+            added = _add_link(tar, base, path) if links and path.is_symlink() else _add(tar, base, path)
+            left_out += not added
     return left_out
 
 
@@ -95,6 +99,17 @@ def _add(tar: tarfile.TarFile, base: Path, path: Path) -> bool:
         member.size, member.mtime = known.st_size, int(known.st_mtime)
         member.mode = 0o755 if known.st_mode & stat.S_IXUSR else 0o644
         tar.addfile(member, file)
+    return True
+
+
+def _add_link(tar: tarfile.TarFile, base: Path, path: Path) -> bool:
+    """Whether it leads from one place inside to another, whatever the folder is called."""
+    target = path.readlink()
+    if target.is_absolute() or not path.resolve().is_relative_to(base):
+        return False
+    member = tarfile.TarInfo(path.relative_to(base).as_posix())
+    member.type, member.linkname = tarfile.SYMTYPE, str(target)
+    tar.addfile(member)
     return True
 
 

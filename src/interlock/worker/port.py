@@ -6,11 +6,13 @@ a client. The worker cannot tell which: the same journeys pass over both.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from interlock.wire.artifacts import ArtifactView
+from interlock.wire.caches import CacheView
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.wire.simulations import AnySimulationWord, SimulationOrders
 
@@ -90,4 +92,21 @@ class Simulating(Protocol):
 
     async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
         """Say something about the simulation that is executed under a lease; it may be said again."""
+        ...
+
+
+@runtime_checkable
+class CacheKeeper(Protocol):
+    """A port behind which files are kept for later jobs."""
+
+    async def keep_cache(
+        self, token: str, runner_id: str, key: str, pieces: AsyncIterable[bytes]
+    ) -> CacheView:
+        """Save something under a key; what is there already stays, and is answered."""
+        ...
+
+    def open_cache(
+        self, token: str, runner_id: str, key: str, prefixes: Sequence[str]
+    ) -> AbstractAsyncContextManager[tuple[CacheView, AsyncIterator[bytes]] | None]:
+        """What is saved under the key, or else the newest under one that begins like it; None for nothing."""
         ...

@@ -62,11 +62,16 @@ async def upload(call: Call) -> ArtifactView:
     except TimeoutError:
         if not limit.expired():
             raise
-        raise ArrivedTooSlowly(
-            f"The file did not arrive within {UPLOAD_S:g} s.",
-            todo="Upload less at once; nothing was kept.",
-            facts={"limit_s": UPLOAD_S},
-        ) from None
+        raise arrived_too_slowly() from None
+
+
+def arrived_too_slowly() -> ArrivedTooSlowly:
+    """A file that was not there in time."""
+    return ArrivedTooSlowly(
+        f"The file did not arrive within {UPLOAD_S:g} s.",
+        todo="Upload less at once; nothing was kept.",
+        facts={"limit_s": UPLOAD_S},
+    )
 
 
 async def list_artifacts(call: Call) -> ArtifactList:
@@ -80,7 +85,7 @@ async def download(call: Call) -> Response:
     job = await job_of(call)
     artifacts = call.parts.household.artifacts
     view = await artifacts.find(job.id, call.path["artifact"], call.query.attempt)
-    return Download(view, artifacts.read(view))
+    return Download(view.name, view.size, view.sha256, artifacts.read(view))
 
 
 class Download(Response):
@@ -88,15 +93,15 @@ class Download(Response):
 
     media_type = BYTES
 
-    def __init__(self, view: ArtifactView, pieces: AsyncIterator[bytes]) -> None:
+    def __init__(self, name: str, size: int, sha256: str, pieces: AsyncIterator[bytes]) -> None:
         # A name is made of letters, digits, dots, dashes and underscores, so it needs no quoting.
         super().__init__(
             headers={
-                "Content-Disposition": f'attachment; filename="{view.name}"',
+                "Content-Disposition": f'attachment; filename="{name}"',
                 "Content-Security-Policy": "sandbox; default-src 'none'",
                 "X-Content-Type-Options": "nosniff",
-                "Content-Length": str(view.size),
-                "ETag": f'"{view.sha256}"',
+                "Content-Length": str(size),
+                "ETag": f'"{sha256}"',
             }
         )
         self._pieces = pieces

@@ -2,6 +2,7 @@
 
     incoming/<random>     what is being written; nobody reads it
     ab/ab34…              what is there, under its digest
+    caches/…              the same again, for what may go whenever room is needed
 
 A name is never taken from anybody: it is the digest, or it is random. A blob is written beside the
 others, brought to the disk, and renamed into its place, so that it is seen as a whole or not at all;
@@ -36,6 +37,8 @@ LEFT_AFTER_S = 86_400.0
 """After so long nobody writes any more what is in `incoming`."""
 INCOMING = "incoming"
 
+_OURS = re.compile(r"[0-9a-f]{2}|incoming")
+"""The folders in it that hold blobs; there may be others, with blobs of another kind."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -87,6 +90,10 @@ class DirectoryBlobs:
             while piece := await asyncio.to_thread(file.read, PIECE):
                 yield piece
 
+    async def remove(self, sha256: str) -> None:
+        """Let go of it now; whoever has it open reads on."""
+        await asyncio.to_thread(self._remove, self._place(sha256))
+
     async def prune(self, older_than: timedelta) -> int:
         """Remove what nobody has put for so long, and what a crash has left half written."""
         return await asyncio.to_thread(self._prune, older_than.total_seconds())
@@ -113,6 +120,12 @@ class DirectoryBlobs:
         for folder in (place.parent, self.folder):
             _bring_to_disk(folder)
         return blob
+
+    def _remove(self, place: Path) -> None:
+        if place.exists():
+            with self._alone():
+                place.unlink(missing_ok=True)
+            self._counted = None
 
     def _prune(self, older_than_s: float) -> int:
         if not self.folder.is_dir():
@@ -159,7 +172,7 @@ class DirectoryBlobs:
 
     def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
         for folder in self.folder.iterdir():
-            for path in folder.iterdir() if folder.is_dir() else ():
+            for path in folder.iterdir() if folder.is_dir() and _OURS.fullmatch(folder.name) else ():
                 with contextlib.suppress(FileNotFoundError):  # somebody else has finished or removed it
                     yield path, path.lstat()
 

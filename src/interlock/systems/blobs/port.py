@@ -31,6 +31,10 @@ class Blobs(Protocol):
         """What it says, piece by piece; raises `ArtifactGone` when it is not there."""
         ...
 
+    async def remove(self, sha256: str) -> None:
+        """Let go of it now; whoever reads it may be told that it is gone."""
+        ...
+
     async def prune(self, older_than: timedelta) -> int:
         """Remove what nobody has put for so long; answers how much there was."""
         ...

@@ -16,3 +16,7 @@ class BlobSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int = 20 * GIB
     """Of all of them together."""
     keep_days: float = 30.0
+    max_cache_bytes: int = 5 * GIB
+    """Of all caches together, which come on top; those that were unused the longest make room."""
+    keep_cache_days: float = 7.0
+    """A cache that nobody has used for so long goes."""

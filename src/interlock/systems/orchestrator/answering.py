@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from interlock.errors import (
+    CacheRefused,
     ConflictingCompletion,
     InterlockError,
     LeaseExpired,
@@ -16,7 +17,15 @@ from interlock.wire.runner import Answer, Heard, NotHeard, Stale
 
 _ERRORS: dict[str, type[InterlockError]] = {
     error.code: error
-    for error in (LeaseExpired, LeaseRevoked, UnknownLease, WrongRunner, ConflictingCompletion, TooLarge)
+    for error in (
+        LeaseExpired,
+        LeaseRevoked,
+        UnknownLease,
+        WrongRunner,
+        ConflictingCompletion,
+        TooLarge,
+        CacheRefused,
+    )
 }
 
 

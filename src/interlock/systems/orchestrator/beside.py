@@ -95,6 +95,13 @@ class Upload(Heartbeat, frozen=True, kw_only=True, tag="artifact"):
     size: int
 
 
+class Saving(Heartbeat, frozen=True, kw_only=True, tag="cache"):
+    """A sign of life that brings a cache, which is a blob by now. It is no message of the wire either."""
+
+    kept: Change
+    """The record that names it."""
+
+
 class Placed(msgspec.Struct, frozen=True):
     """A line as it is shown, and where it is in the log of its attempt."""
 

@@ -23,7 +23,7 @@ from interlock.lifecycles.lease import LeaseState
 from interlock.machine import Event, Refused
 from interlock.store import records
 from interlock.store.records import Commit, Note, Record
-from interlock.systems.orchestrator.beside import Artifact, Upload, artifact_change, result_change
+from interlock.systems.orchestrator.beside import Artifact, Saving, Upload, artifact_change, result_change
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, LeaseBody
 from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.failures import Failure, FailureClass, classify
@@ -57,7 +57,8 @@ from interlock.wire.runner import (
 _STALE_CODES = {lease.EXPIRED: StaleCode.LEASE_EXPIRED, lease.REVOKED: StaleCode.LEASE_REVOKED}
 _ENCODER = msgspec.json.Encoder()
 _MESSAGE_NAMES = {
-    kind: str(kind.__struct_config__.tag) for kind in (Ack, Heartbeat, Complete, CancelAck, Release, Upload)
+    kind: str(kind.__struct_config__.tag)
+    for kind in (Ack, Heartbeat, Complete, CancelAck, Release, Upload, Saving)
 }
 _INSTANT = timedelta(microseconds=1)
 INLINE_RESULT = 16_384
@@ -205,6 +206,8 @@ def _commit(draft: Draft, one: AttemptBody, message: Message, mark: str, until: 
         changes.append(result_change(draft.id, one.name, result, mark=mark, actor=message.runner_id))
     if isinstance(message, Upload):
         changes.append(_artifact_change(draft.id, one, message, mark))
+    if isinstance(message, Saving):
+        changes.append(message.kept)
     # At the moment at which a timer runs out it has: the commit has to be before it.
     return Commit(changes=tuple(changes), not_after=until - _INSTANT if until else None)
 
@@ -329,6 +332,8 @@ def _unfit(draft: Draft, one: AttemptBody, message: Message) -> NotHeard | None:
                 todo="Name folders rather than files; each becomes one artifact.",
                 facts={"limit": MOST_ARTIFACTS},
             )
+        case Saving() if draft.body.secrets_withheld:
+            return NotHeard(code="cache_refused", error="Who may not see secrets saves nothing for others.")
         case Heartbeat(checkpoint=checkpoint) | Release(checkpoint=checkpoint):
             if not isinstance(checkpoint, msgspec.Raw):
                 return None

@@ -114,12 +114,15 @@ def _closed_walk(waiting: Mapping[str, set[str]]) -> list[str]:
     return [*walk[walk.index(following) :], following]
 
 
+NO_SOURCE = Source()
+
+
 def spec_of(
     planned: PlannedJob,
     *,
     priority: int = 0,
     trace: dict[str, str] | None = None,
-    source: Source = Source(),
+    source: Source = NO_SOURCE,
 ) -> JobSpec:
     """The job of a plan as it would be submitted; the priority of its run comes on top.
 

@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,6 +15,8 @@ from interlock.wire.artifacts import checked_name
 from interlock.worker.context import Context
 from interlock.worker.outcomes import StepFailed
 from interlock.worker.packing import PACKED, found_in, pack
+
+T = TypeVar("T")
 
 
 class Artifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,7 +43,7 @@ async def leave_behind(ctx: Context, artifacts: Sequence[Artifact], base: Path, 
     trouble: StepFailed | None = None
     for one in artifacts:
         try:
-            await _unless_cancelled(ctx, _leave(ctx, one, base))
+            await unless_cancelled(ctx, _leave(ctx, one, base))
         except (InterlockError, OSError) as error:
             told = error.sentence if isinstance(error, InterlockError) else str(error)
             away = isinstance(error, StoreUnavailable | OSError)
@@ -54,14 +56,14 @@ async def leave_behind(ctx: Context, artifacts: Sequence[Artifact], base: Path, 
         raise trouble
 
 
-async def _unless_cancelled(ctx: Context, leaving: Coroutine[Any, Any, None]) -> None:
+async def unless_cancelled(ctx: Context, moving: Coroutine[Any, Any, T]) -> T:
     """Somebody who wants the job to stop does not wait for its files."""
-    task = asyncio.ensure_future(leaving)
+    task = asyncio.ensure_future(moving)
     told = asyncio.ensure_future(ctx.wait_cancelled())
     try:
         await asyncio.wait((task, told), return_when=asyncio.FIRST_COMPLETED)
         ctx.raise_if_cancelled()
-        task.result()
+        return task.result()
     finally:
         for each in (task, told):
             each.cancel()

@@ -6,13 +6,15 @@
                {"run": "make lint", "continue_on_error": true},
                {"run": "make test", "workdir": "backend", "env": {"SLOW": "1"}}],
      "env": {"CI": "1"}, "timeout_s": 600,
+     "caches": [{"key": "pip", "files": ["requirements.txt"], "path": ".cache/pip"}],
      "artifacts": [{"name": "coverage", "path": "htmlcov"}]}
 
 Each step is `sh -c`; what it writes becomes the job's log as it comes, with the levels `stdout` and
 `stderr`. The first step that fails ends the job, with its exit code and its last lines. When a step
 ends, or is told to stop, everything that it has started ends with it: a daemon does not outlive its
 step. Whether all of it is known to be gone is what a cancelled job says in the end. Artifacts are kept
-when the steps have ended, also when one of them has failed.
+when the steps have ended, also when one of them has failed. With a checkout, or with `workspace`, the steps
+run in a fresh folder that is gone afterwards; only there can anything be cached.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ import msgspec
 from interlock.errors import InvalidArguments
 from interlock.processes.groups import End
 from interlock.worker.context import Context
+from interlock.worker.executors.caching import Cache, Caches, check_caches, restored
 from interlock.worker.executors.checkout import Checkout, checked_out
 from interlock.worker.executors.commands import Commands, environment
 from interlock.worker.executors.leaving import Artifact, check_names, leave_behind
@@ -76,23 +79,29 @@ async def shell(
     timeout_s: float | None = None,
     checkout: Checkout | None = None,
     artifacts: list[Artifact] | None = None,
+    workspace: bool = False,
+    caches: list[Cache] | None = None,
 ) -> dict[str, Any]:
     """Run the steps; the result tells how each ended."""
     wanted = _steps(run, steps)
     if ctx.withheld:
         ctx.log("Secrets are withheld from this job: what it is about comes from a fork.", "warning")
     check_names(artifacts or [])
+    check_caches(caches or [])
     commands, variables = Commands(ctx), {**environment(ctx), **(env or {})}
     ends: list[StepEnd] = []
     where: Path | None = None
     failure: StepFailed | None = None
+    cached: Caches | None = None
     async with contextlib.AsyncExitStack() as stack:
         try:
             async with asyncio.timeout(timeout_s):
-                if checkout is not None:
-                    workspace = await stack.enter_async_context(Workspace())
-                    variables["INTERLOCK_WORKSPACE"] = str(workspace)
-                    workdir = str(await checked_out(commands, checkout, workspace) / (workdir or ""))
+                if checkout is not None or workspace or caches:
+                    folder = await stack.enter_async_context(Workspace())
+                    variables["INTERLOCK_WORKSPACE"] = str(folder)
+                    base = folder if checkout is None else await checked_out(commands, checkout, folder)
+                    workdir = str(base / (workdir or ""))
+                    cached = await restored(ctx, caches or [], Path(workdir), folder)
                 where = Path(workdir or "")
                 for index, step in enumerate(wanted):
                     ctx.progress(index, len(wanted), step.title)
@@ -102,6 +111,8 @@ async def shell(
         except TimeoutError:
             doing = f"The step {wanted[len(ends)].title!r}" if len(ends) < len(wanted) else "The job"
             failure = _too_slow(commands, doing, timeout_s)
+        if cached is not None and failure is None:
+            await cached.save()
         if artifacts and where is not None:
             await leave_behind(ctx, artifacts, where, failed=failure is not None)
     if failure is not None:

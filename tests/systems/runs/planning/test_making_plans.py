@@ -173,6 +173,7 @@ jobs:
     env: {B: 2}
     retry: {infra: {retries: 3, first-pause: 2s}}
     artifacts: {name: out, path: out/}
+    cache: {key: pip, files: "*.lock", path: .cache, restore-keys: [pip-, p]}
     shards: 2
     priority: 5
     steps:
@@ -198,7 +199,9 @@ jobs:
         "workdir": "web",
         "checkout": {"repository": "shop/web", "sha": "f" * 40, "ref": "refs/heads/main"},
         "artifacts": [{"name": "out", "path": ["out/"]}],
+        "caches": [{"key": "pip", "files": ["*.lock"], "path": [".cache"], "restore_keys": ["pip-", "p"]}],
     }
+    assert input_of(plan, "b")["workspace"] is True, "without a checkout the steps begin in an empty folder"
     a, b = plan.jobs
     assert (a.queue, a.timeout_s, a.retries, a.labels, a.worker_count, a.priority) == (
         ("ci", 300.0, 2, ("linux",), 2, 5)

@@ -46,6 +46,7 @@ jobs:
     retry: {infra: {retries: 3, first-pause: 1s, longest-pause: 1m}}
     secrets: TOKEN
     artifacts: {name: "report-${{ matrix.python }}", path: [out/, "*.xml"]}
+    cache: [{key: "pip-${{ matrix.python }}", files: "**/*.lock", path: .cache/pip, restore-keys: pip-}]
     steps:
       - name: unit
         run: |

@@ -43,6 +43,7 @@ def _check_kind(job: Job, faults: Faults) -> None:
         "workdir": job.workdir,
         "checkout": job.checkout is not None,
         "artifacts": job.artifacts,
+        "cache": job.cache,
     }
     for name, value in of_steps.items():
         if value:
@@ -76,6 +77,8 @@ def _texts_of_job(job: Job) -> Iterator[tuple[str, Node, int]]:
         yield from _texts_of_step(step)
     for artifact in job.artifacts:
         yield from _holes(artifact.name, *artifact.path)
+    for cache in job.cache:
+        yield from _holes(cache.key, *cache.path, *cache.files, *cache.restore_keys)
 
 
 def _texts_of_step(step: Step) -> Iterator[tuple[str, Node, int]]:

@@ -9,7 +9,7 @@ import msgspec
 
 from interlock.systems.runs.planning.kinds import Placed
 from interlock.systems.runs.planning.knowing import Known, environment
-from interlock.systems.runs.planning.model import Defaults, Job, Retry, Step, WorkflowFile
+from interlock.systems.runs.planning.model import Cache, Defaults, Job, Retry, Step, WorkflowFile
 from interlock.wire.jobs import RetryRule
 from interlock.wire.runs import PlannedJob
 
@@ -73,12 +73,26 @@ def _shell_input(
     if repository and (source.sha or source.ref) and settings.value("checkout") is not False:
         where = {"repository": repository, "sha": source.sha, "ref": source.ref}
         made["checkout"] = {key: value for key, value in where.items() if value}
+    elif settings.value("checkout") is False:
+        made["workspace"] = True
     if job.artifacts:
         made["artifacts"] = [
             {"name": _filled(one.name, known), "path": [_filled(path, known) for path in one.path]}
             for one in job.artifacts
         ]
+    if job.cache:
+        made["caches"] = [_cache(one, known) for one in job.cache]
     return made
+
+
+def _cache(cache: Cache, known: Known) -> dict[str, Any]:
+    made = {
+        "key": _filled(cache.key, known),
+        "path": [_filled(path, known) for path in cache.path],
+        "files": [_filled(path, known) for path in cache.files],
+        "restore_keys": [_filled(key, known) for key in cache.restore_keys],
+    }
+    return {name: value for name, value in made.items() if value}
 
 
 def _step(step: Step, known: Known) -> dict[str, Any]:

@@ -92,6 +92,17 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """Files that are kept for later jobs."""
+
+    place: Place
+    key: Placed | None = None
+    path: tuple[Placed, ...] = ()
+    files: tuple[Placed, ...] = ()
+    restore_keys: tuple[Placed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
     """What a job has when it does not say otherwise."""
 
@@ -124,6 +135,7 @@ class Job(Defaults):
     shards: int = 1
     secrets: tuple[str, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
+    cache: tuple[Cache, ...] = ()
 
     @property
     def waits_for(self) -> tuple[Need, ...]:

@@ -23,6 +23,7 @@ from interlock.systems.runs.planning.kinds import (
 from interlock.systems.runs.planning.model import (
     NOWHERE,
     Artifact,
+    Cache,
     Concurrency,
     Defaults,
     Input,
@@ -121,6 +122,38 @@ ARTIFACT = Object(
         ),
     ),
 )
+CACHE = Object(
+    "a cache",
+    Cache,
+    (
+        Field(
+            "key",
+            Filled(most=100),
+            "What it is saved under, for later jobs of the repository: letters, digits and `. _ : @ + / -`.",
+            "pip-${{ matrix.python }}",
+            required=True,
+        ),
+        Field(
+            "files",
+            Several(Filled(most=1_000)),
+            "Files whose content becomes part of the key, so that it changes when they do; patterns.",
+            '"requirements*.txt"',
+        ),
+        Field(
+            "path",
+            Several(Filled(most=1_000)),
+            "Which files and folders, from the workdir on; what the repository has there is left alone.",
+            ".cache/pip",
+            required=True,
+        ),
+        Field(
+            "restore-keys",
+            Several(Filled(most=100), 10),
+            "Without a cache of the key: the newest whose key begins with one of these.",
+            "pip-",
+        ),
+    ),
+)
 _CLASSES = tuple(str(one) for one in FailureClass if one is not FailureClass.LOST)
 _DEFAULTS = (
     Field("runs-on", Several(Filled(most=100)), "Labels that a runner must have.", "[linux, gpu]"),
@@ -171,6 +204,11 @@ JOB = Object(
             "[PYPI_TOKEN]",
         ),
         Field("artifacts", Several(ARTIFACT), "Files that are kept when it has ended, also when it failed."),
+        Field(
+            "cache",
+            Several(CACHE, 10),
+            "Files that are there again in later jobs. Saved when the steps went well, never from forks.",
+        ),
         *_DEFAULTS,
     ),
     exclusive=(("steps", "task"),),
@@ -214,5 +252,6 @@ OBJECTS: Mapping[str, Object] = {
     "jobs.NAME.steps": STEP,
     "jobs.NAME.retry.CLASS": RETRY,
     "jobs.NAME.artifacts": ARTIFACT,
+    "jobs.NAME.cache": CACHE,
 }
 """For the reference page, in the order in which it tells them."""

@@ -1,0 +1,232 @@
+"""Files that jobs keep for later jobs of the same repository, under keys.
+
+Scope. A job of a run shares with the runs of its repository (or of its workflow, where there is none), a
+job on its own with those of its queue. That is looked up here: no runner says whose caches it wants.
+
+Authority. Both ways need the live lease of an attempt. What is saved is committed with it, as artifacts are:
+a runner that was given up while it uploaded leaves a blob without a name. Work whose secrets are withheld
+may use what there is, and saves nothing.
+
+Room. All caches together have a limit. Whoever saves makes room first: the ones go that were unused the
+longest. What a cache says lies apart from artifacts, so that it can be removed at once with its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from interlock.engine.applying import Decision, Engine
+from interlock.errors import CacheRefused, InterlockError, NoBlobs, UnknownLease
+from interlock.lifecycles.job import JOB
+from interlock.lifecycles.run import RUN
+from interlock.machine import Event
+from interlock.store.records import Commit, Key, Query, Record
+from interlock.systems.blobs.port import Blobs
+from interlock.systems.blobs.settings import BlobSettings
+from interlock.systems.orchestrator.answering import heard_or_raise
+from interlock.systems.orchestrator.beside import Saving
+from interlock.systems.orchestrator.body import decode_body
+from interlock.systems.orchestrator.tokens import Token, read_token
+from interlock.systems.runs.body import decode_run
+from interlock.systems.runs.caching.lifecycle import (
+    CACHE,
+    KEPT,
+    CacheBody,
+    body_of,
+    evict,
+    expire,
+    labels_of,
+    saved,
+    told,
+    used,
+    view_of,
+)
+from interlock.wire.caches import CacheView, checked_key
+from interlock.wire.runner import Answer, Heartbeat, Message
+
+PAGE = 500
+MOST = 10_000
+"""How many caches are looked at when there has to be room."""
+SEARCHED = 2_000
+"""How many of the newest caches of a repository are looked at for one whose key begins as it should."""
+NOTED_EVERY = timedelta(hours=1)
+"""That a cache is used is noted so often."""
+
+Hear = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
+Opened = tuple[CacheView, AsyncIterator[bytes]]
+
+
+class Caches:
+    """What jobs have saved, and how they do it."""
+
+    def __init__(self, engine: Engine, hear: Hear, blobs: Blobs | None, settings: BlobSettings) -> None:
+        self._engine = engine
+        self._hear = hear
+        self._blobs = blobs
+        self._most = settings.max_cache_bytes
+        self._unused_s = settings.keep_cache_days * 86_400.0
+
+    async def open(self, token: str, runner_id: str, key: str, prefixes: Sequence[str] = ()) -> Opened | None:
+        """The cache of the key, or else the newest whose key begins with the first prefix that has one."""
+        for each in (key, *prefixes):
+            checked_key(each)
+        if self._blobs is None:
+            return None
+        await self._say(Heartbeat(token=token, runner_id=runner_id))
+        scope = (await self._work(token)).scope
+        record = await self._find(scope, key, prefixes)
+        if record is None:
+            return None
+        await self._note_use(record)
+        return view_of(record), self._blobs.read(body_of(record).sha256)
+
+    async def keep(self, token: str, runner_id: str, key: str, pieces: AsyncIterable[bytes]) -> CacheView:
+        """Save what the pieces say. What was saved under the key before stays, and is answered."""
+        checked_key(key)
+        if self._blobs is None:
+            raise NoBlobs(
+                "There is no folder where caches could be kept.",
+                todo='Name one in interlock.toml: [blobs] directory = "/srv/interlock/blobs".',
+            )
+        await self._say(Heartbeat(token=token, runner_id=runner_id))
+        work = await self._work(token)
+        if work.withheld:
+            raise CacheRefused(
+                "Nothing is saved for a change from a fork: others would work with it.",
+                todo="Nothing; the caches of the repository are there to be used all the same.",
+                facts={"key": key},
+            )
+        if (known := await self._exact(work.scope, key)) is not None:
+            return view_of(known)
+        blob = await self._blobs.put(pieces)
+        await self._make_room(blob.size)
+        body = CacheBody(
+            scope=work.scope,
+            key=key,
+            sha256=blob.sha256,
+            size=blob.size,
+            job_id=work.token.job_id,
+            used_at=await self._engine.clock.now(),
+        )
+        change = saved(body, f"{work.token.shard}.{work.token.index}", self._unused_s)
+        try:
+            await self._say(Saving(token=token, runner_id=runner_id, kept=change))
+        except InterlockError:
+            # The attempt may have saved it before, and not have heard so.
+            (record,) = await self._engine.store.load([change.key])
+            if record is None:
+                raise
+            return view_of(record)
+        return CacheView(key=key, size=blob.size, sha256=blob.sha256, created_at=body.used_at)
+
+    async def tidy(self) -> int:
+        """Let go of what nobody has used for long, and of what there is no room for; answers how many."""
+        now = await self._engine.clock.now()
+        over = [each for each in await self._all() if each.deadline_at and each.deadline_at <= now]
+        for record in over:
+            await self._end(record, expire)
+        return len(over) + await self._make_room(0)
+
+    # What belongs to whom
+
+    async def _work(self, token: str) -> _Work:
+        about = read_token(token)
+        assert about is not None  # it was heard
+        (record,) = await self._engine.store.load([Key(JOB.name, about.job_id)])
+        if record is None:
+            raise UnknownLease(f"There is no such lease on an attempt of {about.job_id}.")
+        body = decode_body(record.body)
+        if body.run is None:
+            return _Work(about, f"queue {record.queue}", body.secrets_withheld)
+        (run,) = await self._engine.store.load([Key(RUN.name, body.run.run_id)])
+        spec = decode_run(run.body).spec if run is not None else None
+        repository = spec.source.repository.lower() if spec is not None else ""
+        workflow = spec.workflow if spec is not None else body.run.run_id
+        return _Work(about, repository or f"workflow {workflow}", body.secrets_withheld)
+
+    # Finding
+
+    async def _find(self, scope: str, key: str, prefixes: Sequence[str]) -> Record | None:
+        exact = await self._exact(scope, key)
+        if exact is not None or not prefixes:
+            return exact
+        newest = await self._records(SEARCHED, labels_of(scope))
+        for prefix in prefixes:
+            for record in newest:
+                if body_of(record).key.startswith(prefix) and await self._is_there(record):
+                    return record
+        return None
+
+    async def _exact(self, scope: str, key: str) -> Record | None:
+        for record in await self._records(1, labels_of(scope, key)):
+            if await self._is_there(record):
+                return record
+        return None
+
+    async def _is_there(self, record: Record) -> bool:
+        """Whether its time is not over, and whether what it says is still there."""
+        assert self._blobs is not None
+        now = await self._engine.clock.now()
+        if record.deadline_at is not None and record.deadline_at <= now:
+            return False
+        return await self._blobs.has(body_of(record).sha256)
+
+    async def _all(self) -> list[Record]:
+        return await self._records(MOST)
+
+    async def _records(self, most: int, labels: tuple[str, ...] = ()) -> list[Record]:
+        query = Query(kind=CACHE.name, states=(KEPT,), labels=labels, limit=min(most, PAGE))
+        found: list[Record] = []
+        while True:
+            page = await self._engine.store.find(query)
+            found += page.records
+            if not page.cursor or len(found) >= most:
+                return found
+            query = msgspec.structs.replace(query, cursor=page.cursor)
+
+    # Keeping and letting go
+
+    async def _note_use(self, record: Record) -> None:
+        now = await self._engine.clock.now()
+        if now >= body_of(record).used_at + NOTED_EVERY:
+            await self._tell(record, used)
+
+    async def _make_room(self, more: int) -> int:
+        """Let go of those that were unused the longest, until there is room for so much more."""
+        newest_first = sorted(await self._all(), key=lambda record: body_of(record).used_at, reverse=True)
+        total, over = more, []
+        for record in newest_first:
+            total += body_of(record).size
+            if total > self._most:
+                over.append(record)
+        for record in over:
+            await self._end(record, evict)
+        return len(over)
+
+    async def _end(self, record: Record, event: Event) -> None:
+        """The name goes first: whoever is asked then says that there is none, and nobody reads half of it."""
+        await self._tell(record, event)
+        if self._blobs is not None:
+            await self._blobs.remove(body_of(record).sha256)
+
+    async def _tell(self, record: Record, event: Event) -> None:
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
+            change = None if found[0] is None else told(found[0], event, now, self._unused_s)
+            return Decision(None, Commit(changes=(change,)) if change is not None else None)
+
+        await self._engine.apply([record.key], decide)
+
+    async def _say(self, message: Message) -> None:
+        (answer,) = await self._hear([message])
+        heard_or_raise(answer)
+
+
+class _Work(msgspec.Struct, frozen=True):
+    """Who asks."""
+
+    token: Token
+    scope: str
+    withheld: bool

@@ -1,0 +1,166 @@
+"""The table of a cache: some files that a job has saved under a key, for later jobs of the same repository.
+
+What it promises:
+
+* It is there as a whole or not at all, and never changes: whoever saves under the same key later makes
+  a cache of its own, and the newest is the one that is found.
+* It is written only by work whose change may see secrets: nobody prepares files for others from a fork.
+* It goes by itself: when nobody has used it for `cache_unused_s`, or when newer ones need its room.
+
+A cache may be gone whenever somebody asks for it. That is no failure: the job does the work itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from interlock.machine import (
+    STAY,
+    Deadline,
+    Event,
+    Machine,
+    Moved,
+    command,
+    consequence,
+    end,
+    ignore,
+    on,
+    state,
+    timer,
+)
+from interlock.store.records import Change, Note, Record, StepLine
+from interlock.wire.caches import CacheView
+
+
+class CacheState(StrEnum):
+    """Where a cache stands."""
+
+    SAVING = "saving"
+    KEPT = "kept"
+    EXPIRED = "expired"
+    EVICTED = "evicted"
+    REMOVED = "removed"
+
+
+SAVING, KEPT = CacheState.SAVING, CacheState.KEPT
+EXPIRED, EVICTED, REMOVED = CacheState.EXPIRED, CacheState.EVICTED, CacheState.REMOVED
+ENDED = (EXPIRED, EVICTED, REMOVED)
+
+save = command("save", "A job has brought it, all of it, under its live lease.", by="orchestrator")
+used = command("used", "A job was given it.", by="orchestrator")
+expire = timer("expire", "Nobody has used it for long.", by="clock")
+evict = consequence("evict", "Newer ones need its room.", by="orchestrator")
+remove = command("remove", "Somebody does not want it any more.", by="operator")
+
+UNUSED = Deadline(expire, "cache_unused_s", 7 * 86_400.0, since="a job was given it, or saved it")
+
+# fmt: off
+CACHE = Machine[CacheState, None](
+    "cache",
+    "Files that a job has saved for later jobs; what they say is a blob.",
+    initial=SAVING,
+    spine=(SAVING, KEPT, EXPIRED),
+    stop=(remove,),
+    states=(
+        state(SAVING, "On its way; no record says so, for it is written when all of it is there.",
+              turn="orchestrator"),
+        state(KEPT, "Whoever asks for its key is given it.", turn="orchestrator", within=UNUSED),
+        end(EXPIRED, "Nobody has used it for long."),
+        end(EVICTED, "Newer ones needed its room."),
+        end(REMOVED, "Somebody did not want it any more."),
+    ),
+    rows=(
+        on(save, SAVING, KEPT, owner="orchestrator", why="All of it is there."),
+        on(used, KEPT, STAY, owner="orchestrator", why="What is used is kept for longer."),
+        on(expire, KEPT, EXPIRED, owner="clock", why="Keys change, and nobody says that one is over."),
+        on(evict, KEPT, EVICTED, owner="orchestrator", why="There is room for so much only."),
+        on(remove, (SAVING, KEPT), REMOVED, owner="operator", why="It holds what it should not."),
+        ignore(expire, (SAVING, *ENDED), why="it is not kept"),
+        ignore(evict, (SAVING, *ENDED), why="it is not kept"),
+        ignore(remove, ENDED, why="it is over"),
+    ),
+)
+# fmt: on
+
+
+class CacheBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a cache."""
+
+    scope: str
+    """Whose it is: of which repository."""
+    key: str
+    sha256: str
+    size: int
+    job_id: str
+    """Who has saved it."""
+    used_at: datetime
+
+
+_DECODER = msgspec.json.Decoder(CacheBody)
+
+
+def body_of(record: Record) -> CacheBody:
+    """What is known of it."""
+    return _DECODER.decode(record.body)
+
+
+def view_of(record: Record) -> CacheView:
+    """A cache as it is shown."""
+    body = body_of(record)
+    return CacheView(key=body.key, size=body.size, sha256=body.sha256, created_at=record.created_at)
+
+
+def labels_of(scope: str, key: str = "") -> tuple[str, ...]:
+    """What the caches of a scope, and those under a key, are found by."""
+    found = [f"scope.{_digest(scope)}"] + ([f"key.{_digest(scope, key)}"] if key else [])
+    return tuple(sorted(found))
+
+
+def saved(body: CacheBody, attempt: str, unused_s: float) -> Change:
+    """A new one. Its name is that of the attempt that has saved it, so it is saved once."""
+    return Change(
+        kind=CACHE.name,
+        id=f"{_digest(body.scope, body.key)}.{body.job_id}.{attempt}",
+        expected=0,
+        state=KEPT,
+        body=msgspec.json.encode(body),
+        labels=labels_of(body.scope, body.key),
+        deadline_at=body.used_at + timedelta(seconds=unused_s),
+        note=Note(steps=_steps(SAVING, save), actor="orchestrator", cause=body.job_id),
+    )
+
+
+def told(record: Record, event: Event, now: datetime, unused_s: float) -> Change | None:
+    """What an event makes of it; None when it is over. That it is used is no news."""
+    decision = CACHE.decide(CacheState(record.state), None, event)
+    if not isinstance(decision, Moved):
+        return None
+    kept = decision.state is KEPT
+    body = msgspec.structs.replace(body_of(record), used_at=now) if kept else body_of(record)
+    return Change(
+        kind=CACHE.name,
+        id=record.id,
+        expected=record.version,
+        state=decision.state,
+        body=msgspec.json.encode(body),
+        labels=record.labels,
+        deadline_at=now + timedelta(seconds=unused_s) if kept else None,
+        note=None if kept else Note(steps=_steps(CacheState(record.state), event), actor="orchestrator"),
+    )
+
+
+def _steps(source: CacheState, event: Event) -> tuple[StepLine, ...]:
+    decision = CACHE.decide(source, None, event)
+    assert isinstance(decision, Moved)
+    return tuple(
+        StepLine(CACHE.name, "", step.event, step.source, step.target, step.owner, step.moves)
+        for step in decision.steps
+    )
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]

@@ -1,0 +1,38 @@
+"""What shell jobs keep for later ones, as runners speak of it."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+import msgspec
+
+from interlock.errors import InvalidArguments
+
+MAX_KEY = 200
+MAX_PREFIXES = 10
+CACHE = "X-Interlock-Cache"
+"""The header of a download that says which cache it is, as JSON."""
+
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@+/-]*")
+
+
+class CacheView(msgspec.Struct, frozen=True, kw_only=True):
+    """One cache."""
+
+    key: str
+    size: int
+    """In bytes, packed."""
+    sha256: str
+    created_at: datetime
+
+
+def checked_key(key: str) -> str:
+    """The key, if it can be one; so can whatever the key of a cache may begin with."""
+    if len(key) <= MAX_KEY and _KEY.fullmatch(key):
+        return key
+    raise InvalidArguments(
+        f"{key[:MAX_KEY]!r} cannot be the key of a cache.",
+        todo=f"Use 1 to {MAX_KEY} letters, digits and . _ : @ + / -, with a letter or a digit at first.",
+        facts={"key": key[:MAX_KEY]},
+    )
