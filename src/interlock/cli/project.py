@@ -26,6 +26,11 @@
     directory = "blobs"                   # for artifacts; relative to this file
     keep_days = 30
 
+    [quarantine]                          # a runner that keeps losing work is given none
+    occasions = 3
+    within_s = 3600
+    lasts_s = 1800
+
 Webhooks and reports are described in `edge_sections`.
 `--store` and INTERLOCK_URL go before what the file says about the store; the rest holds in any case.
 """
@@ -63,6 +68,7 @@ from interlock.systems.orchestrator.failures import (
     FailureRule,
 )
 from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.quarantine.counting import QuarantineSettings
 from interlock.wire.jobs import RetryRule
 
 FILE = "interlock.toml"
@@ -127,6 +133,7 @@ class ProjectFile(EdgeSections, frozen=True, kw_only=True):
     failures: tuple[FailureSection, ...] = ()
     limits: LimitsSection = LimitsSection()
     blobs: BlobSettings = BlobSettings()
+    quarantine: QuarantineSettings = QuarantineSettings()
 
 
 _SECTIONS: dict[str, type[msgspec.Struct]] = {
@@ -134,6 +141,7 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "durations": Durations,
     "limits": LimitsSection,
     "blobs": BlobSettings,
+    "quarantine": QuarantineSettings,
     "github": GithubSection,
 }
 _LISTS: dict[str, type[msgspec.Struct]] = {
@@ -196,6 +204,7 @@ def _settings(said: ProjectFile, file: Path | None) -> OrchestratorSettings:
         retries={**DEFAULT_RETRIES, **retries},
         losses=said.losses,
         blobs=_blobs(said.blobs, file),
+        quarantine=said.quarantine,
         edges=edges_of(said),
         **msgspec.structs.asdict(said.limits),
     )
@@ -249,15 +258,16 @@ def _impossible(said: ProjectFile) -> Iterator[str]:
         for name, number in msgspec.structs.asdict(rule).items():
             if number is not None and not (math.isfinite(number) and number >= 0):
                 yield f"retries.{failure_class}.{name} is {number} and must not be negative"
-    yield from _bad_blobs(said.blobs)
+    yield from _not_positive("blobs", said.blobs)
+    yield from _not_positive("quarantine", said.quarantine)
     yield from _bad_patterns(said)
     yield from faults_of(said)
 
 
-def _bad_blobs(said: BlobSettings) -> Iterator[str]:
+def _not_positive(section: str, said: msgspec.Struct) -> Iterator[str]:
     for name, number in msgspec.structs.asdict(said).items():
         if isinstance(number, int | float) and not (math.isfinite(number) and number > 0):
-            yield f"blobs.{name} is {number} and must be more than 0"
+            yield f"{section}.{name} is {number} and must be more than 0"
 
 
 def _bad_patterns(said: ProjectFile) -> Iterator[str]:

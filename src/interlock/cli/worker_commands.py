@@ -1,4 +1,4 @@
-"""`interlock worker list|show|history|pause|resume|terminate|drain`: look at workers, and hold them.
+"""`interlock worker list|show|history|pause|resume|terminate|drain|quarantined|lift`: see and hold them.
 
 Only the words are here; what they need is imported where they run, so that `--help` answers at once.
 """
@@ -57,6 +57,10 @@ def register(app: typer.Typer) -> None:
             ),
         ),
     )(pause)
+    app.command("quarantined", epilog=examples("worker quarantined", "worker quarantined --json"))(
+        quarantined
+    )
+    app.command("lift", epilog=examples("worker lift build-7 --reason 'the disk was full'"))(lift)
     for verb, act, example in (
         ("resume", resume, "worker resume web-1"),
         ("terminate", terminate, "worker terminate w_0a4e98fa6cab --reason 'it is stuck'"),
@@ -144,6 +148,25 @@ def drain(
 ) -> None:
     """Ask workers to finish what they have, and to go."""
     _hold("drain", store, words, reason, yes, dry_run, request_id, as_json)
+
+
+def quarantined(store: Place = None, as_json: Json = False) -> None:
+    """List runners that have lost work lately, and those that are given none because of it."""
+    from interlock.cli import quarantining
+
+    quarantining.show(store, as_json=as_json)
+
+
+def lift(
+    runner: Annotated[str, typer.Argument(metavar="RUNNER", help="By its name, as the list has it.")],
+    reason: Reason = "",
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """Give a runner work again that was quarantined."""
+    from interlock.cli import quarantining
+
+    quarantining.lift(store, runner, reason, as_json=as_json)
 
 
 def _hold(

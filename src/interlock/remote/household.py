@@ -15,6 +15,7 @@ from interlock.remote.asking import Asker
 from interlock.remote.jobs import HttpJobs
 from interlock.remote.journal import HttpJournal
 from interlock.remote.lines import NewLines
+from interlock.remote.quarantine import HttpQuarantine
 from interlock.remote.runs import HttpRuns
 from interlock.remote.simulations import HttpSimulations
 from interlock.remote.waiting import HttpWaiting
@@ -36,6 +37,7 @@ class HttpHousehold:
         self.jobs = HttpJobs(asker, names=names, clock=clock)
         self.artifacts = HttpArtifacts(asker)
         self.workers = HttpWorkers(asker, names=names)
+        self.quarantine = HttpQuarantine(asker)
         self.runs = HttpRuns(asker, names=names)
         self.simulations = HttpSimulations(asker, names=names)
         self.waiting = HttpWaiting(self.jobs, self.store)

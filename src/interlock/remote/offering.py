@@ -16,6 +16,7 @@ from interlock.wire.artifacts import ArtifactView
 from interlock.wire.jobs import JobSpec, JobView, QueueView
 from interlock.wire.runs import RunExplanation, RunFilter, RunJobView, RunSpec, RunView
 from interlock.wire.simulations import SimulationFilter, SimulationSpec, SimulationView
+from interlock.wire.workers import StandingView
 
 Which: TypeAlias = Literal["all", "failed", "from"]
 """What of a run is done again."""
@@ -92,6 +93,18 @@ class ArtifactsOffer(Protocol):
         self, job_id: str, name: str, attempt: str = ""
     ) -> AbstractAsyncContextManager[tuple[ArtifactView, AsyncIterator[bytes]]]:
         """One of them, and what it says, piece by piece."""
+        ...
+
+
+class QuarantineOffer(Protocol):
+    """Runners that keep losing work."""
+
+    async def list(self) -> list[StandingView]:
+        """Every runner that is watched or quarantined."""
+        ...
+
+    async def lift(self, runner: str, *, actor: str = "", reason: str = "") -> StandingView:
+        """Give it work again, with a clean sheet."""
         ...
 
 
@@ -225,6 +238,11 @@ class Place(Protocol):
     @property
     def workers(self) -> WorkersOffer:
         """The workers."""
+        ...
+
+    @property
+    def quarantine(self) -> QuarantineOffer:
+        """Runners that keep losing work."""
         ...
 
     @property

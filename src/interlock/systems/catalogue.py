@@ -12,6 +12,7 @@ from interlock.machine import Machine
 from interlock.store.catalogue import catalogue_of
 from interlock.systems.access.lifecycle import TOKEN
 from interlock.systems.orchestrator.beside import ARTIFACT, LOG, RESULT
+from interlock.systems.quarantine.lifecycle import STANDING
 from interlock.systems.runs.analysing.history import HISTORY
 from interlock.systems.runs.caching.lifecycle import CACHE
 from interlock.systems.runs.plans import PLAN
@@ -26,6 +27,7 @@ JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
         RESULT.name: RESULT,
         ARTIFACT.name: ARTIFACT,
         CACHE.name: CACHE,
+        STANDING.name: STANDING,
         PLAN.name: PLAN,
         REPORT.name: REPORT,
         HISTORY.name: HISTORY,
@@ -46,6 +48,7 @@ _KEPT = (
     RESULT.name,
     ARTIFACT.name,
     CACHE.name,
+    STANDING.name,
     PLAN.name,
     REPORT.name,
     HISTORY.name,

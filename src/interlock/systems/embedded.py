@@ -72,8 +72,10 @@ class EmbeddedOrchestrator:
             await household.close()
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Work for this runner, unless it is held."""
+        """Work for this runner, unless it is held or quarantined."""
         if request.worker_id and not await self.here.workers.takes(request.worker_id):
+            return []
+        if self.here.quarantine.why_not(request.runner_id):
             return []
         return await self.here.orchestrator.claim(request)
 

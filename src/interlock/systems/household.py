@@ -29,9 +29,10 @@ from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.jobs import Jobs
 from interlock.systems.orchestrator.orchestrator import Orchestrator, Seeds, random_seed
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.orchestrator.stopping import CANCEL_CHILDREN
+from interlock.systems.orchestrator.stopping import CANCEL_CHILDREN, RUNNER_LOST
 from interlock.systems.orchestrator.waiting import Waiting
 from interlock.systems.orchestrator.words import TO_SIMULATION
+from interlock.systems.quarantine.quarantine import Quarantine
 from interlock.systems.runs.caching.caches import Caches
 from interlock.systems.runs.planning.flow_planner import FlowPlanner
 from interlock.systems.runs.planning.git import Repositories
@@ -88,6 +89,7 @@ class Household:
         self.jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below))
         self.workers = Workers(self.engine, settings=settings)
         self.workloads = Workloads(self.engine, settings=settings)
+        self.quarantine = Quarantine(self.engine, settings.quarantine)
         self.waiting = Waiting(self.engine)
         self.artifacts = Artifacts(store, self.orchestrator.hear, blobs)
         self.caches = Caches(self.engine, self.orchestrator.hear, caches, settings.blobs)
@@ -102,6 +104,7 @@ class Household:
         """Deal with every deadline that has passed, of whatever kind; answers how many."""
         swept = await self.orchestrator.sweep(limit=SWEEP) + await self.workers.sweep(limit=SWEEP)
         swept += await self.workloads.sweep(limit=SWEEP)
+        swept += await self.quarantine.sweep(limit=SWEEP)
         return swept + await self.simulations.sweep(limit=SWEEP)
 
     async def deliver(self) -> int:
@@ -134,6 +137,7 @@ class Household:
             CANCEL_CHILDREN: self.jobs.cancel_children,
             LET_GO: self.workers.let_go,
             TO_SIMULATION: self.simulations.lost,
+            RUNNER_LOST: self.quarantine.count,
         }
 
     async def close(self) -> None:

@@ -237,6 +237,8 @@ class Granted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     now: datetime
     under_way: bool | None = None
     """Whether others have something of these queues in hand, or it waits to be tried again; where asked."""
+    held: str = ""
+    """Why the runner is given nothing although there may be work: it is quarantined."""
 
 
 class Messages(msgspec.Struct, frozen=True, kw_only=True):

@@ -96,3 +96,25 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the worker has carried out what it was told last."""
     code_version: str = ""
     metadata: dict[str, str] = {}
+
+
+class StandingView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a runner is trusted that has lost work."""
+
+    runner: str
+    state: str
+    """`watched` or `quarantined`; `cleared` when that is over."""
+    occasions: int = 0
+    """How often it was not heard of while it had work, lately."""
+    jobs: tuple[str, ...] = ()
+    """What was lost then, the latest last."""
+    until: datetime | None = None
+    """Until when it is given nothing."""
+    explanation: str = ""
+    todo: str = ""
+
+
+class Standings(msgspec.Struct, frozen=True, kw_only=True):
+    """Every runner that has lost work lately."""
+
+    runners: tuple[StandingView, ...]

@@ -13,6 +13,7 @@ from interlock.server.api import (
     journal,
     machines,
     outcomes,
+    quarantine,
     run_actions,
     runner,
     runs,
@@ -42,6 +43,7 @@ ROUTES: tuple[Route, ...] = (
     *runner.ROUTES,
     *workers.ROUTES,
     *worker_actions.ROUTES,
+    *quarantine.ROUTES,
     *health.ROUTES,
 )
 """Everything that can be asked for, beside the document that says so."""

@@ -10,6 +10,7 @@ can speak for the runner of somebody else, and the journal says whose it was.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
@@ -84,6 +85,8 @@ async def lease(call: Call) -> Granted | Response:
     here, room = call.parts.household, call.parts.waiting_room
     if asked.worker_id and not await here.workers.takes(asked.worker_id):
         return Granted(grants=(), now=await here.engine.clock.now())  # it is held, or it is over
+    if why := here.quarantine.why_not(asked.runner_id):
+        return _held(call, asked, why)
     claim = room.together(here.orchestrator.claim_all)
 
     async def give_back(grants: list[Grant]) -> None:
@@ -106,6 +109,18 @@ async def lease(call: Call) -> Granted | Response:
 
     if asked.wait_s <= 0 and not asked.claim_id:
         return await granted(await claim(asked))
+    return LongPoll(wait)
+
+
+def _held(call: Call, asked: ClaimRequest, why: str) -> Response:
+    """It is answered as if there were nothing, when its patience is over; so it does not ask all the time."""
+
+    async def wait() -> Granted:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, min(asked.wait_s, MAX_WAIT_S))):
+                await call.parts.stopping.wait()
+        return Granted(grants=(), now=await call.parts.household.engine.clock.now(), held=why)
+
     return LongPoll(wait)
 
 

@@ -72,6 +72,7 @@ class Draft:
         "is_news",
         "job",
         "lines",
+        "lost",
         "now",
         "outward",
         "place",
@@ -101,6 +102,7 @@ class Draft:
         self.is_news = False
         self.outward: list[Coupling[Facts]] = []
         self.granting: Granting | None = None
+        self.lost: tuple[AttemptBody, ...] = ()
         self.stop_reason = "cancel"
         self._consequences: list[tuple[Coupling[Facts], AttemptBody | None]] = []
         self._known_facts: JobFacts | None = None
@@ -239,6 +241,7 @@ class Draft:
                 one.failure = _timed_out(self._seconds("attempt_timeout_s"))
             elif step.target is attempt.STALE and step.event == attempt.lease_expired.name:
                 one.failure = _lost(one.lease)
+                self.lost += (one,)
             elif step.target is attempt.CANCELED and step.event in _TELLS_OF_DEATH:
                 one.forced = step.event == attempt.force_cancel.name
                 one.confirmed_dead = _TELLS_OF_DEATH[step.event]

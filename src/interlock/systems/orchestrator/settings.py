@@ -15,6 +15,7 @@ from interlock.systems.orchestrator.failures import (
     FailureClass,
     FailureRule,
 )
+from interlock.systems.quarantine.counting import QuarantineSettings
 from interlock.systems.runs.edges import Edges
 from interlock.wire.jobs import RetryRule
 
@@ -36,6 +37,8 @@ class OrchestratorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Of the log of one attempt so much is kept, from its beginning."""
     blobs: BlobSettings = BlobSettings()
     """Where artifacts are kept, and for how long."""
+    quarantine: QuarantineSettings = QuarantineSettings()
+    """When a runner that keeps losing work is given no more."""
     edges: Edges = Edges()
     """Webhooks that start runs, and who is told about runs."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import msgspec
@@ -10,12 +10,19 @@ import msgspec
 from interlock.engine.outbox import outgoing
 from interlock.lifecycles import job
 from interlock.store.records import Change, Commit, Record
+from interlock.systems.orchestrator.body import AttemptBody
 from interlock.systems.orchestrator.draft import Draft
+from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.words import words_of
+from interlock.systems.quarantine.counting import Lost, name_of
 
 CANCEL_CHILDREN = "job.cancel_children"
 """The topic under which a stopped job's children are told."""
+
+
+RUNNER_LOST = "runner.lost"
+"""The topic under which it is counted what runners lose."""
 
 
 class CancelChildren(msgspec.Struct, frozen=True):
@@ -80,9 +87,27 @@ def commit_of(draft: Draft, *, mark: str, actor: str, reason: str = "") -> Commi
 
 def messages_of(draft: Draft) -> tuple[Change, ...]:
     """Word to other records, committed with what causes it, so that a crash does not swallow it."""
-    if draft.body.run is not None or draft.body.simulation is not None:
-        return (*words_of(draft), *_to_children(draft))
+    if draft.body.run is not None or draft.body.simulation is not None or draft.lost:
+        return (*words_of(draft), *_to_children(draft), *_about_runners(draft))
     return _to_children(draft)
+
+
+def _about_runners(draft: Draft) -> Iterator[Change]:
+    """Who has lost an attempt just now, and who has lost one of this job before."""
+    for one in draft.lost:
+        assert one.lease is not None
+        before = {
+            name_of(each.lease.data.runner_id)
+            for each in draft.body.attempts
+            if each is not one and each.lease is not None and _was_lost(each)
+        }
+        runner = name_of(one.lease.data.runner_id)
+        word = Lost(runner=runner, job_id=draft.id, attempt=one.name, others=tuple(sorted(before - {runner})))
+        yield outgoing(f"{draft.id}.{one.name}.lost", RUNNER_LOST, msgspec.json.encode(word), draft.now)
+
+
+def _was_lost(one: AttemptBody) -> bool:
+    return one.failure is not None and one.failure.failure_class is FailureClass.LOST
 
 
 def _to_children(draft: Draft) -> tuple[Change, ...]:

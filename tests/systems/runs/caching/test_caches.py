@@ -121,7 +121,7 @@ async def test_a_runner_that_was_given_up_neither_saves_nor_reads(site: Site, fo
     site.clock.jump(TTL_S + 1)
     for doing in (save, fetch):
         with pytest.raises(LeaseExpired):
-            await doing(site, grant, "k")  # type: ignore[operator]
+            await doing(site, grant, "k")
     assert files(folder) == []
 
 
@@ -196,7 +196,7 @@ async def test_a_key_that_cannot_be_one_is_refused(site: Site, key: str) -> None
     grant = await job_of(site)
     for doing in (save, fetch):
         with pytest.raises(InvalidArguments, match="cannot be the key"):
-            await doing(site, grant, key)  # type: ignore[operator]
+            await doing(site, grant, key)
 
 
 async def test_without_a_place_for_blobs_there_are_no_caches() -> None:
