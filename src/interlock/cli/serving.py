@@ -65,6 +65,10 @@ def server(
         list[str] | None,
         typer.Option(metavar="NAME=ADDRESS", help="Whose workflow files to plan: shop/web=https://…/web.git"),
     ] = None,
+    repository_secret: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=SECRET", help="Which secret a private one is fetched with."),
+    ] = None,
     mirrors: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where to keep copies of them; otherwise nowhere.")
     ] = None,
@@ -87,7 +91,10 @@ def server(
         tls_key=str(tls_key) if tls_key else None,
         allowed_hosts=tuple(allow_host or ()),
         allowed_origins=tuple(allow_origin or ()),
-        repositories=dict(_named(one) for one in repository or ()),
+        repositories=dict(_named(one, "--repository", "ADDRESS") for one in repository or ()),
+        repository_secrets=dict(
+            _named(one, "--repository-secret", "SECRET") for one in repository_secret or ()
+        ),
         mirrors=str(mirrors) if mirrors else None,
     )
     run_server(project.load(store), settings, Log(log_level, log_format))
@@ -127,11 +134,11 @@ def shown(store_url: str) -> str:
     return store_url.replace(f":{parts.password}@", "@") if parts.password else store_url
 
 
-def _named(text: str) -> tuple[str, str]:
-    name, equals, address = text.partition("=")
-    if not name or not equals or not address:
-        raise typer.BadParameter(f"{text!r} is not NAME=ADDRESS", param_hint="--repository")
-    return name, address
+def _named(text: str, option: str, what: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals or not value:
+        raise typer.BadParameter(f"{text!r} is not NAME={what}", param_hint=option)
+    return name, value
 
 
 def _one_of(option: str, given: str, known: Iterable[str]) -> None:

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from interlock.engine.loops import Health, Loop, run_loops
@@ -27,6 +28,7 @@ from interlock.systems.blobs import blobs_for, caches_for
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.household import DELIVERY, SWEEP, Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.orchestrator.vault import Vault
 from interlock.systems.runs.planning.git import Repositories
 from interlock.systems.runs.triggers.receiving import Triggers
 from interlock.systems.runs.triggers.submitting import OnceOnly
@@ -154,7 +156,12 @@ async def open_parts(
     household = Household(
         opened,
         orchestration,
-        repositories=Repositories(settings.repositories, Path(mirrors)),
+        repositories=Repositories(
+            settings.repositories,
+            Path(mirrors),
+            secrets=settings.repository_secrets,
+            find=partial(Vault().find, queue=""),
+        ),
         blobs=blobs_for(url, orchestration.blobs),
         caches=caches_for(url, orchestration.blobs),
     )

@@ -61,6 +61,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     repositories: dict[str, str] = {}
     """Whose workflow files are planned here: by name (`owner/name`), each with its address for git."""
+    repository_secrets: dict[str, str] = {}
+    """By name of the repository: which secret it is fetched with, here and by runners."""
     mirrors: str | None = None
     """A folder for private copies of them; otherwise a temporary one."""
 

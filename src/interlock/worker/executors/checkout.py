@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from interlock.errors import InvalidArguments
+from interlock.wire.git import as_variables, authorization
 from interlock.worker.executors.commands import Commands
 from interlock.worker.executors.subprocesses import how_it_ended
 from interlock.worker.outcomes import StepFailed
@@ -44,13 +46,18 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """`refs/heads/main`, `refs/tags/v1`, `refs/pull/7/head`."""
     depth: int = 1
     """How many commits of the history come along; 0 for all."""
+    secret: str = ""
+    """The name of the secret with which a private one is fetched: `TOKEN` or `USER:PASSWORD`."""
 
 
-async def checked_out(commands: Commands, wanted: Checkout, workspace: Path) -> Path:
+async def checked_out(
+    commands: Commands, wanted: Checkout, workspace: Path, secrets: Mapping[str, str]
+) -> Path:
     """The folder in the workspace that the commit is in."""
     _check(wanted)
-    folder = workspace / "checkout"
-    git = _Git(commands, folder, _address(wanted.repository))
+    folder, address = workspace / "checkout", _address(wanted.repository)
+    shown = authorization(address, secrets[wanted.secret]) if wanted.secret else {}
+    git = _Git(commands, folder, address, shown)
     await git.run("init", "--quiet", "--template=", str(folder), cwd=workspace)
     if not wanted.sha:
         await git.fetch(wanted.ref or "HEAD", wanted.depth)
@@ -61,8 +68,10 @@ async def checked_out(commands: Commands, wanted: Checkout, workspace: Path) -> 
 
 
 class _Git:
-    def __init__(self, commands: Commands, folder: Path, address: str) -> None:
+    def __init__(self, commands: Commands, folder: Path, address: str, shown: Mapping[str, str]) -> None:
         self._commands, self._folder, self._address = commands, folder, address
+        self._shown = shown
+        """Settings that only whoever fetches is given."""
 
     async def fetch(self, what: str, depth: int, *, may_fail: bool = False) -> int:
         flags = ["--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-commit-graph"]
@@ -70,8 +79,9 @@ class _Git:
         return await self.run("fetch", *flags, *shallow, "--", self._address, what, may_fail=may_fail)
 
     async def run(self, *words: str, cwd: Path | None = None, may_fail: bool = False) -> int:
+        env = _surroundings(self._shown if words[0] == "fetch" else {})
         try:
-            end = await self._commands.run(["git", *words], env=_surroundings(), cwd=str(cwd or self._folder))
+            end = await self._commands.run(["git", *words], env=env, cwd=str(cwd or self._folder))
         except OSError as error:
             raise StepFailed(
                 f"The checkout cannot start: git: {error.strerror}.",
@@ -87,15 +97,12 @@ class _Git:
         return end.code
 
 
-def _surroundings() -> dict[str, str]:
+def _surroundings(shown: Mapping[str, str]) -> dict[str, str]:
     """The environment of git: where programs are, and nothing that could change what it does."""
     kept = {name: os.environ[name] for name in ("PATH", "SSH_AUTH_SOCK", "TMPDIR") if name in os.environ}
-    settings = {"GIT_CONFIG_COUNT": str(len(_NOTHING_OF_ITS_OWN))}
-    for number, (key, value) in enumerate(_NOTHING_OF_ITS_OWN.items()):
-        settings |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     return {
         **kept,
-        **settings,
+        **as_variables({**_NOTHING_OF_ITS_OWN, **shown}),
         "HOME": os.devnull,
         "LC_ALL": "C.UTF-8",
         "GIT_CONFIG_NOSYSTEM": "1",

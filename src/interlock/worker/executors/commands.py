@@ -61,10 +61,11 @@ async def _terminate(group: Group, ending: asyncio.Future[End]) -> None:
             group.kill()
 
 
-def environment(ctx: Context) -> dict[str, str]:
+def environment(ctx: Context, *, without: str = "") -> dict[str, str]:
     """What a command of a job sees: the worker's surroundings, but nothing of what the worker knows.
 
-    The token of a runner and the address of a store are in variables of ours, and no job needs them.
+    The token of a runner and the address of a store are in variables of ours, and no job needs them. One
+    secret may be meant for somebody else: the one with which the repository is fetched.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     return {
@@ -74,5 +75,5 @@ def environment(ctx: Context) -> dict[str, str]:
         "INTERLOCK_SHARD": str(ctx.shard),
         "INTERLOCK_SHARDS": str(ctx.shards),
         "INTERLOCK_FENCE": str(ctx.fence),
-        **ctx.secrets,
+        **{name: value for name, value in ctx.secrets.items() if name != without},
     }

@@ -88,7 +88,8 @@ async def shell(
         ctx.log("Secrets are withheld from this job: what it is about comes from a fork.", "warning")
     check_names(artifacts or [])
     check_caches(caches or [])
-    commands, variables = Commands(ctx), {**environment(ctx), **(env or {})}
+    commands = Commands(ctx)
+    variables = {**environment(ctx, without=checkout.secret if checkout else ""), **(env or {})}
     ends: list[StepEnd] = []
     where: Path | None = None
     failure: StepFailed | None = None
@@ -99,7 +100,11 @@ async def shell(
                 if checkout is not None or workspace or caches:
                     folder = await stack.enter_async_context(Workspace())
                     variables["INTERLOCK_WORKSPACE"] = str(folder)
-                    base = folder if checkout is None else await checked_out(commands, checkout, folder)
+                    base = (
+                        folder
+                        if checkout is None
+                        else await checked_out(commands, checkout, folder, ctx.secrets)
+                    )
                     workdir = str(base / (workdir or ""))
                     cached = await restored(ctx, caches or [], Path(workdir), folder)
                 where = Path(workdir or "")

@@ -42,6 +42,7 @@ def _check_kind(job: Job, faults: Faults) -> None:
         "env": job.env,
         "workdir": job.workdir,
         "checkout": job.checkout is not None,
+        "checkout-secret": job.checkout_secret,
         "artifacts": job.artifacts,
         "cache": job.cache,
     }

@@ -12,13 +12,15 @@ import hashlib
 import os
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from interlock.errors import InvalidSettings, PlanRefused
+from interlock.systems.runs.planning.jobs import Clone
 from interlock.systems.runs.planning.nodes import MAX_BYTES
+from interlock.wire.git import as_variables, authorization, check_secret
 
 PROTOCOLS = ("file", "git", "http", "https", "ssh")
 FOLDER = ".interlock"
@@ -45,6 +47,15 @@ _SETTINGS = {
 }
 
 
+FindSecret = Callable[[str], str]
+"""The value of a secret; raises when there is none."""
+
+
+def no_secret(name: str) -> str:
+    """Where nobody knows secrets."""
+    raise PlanRefused(f"There is no secret {name} here.", todo="Plan it where the secrets are.")
+
+
 @dataclass(frozen=True, slots=True)
 class WorkflowText:
     """A workflow file of a commit."""
@@ -60,7 +71,15 @@ class Mirror:
     address: str
     folder: Path
     timeout_s: float = GIT_S
+    secret: str = ""
+    """The name of the secret with which it is fetched."""
+    find: FindSecret = no_secret
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def clone(self) -> Clone:
+        """Where runners find it. A password in the address of the server stays with the server."""
+        return Clone(_shown(self.address), self.secret)
 
     async def fetch(self, sha: str, ref: str, base_sha: str) -> str:
         """Have a commit and what it is compared with; answers with the commit."""
@@ -131,7 +150,10 @@ class Mirror:
         return bool(await self._git("rev-parse", "--verify", "--quiet", _place(name), may_fail=True))
 
     async def _git(self, *words: str, may_fail: bool = False) -> bytes:
-        code, output, said = await run_git(words, self.folder, self.timeout_s)
+        more = {}
+        if self.secret and words[0] == "fetch":
+            more = authorization(self.address, self.find(self.secret))
+        code, output, said = await run_git(words, self.folder, self.timeout_s, more)
         if code and not may_fail:
             raise PlanRefused(
                 f"git {words[0]} of {_shown(self.address)} ended with {code}: {_last_line(said)}",
@@ -144,10 +166,20 @@ class Mirror:
 class Repositories:
     """The repositories that a server knows, and where it finds them. A request can name no other."""
 
-    def __init__(self, addresses: Mapping[str, str], folder: Path, timeout_s: float = GIT_S) -> None:
+    def __init__(
+        self,
+        addresses: Mapping[str, str],
+        folder: Path,
+        timeout_s: float = GIT_S,
+        *,
+        secrets: Mapping[str, str] = {},
+        find: FindSecret = no_secret,
+    ) -> None:
         for address in addresses.values():
             check_address(address)
-        self._addresses = dict(addresses)
+        for name in secrets:
+            check_secret(addresses.get(name, ""))
+        self._addresses, self._secrets, self._find = dict(addresses), dict(secrets), find
         self._folder = folder
         self._timeout_s = timeout_s
         self._mirrors: dict[str, Mirror] = {}
@@ -164,16 +196,19 @@ class Repositories:
             )
         name = hashlib.sha256(address.encode()).hexdigest()[:16]
         folder = self._folder / f"{name}.git"
-        return self._mirrors.setdefault(repository, Mirror(address, folder, self._timeout_s))
+        made = Mirror(address, folder, self._timeout_s, self._secrets.get(repository, ""), self._find)
+        return self._mirrors.setdefault(repository, made)
 
 
-async def run_git(words: tuple[str, ...], folder: Path, timeout_s: float) -> tuple[int, bytes, str]:
-    """One call of git: its exit code, what it answered, and what it complained about."""
+async def run_git(
+    words: tuple[str, ...], folder: Path, timeout_s: float, more: Mapping[str, str] = {}
+) -> tuple[int, bytes, str]:
+    """One call of git, with more settings: its exit code, what it answered, what it complained about."""
     process = await asyncio.create_subprocess_exec(
         "git",
         *words,
         cwd=folder,
-        env=_surroundings(),
+        env=_surroundings(more),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -227,14 +262,11 @@ def check_address(address: str) -> None:
         )
 
 
-def _surroundings() -> dict[str, str]:
+def _surroundings(more: Mapping[str, str]) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "SSH_AUTH_SOCK", "TMPDIR") if name in os.environ}
-    settings = {"GIT_CONFIG_COUNT": str(len(_SETTINGS))}
-    for number, (key, value) in enumerate(_SETTINGS.items()):
-        settings |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     return {
         **kept,
-        **settings,
+        **as_variables({**_SETTINGS, **more}),
         "HOME": os.devnull,
         "LC_ALL": "C.UTF-8",
         "GIT_CONFIG_NOSYSTEM": "1",

@@ -17,13 +17,25 @@ SHELL = "interlock.shell"
 """The task that runs steps."""
 
 
-def planned_job(workflow: WorkflowFile, job: Job, name: str, known: Known, clone_url: str) -> PlannedJob:
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """Where runners find the repository, where that is not what the source says."""
+
+    url: str = ""
+    secret: str = ""
+    """The name of the secret with which they fetch it."""
+
+
+def planned_job(workflow: WorkflowFile, job: Job, name: str, known: Known, clone: Clone) -> PlannedJob:
     """The job of that name, without what it needs and why it is there."""
     settings = _Settings(job, workflow.defaults)
+    secrets = job.secrets
     if job.task:
         task, given = job.task, {} if job.input is None else job.input
     else:
-        task, given = SHELL, _shell_input(workflow, job, settings, name, known, clone_url)
+        task, given = SHELL, _shell_input(workflow, job, settings, name, known, clone)
+        if (secret := given.get("checkout", {}).get("secret")) is not None:
+            secrets = tuple(dict.fromkeys((*secrets, secret)))
     return PlannedJob(
         name=name,
         task=task,
@@ -38,7 +50,7 @@ def planned_job(workflow: WorkflowFile, job: Job, name: str, known: Known, clone
         retries=settings.value("retries"),
         retry={name: _rule(rule) for name, rule in (settings.value("retry") or {}).items()},
         losses=settings.value("losses"),
-        secrets=job.secrets,
+        secrets=secrets,
     )
 
 
@@ -58,7 +70,7 @@ class _Settings:
 
 
 def _shell_input(
-    workflow: WorkflowFile, job: Job, settings: _Settings, name: str, known: Known, clone_url: str
+    workflow: WorkflowFile, job: Job, settings: _Settings, name: str, known: Known, clone: Clone
 ) -> dict[str, Any]:
     source = known.source
     texts = {**workflow.env, **job.env}
@@ -69,9 +81,10 @@ def _shell_input(
     }
     if workdir := settings.text("workdir", known):
         made["workdir"] = workdir
-    repository = clone_url or source.repository
+    repository = clone.url or source.repository
     if repository and (source.sha or source.ref) and settings.value("checkout") is not False:
-        where = {"repository": repository, "sha": source.sha, "ref": source.ref}
+        secret = settings.value("checkout_secret") or clone.secret
+        where = {"repository": repository, "sha": source.sha, "ref": source.ref, "secret": secret}
         made["checkout"] = {key: value for key, value in where.items() if value}
     elif settings.value("checkout") is False:
         made["workspace"] = True

@@ -10,7 +10,7 @@ import msgspec
 from interlock.errors import PlanRefused
 from interlock.guessing import nearest
 from interlock.systems.runs.planning.conditions import changed_sentence
-from interlock.systems.runs.planning.jobs import planned_job
+from interlock.systems.runs.planning.jobs import Clone, planned_job
 from interlock.systems.runs.planning.knowing import Known, branch_of, tag_of
 from interlock.systems.runs.planning.matrix import Combination, combinations, leg_name
 from interlock.systems.runs.planning.model import Job, Trigger, WorkflowFile
@@ -29,10 +29,14 @@ class Verdict:
     why: str
 
 
+AS_SAID = Clone()
+"""The repository is where the source says."""
+
+
 def plan_of(
-    workflow: WorkflowFile, source: Source, inputs: Mapping[str, str] = {}, *, clone_url: str = ""
+    workflow: WorkflowFile, source: Source, inputs: Mapping[str, str] = {}, *, clone: Clone = AS_SAID
 ) -> Plan:
-    """The plan. `clone_url` is where runners find the repository; otherwise what the source says."""
+    """The plan."""
     known = Known(source, _inputs(workflow, inputs))
     started = _started(workflow, known)
     planned: dict[str, list[PlannedJob]] = {}
@@ -43,7 +47,7 @@ def plan_of(
             verdict = _verdict(job, leg_known, started, planned)
             if verdict.yes:
                 needs = tuple(made.name for need in job.waits_for for made in planned.get(need.name, ()))
-                made = planned_job(workflow, job, leg, leg_known, clone_url)
+                made = planned_job(workflow, job, leg, leg_known, clone)
                 why = verdict.why if not (source.from_fork and job.secrets) else _without_secrets(verdict.why)
                 planned.setdefault(name, []).append(msgspec.structs.replace(made, needs=needs, why=why))
             else:

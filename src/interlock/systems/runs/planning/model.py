@@ -112,6 +112,7 @@ class Defaults:
     priority: int | None = None
     workdir: Placed | None = None
     checkout: bool | None = None
+    checkout_secret: str | None = None
     timeout: float | None = None
     job_timeout: float | None = None
     retries: int | None = None

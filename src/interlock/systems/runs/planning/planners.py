@@ -10,6 +10,7 @@ import msgspec
 from interlock.errors import PlanRefused
 from interlock.systems.runs.planning.faults import Faults, Place
 from interlock.systems.runs.planning.git import FOLDER, Mirror, Repositories, WorkflowText
+from interlock.systems.runs.planning.jobs import Clone
 from interlock.systems.runs.planning.making import group_of, plan_of
 from interlock.systems.runs.planning.port import PlanRequest
 from interlock.systems.runs.planning.workflow import name_of, read_workflow
@@ -49,7 +50,7 @@ class WorkflowPlanner:
         if changed is None:
             changed = await mirror.changed_paths(commit, source.base_sha)
         known = msgspec.structs.replace(source, sha=commit, changed_paths=changed)
-        return await asyncio.to_thread(_plan_of_files, texts, known, spec.inputs, mirror.address)
+        return await asyncio.to_thread(_plan_of_files, texts, known, spec.inputs, mirror.clone)
 
 
 def spec_of_file(text: str, file: str, source: Source, inputs: Mapping[str, str]) -> RunSpec:
@@ -73,7 +74,7 @@ def plan_of_text(spec: RunSpec) -> Plan:
 
 
 def _plan_of_files(
-    texts: list[WorkflowText], source: Source, inputs: Mapping[str, str], clone_url: str
+    texts: list[WorkflowText], source: Source, inputs: Mapping[str, str], clone: Clone
 ) -> Plan:
     """One plan of all files; where there are several, their names go before those of their jobs."""
     plans: dict[str, Plan] = {}
@@ -88,7 +89,7 @@ def _plan_of_files(
                 todo="Give one of them another name.",
                 facts={"name": name, "file": file.path},
             )
-        plans[name] = plan_of(workflow, source, own, clone_url=clone_url)
+        plans[name] = plan_of(workflow, source, own, clone=clone)
     if len(plans) == 1:
         return next(iter(plans.values()))
     limits = [plan.timeout_s for plan in plans.values()]

@@ -161,6 +161,12 @@ _DEFAULTS = (
     Field("priority", Count(-1_000, 1_000), "Higher ones go first."),
     Field("workdir", Filled(most=1_000), "Where the steps run, from the checkout on.", "backend"),
     Field("checkout", Flag(), "false: the steps begin in an empty folder, without the repository."),
+    Field(
+        "checkout-secret",
+        Word("secret", VARIABLE),
+        "The secret that git shows to fetch a private repository: `TOKEN` or `USER:PASSWORD`. No step sees it.",
+        "SHOP_TOKEN",
+    ),
     Field("timeout", Duration(), "One attempt is stopped after this.", "15m"),
     Field("job-timeout", Duration(), "All attempts together are stopped after this.", "1h"),
     Field("retries", Count(0, 100), "How often it is tried again when it failed or took too long."),
