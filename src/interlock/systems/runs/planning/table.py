@@ -164,7 +164,7 @@ _DEFAULTS = (
     Field(
         "checkout-secret",
         Word("secret", VARIABLE),
-        "The secret that git shows to fetch a private repository: `TOKEN` or `USER:PASSWORD`. No step sees it.",
+        "The secret to fetch a private repository with: `TOKEN` or `USER:PASSWORD`. No step sees it.",
         "SHOP_TOKEN",
     ),
     Field("timeout", Duration(), "One attempt is stopped after this.", "15m"),
