@@ -135,5 +135,7 @@ def _plans(fleet: Fleet, folder: Path, *, elsewhere: bool, way: str) -> list[Pla
 
 def _write_project(folder: Path) -> None:
     lines = (f"{name} = {seconds}" for name, seconds in msgspec.structs.asdict(DURATIONS).items())
-    words = "\n".join([f"losses = {LOSSES}", "[durations]", *lines, ""])
+    # What befalls workers here is not their fault, so nobody is shut out because of it.
+    trusting = ["[quarantine]", "occasions = 1000000"]
+    words = "\n".join([f"losses = {LOSSES}", "[durations]", *lines, *trusting, ""])
     (folder / project.FILE).write_text(words, encoding="utf-8")

@@ -45,9 +45,7 @@ the dashboard all show the same words, and the API answers with `status`.
     │   ├── InvalidArtifact       invalid_artifact         422  a name or a path that it cannot have
     │   ├── UnknownArtifact       unknown_artifact         404
     │   ├── ArtifactExists        artifact_exists          409  another one has this name
-    │   ├── ArtifactGone          artifact_gone            410  it is not kept any more
-    │   ├── UnknownCache          unknown_cache            404  nothing is saved under that key
-    │   └── CacheRefused          cache_refused            409  whoever may not see secrets saves nothing
+    │   └── ArtifactGone          artifact_gone            410  it is not kept any more
     ├── NoBlobs                   no_blobs                 409  nowhere to keep artifacts
     ├── BlobsFull                 blobs_full               507
     ├── PlanRefused               plan_refused             422  no plan can be made, and where it is wrong
@@ -279,14 +277,6 @@ class ArtifactExists(JobError, code="artifact_exists", status=409):
 
 class ArtifactGone(JobError, code="artifact_gone", status=410):
     """It was kept, and is not any more."""
-
-
-class UnknownCache(JobError, code="unknown_cache", status=404):
-    """Nothing is saved under that key, nor under one that begins like it."""
-
-
-class CacheRefused(JobError, code="cache_refused", status=409):
-    """What is saved is used by others, so not everybody may save something."""
 
 
 class NoBlobs(InterlockError, code="no_blobs", status=409):

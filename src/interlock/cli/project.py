@@ -259,6 +259,8 @@ def _impossible(said: ProjectFile) -> Iterator[str]:
             if number is not None and not (math.isfinite(number) and number >= 0):
                 yield f"retries.{failure_class}.{name} is {number} and must not be negative"
     yield from _not_positive("blobs", said.blobs)
+    if said.blobs.url is not None and said.blobs.directory is not None:
+        yield "blobs has a url and a directory, and blobs are in one place"
     yield from _not_positive("quarantine", said.quarantine)
     yield from _bad_patterns(said)
     yield from faults_of(said)

@@ -11,14 +11,12 @@ from starlette.responses import Response
 
 from interlock.errors import (
     BlobsFull,
-    CacheRefused,
     InvalidArguments,
     LeaseExpired,
     LeaseRevoked,
     MessageRefused,
     NoBlobs,
     TooLarge,
-    UnknownCache,
     UnknownLease,
     WrongRunner,
 )
@@ -29,7 +27,7 @@ from interlock.server.parts import Parts
 from interlock.server.problems import ArrivedTooSlowly, BadRequest
 from interlock.systems.access.principals import Role
 from interlock.wire.artifacts import LEASE, RUNNER
-from interlock.wire.caches import CACHE, MAX_KEY, MAX_PREFIXES, CacheView
+from interlock.wire.caches import CACHE, MAX_KEY, MAX_PREFIXES, CacheRefused, CacheView, UnknownCache
 
 
 class KeyQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -25,14 +25,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO
 
-from interlock.errors import ArtifactGone, BlobsFull, StoreUnavailable, TooLarge
+from interlock.errors import BlobsFull, StoreUnavailable
+from interlock.systems.blobs.limits import COUNTED_FOR_S, PIECE, check_room, check_size, gone, larger
 from interlock.systems.blobs.port import Blob
 from interlock.systems.blobs.settings import BlobSettings
 
-PIECE = 1_048_576
-"""How much is written and read in one go."""
-COUNTED_FOR_S = 60.0
-"""How long it is believed how much there is in all; what this process adds is counted at once."""
 LEFT_AFTER_S = 86_400.0
 """After so long nobody writes any more what is in `incoming`."""
 INCOMING = "incoming"
@@ -64,7 +61,7 @@ class DirectoryBlobs:
             incoming = await asyncio.to_thread(self._begin)
         try:
             with incoming.file:
-                async for piece in _larger(pieces):
+                async for piece in larger(pieces):
                     incoming.begun += len(piece)
                     self._under_way += len(piece)
                     self._check_size(incoming.size + len(piece))
@@ -145,25 +142,15 @@ class DirectoryBlobs:
         if self._clock() >= at + COUNTED_FOR_S:
             at = self._clock()
             total = sum(found.st_size for path, found in self._files() if path.parent.name != INCOMING)
-        most = self._settings.max_bytes
-        if more and total + more > most:
-            self._counted = (at, total)
-            raise BlobsFull(
-                f"There is no room for {more:,} bytes more: {total:,} of {most:,} are used.",
-                todo="Raise max_bytes in [blobs], or keep them for fewer days.",
-                facts={"bytes": more, "used": total, "limit": most},
-            )
+        self._counted = (at, total)
+        check_room(more, total, self._settings)
         self._counted = (at, total + more)
 
     def _check_size(self, size: int) -> None:
-        most = self._settings.max_blob_bytes
-        if size > most:
-            raise TooLarge(
-                f"It has more than {most:,} bytes, and that is as many as are kept.",
-                todo="Keep less, or raise max_blob_bytes in [blobs].",
-                facts={"limit": most},
-            )
-        if self._under_way > self._settings.max_bytes + most:  # none of it is in its place yet
+        check_size(size, self._settings)
+        if (
+            self._under_way > self._settings.max_bytes + self._settings.max_blob_bytes
+        ):  # none of it is in its place yet
             raise BlobsFull(
                 "So much is being uploaded at once that there may be no room for it.",
                 todo="Upload it again a little later.",
@@ -202,27 +189,6 @@ class Incoming:
         self.file.write(piece)
         self.digest.update(piece)
         self.size += len(piece)
-
-
-def gone(sha256: str) -> ArtifactGone:
-    """What was kept is there no more."""
-    return ArtifactGone(
-        "What it says is not kept any more.",
-        todo="Do the job again; see keep_days in [blobs].",
-        facts={"sha256": sha256},
-    )
-
-
-async def _larger(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """The same in fewer pieces: each costs a way to a thread and back."""
-    gathered = bytearray()
-    async for piece in pieces:
-        gathered += piece
-        if len(gathered) >= PIECE:
-            yield bytes(gathered)
-            gathered.clear()
-    if gathered:
-        yield bytes(gathered)
 
 
 @contextlib.contextmanager

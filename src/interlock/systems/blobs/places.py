@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
 
+from interlock.errors import InvalidSettings
 from interlock.store.sqlite.location import path_of
 from interlock.systems.blobs.directory import DirectoryBlobs
 from interlock.systems.blobs.port import Blobs
@@ -16,15 +18,34 @@ CACHES = "caches"
 
 
 def blobs_for(url: str, settings: BlobSettings) -> Blobs | None:
-    """The folder that the settings name, or the one beside a database file; None where there is neither."""
-    folder = _folder(url, settings)
-    return None if folder is None else DirectoryBlobs(folder, settings)
+    """The bucket or the folder that the settings name, or the folder beside a database file; else None."""
+    return _place(url, settings, "")
 
 
 def caches_for(url: str, settings: BlobSettings) -> Blobs | None:
     """The same for caches: apart from the others, because any of them may be removed at any time."""
+    return _place(url, of_caches(settings), CACHES)
+
+
+def _place(url: str, settings: BlobSettings, apart: str) -> Blobs | None:
+    if settings.url is not None:
+        return _bucket(settings.url, settings, apart)
     folder = _folder(url, settings)
-    return None if folder is None else DirectoryBlobs(folder / CACHES, of_caches(settings))
+    return None if folder is None else DirectoryBlobs(folder / apart, settings)
+
+
+def _bucket(url: str, settings: BlobSettings, apart: str) -> Blobs:
+    """Imported when it is asked for: nobody needs a library for what they do not use."""
+    try:
+        module = import_module("interlock.systems.blobs.bucket")
+    except ImportError:
+        raise InvalidSettings(
+            "Blobs in a bucket need a library that is not installed.",
+            todo="Install it: pip install 'interlock[s3]'",
+            facts={"extra": "s3"},
+        ) from None
+    made: Blobs = module.BucketBlobs(url, settings, apart=apart)
+    return made
 
 
 def of_caches(settings: BlobSettings) -> BlobSettings:

@@ -12,6 +12,11 @@ class BlobSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     directory: str | None = None
     """A folder that every server and every worker on the store itself can write to."""
+    url: str | None = None
+    """Instead of a folder: a bucket, `s3://BUCKET/PREFIX`."""
+    endpoint: str | None = None
+    """Where the bucket is, when it is not at Amazon: `https://minio.example.org`."""
+    region: str = "us-east-1"
     max_blob_bytes: int = GIB
     max_bytes: int = 20 * GIB
     """Of all of them together."""

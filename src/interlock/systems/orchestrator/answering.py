@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from interlock.errors import (
-    CacheRefused,
     ConflictingCompletion,
     InterlockError,
     LeaseExpired,
@@ -13,6 +12,7 @@ from interlock.errors import (
     UnknownLease,
     WrongRunner,
 )
+from interlock.wire.caches import CacheRefused
 from interlock.wire.runner import Answer, Heard, NotHeard, Stale
 
 _ERRORS: dict[str, type[InterlockError]] = {

@@ -15,7 +15,7 @@ import msgspec
 from interlock.errors import ArtifactExists, InterlockError, NoBlobs, UnknownArtifact
 from interlock.store.contract import Store
 from interlock.store.records import Key, Query, Record
-from interlock.systems.blobs.directory import gone
+from interlock.systems.blobs.limits import gone
 from interlock.systems.blobs.port import Blobs
 from interlock.systems.orchestrator.answering import heard_or_raise
 from interlock.systems.orchestrator.beside import ARTIFACT, Artifact, Upload, artifact_key

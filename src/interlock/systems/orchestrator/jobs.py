@@ -38,6 +38,7 @@ from interlock.systems.orchestrator.stopping import CancelChildren, cancelled, c
 from interlock.systems.orchestrator.submitting import check_spec, depth_below, new_job
 from interlock.systems.orchestrator.viewing import apart, view_of
 from interlock.systems.orchestrator.words import nobody
+from interlock.systems.quarantine.lifecycle import QUARANTINED, STANDING
 from interlock.wire.jobs import JobSpec, JobView, QueueView
 
 BULK = 500
@@ -329,13 +330,18 @@ class Jobs:
     async def explain(self, job_id: str) -> Explanation:
         """What it waits for, whose turn it is and when the next deadline is; or how it ended."""
         record = await self._load(job_id)
-        ahead = ""
+        ahead = "" if record.state in job.ENDED else await self._quarantined()
         if record.state == job.PENDING:
             waiting = Query(kind=JOB.name, states=(job.PENDING,), queue=record.queue, until=record.created_at)
             before = await self.count(waiting, cap=MAX_COUNT)
             number = f"{before.number}{' or more' if before.capped else ''}"
-            ahead = f"; {number} older ones wait there" if before.number else ""
+            ahead = (f"; {number} older ones wait there" if before.number else "") + ahead
         return explain(record, await self.engine.clock.now(), ahead=ahead)
+
+    async def _quarantined(self) -> str:
+        held = (await self.count(Query(kind=STANDING.name, states=(QUARANTINED,)), cap=MAX_COUNT)).number
+        are = "1 worker is" if held == 1 else f"{held} workers are"
+        return f"; {are} quarantined (interlock worker quarantined)" if held else ""
 
     async def queues(self) -> list[QueueView]:
         """The queues that have jobs which have not ended, as far as the newest of those show."""

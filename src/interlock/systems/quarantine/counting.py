@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 OCCASION = timedelta(seconds=60)
-"""Losses that come within so long after each other are one occasion."""
+"""Losses that come within so long after the first of them are one occasion."""
 MOST = 200
 """How many losses are remembered."""
 
@@ -82,11 +82,10 @@ def without(body: StandingBody, job_id: str) -> StandingBody:
 
 def occasions(losses: Iterable[Loss]) -> int:
     """On how many occasions something was lost."""
-    count, last = 0, None
+    count, began = 0, None
     for at in sorted(one.at for one in losses):
-        if last is None or at > last + OCCASION:
-            count += 1
-        last = at
+        if began is None or at > began + OCCASION:
+            count, began = count + 1, at
     return count
 
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-from interlock.errors import CacheRefused, InterlockError, InvalidArguments, ServerRefused
-from interlock.wire.caches import MAX_PREFIXES, checked_key
+from interlock.errors import InterlockError, InvalidArguments, ServerRefused
+from interlock.wire.caches import MAX_PREFIXES, CacheRefused, checked_key
 from interlock.worker.context import Context
 from interlock.worker.executors.leaving import unless_cancelled
 from interlock.worker.packing import found_in, inside, pack

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from interlock.engine.applying import Decision, Engine
-from interlock.errors import CacheRefused, InterlockError, NoBlobs, UnknownLease
+from interlock.errors import InterlockError, NoBlobs, UnknownLease
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
 from interlock.machine import Event
@@ -44,7 +44,7 @@ from interlock.systems.runs.caching.lifecycle import (
     used,
     view_of,
 )
-from interlock.wire.caches import CacheView, checked_key
+from interlock.wire.caches import CacheRefused, CacheView, checked_key
 from interlock.wire.runner import Answer, Heartbeat, Message
 
 PAGE = 500
