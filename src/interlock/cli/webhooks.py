@@ -12,6 +12,8 @@ import typer
 from interlock.cli.options import Json, epilog, examples
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from interlock.systems.runs.reporting.port import Report
     from interlock.systems.runs.reporting.settings import WebhookReporting
 
@@ -88,12 +90,19 @@ def try_out(
         raise typer.Exit(REFUSED)
 
 
+async def _now() -> datetime:
+    """Without a store, this machine's clock is the only one there is."""
+    from datetime import UTC, datetime
+
+    return datetime.now(UTC)
+
+
 async def _told(settings: WebhookReporting, report: Report) -> str:
     """Why the receiver has not taken it; empty when it has."""
     from interlock.systems.runs.reporting.port import NotTold
     from interlock.systems.runs.reporting.reporters.webhook import WebhookReporter
 
-    reporter = WebhookReporter(settings)
+    reporter = WebhookReporter(settings, _now)
     try:
         await reporter.tell(report, "")
     except NotTold as error:

@@ -41,3 +41,8 @@ def failed_run(number: int = 1) -> RunView:
 def report(word: Word = Word.RUNNING, run: RunView | None = None) -> Report:
     """Something to tell."""
     return Report(run=run or run_view(), word=word, at=NOW, url="https://ci.example.org/runs/r_0123456789ab")
+
+
+async def now() -> datetime:
+    """By the clock of whoever signs."""
+    return datetime.now(UTC)

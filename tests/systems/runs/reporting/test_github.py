@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.systems.runs.reporting.receiver import Receiver, Says
-from tests.systems.runs.reporting.reports import NOW, SHA, failed_run, report, run_view
+from tests.systems.runs.reporting.reports import NOW, SHA, failed_run, now, report, run_view
 
 from interlock.systems.runs.reporting.outgoing import Answered
 from interlock.systems.runs.reporting.port import NotTold, Word
@@ -18,7 +18,9 @@ TOKEN = Secret(b"ghp_secret")
 
 
 def reporter(receiver: Receiver, *, check: bool = False, timeout_s: float = 5.0) -> GithubReporter:
-    return GithubReporter(GithubReporting(token=TOKEN, api=receiver.url, check=check), timeout_s=timeout_s)
+    return GithubReporter(
+        GithubReporting(token=TOKEN, api=receiver.url, check=check), now, timeout_s=timeout_s
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ def test_only_runs_about_a_commit_of_a_repository_are_its_business(receiver: Rec
         Source(repository="acme/shop/../../user", sha=SHA),
     ):
         assert not github.wants(run_view(source=source), Word.SUCCESS)
-    assert not GithubReporter(GithubReporting(repository="other/*", token=TOKEN)).wants(
+    assert not GithubReporter(GithubReporting(repository="other/*", token=TOKEN), now).wants(
         run_view(), Word.SUCCESS
     )
-    assert not GithubReporter(GithubReporting()).able
+    assert not GithubReporter(GithubReporting(), now).able

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 
 import pytest
 from tests.systems.runs.reporting.receiver import Receiver, Says
-from tests.systems.runs.reporting.reports import NOW, failed_run, report, run_view
+from tests.systems.runs.reporting.reports import NOW, failed_run, now, report, run_view
 
 from interlock.systems.runs.reporting.addresses import is_public
 from interlock.systems.runs.reporting.outgoing import MAX_ANSWER, Answered, Outgoing
@@ -25,7 +25,7 @@ HERE = ("127.0.0.0/8",)
 
 def reporter(url: str, *, allow: Sequence[str] = HERE, timeout_s: float = 5.0) -> WebhookReporter:
     said = WebhookReporting(name="team", url=url, keys=(KEY, OLD), allow=tuple(allow))
-    return WebhookReporter(said, timeout_s=timeout_s)
+    return WebhookReporter(said, now, timeout_s=timeout_s)
 
 
 async def test_a_webhook_is_signed_so_that_its_receiver_can_check_it(receiver: Receiver) -> None:
@@ -194,4 +194,4 @@ def test_only_what_the_settings_name_is_told() -> None:
     team = reporter("http://127.0.0.1")
     assert team.wants(run_view(), Word.FAILED)
     assert not team.wants(run_view(), Word.RUNNING)
-    assert not WebhookReporter(WebhookReporting(name="x", url="http://a")).able
+    assert not WebhookReporter(WebhookReporting(name="x", url="http://a"), now).able

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -94,3 +95,7 @@ class Reporter(Protocol):
     async def tell(self, report: Report, memory: str) -> str:
         """Tell it; raises `NotTold`. What it returns it is given as `memory` the next time."""
         ...
+
+
+Now: TypeAlias = Callable[[], Awaitable[datetime]]
+"""What time it is, by the store's clock: signatures carry it, and receivers say until when to wait."""

@@ -68,7 +68,7 @@ class Reporting:
         self._engine = engine
         self._runs = runs
         self.settings = settings
-        self.reporters = tuple(reporters_of(settings) if reporters is None else reporters)
+        self.reporters = tuple(reporters_of(settings, engine.clock.now) if reporters is None else reporters)
         self.lanes = tuple(Lane(engine, runs, one, settings) for one in self.reporters if one.able)
         self._bells = tuple(Bell(f"{lane.name} is told", lane.round) for lane in self.lanes)
         self._standing: dict[str, None] = {}

@@ -20,7 +20,7 @@ from urllib.parse import quote
 import msgspec
 
 from interlock.systems.runs.reporting.outgoing import Answered, Outgoing
-from interlock.systems.runs.reporting.port import NotTold, Report, Word
+from interlock.systems.runs.reporting.port import NotTold, Now, Report, Word
 from interlock.systems.runs.reporting.reporters.summary import MAX_ERROR, MAX_FAILED, failed_jobs, in_words
 from interlock.systems.runs.reporting.settings import GithubReporting
 from interlock.wire.runs import RunView
@@ -54,8 +54,8 @@ there can be put right by somebody."""
 class GithubReporter:
     """Tells GitHub."""
 
-    def __init__(self, settings: GithubReporting, *, timeout_s: float = 10.0) -> None:
-        self.name = settings.name
+    def __init__(self, settings: GithubReporting, now: Now, *, timeout_s: float = 10.0) -> None:
+        self.name, self._now = settings.name, now
         self._settings = settings
         self._outgoing = Outgoing(None, timeout_s=timeout_s)  # whose address only the operator names
 
@@ -143,7 +143,7 @@ class GithubReporter:
         url = self._settings.api.rstrip("/") + path
         answer = await self._outgoing.request(method, url, headers, body)
         if answer.status not in (200, 201):
-            raise refusal_of(answer, datetime.now(UTC))
+            raise refusal_of(answer, await self._now())
         return _object(answer.body)
 
 

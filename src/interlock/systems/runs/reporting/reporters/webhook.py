@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from interlock.systems.runs.reporting.outgoing import Answered, Outgoing
-from interlock.systems.runs.reporting.port import NotTold, Report, Word
+from interlock.systems.runs.reporting.port import NotTold, Now, Report, Word
 from interlock.systems.runs.reporting.reporters.summary import MAX_ERROR, MAX_FAILED, failed_jobs, in_words
 from interlock.systems.runs.reporting.settings import WebhookReporting
 from interlock.systems.runs.triggers.signing import standard_headers
@@ -73,9 +73,14 @@ class WebhookReporter:
     """Tells an address."""
 
     def __init__(
-        self, settings: WebhookReporting, *, timeout_s: float = 10.0, outgoing: Outgoing | None = None
+        self,
+        settings: WebhookReporting,
+        now: Now,
+        *,
+        timeout_s: float = 10.0,
+        outgoing: Outgoing | None = None,
     ) -> None:
-        self.name = settings.name
+        self.name, self._now = settings.name, now
         self._settings = settings
         self._outgoing = outgoing or Outgoing(settings.allow, timeout_s=timeout_s)
 
@@ -92,7 +97,7 @@ class WebhookReporter:
     async def tell(self, report: Report, memory: str) -> str:
         """Send it, signed anew for each try."""
         body = msgspec.json.encode(notice_of(report))
-        now = datetime.now(UTC)  # the receiver compares with its own clock, not with the store's
+        now = await self._now()
         headers = {
             **standard_headers(self._settings.keys, report.id, now, body),
             "Content-Type": "application/json",
