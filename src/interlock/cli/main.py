@@ -36,6 +36,7 @@ from interlock.cli import (
     runner_checking,
     runs,
     serving,
+    simulations,
     submitting,
     supervisor,
     tokens,
@@ -65,6 +66,7 @@ app = typer.Typer(
 )
 submitting.register(app)
 app.add_typer(runs.app, name="run")
+app.add_typer(simulations.app, name="simulation")
 app.add_typer(jobs.app, name="job")
 app.add_typer(queues.app, name="queue")
 app.add_typer(workers.app, name="worker")

@@ -61,7 +61,7 @@ def specs_for(asked: Asked, here: Project, lines: Iterable[bytes]) -> list[JobSp
     if asked.arguments == (STDIN,):
         make = partial(maker.spec, task)
         return [_in_line(number, make, line) for number, line in _numbered(lines)] * asked.count
-    return [maker.spec(task, _typed_arguments(asked.arguments))] * asked.count
+    return [maker.spec(task, typed_arguments(asked.arguments))] * asked.count
 
 
 def _shell_spec(asked: Asked, command: str) -> JobSpec:
@@ -135,7 +135,8 @@ def _with_advice(error: InvalidArguments, arguments: dict[str, Any]) -> InvalidA
     return error
 
 
-def _typed_arguments(words: Sequence[str]) -> bytes | dict[str, Any]:
+def typed_arguments(words: Sequence[str]) -> bytes | dict[str, Any]:
+    """What was typed as `key=value`, or as JSON."""
     if len(words) == 1 and words[0].lstrip()[:1] in ("{", "["):
         return words[0].encode(errors="surrogateescape")
     given: dict[str, Any] = {}

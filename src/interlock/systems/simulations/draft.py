@@ -149,7 +149,8 @@ class Draft:
         )
         # A request for a pause leaves the pulse alone: who beats meanwhile is not disturbed by it.
         beside = (self._pulse_change(mark, actor),) if self._pulse_lines or not self.pulse_record else ()
-        return Commit(changes=(change, *beside, *more))
+        # The pulse goes first: of what is told together, a danger has come before the end.
+        return Commit(changes=(*beside, change, *more))
 
     def beat_commit(self, *, mark: str, actor: str) -> Commit:
         """The pulse alone: a sign of life is no change of the simulation."""

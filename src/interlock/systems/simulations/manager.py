@@ -216,7 +216,7 @@ class SimulationManager(Tending):
             for kind in (SIMULATION.name, PULSE.name)
             async for entry in every_entry(self.engine.store, Key(kind, run_id))
         ]
-        return sorted(entries, key=lambda entry: entry.at)
+        return sorted(entries, key=lambda entry: (entry.at, entry.kind != PULSE.name))
 
     async def prune(self, older_than: timedelta, *, limit: int = 1_000) -> Pruned:
         """Remove up to `limit` of those that ended longer ago, with all that was kept about them."""

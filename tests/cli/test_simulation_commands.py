@@ -1,0 +1,101 @@
+"""`interlock simulation …`: the examples are run, and what people type is answered."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 100.0
+
+
+class Desk:
+    """Somebody at a terminal, in the folder of the project, with a database of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"sqlite:///{folder}/desk.db"
+
+    def ask(self, *words: str, code: int = 0) -> str:
+        """One command; what it has answered."""
+        done = subprocess.run(
+            [sys.executable, "-m", "interlock.cli.main", "simulation", *words],
+            cwd=ROOT,
+            env={**os.environ, "INTERLOCK_URL": self.url, "NO_COLOR": "1"},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout if not code else done.stderr
+
+    def json(self, *words: str) -> Any:
+        """The same for a program."""
+        return json.loads(self.ask(*words, "--json"))
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def test_the_epidemic_runs_to_its_end_and_draws_its_curve(desk: Desk) -> None:
+    plot = desk.folder / "curve.svg"
+    words = ("people=300", "days=40", "seed=3", f"plot={plot}")
+    desk.ask("run", "examples/epidemic.py", *words, "--id", "flu")
+    shown = desk.json("show", "flu")
+    view = shown["simulation"]
+    assert (view["status"], view["current_step"], view["total_steps"]) == ("completed", 40, 40)
+    assert view["result"]["dangers"] == view["danger_count"] > 0
+    events = [each["event"] for each in shown["history"]]
+    assert (events[0], events[-1], events.count("danger")) == ("created", "completed", view["danger_count"])
+    lines = ET.parse(plot).getroot().findall("{http://www.w3.org/2000/svg}polyline")
+    assert [len(line.attrib["points"].split()) for line in lines] == [40, 40, 40]
+
+
+def test_the_negotiation_comes_from_its_file(desk: Desk) -> None:
+    told = desk.ask("run", "examples/negotiation.yml", "turns=80")
+    assert '"agreed": true' in told
+    (listed,) = desk.json("list")["simulations"]
+    assert (listed["scenario_name"], listed["priority"]) == ("A used boat", "high")
+    assert listed["danger_count"] > 0
+
+
+def test_what_is_started_is_listed_shown_and_cancelled(desk: Desk) -> None:
+    run_id = desk.ask("start", "examples/epidemic.py", "people=50", "--id", "flu-1", "--name", "Flu").strip()
+    assert run_id == "flu-1"
+    desk.ask("start", "models.other", "x=1", "--unchecked", "--priority", "high")
+    assert [line.split("\t")[1] for line in desk.ask("list").splitlines()] == ["pending", "pending"]
+    assert desk.ask("list", "FLU", "--status", "pending").split("\t")[0] == "flu-1"
+    assert desk.json("list", "--priority", "high")["simulations"][0]["task"] == "models.other"
+    refused = desk.ask("pause", "flu", code=2)
+    assert "pending" in refused
+    assert "Traceback" not in refused
+    assert desk.ask("cancel", "flu").split() == ["flu-1", "cancelled"]
+    assert desk.ask("watch", "flu-1", code=4) == ""
+    assert "3 simulations" not in desk.ask("prune", "--older-than", "1d")
+    missing = desk.ask("show", "nothing", code=2)
+    assert "There is no simulation nothing" in missing
+
+
+def test_old_runs_are_brought_in(desk: Desk) -> None:
+    folder = desk.folder / "results" / "old-1"
+    folder.mkdir(parents=True)
+    (folder / "state.json").write_text('{"status": "running", "current_step": 4}')
+    assert desk.ask("import", str(folder.parent)).split() == ["old-1", "imported"]
+    assert desk.json("show", "old-1")["simulation"]["status"] == "interrupted"
+
+
+def test_wrong_questions_are_answered(desk: Desk) -> None:
+    (desk.folder / "bad.yml").write_text("simulation: examples/epidemic.py\nargument: {}\n")
+    assert "cannot be read" in desk.ask("start", str(desk.folder / "bad.yml"), code=2)
+    assert "did you mean people" in desk.ask("start", "examples/epidemic.py", "peeple=5", code=2)
+    assert "no simulations" in desk.ask("start", "tests/journeys/errands.py", code=2)
