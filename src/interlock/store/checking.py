@@ -9,16 +9,19 @@ import msgspec
 
 from interlock.errors import InvalidRecord, PruneRefused, TooLarge, UnknownKind, UnknownState
 from interlock.store.catalogue import Catalogue, Kind
+from interlock.store.glancing import plainly_fine
+from interlock.store.limits import (
+    MAX_ID,
+    MAX_LABEL,
+    MAX_LABELS,
+    MAX_PAGE,
+    MAX_TTL_S,
+    MAX_VERSION,
+    MAX_YEAR,
+    MIN_YEAR,
+)
 from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
-from interlock.store.records import Change, Commit, Key, Note, Query, Request
-
-MAX_ID = 64
-MAX_LABEL = 64
-MAX_LABELS = 16
-MAX_PAGE = 1_000
-MAX_VERSION = 2**53
-MAX_TTL_S = 366 * 86_400.0
-MIN_YEAR, MAX_YEAR = 1970, 2199
+from interlock.store.records import Change, Commit, Key, Note, Query, Record, Request
 
 _RAW = msgspec.json.Decoder(msgspec.Raw)
 
@@ -31,8 +34,15 @@ def known_kind(catalogue: Catalogue, name: str) -> Kind:
         raise UnknownKind(name, tuple(catalogue)) from None
 
 
-def check_commits(catalogue: Catalogue, commits: Sequence[Commit], max_body_bytes: int) -> None:
-    """Raise for the first commit that no store may take; nothing has been written then."""
+def check_commits(
+    catalogue: Catalogue, commits: Sequence[Commit], max_body_bytes: int, held: Sequence[Record] = ()
+) -> None:
+    """Raise for the first commit that no store may take; nothing has been written then.
+
+    The bodies of records that are `held`, because they were just read, need not be looked at again.
+    """
+    if plainly_fine(catalogue, commits, max_body_bytes, frozenset([id(record.body) for record in held])):
+        return
     for commit in commits:
         changes = commit.changes
         for change in changes:

@@ -266,7 +266,7 @@ class PostgresStore:
             return []
         try:
             commits = decide(records, now)
-            check_commits(self._catalogue, commits, self.capabilities.max_body_bytes)
+            check_commits(self._catalogue, commits, self.capabilities.max_body_bytes, records)
             # Of what we hold we know how it stands, so that nothing can be in the way; a second time we
             # are not so sure.
             judging = session.attempt > 1 or not self._foreseen(commits, records)

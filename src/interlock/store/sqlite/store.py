@@ -195,8 +195,9 @@ class SqliteStore:
             if not taken:
                 return []
             ledger.take(taken)
-            commits = decide([record for _, record in taken], ledger.now)
-            check_commits(self._catalogue, commits, self.capabilities.max_body_bytes)
+            records = [record for _, record in taken]
+            commits = decide(records, ledger.now)
+            check_commits(self._catalogue, commits, self.capabilities.max_body_bytes, records)
             return ledger.judge(commits)
 
         return await self._writer.do(work, settled=True, weight=limit)

@@ -12,7 +12,7 @@ import msgspec
 from interlock.errors import InvalidJob, TerminalState, TooLarge, UnknownJob
 from interlock.lifecycles import attempt, job
 from interlock.lifecycles.job import JOB, MAX_DEPTH, MAX_WORKERS, Job, JobState
-from interlock.store.checking import MAX_ID, MAX_LABEL, MAX_LABELS
+from interlock.store.limits import MAX_ID, MAX_LABEL, MAX_LABELS
 from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
 from interlock.store.records import Record
 from interlock.systems.orchestrator.body import JobBody, RunPart, SimulationPart

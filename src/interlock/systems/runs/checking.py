@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from interlock.errors import InterlockError, InvalidRun, PlanRefused
-from interlock.store.checking import MAX_LABEL
+from interlock.store.limits import MAX_LABEL
 from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submitting import MAX_DELAY_S, check_spec

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 
 from interlock.lifecycles.run import RUN
-from interlock.store.checking import MAX_LABEL
+from interlock.store.limits import MAX_LABEL
 from interlock.store.records import Query
 from interlock.wire.runs import RunFilter, RunSpec
 

@@ -15,7 +15,7 @@ from interlock.engine.paging import every_entry
 from interlock.errors import InvalidWorker, StoreUnavailable, TerminalState, UnknownWorker
 from interlock.lifecycles import worker
 from interlock.lifecycles.worker import WORKER, WorkerState
-from interlock.store.checking import MAX_ID, MAX_LABEL, MAX_LABELS
+from interlock.store.limits import MAX_ID, MAX_LABEL, MAX_LABELS
 from interlock.store.records import Commit, Committed, Count, Entry, Key, Query, Record, Repeated
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings

@@ -1,0 +1,11 @@
+"""How much of anything a store takes; the same for all of them."""
+
+from __future__ import annotations
+
+MAX_ID = 64
+MAX_LABEL = 64
+MAX_LABELS = 16
+MAX_PAGE = 1_000
+MAX_VERSION = 2**53
+MAX_TTL_S = 366 * 86_400.0
+MIN_YEAR, MAX_YEAR = 1970, 2199
