@@ -37,7 +37,11 @@ from interlock.store.records import (
 )
 
 Decide: TypeAlias = Callable[[Sequence[Record], datetime], Sequence[Commit]]
-"""Pure: from records and the store's time to what shall become of them."""
+"""Pure: from records and the store's time to what shall become of them.
+
+A store may ask again, on what it has found again, when somebody came between: what was answered last is
+what counts, and the outcomes are those of that answer.
+"""
 
 Wake: TypeAlias = Callable[[], None]
 """Called when something may have changed. May be called too often, and from another thread."""

@@ -54,6 +54,43 @@ def record_of(row: asyncpg.Record, first: int = 0) -> Record:
     )
 
 
+def ready_record_of(row: asyncpg.Record, of_kind: str) -> Record:
+    """The same from what `peek_ready` found."""
+    (
+        name,
+        state,
+        version,
+        body,
+        parent,
+        queue,
+        labels,
+        priority,
+        ready_at,
+        deadline_at,
+        chain,
+        created_at,
+        updated_at,
+        _,
+        _,
+    ) = row
+    return Record(
+        kind=of_kind,
+        id=name,
+        state=state,
+        version=version,
+        body=body.encode(),
+        parent=parent,
+        queue=queue,
+        labels=tuple(labels) if labels else (),
+        priority=priority,
+        ready_at=ready_at,
+        deadline_at=deadline_at,
+        chain=chain or "",
+        created_at=created_at,
+        updated_at=updated_at or created_at,
+    )
+
+
 def entry_of(row: asyncpg.Record, place: Place) -> Entry:
     """An entry of the journal, at a place in the feed."""
     return Entry(

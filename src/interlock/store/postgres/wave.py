@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -20,6 +20,7 @@ from interlock.store.records import (
     Conflict,
     Illegal,
     Outcome,
+    Record,
     Repeated,
     Request,
     RequestReused,
@@ -28,6 +29,11 @@ from interlock.store.records import (
 
 _BETWEEN_VALUES, _BETWEEN_LABELS = "\x1e", "\x1f"
 _encoder = msgspec.json.Encoder()
+
+_LEFT_OUT = tuple(f',"{name}":""'.encode() for name in ("reason", "cause", "request_id", "refusal"))
+
+Held: TypeAlias = Mapping[tuple[str, str], Record]
+"""By kind and id."""
 
 _Column: TypeAlias = tuple[str | None, str | None]
 """What all changes share, or else the values of all in one text."""
@@ -39,10 +45,15 @@ _ORDER = ("repeated", "late", "stale", "illegal")
 
 
 class Wave:
-    """Commits of which no two touch the same record or request."""
+    """Commits of which no two touch the same record or request.
 
-    def __init__(self, commits: Sequence[Commit]) -> None:
+    `held` are records that are known to be in the version that these expect: where a body is the very
+    same object, it stays as it is, and need not be sent.
+    """
+
+    def __init__(self, commits: Sequence[Commit], held: Held | None = None) -> None:
         self._commits = commits
+        self._held = held
         changes = [(place, change) for place, commit in enumerate(commits) for change in commit.changes]
         # In the order of keys, in which all lock.
         changes.sort(key=_key)
@@ -57,8 +68,8 @@ class Wave:
             judging,
             not_before,
             _joined([change.id for change in changes]),
-            _bodies(changes),
-            _encoder.encode_lines([change.note for change in changes])[:-1].decode(),
+            _bodies(changes, self._held),
+            _notes(changes),
             *self._columns(changes),
             *_columns(_refusals(self._commits), 4),
             min([limit for _, limit in self._limits], default=None),
@@ -166,9 +177,26 @@ def _queueing(changes: Sequence[Change]) -> tuple[_Column, _Column]:
     return ready_at, _column(ranks)
 
 
-def _bodies(changes: Sequence[Change]) -> str:
-    """JSON does not hold the separator: a control character is escaped in it."""
-    return _parted(_BETWEEN_VALUES.encode().join([c.body for c in changes]).decode(), len(changes))
+def _bodies(changes: Sequence[Change], held: Held | None) -> str | None:
+    """JSON does not hold the separator: a control character is escaped in it. '' stays as it is."""
+    bodies = [change.body for change in changes]
+    if held:
+        before = [held.get((change.kind, change.id)) for change in changes]
+        bodies = [
+            b"" if record is not None and record.body is body else body
+            for record, body in zip(before, bodies, strict=True)
+        ]
+        if not any(bodies):
+            return None
+    return _parted(_BETWEEN_VALUES.encode().join(bodies).decode(), len(changes))
+
+
+def _notes(changes: Sequence[Change]) -> str:
+    """A line for each, without what is empty. A quote inside a text is escaped, so only fields match."""
+    lines = _encoder.encode_lines([change.note for change in changes])[:-1]
+    for field in _LEFT_OUT:
+        lines = lines.replace(field, b"")
+    return lines.decode()
 
 
 def _joined(values: Sequence[str]) -> str:

@@ -9,8 +9,8 @@ transaction change is judged the second time by what the first made of it.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
 from interlock.store.ranking import moment
 from interlock.store.records import (
@@ -58,6 +58,8 @@ class Ledger:
         self._known = memory.recall(connection)
         self._requests: dict[str, Recorded | None] = {}
         self._commits: Sequence[Commit] = ()
+        self._bodies: dict[tuple[str, str], bytes] = {}
+        """As they stand in the tables, of what was taken: the same one need not be written again."""
         self._sequence, latest_us = connection.execute(_PROGRESS).fetchone()
         # Later than all before: records are listed by their numbers, and so by the time of their creation.
         self._begin_batch(clock.read(latest_us + 1))
@@ -70,9 +72,10 @@ class Ledger:
         self.broken = False
         return outcomes
 
-    def take(self, numbered: Iterable[tuple[int, Record]]) -> None:
+    def take(self, numbered: Sequence[tuple[int, Record]]) -> None:
         """These were read in this transaction, and need not be read again."""
         keep(numbered, self._known)
+        self._bodies = {(record.kind, record.id): record.body for _, record in numbered}
 
     def flush(self) -> None:
         """Write what was judged."""
@@ -97,6 +100,8 @@ class Ledger:
 
     def _judge_one(self, commit: Commit) -> Outcome:
         request, not_after, changes = commit.request, commit.not_after, commit.changes
+        if len(changes) == 1 and request is None and not commit.refusals:
+            return self._judge_alone(changes[0], not_after)
         if request is not None and (repeat := self._repeat(request)) is not None:
             return repeat
         if not_after is not None and self.now > not_after:
@@ -112,6 +117,20 @@ class Ledger:
         if request is not None:
             recorded = self._requests[request.id] = self._record(request)
             self._pending.recorded.append(row_of_recorded(recorded))
+        return self._committed
+
+    def _judge_alone(self, change: Change, not_after: datetime | None) -> Outcome:
+        """The same for a commit that is one change and nothing else, as nearly all are: each thing once."""
+        if not_after is not None and self.now > not_after:
+            return TooLate(not_after, self.now)
+        kind = change.kind
+        before = self._known[kind].get(change.id) or self._standing(change)
+        if before[1] != change.expected:
+            return Conflict(change.key, change.expected, before[1])
+        moved = self._moves[kind].get((before[2], change.state))
+        if moved is None:
+            return Illegal(change.key, before[2], change.state)
+        self._put(change, before, moved)
         return self._committed
 
     def _repeat(self, request: Request) -> Outcome | None:
@@ -136,12 +155,17 @@ class Ledger:
         return illegal
 
     def _write(self, change: Change) -> None:
+        before = self._known[change.kind][change.id]
+        self._put(change, before, self._moves[change.kind][before[2], change.state])
+
+    def _put(self, change: Change, before: Standing, moved: Moved) -> None:
         kind, name, pending = change.kind, change.id, self._pending
-        known = self._known[kind]
-        before = known[name]
-        moved = self._moves[kind][before[2], change.state]
-        after = pending.change(change, before, moved) if before[0] else pending.create(change, moved)
-        known[name] = after
+        if before[0]:
+            bodied = self._bodies.pop((kind, name), None) is not change.body
+            after = pending.change(change, before, moved, bodied=bodied)
+        else:
+            after = pending.create(change, moved)
+        self._known[kind][name] = after
         if (note := change.note) is not None:
             self._sequence += 1
             pending.note(self._sequence, after[0], kind, name, after[1], note, change.chain)

@@ -24,20 +24,24 @@ from interlock.store.sqlite.shapes import (
     Row,
     insertion,
     update,
+    update_stretch,
 )
 
 Moved: TypeAlias = tuple[str, int, bool]
 """Where a legal step leads: the state as a plain text (the caller's may be an enumeration's), its place,
 and whether that is another one."""
 
+Changing: TypeAlias = tuple[bool, bool, int, int, bool]
+"""What of a record changes: see `shapes.update`."""
+
 _NUMBER, _KIND, _ID = 0, 1, 2
-_RECORD_OF_ENTRY = 2
+_RECORD_OF_ENTRY, _STEPS_OF_ENTRY = 2, 6
 _NUMBER_OF_CHANGE = -1
 # The journal may still tell of a record that somebody has removed by hand.
 _LAST_NUMBER = (
     "SELECT max(ifnull((SELECT max(number) FROM records), 0), ifnull((SELECT max(record) FROM journal), 0))"
 )
-_encode = msgspec.json.Encoder().encode
+_encode_lines = msgspec.json.Encoder().encode_lines
 
 
 class Pending:
@@ -48,9 +52,9 @@ class Pending:
         self.recorded: list[Row] = []
         self._connection = connection
         self._created: defaultdict[tuple[bool, bool, bool], list[list[Any]]] = defaultdict(list)
-        self._changed: list[tuple[tuple[bool, int, int, bool], list[list[Any]]]] = []
+        self._changed: list[tuple[Changing, list[list[Any]]]] = []
         """Stretches of changes that the same statement makes."""
-        self._changing: tuple[bool, int, int, bool] | None = None
+        self._changing: Changing | None = None
         self._entries: list[list[Any]] = []
         self._short_entries: list[list[Any]] = []
         self._last_number = -1
@@ -86,14 +90,16 @@ class Pending:
         self._created[ready, timed, placed].append(row)
         return number, 1, state, placing, ready, timed
 
-    def change(self, change: Change, standing: Standing, moved: Moved) -> Standing:
-        """A record that is there; how it stands then."""
+    def change(self, change: Change, standing: Standing, moved: Moved, *, bodied: bool) -> Standing:
+        """A record that is there; how it stands then. Unless `bodied`, its body stays as it is."""
         number, version, _, before, was_ready, was_timed = standing
         state, place, is_moved = moved
         ready_at, deadline_at = change.ready_at, change.deadline_at
         placing = (change.queue, change.parent, change.labels, change.priority, change.chain)
         version += 1
-        row: list[Any] = [version, bytearray(change.body), self.now_us]
+        row: list[Any] = [version, self.now_us]
+        if bodied:
+            row.append(bytearray(change.body))
         if is_moved:
             row += (state, place)
         ready = CLEARED if was_ready else KEPT
@@ -108,7 +114,7 @@ class Pending:
         if placed:
             row += (change.queue or "", *_placed(change))
         row.append(number)
-        changing = (is_moved, ready, timed, placed)
+        changing = (bodied, is_moved, ready, timed, placed)
         if changing != self._changing:
             self._changing = changing
             self._changed.append((changing, []))
@@ -119,8 +125,7 @@ class Pending:
         self, sequence: int, number: int, kind: str, name: str, version: int, note: Note, chain: str
     ) -> None:
         """An entry for the journal."""
-        steps = _encode(note.steps).decode()
-        row = [sequence, self.now_us, number, kind, name, version, steps, note.actor, note.request_id]
+        row = [sequence, self.now_us, number, kind, name, version, note.steps, note.actor, note.request_id]
         reason, cause, refusal = note.reason, note.cause, note.refusal
         if reason or cause or refusal or chain:
             row += (reason, cause, refusal, chain)
@@ -132,11 +137,14 @@ class Pending:
         """All of it."""
         if not self._in_order:
             self._renumber(known)
+        self._spell_steps(self._short_entries)
+        self._spell_steps(self._entries)
         many = self._connection.executemany
         for creating, rows in self._created.items():
             many(insertion(*creating), rows)
         for changing, rows in self._changed:
-            many(update(*changing), rows)
+            if changing[0] or not self._write_stretch(update(*changing), rows):
+                many(update(*changing), rows)
         for statement, entries in (
             (INSERT_SHORT_ENTRY, self._short_entries),
             (INSERT_ENTRY, self._entries),
@@ -144,6 +152,24 @@ class Pending:
         ):
             if entries:
                 many(statement, entries)
+
+    @staticmethod
+    def _spell_steps(entries: list[list[Any]]) -> None:
+        """Those of all entries at once: a line each, none of which JSON breaks."""
+        lines = _encode_lines([entry[_STEPS_OF_ENTRY] for entry in entries]).decode().split("\n")
+        for entry, line in zip(entries, lines, strict=False):  # behind the last line comes nothing
+            entry[_STEPS_OF_ENTRY] = line
+
+    def _write_stretch(self, statement: str, rows: list[list[Any]]) -> bool:
+        """Neighbours that become the same, as those do that are claimed in order, take one statement."""
+        first, last = rows[0][-1], rows[-1][-1]
+        if [row[-1] for row in rows] != list(range(first, last + 1)):
+            return False
+        values = rows[0][:-1]
+        if any(row[:-1] != values for row in rows):
+            return False
+        self._connection.execute(update_stretch(statement), (*values, first, last))
+        return True
 
     def _next_number(self, name: str) -> int:
         if self._last_number < 0:

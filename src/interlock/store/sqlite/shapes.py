@@ -63,9 +63,11 @@ def insertion(ready: bool, timed: bool, placed: bool) -> str:
 
 
 @cache
-def update(moved: bool, ready: int, timed: int, placed: bool) -> str:
-    """Change a record: its state, its lane and time, its deadline, where else it belongs."""
-    parts = ["version = ?", "body = ?", "updated_us = ?"]
+def update(bodied: bool, moved: bool, ready: int, timed: int, placed: bool) -> str:
+    """Change a record: its body, its state, its lane and time, its deadline, where else it belongs."""
+    parts = ["version = ?", "updated_us = ?"]
+    if bodied:
+        parts.append("body = ?")
     if moved:
         parts += ["state = ?", "place = ?"]
     if ready == SET:
@@ -85,3 +87,9 @@ def update(moved: bool, ready: int, timed: int, placed: bool) -> str:
             "chain = ?",
         ]
     return f"UPDATE records SET {', '.join(parts)} WHERE number = ?"
+
+
+@cache
+def update_stretch(statement: str) -> str:
+    """The same for all records from one number to another."""
+    return statement.replace("WHERE number = ?", "WHERE number BETWEEN ? AND ?")

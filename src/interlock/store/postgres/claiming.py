@@ -1,0 +1,202 @@
+"""Taking what is ready or due, and committing what becomes of it.
+
+Alone. Mostly one claimer comes at a time. It holds nothing while it decides: it looks at what is ready
+(one message), decides, and writes what it decided (another), each change compared by version as always.
+Should somebody have come between, nothing is written, and it goes the way of company.
+
+In company. Two who look at the same time see the same records, and one would have decided in vain. So
+whoever has met another, or has a claim under way already, takes what it sees: locked in one transaction
+from the look to the commit, past what others hold. After a while it tries alone again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+
+from interlock.store.contract import Decide
+from interlock.store.postgres.connections import Connections, Session
+from interlock.store.postgres.failures import Again
+from interlock.store.postgres.queries import query as statement
+from interlock.store.postgres.rows import ready_record_of, record_of
+from interlock.store.postgres.wave import Held
+from interlock.store.postgres.writing import Writing
+from interlock.store.records import Claim, Commit, Outcome, Record
+
+_PROMOTED_AT_ONCE = 1_000
+_FURTHER = 8
+"""How much further a claimer looks who found that others hold the heads of the lanes."""
+_SHORTEST_COMPANY, _LONGEST_COMPANY = 16, 1_024
+
+
+class Company:
+    """Whether others claim at the same time, as far as this store has met them."""
+
+    def __init__(self) -> None:
+        self._under_way = 0
+        self._careful = 0
+        """How many claims it will go the way of company."""
+        self._length = _SHORTEST_COMPANY
+
+    @contextmanager
+    def claim(self) -> Iterator[bool]:
+        """One more claim is under way; whether it may believe that it is alone."""
+        alone = not self._under_way and not self._careful
+        self._under_way += 1
+        self._careful = max(0, self._careful - 1)
+        try:
+            yield alone
+        finally:
+            self._under_way -= 1
+
+    def met(self) -> None:
+        """Somebody was faster: be careful for twice as long as the last time."""
+        self._careful = self._length
+        self._length = min(2 * self._length, _LONGEST_COMPANY)
+
+    def met_nobody(self) -> None:
+        """It went well, alone."""
+        self._length = _SHORTEST_COMPANY
+
+
+class Claiming:
+    """How one store claims and sweeps."""
+
+    def __init__(self, connections: Connections, writing: Writing) -> None:
+        self._connections = connections
+        self._writing = writing
+        self._schema = connections.target.schema
+        self._company = Company()
+
+    async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
+        """What is ready for this claimer."""
+
+        async def work(session: Session) -> list[Outcome]:
+            if alone and session.attempt == 1:
+                outcomes = await self._claim_alone(session, claim, decide)
+                if outcomes is not None:
+                    return outcomes
+            return await self._claim_in_company(session, claim, decide)
+
+        with self._company.claim() as alone:
+            return await self._connections.run("Claiming", work)
+
+    async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
+        """What has a deadline passed; sweepers come together, so they are always in company."""
+
+        async def work(session: Session) -> list[Outcome]:
+            await session.begin()
+            rows = await self._take(session, "take_due", (list(kinds),), limit)
+            return await self._decided(session, rows, decide)
+
+        return await self._connections.run("Sweeping what is due", work)
+
+    async def _claim_alone(self, session: Session, claim: Claim, decide: Decide) -> list[Outcome] | None:
+        """Look, decide, write; None where that is not all there is to it."""
+        writing = self._writing
+        rows = await session.fetch(
+            statement("peek_ready", self._schema),
+            writing.seen,
+            claim.kind,
+            list(claim.queues),
+            list(claim.labels),
+            claim.limit,
+        )
+        last = rows.pop()
+        if last["delayed"]:
+            return None
+        now = writing.saw(last["moment"])
+        if not rows:
+            return []
+        records = [ready_record_of(row, claim.kind) for row in rows]
+        commits = decide(records, now)
+        writing.check(commits, records)
+        parts = writing.waves(commits, self._foreseen(commits, records))
+        if len(parts) > 1:
+            return None  # the second could fail after the first is true
+        try:
+            outcomes = [outcome for part in parts for outcome in await writing.write_blindly(session, part)]
+        except Again:
+            self._company.met()
+            raise
+        self._company.met_nobody()
+        return outcomes
+
+    async def _claim_in_company(self, session: Session, claim: Claim, decide: Decide) -> list[Outcome]:
+        """Lock the heads of the lanes that this claimer may take from, skipping what others hold."""
+        arguments = (claim.kind, list(claim.queues), list(claim.labels))
+        await session.begin()
+        rows = await self._take(session, "take_ready", arguments, claim.limit)
+        while rows[-1]["delayed"]:
+            # Records whose time has come get into line first, where others see them too.
+            await session.rollback()
+            promoted = await self._promote(session, claim.kind)
+            await session.begin()
+            rows = await self._take(session, "take_ready", arguments, claim.limit)
+            if promoted < _PROMOTED_AT_ONCE:
+                break
+        return await self._decided(session, rows, decide)
+
+    async def _take(
+        self, session: Session, what: str, arguments: tuple[Any, ...], limit: int
+    ) -> list[asyncpg.Record]:
+        """Lock up to `limit`, looking further where others hold what came first. One row more ends them."""
+        sql = statement(what, self._schema)
+        reach = limit * 2
+        while True:
+            rows = await session.within(sql, self._writing.seen, *arguments, limit, reach)
+            if len(rows) > limit or not rows[-1]["cut"]:
+                return rows
+            reach *= _FURTHER
+
+    async def _promote(self, session: Session, kind: str) -> int:
+        sql = statement("promote", self._schema)
+        [[number]] = await session.fetch(sql, self._writing.seen, kind, _PROMOTED_AT_ONCE, writes=True)
+        return int(number)
+
+    async def _decided(self, session: Session, rows: list[asyncpg.Record], decide: Decide) -> list[Outcome]:
+        """Commit what becomes of what was taken, in the transaction that holds it."""
+        writing = self._writing
+        now: datetime = rows.pop()["moment"]
+        writing.saw(now)
+        records = [record_of(row, 3) for row in rows]
+        if not records:
+            await session.rollback()
+            return []
+        try:
+            commits = decide(records, now)
+            writing.check(commits, records)
+            # Of what we hold we know how it stands, so that nothing can be in the way; a second time we
+            # are not so sure.
+            held = self._foreseen(commits, records)
+            judging = session.attempt > 1 or held is None
+            parts = [
+                (part, writing.arguments(part, judging=judging)) for part in writing.waves(commits, held)
+            ]
+        except Exception:
+            await session.rollback()
+            raise
+        outcomes: list[Outcome] = []
+        for part, arguments in parts:
+            outcomes += await writing.write_within(session, part, arguments)
+        await session.commit()
+        return outcomes
+
+    def _foreseen(self, commits: Sequence[Commit], records: Sequence[Record]) -> Held | None:
+        """The records, when these change only them, as they stand and as their tables allow."""
+        held = {(record.kind, record.id): record for record in records}
+        catalogue = self._writing.catalogue
+        for commit in commits:
+            if commit.request is not None or commit.not_after is not None:
+                return None
+            for change in commit.changes:
+                record = held.get((change.kind, change.id))
+                if record is None or record.version != change.expected:
+                    return None
+                if not catalogue[change.kind].allows(record.state, change.state):
+                    return None
+        return held
