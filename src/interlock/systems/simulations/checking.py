@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from interlock.errors import InvalidJob, InvalidSimulation, UnknownSimulation
-from interlock.store.checking import MAX_ID
+from interlock.store.limits import MAX_ID
 from interlock.store.records import Change
 from interlock.systems.orchestrator.body import SimulationPart
 from interlock.systems.orchestrator.settings import OrchestratorSettings
