@@ -22,6 +22,7 @@ from interlock.wire.caches import CacheView
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.wire.simulations import AnySimulationWord, SimulationOrders
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
+from interlock.wire.workloads import WorkloadFact
 
 
 class EmbeddedOrchestrator:
@@ -105,6 +106,10 @@ class EmbeddedOrchestrator:
     ) -> AsyncIterator[tuple[CacheView, AsyncIterator[bytes]] | None]:
         """What an earlier job has saved."""
         yield await self.here.caches.open(token, runner_id, key, prefixes)
+
+    async def tell_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
+        """Have the store know what was heard of agents."""
+        await self.here.workloads.tell_under(token, runner_id, facts)
 
     async def recover(self) -> int:
         """Deal with deadlines that have passed, and with word to other records that is under way."""

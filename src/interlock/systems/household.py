@@ -88,7 +88,7 @@ class Household:
         self.orchestrator = Orchestrator(self.engine, settings=settings, seeds=host.seeds)
         self.jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below))
         self.workers = Workers(self.engine, settings=settings)
-        self.workloads = Workloads(self.engine, settings=settings)
+        self.workloads = Workloads(self.engine, self.orchestrator.hear, settings=settings)
         self.quarantine = Quarantine(self.engine, settings.quarantine)
         self.waiting = Waiting(self.engine)
         self.artifacts = Artifacts(store, self.orchestrator.hear, blobs)

@@ -9,6 +9,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from interlock.wire.runner import Secretive
+
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
 Text = Annotated[str, Meta(max_length=2_000)]
 Total = Annotated[int, Meta(ge=0, le=2**53)]
@@ -45,6 +47,20 @@ class WorkloadFact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     error: Text = ""
     operations: Total = 0
     errors: Total = 0
+
+
+class WorkloadFacts(Secretive, frozen=True, kw_only=True):
+    """What the runner that drives a fleet has heard of its agents, under the lease of its job."""
+
+    token: str
+    runner_id: Annotated[str, Meta(max_length=200)]
+    facts: Annotated[tuple[WorkloadFact, ...], Meta(min_length=1, max_length=200)]
+
+
+class WorkloadsHeard(msgspec.Struct, frozen=True, kw_only=True):
+    """It is known now."""
+
+    facts: int
 
 
 class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
@@ -27,12 +27,13 @@ from interlock.errors import InvalidArguments, JobError, TooLarge
 from interlock.processes.masking import NOTHING_SECRET, Mask
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.runner import Grant, LogLine, Progress
+from interlock.wire.workloads import WorkloadFact
 from interlock.worker.caching import NO_CACHES, Caching, OwnCaches
 from interlock.worker.codec import decode, encode
 from interlock.worker.secrets import Secrets
 from interlock.worker.simulating import NOBODY, Speech, Voice
 from interlock.worker.unsent import MAX_LINE_BYTES, NOTHING, Lines, Unsent, cut
-from interlock.worker.uploads import Upload, nowhere
+from interlock.worker.uploads import Upload, Uploads, nowhere
 
 __all__ = ["NOTHING", "Context", "TaskCancelled", "Unsent", "current"]
 
@@ -229,6 +230,11 @@ class Context:
     def caches(self) -> OwnCaches:
         """What jobs keep for later ones; for handlers in the event loop."""
         return OwnCaches(self._caching, self._grant.token)
+
+    async def tell_workloads(self, facts: Sequence[WorkloadFact]) -> None:
+        """Have it known what was heard of agents that this job drives; in the worker's own process only."""
+        if isinstance(self._upload, Uploads):
+            await asyncio.wrap_future(self._upload.tell(self._grant.token, facts))
 
     def spend(self, amount: float) -> None:
         """Add to what this attempt has cost, in whatever unit you count: money, tokens, seconds."""

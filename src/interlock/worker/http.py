@@ -37,6 +37,7 @@ from interlock.wire.runner import (
 from interlock.wire.simulations import AnySimulationWord, SaidOfSimulation, SimulationOrders
 from interlock.wire.trust import trusting
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
+from interlock.wire.workloads import WorkloadFact, WorkloadFacts, WorkloadsHeard
 from interlock.worker.downloads import CACHES, CannotDownload, downloaded_cache
 
 PROTOCOL = 1
@@ -261,6 +262,11 @@ class HttpOrchestrator:
             if refused.response.status_code in _BUSY:
                 raise self._away(f"it answered {refused.response.status_code}") from None
             raise _refused(refused.response) from None
+
+    async def tell_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
+        """Have the store know what was heard of agents."""
+        body = msgspec.json.encode(WorkloadFacts(token=token, runner_id=runner_id, facts=tuple(facts)))
+        await self._ask("POST", "/api/runner/workloads", body, WorkloadsHeard)
 
     # The supervisor
 

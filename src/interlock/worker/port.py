@@ -15,6 +15,7 @@ from interlock.wire.artifacts import ArtifactView
 from interlock.wire.caches import CacheView
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.wire.simulations import AnySimulationWord, SimulationOrders
+from interlock.wire.workloads import WorkloadFact
 
 
 class OrchestratorPort(Protocol):
@@ -92,6 +93,13 @@ class Simulating(Protocol):
 
     async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
         """Say something about the simulation that is executed under a lease; it may be said again."""
+
+
+class FleetBook(Protocol):
+    """A port behind which it is kept what is heard of the agents of a fleet."""
+
+    async def tell_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
+        """Keep it, under the live lease of the job that drives them; the same again changes nothing."""
         ...
 
 

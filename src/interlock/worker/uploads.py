@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Protocol
 
 from interlock.errors import JobError, NoBlobs, StoreUnavailable
 from interlock.wire.artifacts import ArtifactView, checked_name
+from interlock.wire.workloads import WorkloadFact
 from interlock.worker.packing import PACKED, pack
-from interlock.worker.port import Keeper, OrchestratorPort
+from interlock.worker.port import FleetBook, Keeper, OrchestratorPort
 
 PIECE = 262_144
 TRIES = 3
@@ -42,6 +43,17 @@ class Uploads:
         if self.loop is None:
             raise StoreUnavailable("The worker has not begun yet.", todo="Try again a little later.")
         return asyncio.run_coroutine_threadsafe(self._keep(token, name, path), self.loop)
+
+    def tell(self, token: str, facts: Sequence[WorkloadFact]) -> Future[None]:
+        """Begin to have it known what was heard of agents."""
+        if self.loop is None:
+            raise StoreUnavailable("The worker has not begun yet.", todo="Try again a little later.")
+        return asyncio.run_coroutine_threadsafe(self._tell(token, facts), self.loop)
+
+    async def _tell(self, token: str, facts: Sequence[WorkloadFact]) -> None:
+        port = self._port()
+        if isinstance(port, FleetBook):
+            await port.tell_workloads(token, self._runner_id, facts)
 
     async def _keep(self, token: str, name: str, path: Path) -> ArtifactView:
         checked_name(name)

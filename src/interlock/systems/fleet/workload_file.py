@@ -16,12 +16,18 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-import msgspec
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 from interlock.errors import InvalidWorkload
 from interlock.systems.fleet.coverage import Policy
-from interlock.systems.fleet.spec import LONGEST_S, MOST_AGENTS, MOST_OPERATIONS, WorkloadSpec, checked
+from interlock.systems.fleet.spec import (
+    LONGEST_S,
+    MOST_AGENTS,
+    MOST_OPERATIONS,
+    MOST_RATE,
+    WorkloadSpec,
+    checked,
+)
 from interlock.systems.fleet.starting import FARTHEST_S
 from interlock.systems.runs.planning.faults import Faults, Place
 from interlock.systems.runs.planning.kinds import Count, Schema, Word, scalar_text, shape
@@ -130,7 +136,7 @@ WORKLOAD_FILE = Object(
               "HOST or HOST:PORT of each; `--agents` goes before it.", "[a.example, b.example:7168]"),
         Field("duration", While(0.0, LONGEST_S),
               "How long operations are begun; 0: until it ends by itself, at most an hour.", "30s"),
-        Field("rate", Number(0.0, 1e7), "Operations per second on each agent; 0: as many as it can.", "500"),
+        Field("rate", Number(0.0, MOST_RATE), "Operations per second on each; 0: as many as can be.", "500"),
         Field("concurrency", Count(1, 10_000), "Operations side by side on each agent.", "4"),
         Field("operations", Count(0, MOST_OPERATIONS), "Each agent ends after so many; 0: no limit.", "100"),
         Field("policy", Word("policy", one_of=tuple(str(each) for each in Policy)),
@@ -157,7 +163,7 @@ def read_workload(text: str, file: str = "workload.yml", agents: Sequence[str] =
         WorkloadSpec(
             kind=found.kind,
             name=found.name or PurePath(file).stem,
-            spec=msgspec.Raw(msgspec.json.encode(found.with_ or {})),
+            spec=found.with_ or {},
             agents=tuple(agents) or found.agents,
             duration_s=found.duration,
             rate=found.rate,

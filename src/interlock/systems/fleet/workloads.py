@@ -20,9 +20,13 @@ from interlock.lifecycles.workload import WORKLOAD
 from interlock.store.records import Commit, Committed, Entry, Key, Query, Record
 from interlock.systems.fleet.deciding import Draft, heard, silent, view_of
 from interlock.systems.fleet.spec import TASK
+from interlock.systems.orchestrator.answering import heard_or_raise
+from interlock.systems.orchestrator.artifacts import Hear
 from interlock.systems.orchestrator.body import decode_body as decode_job
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.orchestrator.tokens import read_token
 from interlock.wire.fleet.errors import UnknownWorkload
+from interlock.wire.runner import Heartbeat
 from interlock.wire.workloads import WorkloadFact, WorkloadView
 
 MOST_FACTS = 200
@@ -37,14 +41,28 @@ def workload_id_of(job_id: str, fence: int, number: int) -> str:
 class Workloads:
     """The workloads in a store."""
 
-    def __init__(self, engine: Engine, *, settings: OrchestratorSettings = DEFAULT_SETTINGS) -> None:
+    def __init__(
+        self, engine: Engine, hear: Hear, *, settings: OrchestratorSettings = DEFAULT_SETTINGS
+    ) -> None:
         self.engine = engine
+        self._hear = hear
         self.settings = settings
 
     async def tell(self, facts: Sequence[WorkloadFact], *, actor: str = "") -> None:
         """Make what a controller has heard true; what was told before changes nothing."""
         for first in range(0, len(facts), MOST_FACTS):
             await self._tell(facts[first : first + MOST_FACTS], actor)
+
+    async def tell_under(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
+        """The same for whoever holds the live lease of the job that drives them, and for nobody else."""
+        (answer,) = await self._hear([Heartbeat(token=token, runner_id=runner_id)])
+        heard_or_raise(answer)
+        about = read_token(token)
+        assert about is not None  # it was heard
+        strange = [fact.workload_id for fact in facts if fact.job_id != about.job_id]
+        if strange:
+            raise unknown_workload(strange[0])
+        await self.tell(facts, actor=runner_id)
 
     async def get(self, workload_id: str) -> WorkloadView:
         """The workload as it stands."""

@@ -1,0 +1,214 @@
+"""The line to one agent: what can be asked of it, with a deadline on every question.
+
+Refusals come back in the agent's own words. An agent that has vanished without a word is found out by
+pings on the connection, so that no answer is waited for longer than a few seconds in vain.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import grpc
+import msgspec
+from grpc import aio
+
+from interlock.errors import InterlockError, InvalidSettings
+from interlock.lifecycles.workload import Status
+from interlock.systems.fleet.clocks import Exchange, Offset, offset_of
+from interlock.systems.fleet.merging import Report
+from interlock.systems.fleet.spec import WorkloadSpec
+from interlock.wire.fleet import fleet_pb2 as wire
+from interlock.wire.fleet.errors import AgentRefused, AgentUnavailable
+from interlock.wire.fleet.fleet_pb2_grpc import AgentStub
+
+PROBLEM = "interlock-problem-bin"
+EXCHANGES = 8
+ANSWER_S = 5.0
+"""How long an agent may take for a short answer."""
+_SILENT = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.UNKNOWN,
+)
+_OPTIONS: tuple[tuple[str, Any], ...] = (
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.max_receive_message_length", 4 * 1_048_576),
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """What agents let a controller in with."""
+
+    token: str = ""
+    ca: str = ""
+    """The file of certificates that vouch for agents; with it the lines are encrypted."""
+
+    def __repr__(self) -> str:
+        return f"Access(token={'…' if self.token else ''}, ca={self.ca!r})"
+
+
+class Reference:
+    """The controller's time: its wall clock once, and from there the clock that nobody can set."""
+
+    def __init__(
+        self,
+        wall_ns: Callable[[], int] = time.time_ns,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._monotonic_ns = monotonic_ns
+        self._base_ns = wall_ns() - monotonic_ns()
+
+    def now_ns(self) -> int:
+        """Nanoseconds since 1970."""
+        return self._base_ns + self._monotonic_ns()
+
+
+class Line:
+    """A connection to one agent. Close it when it is not needed any more."""
+
+    def __init__(self, agent: str, reference: Reference, access: Access = Access()) -> None:  # noqa: B008 - frozen
+        self.agent = agent
+        self._reference = reference
+        self._metadata = (("authorization", f"Bearer {access.token}"),) if access.token else ()
+        self._channel = _channel(agent, access)
+        self._stub = AgentStub(self._channel)
+
+    async def close(self) -> None:
+        """Let go of the connection; a workload that still runs is stopped by its agent."""
+        await self._channel.close()
+
+    async def status(self, *, within_s: float = ANSWER_S, wait_idle_s: float = 0.0) -> wire.StatusAnswer:
+        """Where the agent stands, perhaps once it is idle."""
+        request = wire.StatusRequest(wait_idle_s=wait_idle_s)
+        answer: wire.StatusAnswer = await self._asked(
+            self._stub.GetStatus, request, within_s + wait_idle_s, wait=True
+        )
+        return answer
+
+    async def offset(self, exchanges: int = EXCHANGES, *, within_s: float = ANSWER_S) -> Offset:
+        """How far the agent's clock is from ours: several round trips, one after the other."""
+        found = []
+        for _ in range(exchanges):
+            sent = self._reference.now_ns()
+            answer = await self._asked(self._stub.Ping, wire.PingRequest(sent_unix_ns=sent), within_s)
+            found.append(
+                Exchange(
+                    sent_ns=sent,
+                    received_ns=answer.received_unix_ns,
+                    answered_ns=answer.answered_unix_ns,
+                    returned_ns=self._reference.now_ns(),
+                )
+            )
+        return offset_of(found)
+
+    async def run(self, workload_id: str, spec: WorkloadSpec, controller: str) -> AsyncIterator[Report]:
+        """One workload, from READY to its last report."""
+        request = wire.WorkloadRequest(
+            workload_id=workload_id,
+            kind=spec.kind,
+            spec=msgspec.json.encode(spec.spec),
+            duration_s=spec.duration_s,
+            rate=spec.rate,
+            concurrency=spec.concurrency,
+            max_operations=spec.operations,
+            controller=controller,
+        )
+        call = self._stub.RunWorkloadWithLiveStats(request, metadata=self._metadata)
+        try:
+            async for stats in call:
+                yield report_of(self.agent, stats)
+        except aio.AioRpcError as error:
+            self._raise(error)
+        finally:
+            call.cancel()
+
+    async def start(self, workload_id: str, at_ns: int) -> int:
+        """Tell the instant by the agent's clock; answers by how much it was too late, in nanoseconds."""
+        request = wire.StartRequest(workload_id=workload_id, start_at_unix_ns=at_ns)
+        answer: wire.StartAnswer = await self._asked(self._stub.StartWorkload, request, ANSWER_S)
+        return answer.late_ns
+
+    async def abort(self, workload_id: str, reason: str) -> None:
+        """Stop that workload and no other."""
+        request = wire.AbortRequest(workload_id=workload_id, reason=reason[:200])
+        await self._asked(self._stub.AbortWorkload, request, ANSWER_S)
+
+    async def _asked(self, method: Any, request: Any, within_s: float, *, wait: bool = False) -> Any:
+        try:
+            return await method(request, timeout=within_s, metadata=self._metadata, wait_for_ready=wait)
+        except aio.AioRpcError as error:
+            self._raise(error)
+
+    def _raise(self, error: aio.AioRpcError) -> NoReturn:
+        raise told(self.agent, error) from None
+
+
+def told(agent: str, error: aio.AioRpcError) -> InterlockError:
+    """What has gone wrong with an agent, in its own words where it has some."""
+    for key, value in error.trailing_metadata() or ():
+        if key == PROBLEM:
+            problem = json.loads(value)
+            return AgentRefused(
+                f"{agent}: {problem.get('error', '')}",
+                todo=str(problem.get("todo", "")),
+                facts={"agent": agent, "code": problem.get("code", ""), **problem.get("facts", {})},
+            )
+    if error.code() in _SILENT:
+        why = (error.details() or error.code().name).rstrip(".")
+        return AgentUnavailable(
+            f"{agent} does not answer: {why[:300]}.",
+            todo=f"Is an agent there? On that machine: interlock agent --port {agent.rpartition(':')[2]}",
+            facts={"agent": agent},
+        )
+    return AgentRefused(
+        f"{agent}: {error.details() or error.code().name}",
+        todo="Check the address and the token (INTERLOCK_AGENT_TOKEN).",
+        facts={"agent": agent, "code": error.code().name},
+    )
+
+
+def report_of(agent: str, stats: wire.WorkloadStats) -> Report:
+    """A message of an agent as it is merged."""
+    return Report(
+        agent=agent,
+        sequence=stats.sequence,
+        status=Status(stats.status),
+        completed=stats.completed,
+        elapsed_ns=stats.elapsed_ns,
+        operations=stats.operations,
+        errors=stats.errors,
+        transferred=stats.bytes,
+        interval_operations=stats.interval_operations,
+        interval_errors=stats.interval_errors,
+        histogram=stats.histogram,
+        started_at_ns=stats.started_at_unix_ns,
+        late_ns=stats.late_ns,
+        coalesced=stats.coalesced,
+        error=stats.error,
+        error_samples=tuple(stats.error_samples),
+        size=stats.ByteSize(),
+    )
+
+
+def _channel(agent: str, access: Access) -> aio.Channel:
+    if not access.ca:
+        return aio.insecure_channel(agent, options=_OPTIONS)
+    try:
+        vouching = Path(access.ca).read_bytes()
+    except OSError as error:
+        raise InvalidSettings(
+            f"The certificates {access.ca} cannot be read: {error.strerror}.",
+            todo="Check the path, and who may read it.",
+            facts={"ca": access.ca},
+        ) from None
+    return aio.secure_channel(agent, grpc.ssl_channel_credentials(vouching), options=_OPTIONS)

@@ -1,0 +1,94 @@
+"""How a workload goes, right now: for a line of progress, a line of the log, and a table on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from interlock.systems.fleet.histograms import Latencies
+from interlock.systems.fleet.merging import Merged
+from interlock.systems.fleet.spec import WorkloadSpec
+from interlock.wire.workloads import Happened
+
+LEVEL = "stats"
+"""The level of the log at which the numbers of each second are."""
+
+
+class AgentLive(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One agent, right now."""
+
+    agent: str
+    state: str
+    """What was heard of it last; empty before it has taken the workload."""
+    rate: float = 0.0
+    operations: int = 0
+    errors: int = 0
+    corrupt: bool = False
+
+
+class Live(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All of them, right now."""
+
+    elapsed_s: float
+    duration_s: float
+    running: int
+    agents: int
+    operations: int = 0
+    errors: int = 0
+    rate: float = 0.0
+    """Operations in the newest second that all have reported."""
+    latencies: Latencies = Latencies()
+    """Of that second."""
+    members: tuple[AgentLive, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """In a line, for people."""
+        told = f"{self.running} of {self.agents} agents running"
+        if not self.operations:
+            return told
+        found = self.latencies
+        return (
+            f"{self.rate:,.0f} op/s · p50 {found.p50_ms:.3g} ms · p99 {found.p99_ms:.3g} ms · "
+            f"{self.errors:,} errors · {told}"
+        )
+
+
+def live_of(
+    spec: WorkloadSpec, merged: Merged, states: Mapping[str, Happened | None], elapsed_s: float
+) -> Live:
+    """From what was heard so far."""
+    second = merged.latest()
+    parts = merged.parts.values()
+    return Live(
+        elapsed_s=round(elapsed_s, 3),
+        duration_s=spec.duration_s,
+        running=sum(state is Happened.RUNNING for state in states.values()),
+        agents=len(states),
+        operations=merged.operations,
+        errors=merged.errors,
+        rate=float(second.operations) if second else 0.0,
+        latencies=second.latencies if second else Latencies(),
+        members=tuple(
+            AgentLive(
+                agent=part.agent,
+                state=str(states[part.agent] or ""),
+                rate=round(part.rate, 1),
+                operations=part.last.operations if part.last else 0,
+                errors=part.last.errors if part.last else 0,
+                corrupt=bool(part.fault),
+            )
+            for part in parts
+        ),
+    )
+
+
+def line_of(live: Live) -> str:
+    """What the log of the job says of a second; without the agents, of which there may be many."""
+    return msgspec.json.encode(msgspec.structs.replace(live, members=())).decode()
+
+
+def read_line(text: str) -> Live:
+    """What `line_of` has written."""
+    return msgspec.json.decode(text, type=Live)

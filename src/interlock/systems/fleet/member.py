@@ -1,0 +1,138 @@
+"""One agent of a fleet while a workload is driven: what is known of it, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from interlock.errors import InterlockError
+from interlock.lifecycles.workload import Status
+from interlock.systems.fleet.clocks import Offset
+from interlock.systems.fleet.line import ANSWER_S, Line
+from interlock.systems.fleet.merging import Report
+from interlock.systems.fleet.results import Ending
+from interlock.systems.fleet.spec import WorkloadSpec
+from interlock.wire.fleet.errors import AgentRefused, AgentUnavailable
+from interlock.wire.workloads import Happened
+
+FINALS = {
+    Status.COMPLETED: Happened.COMPLETED,
+    Status.ERROR: Happened.ERROR,
+    Status.ABORTED: Happened.ABORTED,
+}
+
+
+class Member:
+    """One agent. Its events are set once: READY, and that nothing more will come of it."""
+
+    def __init__(self, line: Line, workload_id: str) -> None:
+        self.line = line
+        self.agent = line.agent
+        self.workload_id = workload_id
+        self.offset: Offset | None = None
+        self.happened: Happened | None = None
+        """The latest that was heard of it; None before it has taken the workload."""
+        self.final: Status | None = None
+        self.error = ""
+        self.ready = asyncio.Event()
+        self.over = asyncio.Event()
+        self._following: asyncio.Task[None] | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is over without having completed."""
+        return self.over.is_set() and self.final is not Status.COMPLETED
+
+    @property
+    def ending(self) -> Ending:
+        """How it ended, as far as is known."""
+        return Ending(workload_id=self.workload_id, final=self.final, error=self.error)
+
+    async def prepare(self, spec: WorkloadSpec) -> None:
+        """See whether it is there, free and able, and what its clock says; raises when it is not."""
+        status = await self.line.status(within_s=spec.ready_within_s)
+        if status.state != "IDLE":
+            who = f" for {status.controller}" if status.controller else ""
+            raise AgentRefused(
+                f"{self.agent} is {status.state} with the workload {status.workload_id}{who}.",
+                todo="Wait until it has ended, or abort it.",
+                facts={"agent": self.agent, "state": status.state, "workload_id": status.workload_id},
+            )
+        if spec.kind not in status.kinds:
+            raise AgentRefused(
+                f"{self.agent} knows no workload {spec.kind!r}.",
+                allowed=tuple(status.kinds),
+                todo=f"It has {', '.join(status.kinds)}; start it with --workload for more.",
+                facts={"agent": self.agent, "kind": spec.kind},
+            )
+        self.offset = await self.line.offset(within_s=min(ANSWER_S, spec.ready_within_s))
+
+    def begin(self, spec: WorkloadSpec, controller: str, hear: Callable[[Member, Report], None]) -> None:
+        """Ask it for the workload, and follow what it says."""
+        following = self._follow(spec, controller, hear)
+        self._following = asyncio.create_task(following, name=f"agent {self.agent}")
+
+    async def abort(self, reason: str, within_s: float) -> None:
+        """Tell it to stop, and wait until it has, or until it is given up."""
+        if self._following is None:
+            self.give_up(reason)
+        if self.over.is_set():
+            return
+        if self.happened is not None:
+            self.happened = Happened.ABORTING
+        with suppress(InterlockError):
+            await self.line.abort(self.workload_id, reason)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self.over.wait()
+        self.give_up(f"it did not say that it has stopped within {within_s:g} s")
+
+    def give_up(self, why: str) -> None:
+        """Nothing more is expected of it; what ended before stays as it is."""
+        if not self.over.is_set():
+            self.error = self.error or why
+            if self.happened is not None:
+                self.happened = Happened.LOST
+            self.over.set()
+            self.ready.set()
+        if self._following is not None:
+            self._following.cancel()
+
+    async def close(self) -> None:
+        """Let go of it."""
+        self.give_up("its controller went")
+        if self._following is not None:
+            await asyncio.wait([self._following])
+        await self.line.close()
+
+    async def _follow(
+        self, spec: WorkloadSpec, controller: str, hear: Callable[[Member, Report], None]
+    ) -> None:
+        try:
+            async for report in self.line.run(self.workload_id, spec, controller):
+                self._note(report)
+                hear(self, report)
+                if report.completed:
+                    return
+            self.error = "it stopped telling before its last report"
+        except AgentRefused as error:
+            self.error = error.sentence
+            self.happened = Happened.LOST if self.happened else Happened.REFUSED
+        except AgentUnavailable as error:
+            self.error = error.sentence
+        finally:
+            if self.final is None and self.happened not in (None, Happened.REFUSED):
+                self.happened = Happened.LOST
+            self.over.set()
+            self.ready.set()
+
+    def _note(self, report: Report) -> None:
+        match report.status:
+            case Status.READY:
+                self.happened = Happened.READY
+            case Status.RUNNING:
+                self.happened = Happened.RUNNING
+            case final:
+                self.final, self.error, self.happened = final, report.error, FINALS[final]
+        self.ready.set()

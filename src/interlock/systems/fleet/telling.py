@@ -1,0 +1,84 @@
+"""What is heard of the agents goes into the store, beside the workload and never in its way.
+
+Of each workload only the latest is told: the table knows the way there. A store that is away for a
+while is told afterwards; a workload does not wait for it. While nothing happens the store is told that
+somebody is still there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from interlock.errors import InterlockError, StoreUnavailable
+from interlock.wire.workloads import Happened, WorkloadFact
+
+Tell = Callable[[Sequence[WorkloadFact]], Awaitable[None]]
+ALIVE_EVERY_S = 15.0
+PAUSE_S = 0.5
+"""Before a store that is away is asked again."""
+LAST_WORDS_S = 5.0
+
+
+class Teller:
+    """Tells the store what has happened, as soon as it can be told."""
+
+    def __init__(self, tell: Tell, complain: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._complain = complain
+        self._unsaid: dict[str, WorkloadFact] = {}
+        self._known: dict[str, WorkloadFact] = {}
+        self._news = asyncio.Event()
+        self._closing = False
+        self._task = asyncio.create_task(self._run(), name="telling the store")
+
+    def say(self, fact: WorkloadFact) -> None:
+        """Tell this as soon as possible, unless it was told before."""
+        known = self._known.get(fact.workload_id)
+        if known is None or known.happened is not fact.happened:
+            self._known[fact.workload_id] = self._unsaid[fact.workload_id] = fact
+            self._news.set()
+
+    async def close(self) -> None:
+        """Tell what is left, within a few seconds."""
+        self._closing = True
+        self._news.set()
+        await asyncio.wait([self._task], timeout=LAST_WORDS_S)
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _run(self) -> None:
+        while self._unsaid or not self._closing:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ALIVE_EVERY_S):
+                    await self._news.wait()
+            self._news.clear()
+            await self._flush()
+
+    async def _flush(self) -> None:
+        said = self._unsaid or self._alive()
+        self._unsaid = {}
+        if not said:
+            return
+        try:
+            await self._tell(list(said.values()))
+        except StoreUnavailable:
+            self._unsaid = said | self._unsaid
+            self._news.set()
+            await asyncio.sleep(PAUSE_S)
+        except InterlockError as error:
+            self._complain(f"The store does not take what was heard of the agents: {error.sentence}")
+
+    def _alive(self) -> dict[str, WorkloadFact]:
+        living = (fact for fact in self._known.values() if fact.happened in _LIVING)
+        return {
+            fact.workload_id: WorkloadFact(
+                workload_id=fact.workload_id, job_id=fact.job_id, happened=Happened.ALIVE
+            )
+            for fact in living
+        }
+
+
+_LIVING = (Happened.READY, Happened.RUNNING, Happened.ABORTING)

@@ -1,0 +1,103 @@
+"""The task that drives a fleet: its jobs are workloads, so whatever holds for jobs holds for them.
+
+    interlock worker start interlock.workloads --queue workloads
+
+A load test must not start again by itself, so a job of it has one attempt. Stopping the job stops the
+agents: the handler tells every one of them, and ends when they have said that they have stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from interlock.errors import InterlockError
+from interlock.systems.fleet.coverage import Verdict
+from interlock.systems.fleet.driving import Drive, Driver, Hands
+from interlock.systems.fleet.files import files_of
+from interlock.systems.fleet.line import Access
+from interlock.systems.fleet.live import LEVEL, Live, line_of
+from interlock.systems.fleet.results import WorkloadResult, in_short
+from interlock.systems.fleet.spec import QUEUE, TASK, WorkloadSpec, checked
+from interlock.wire.fleet.errors import WorkloadFailed
+from interlock.worker.context import Context, TaskCancelled
+from interlock.worker.tasks import task
+
+TOKEN, CA = "INTERLOCK_AGENT_TOKEN", "INTERLOCK_AGENT_CA"
+
+
+@task(
+    name=TASK,
+    queue=QUEUE,
+    retries=0,
+    losses=0,
+    timeout_s=3_900.0,
+    executor="async",
+    description="One workload on many agents.",
+)
+async def drive_workload(workload: WorkloadSpec, *, ctx: Context) -> WorkloadResult:
+    """Drive one workload, save what came of it, and answer with the result in short."""
+    driver = Driver(job_id=ctx.job_id, fence=ctx.fence, controller=f"job {ctx.job_id}")
+    hands = Hands(tell=ctx.tell_workloads, news=lambda live: _show(ctx, live), log=ctx.log)
+    drive = Drive(checked(workload), driver, hands, access_here())
+    result = await _driven(drive, ctx)
+    ctx.log(result.sentence)
+    await _save(ctx, files_of(result, drive.merged.histograms_by_second()))
+    match result.verdict:
+        case Verdict.ABORTED:
+            raise TaskCancelled(result.sentence)
+        case Verdict.FAILED:
+            raise WorkloadFailed(
+                result.sentence,
+                todo=f"What there is was saved: interlock workload show {ctx.job_id}",
+                facts={"job_id": ctx.job_id, "coverage": result.coverage.share},
+            )
+    return in_short(result)
+
+
+def access_here() -> Access:
+    """What agents let us in with, from the environment."""
+    return Access(token=os.environ.get(TOKEN, ""), ca=os.environ.get(CA, ""))
+
+
+async def _driven(drive: Drive, ctx: Context) -> WorkloadResult:
+    """Drive, and stop when the job shall stop; whoever cancels us waits until the agents have stopped."""
+    driving = asyncio.create_task(drive.run(), name="drive")
+    watching = asyncio.create_task(ctx.wait_cancelled(), name="stop of the job")
+    try:
+        while not driving.done():
+            try:
+                await asyncio.wait((driving, watching), return_when=asyncio.FIRST_COMPLETED)
+                if watching.done() and not driving.done():
+                    drive.stop(ctx.stop_reason or "the job was stopped")
+                    await asyncio.wait((driving,))
+            except asyncio.CancelledError:
+                drive.stop(ctx.stop_reason or "the worker goes")
+        return driving.result()
+    finally:
+        watching.cancel()
+        await asyncio.wait((watching,))
+
+
+def _show(ctx: Context, live: Live) -> None:
+    duration_s = live.duration_s or None
+    elapsed_s = min(live.elapsed_s, duration_s or live.elapsed_s)
+    ctx.progress(round(elapsed_s, 1), duration_s, live.sentence)
+    if live.operations:
+        ctx.log(line_of(live), LEVEL)
+
+
+async def _save(ctx: Context, files: Mapping[str, bytes]) -> None:
+    """Keep the files as artifacts of the job; where there is no place for them the result has to do."""
+    with tempfile.TemporaryDirectory(prefix="interlock-workload-") as folder:
+        for name, content in files.items():
+            path = Path(folder) / name
+            path.write_bytes(content)
+            try:
+                await ctx.artifact(name, path)
+            except InterlockError as error:
+                ctx.log(f"{name} could not be kept: {error.sentence}", "warning")
+                return
