@@ -40,12 +40,34 @@ TOKEN, CA = "INTERLOCK_AGENT_TOKEN", "INTERLOCK_AGENT_CA"
 )
 async def drive_workload(workload: WorkloadSpec, *, ctx: Context) -> WorkloadResult:
     """Drive one workload, save what came of it, and answer with the result in short."""
+    return await drive(workload, ctx, Watcher())
+
+
+class Watcher:
+    """Whoever looks on in the same process; this one looks away."""
+
+    def show(self, live: Live) -> None:
+        """How it goes, every second."""
+
+    def save(self, result: WorkloadResult, files: Mapping[str, bytes]) -> None:
+        """What has come of it."""
+
+
+async def drive(workload: WorkloadSpec, ctx: Context, watcher: Watcher) -> WorkloadResult:
+    """The same, with somebody looking on."""
+
+    def news(live: Live) -> None:
+        _show(ctx, live)
+        watcher.show(live)
+
     driver = Driver(job_id=ctx.job_id, fence=ctx.fence, controller=f"job {ctx.job_id}")
-    hands = Hands(tell=ctx.tell_workloads, news=lambda live: _show(ctx, live), log=ctx.log)
-    drive = Drive(checked(workload), driver, hands, access_here())
-    result = await _driven(drive, ctx)
+    hands = Hands(tell=ctx.tell_workloads, news=news, log=ctx.log)
+    driving = Drive(checked(workload), driver, hands, access_here())
+    result = await _driven(driving, ctx)
     ctx.log(result.sentence)
-    await _save(ctx, files_of(result, drive.merged.histograms_by_second()))
+    files = files_of(result, driving.merged.histograms_by_second())
+    watcher.save(result, files)
+    await _save(ctx, files)
     match result.verdict:
         case Verdict.ABORTED:
             raise TaskCancelled(result.sentence)

@@ -43,6 +43,7 @@ from interlock.cli import (
     verifying,
     webhooks,
     workers,
+    workload,
 )
 from interlock.cli.errors import tell, tell_surprise
 from interlock.cli.options import Ca
@@ -70,6 +71,7 @@ app.add_typer(simulations.app, name="simulation")
 app.add_typer(jobs.app, name="job")
 app.add_typer(queues.app, name="queue")
 app.add_typer(workers.app, name="worker")
+app.add_typer(workload.app, name="workload")
 supervisor.register(app)
 serving.register(app)
 developing.register(app)

@@ -20,6 +20,7 @@ from interlock.remote.runs import HttpRuns
 from interlock.remote.simulations import HttpSimulations
 from interlock.remote.waiting import HttpWaiting
 from interlock.remote.workers import HttpWorkers
+from interlock.remote.workloads import HttpWorkloads
 from interlock.systems.orchestrator.beside import Chunk
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 
@@ -38,6 +39,8 @@ class HttpHousehold:
         self.artifacts = HttpArtifacts(asker)
         self.workers = HttpWorkers(asker, names=names)
         self.quarantine = HttpQuarantine(asker)
+
+        self.workloads = HttpWorkloads(asker)
         self.runs = HttpRuns(asker, names=names)
         self.simulations = HttpSimulations(asker, names=names)
         self.waiting = HttpWaiting(self.jobs, self.store)

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Literal, Protocol, TypeAlias
 
 from interlock.remote.workers import WorkersOffer
+from interlock.remote.workloads import WorkloadsOffer
 from interlock.store.records import Count, Entry, Feed, Key, Query
 from interlock.systems.orchestrator.beside import Chunk
 from interlock.systems.orchestrator.explaining import Explanation
@@ -243,6 +244,9 @@ class Place(Protocol):
     @property
     def quarantine(self) -> QuarantineOffer:
         """Runners that keep losing work."""
+
+    def workloads(self) -> WorkloadsOffer:
+        """The workloads of fleets."""
         ...
 
     @property

@@ -22,6 +22,7 @@ from interlock.server.api import (
     webhooks,
     worker_actions,
     workers,
+    workloads,
 )
 from interlock.server.declaring import Route
 
@@ -42,6 +43,7 @@ ROUTES: tuple[Route, ...] = (
     *simulations.ROUTES,
     *runner.ROUTES,
     *workers.ROUTES,
+    *workloads.ROUTES,
     *worker_actions.ROUTES,
     *quarantine.ROUTES,
     *health.ROUTES,

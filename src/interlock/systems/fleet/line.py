@@ -90,9 +90,7 @@ class Line:
     async def status(self, *, within_s: float = ANSWER_S, wait_idle_s: float = 0.0) -> wire.StatusAnswer:
         """Where the agent stands, perhaps once it is idle."""
         request = wire.StatusRequest(wait_idle_s=wait_idle_s)
-        answer: wire.StatusAnswer = await self._asked(
-            self._stub.GetStatus, request, within_s + wait_idle_s, wait=True
-        )
+        answer: wire.StatusAnswer = await self._asked(self._stub.GetStatus, request, within_s + wait_idle_s)
         return answer
 
     async def offset(self, exchanges: int = EXCHANGES, *, within_s: float = ANSWER_S) -> Offset:
@@ -143,9 +141,9 @@ class Line:
         request = wire.AbortRequest(workload_id=workload_id, reason=reason[:200])
         await self._asked(self._stub.AbortWorkload, request, ANSWER_S)
 
-    async def _asked(self, method: Any, request: Any, within_s: float, *, wait: bool = False) -> Any:
+    async def _asked(self, method: Any, request: Any, within_s: float) -> Any:
         try:
-            return await method(request, timeout=within_s, metadata=self._metadata, wait_for_ready=wait)
+            return await method(request, timeout=within_s, metadata=self._metadata)
         except aio.AioRpcError as error:
             self._raise(error)
 

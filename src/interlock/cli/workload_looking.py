@@ -1,0 +1,207 @@
+"""What `interlock workload list|show|watch|abort` do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+import typer
+
+from interlock.cli.answers import print_struct
+from interlock.cli.connecting import actor, ask
+from interlock.cli.finding import find, whole_id
+from interlock.cli.following import POLL_S, has_ended
+from interlock.cli.printing import Sheet, on_terminal, print_sheets
+from interlock.cli.times import shown
+from interlock.cli.workload_running import exit_code, write_files
+from interlock.cli.workload_screen import Lines, Screen, Silent
+from interlock.cli.workload_sheets import result_sheets
+from interlock.errors import InterlockError, UnknownJob
+from interlock.lifecycles.workload import WORKLOAD
+from interlock.remote.offering import Reach
+from interlock.store.records import Query
+from interlock.systems.fleet.live import LEVEL, AgentLive, Live, read_line
+from interlock.systems.fleet.results import WorkloadResult
+from interlock.systems.fleet.spec import TASK, WorkloadSpec
+from interlock.wire.filters import read_filter
+from interlock.wire.jobs import JobView
+from interlock.wire.workloads import WorkloadView
+
+FILES = ("result.json", "seconds.csv", "latencies.hlog", "report.html")
+COLUMNS = ("id", "state", "name", "agents", "submitted", "said")
+MEMBER_COLUMNS = ("agent", "state", "outcome", "operations", "error")
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload with everything that is known of it."""
+
+    job: JobView
+    agents: tuple[WorkloadView, ...] = ()
+    result: WorkloadResult | None = None
+
+
+def show_list(store: str | None, limit: int, *, as_json: bool) -> None:
+    """Print the newest ones."""
+
+    async def work(reach: Reach) -> tuple[list[JobView], datetime]:
+        wanted = read_filter(f"task:{TASK}")
+        return (await find(reach.here.jobs, wanted, limit=limit)).views, await reach.now()
+
+    views, now = ask(store, work)
+    if as_json:
+        print_struct({"workloads": views})
+        return
+    terminal = on_terminal()
+    rows = [
+        (view.id, view.state, view.description, str(len(_spec(view).agents)),
+         shown(view.created_at, now, terminal=terminal), _said(view))
+        for view in views
+    ]  # fmt: skip
+    print_sheets([Sheet("workload", "", COLUMNS, rows)])
+
+
+def show(store: str | None, text: str, out: Path | None, *, as_json: bool) -> None:
+    """Print what has come of one, or how far it is."""
+
+    async def work(reach: Reach) -> tuple[Workload, dict[str, bytes]]:
+        found = await _workload(reach, text)
+        return found, await _files(reach, found.job.id) if out is not None else {}
+
+    found, files = ask(store, work)
+    if out is not None:
+        write_files(out, files)
+    if as_json:
+        print_struct(found)
+        return
+    sheets = result_sheets(found.result) if found.result else [_members(found.agents)]
+    about = [(found.job.id, found.job.state, found.job.description, _said(found.job))]
+    print_sheets([Sheet("job", "", ("id", "state", "name", "said"), about), *sheets])
+
+
+def abort(store: str | None, text: str, reason: str, *, as_json: bool) -> None:
+    """Cancel the job that drives it."""
+
+    async def work(reach: Reach) -> JobView:
+        found = await _driver(reach, text)
+        return await reach.here.jobs.cancel(found.id, reason=reason, actor=actor())
+
+    view = ask(store, work)
+    if as_json:
+        print_struct(view)
+    else:
+        typer.echo(f"{view.id}\t{view.state}")
+
+
+def watch(store: str | None, text: str, *, as_json: bool) -> int:
+    """Follow one that somebody else drives; the answer is the exit code."""
+
+    async def work(reach: Reach) -> int:
+        found = await _driver(reach, text)
+        title = f"{found.description or found.id} on {len(_spec(found).agents)} agents"
+        screen = Silent() if as_json else Screen(title) if on_terminal() else Lines()
+        screen.begin()
+        try:
+            async for live in _lives(reach, found):
+                screen.show(live)
+        finally:
+            screen.end()
+        ended = await _workload(reach, found.id)
+        if as_json:
+            print_struct(ended)
+        else:
+            print_sheets(result_sheets(ended.result) if ended.result else [_members(ended.agents)])
+        return exit_code(ended.job, ended.result)
+
+    return ask(store, work)
+
+
+async def _lives(reach: Reach, found: JobView) -> AsyncIterator[Live]:
+    """Every second that the log tells of, and the agents as they are known, until the job has ended."""
+    chunks = reach.new_chunks(found.id)
+    while True:
+        view = await reach.here.jobs.get(found.id)
+        members = await _agents(reach, found.id)
+        async for chunk in chunks():
+            for line in chunk.lines:
+                if line.level == LEVEL:
+                    with suppress(msgspec.MsgspecError):
+                        yield _with_members(read_line(line.text), members)
+        if has_ended(view):
+            return
+        await asyncio.sleep(POLL_S)
+
+
+def _with_members(live: Live, members: tuple[WorkloadView, ...]) -> Live:
+    known = tuple(
+        AgentLive(agent=each.agent, state=(each.final or each.state).lower(), operations=each.operations)
+        for each in members
+    )
+    return msgspec.structs.replace(live, members=known)
+
+
+async def _driver(reach: Reach, text: str) -> JobView:
+    view = await reach.here.jobs.get(await whole_id(reach.here.jobs, text))
+    if view.task == TASK:
+        return view
+    raise UnknownJob(
+        f"{view.id} is a job of the task {view.task}, and drives no agents.",
+        todo="See `interlock workload list`.",
+        facts={"job_id": view.id, "task": view.task},
+    )
+
+
+async def _workload(reach: Reach, text: str) -> Workload:
+    view = await _driver(reach, text)
+    return Workload(job=view, agents=await _agents(reach, view.id), result=await _result(reach, view))
+
+
+async def _agents(reach: Reach, job_id: str) -> tuple[WorkloadView, ...]:
+    query = Query(kind=WORKLOAD.name, parent=job_id, limit=1_000)
+    views, _ = await reach.here.workloads.find(query)
+    return tuple(sorted(views, key=lambda each: each.agent))
+
+
+async def _result(reach: Reach, view: JobView) -> WorkloadResult | None:
+    """From the files, which are there also when it failed or was stopped; else from the job."""
+    if not has_ended(view):
+        return None
+    with suppress(InterlockError):
+        return msgspec.json.decode(await _file(reach, view.id, "result.json"), type=WorkloadResult)
+    if isinstance(view.result, msgspec.Raw):
+        return msgspec.json.decode(view.result, type=WorkloadResult)
+    return None
+
+
+async def _files(reach: Reach, job_id: str) -> dict[str, bytes]:
+    return {name: await _file(reach, job_id, name) for name in FILES}
+
+
+async def _file(reach: Reach, job_id: str, name: str) -> bytes:
+    async with reach.here.artifacts.opened(job_id, name) as (_, pieces):
+        return b"".join([piece async for piece in pieces])
+
+
+def _members(agents: tuple[WorkloadView, ...]) -> Sheet:
+    rows = [(each.agent, each.state, each.final, f"{each.operations:,}", each.error) for each in agents]
+    return Sheet("agent", "", MEMBER_COLUMNS, rows)
+
+
+def _spec(view: JobView) -> WorkloadSpec:
+    class Input(msgspec.Struct):
+        workload: WorkloadSpec
+
+    try:
+        return msgspec.json.decode(view.input, type=Input).workload
+    except msgspec.ValidationError:
+        return WorkloadSpec(kind="")
+
+
+def _said(view: JobView) -> str:
+    if view.failure is not None:
+        return view.failure.error
+    progress = next((one.progress for one in reversed(view.attempts) if one.progress), None)
+    return view.stop_reason or (progress.message if progress else "")

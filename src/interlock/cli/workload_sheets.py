@@ -1,0 +1,62 @@
+"""A result of a workload as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from interlock.cli.printing import Sheet
+from interlock.systems.fleet.results import AgentResult, WorkloadResult
+
+AGENT_COLUMNS = (
+    "agent", "outcome", "operations", "errors", "p50 ms", "p99 ms", "max ms", "clock ms", "began ms",
+)  # fmt: skip
+
+
+def result_sheets(result: WorkloadResult) -> list[Sheet]:
+    """All together, and each of them."""
+    return [
+        Sheet("workload", "", ("what", "is"), list(_about(result))),
+        Sheet("agent", "", AGENT_COLUMNS, [_row(agent) for agent in result.agents]),
+        Sheet("error", "errors", ("agent", "error"), list(_errors(result))),
+    ]
+
+
+def _about(result: WorkloadResult) -> Iterator[tuple[str, str]]:
+    found = result.latencies
+    yield "outcome", str(result.verdict)
+    yield "why", result.sentence
+    yield "agents", f"{result.coverage.completed} of {result.coverage.agents}"
+    yield "operations", f"{result.operations:,} ({result.rate:,.1f}/s, {result.errors:,} failed)"
+    yield (
+        "latency",
+        (
+            f"p50 {found.p50_ms:.3g} ms, p90 {found.p90_ms:.3g} ms, p99 {found.p99_ms:.3g} ms, "
+            f"p99.9 {found.p999_ms:.3g} ms, max {found.max_ms:.3g} ms"
+        ),
+    )
+    yield "lasted", f"{result.duration_s:.2f} s"
+    if result.spread is not None:
+        spread, known = result.spread.spread_ns / 1e6, result.spread.uncertainty_ns / 1e6
+        yield "start", f"within {spread:.3g} ms (± {known:.3g} ms)"
+
+
+def _row(agent: AgentResult) -> tuple[str, ...]:
+    found = agent.latencies
+    clock = "" if agent.offset_ms is None else f"{agent.offset_ms:+.3f} ± {agent.uncertainty_ms or 0:.3f}"
+    return (
+        agent.agent,
+        agent.status or "LOST",
+        f"{agent.operations:,}",
+        f"{agent.errors:,}",
+        f"{found.p50_ms:.3g}",
+        f"{found.p99_ms:.3g}",
+        f"{found.max_ms:.3g}",
+        clock,
+        "" if agent.began_ms is None else f"{agent.began_ms:+.3f}",
+    )
+
+
+def _errors(result: WorkloadResult) -> Iterator[tuple[str, str]]:
+    for agent in result.agents:
+        for why in filter(None, (agent.error, agent.corrupt, *agent.error_samples)):
+            yield agent.agent, why
