@@ -119,6 +119,7 @@ class Line:
             rate=spec.rate,
             concurrency=spec.concurrency,
             max_operations=spec.operations,
+            prepare_s=spec.lead_s,  # whatever can be done before the start is done before the start
             controller=controller,
         )
         call = self._stub.RunWorkloadWithLiveStats(request, metadata=self._metadata)
