@@ -27,6 +27,8 @@ from interlock.wire.fleet.fleet_pb2_grpc import AgentStub
 
 PROBLEM = "interlock-problem-bin"
 EXCHANGES = 8
+PREPARE_S = 5.0
+"""So long before the start, if there is so long, agents begin to prepare: a busy machine starts slowly."""
 ANSWER_S = 5.0
 """How long an agent may take for a short answer."""
 _SILENT = (
@@ -119,7 +121,7 @@ class Line:
             rate=spec.rate,
             concurrency=spec.concurrency,
             max_operations=spec.operations,
-            prepare_s=spec.lead_s,  # whatever can be done before the start is done before the start
+            prepare_s=min(spec.lead_s, PREPARE_S),
             controller=controller,
         )
         call = self._stub.RunWorkloadWithLiveStats(request, metadata=self._metadata)

@@ -1,0 +1,105 @@
+"""Fleets of real agents, driven as a job drives them, with everything written down that is said."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from interlock.lifecycles.durations import Durations
+from interlock.systems.fleet.driving import Drive, Driver, Hands
+from interlock.systems.fleet.line import Access, Line, Reference
+from interlock.systems.fleet.live import Live
+from interlock.systems.fleet.results import WorkloadResult
+from interlock.systems.fleet.spec import WorkloadSpec, checked
+from interlock.testing.agent_process import AgentProcess
+from interlock.wire.workloads import Happened, WorkloadFact
+
+QUICK = Durations(abort_warning_s=0.4, abort_kill_s=1.2, start_wait_s=20.0)
+OPTIONS = ("--sample-every", "0.2", "--drain", "0.3")
+PATIENCE_S = 60.0
+FENCES = itertools.count(1)
+"""No agent takes a workload of the same name twice."""
+
+
+@contextmanager
+def fleet(folder: Path, environments: Sequence[Mapping[str, str]]) -> Iterator[list[AgentProcess]]:
+    """One agent for each environment; they are started side by side."""
+    agents = [
+        AgentProcess(folder / str(number), *OPTIONS, durations=QUICK, env=env)
+        for number, env in enumerate(environments)
+    ]
+    try:
+        with ThreadPoolExecutor(len(agents)) as pool:
+            list(pool.map(AgentProcess.start, agents))
+        yield agents
+    finally:
+        for agent in agents:
+            agent.kill()
+
+
+def asked(agents: Sequence[AgentProcess], **more: Any) -> WorkloadSpec:
+    """A quick workload on these agents."""
+    said: dict[str, Any] = {
+        "kind": "sleep",
+        "spec": {"operation_s": 0.002},
+        "duration_s": 1.0,
+        "rate": 100.0,
+        "lead_s": 1.0,
+        "skew_limit_s": 5.0,
+        "ready_within_s": 20.0,
+        **more,
+    }
+    return checked(WorkloadSpec(agents=tuple(agent.address for agent in agents), **said))
+
+
+class Driven:
+    """One drive, and all that was heard of it."""
+
+    def __init__(self, spec: WorkloadSpec) -> None:
+        self.facts: dict[str, list[Happened]] = {}
+        self.lines: list[str] = []
+        self.lives: list[Live] = []
+        self._news = asyncio.Event()
+        hands = Hands(tell=self._tell, news=self._show, log=lambda text, _: self.lines.append(text))
+        driver = Driver(job_id="j_0123456789ab", fence=next(FENCES), controller="a test")
+        self.drive = Drive(spec, driver, hands, Access())
+        self.running = asyncio.create_task(self.drive.run())
+        self.running.add_done_callback(lambda _: self._news.set())
+
+    async def until(self, holds: Callable[[Live], object]) -> Live:
+        """Wait until what is shown is as it should be."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not (self.lives and holds(self.lives[-1])):
+                if self.running.done():
+                    self.running.result()
+                await self._news.wait()
+                self._news.clear()
+        return self.lives[-1]
+
+    async def result(self) -> WorkloadResult:
+        """What comes of it."""
+        async with asyncio.timeout(PATIENCE_S):
+            return await self.running
+
+    async def _tell(self, facts: Sequence[WorkloadFact]) -> None:
+        for fact in facts:
+            self.facts.setdefault(fact.agent, []).append(fact.happened)
+
+    def _show(self, live: Live) -> None:
+        self.lives.append(live)
+        self._news.set()
+
+
+async def states(agents: Sequence[AgentProcess], wait_s: float = 0.0) -> list[str]:
+    """Where each of them stands."""
+    found = []
+    for agent in agents:
+        line = Line(agent.address, Reference())
+        found.append((await line.status(wait_idle_s=wait_s)).state)
+        await line.close()
+    return found

@@ -1,0 +1,222 @@
+"""A fleet of real agents: they start together, are seen as one, and stop when told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from chaos.system import skewed
+from grpc import aio
+
+from interlock.errors import InterlockError
+from interlock.systems.fleet.coverage import Policy, Verdict
+from interlock.testing.agent_process import AgentProcess
+from interlock.wire.fleet import fleet_pb2 as wire
+from interlock.wire.fleet.errors import SkewTooLarge, WorkloadFailed
+from interlock.wire.fleet.fleet_pb2_grpc import AgentServicer, add_AgentServicer_to_server
+from interlock.wire.workloads import Happened
+
+from .fleets import Driven, asked, fleet, states
+from .test_merging import packed
+
+READY, RUNNING = Happened.READY, Happened.RUNNING
+
+
+@pytest.fixture(scope="module")
+def wrong_clocks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[AgentProcess]]:
+    """Four agents: one is right, one five seconds fast, one three slow, and one gains 1 %."""
+    drifting = {**skewed.environment(0), "FAKETIME": "+0 x1.01"}
+    environments = [{}, skewed.environment(5), skewed.environment(-3), drifting]
+    with fleet(tmp_path_factory.mktemp("fleet"), environments) as agents:
+        yield agents
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[list[AgentProcess]]:
+    """Two agents that a test may hurt."""
+    with fleet(tmp_path, [{}, {}]) as agents:
+        yield agents
+
+
+async def test_agents_with_wrong_clocks_begin_at_one_true_instant(wrong_clocks: list[AgentProcess]) -> None:
+    driven = Driven(asked(wrong_clocks, skew_limit_s=1.0, lead_s=2.0))
+    result = await driven.result()
+    assert (result.verdict, result.operations) == (Verdict.COMPLETE, 400)
+    right, fast, slow, drifting = result.agents
+    assert fast.offset_ms == pytest.approx(5_000, abs=100)
+    assert slow.offset_ms == pytest.approx(-3_000, abs=100)
+    assert result.start_bound_ms is not None
+    # A busy machine may begin late, and each agent says by how much. What is left is due to clocks, and
+    # that is within the bound which was stated before; one clock goes on drifting until the start.
+    for each, drift_ms in ((right, 0.0), (fast, 0.0), (slow, 0.0), (drifting, 25.0)):
+        assert each.began_ms is not None
+        assert abs(each.began_ms - each.late_ms) <= result.start_bound_ms + drift_ms
+    assert await states(wrong_clocks, 5.0) == ["IDLE"] * 4
+
+
+async def test_numbers_of_all_agents_are_shown_and_saved_as_one(wrong_clocks: list[AgentProcess]) -> None:
+    driven = Driven(asked(wrong_clocks, duration_s=3.0))
+    await driven.until(lambda live: live.operations and live.running == 4)
+    result = await driven.result()
+    assert result.operations == sum(each.operations for each in result.agents) == 1_200
+    assert result.latencies.count == 1_200
+    assert max(each.latencies.max_ms for each in result.agents) == result.latencies.max_ms
+    assert sum(second.operations for second in result.seconds) == 1_200
+    assert all(said[-1] is Happened.COMPLETED for said in driven.facts.values())
+    assert len(driven.facts) == 4
+
+
+@pytest.mark.parametrize("moment", ["at once", "ready", "running"])
+async def test_a_stop_at_any_moment_leaves_every_agent_idle_and_a_result(
+    wrong_clocks: list[AgentProcess], moment: str
+) -> None:
+    driven = Driven(asked(wrong_clocks, duration_s=30.0, lead_s=20.0 if moment == "ready" else 1.0))
+    if moment == "ready":
+        await driven.until(lambda live: {each.state for each in live.members} == {"ready"})
+    elif moment == "running":
+        await driven.until(lambda live: live.operations)
+    driven.drive.stop("enough")
+    result = await driven.result()
+    assert result.verdict is Verdict.ABORTED
+    assert "enough" in result.sentence
+    assert bool(result.operations) is (moment == "running")
+    assert result.latencies.count == result.operations
+    assert await states(wrong_clocks) == ["IDLE"] * 4
+    finals = {each.status for each in result.agents}
+    assert finals == ({""} if moment == "at once" else {"ABORTED"})
+
+
+async def test_a_stopped_fleet_takes_the_next_workload_at_once(wrong_clocks: list[AgentProcess]) -> None:
+    first = Driven(asked(wrong_clocks, duration_s=30.0))
+    await first.until(lambda live: live.running == 4)
+    first.drive.stop("the next one")
+    await first.result()
+    result = await Driven(asked(wrong_clocks, duration_s=0.5)).result()
+    assert (result.verdict, result.operations) == (Verdict.COMPLETE, 200)
+
+
+@pytest.mark.parametrize("moment", [READY, RUNNING])
+@pytest.mark.parametrize("policy", [Policy.ALL, Policy.BEST_EFFORT])
+async def test_an_agent_that_is_killed_is_missed_as_the_policy_says(
+    two: list[AgentProcess], policy: Policy, moment: Happened
+) -> None:
+    lead_s = 10.0 if moment is READY else 1.0
+    driven = Driven(asked(two, duration_s=4.0, policy=policy, lead_s=lead_s))
+    await driven.until(lambda live: {each.state for each in live.members} == {str(moment)})
+    lost = two[0].address
+    two[0].kill()
+    result = await driven.result()
+    enough = policy is Policy.BEST_EFFORT
+    assert result.verdict is (Verdict.PARTIAL if enough else Verdict.FAILED)
+    assert [each.status for each in result.agents] == ["", "COMPLETED" if enough else "ABORTED"]
+    assert "does not answer" in result.agents[0].error
+    assert driven.facts[lost][-1] is Happened.LOST
+    assert (result.coverage.completed, result.coverage.lost) == ((1, 1) if enough else (0, 2))
+    assert await states(two[1:]) == ["IDLE"]
+
+
+async def test_whoever_cannot_be_started_is_named_and_nobody_else_is_left_ready(
+    two: list[AgentProcess],
+) -> None:
+    spec = asked(two)
+    two[1].kill()
+    with pytest.raises(WorkloadFailed, match="Nothing was started: 1 of 2 agents are missing") as refused:
+        await Driven(spec).result()
+    assert f"{spec.agents[1]} does not answer" in refused.value.sentence
+    assert await states(two[:1]) == ["IDLE"]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"kind": "nap"}, "knows no workload 'nap'"),
+        ({"spec": {"seconds": 3}}, "unknown field `seconds`"),
+    ],
+)
+async def test_what_an_agent_refuses_is_told_in_its_own_words(
+    wrong_clocks: list[AgentProcess], more: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(WorkloadFailed) as refused:
+        await Driven(asked(wrong_clocks, **more)).result()
+    assert words in refused.value.sentence
+    assert await states(wrong_clocks) == ["IDLE"] * 4
+
+
+async def test_an_agent_that_is_busy_is_left_alone(wrong_clocks: list[AgentProcess]) -> None:
+    first = Driven(asked(wrong_clocks[:1], duration_s=30.0))
+    await first.until(lambda live: live.operations)
+    with pytest.raises(WorkloadFailed, match=r"is RUNNING with the workload j_0123456789ab_.* for a test"):
+        await Driven(asked(wrong_clocks)).result()
+    first.drive.stop("done")
+    assert (await first.result()).operations
+
+
+async def test_clocks_that_are_not_known_well_enough_start_nothing(wrong_clocks: list[AgentProcess]) -> None:
+    driven = Driven(asked(wrong_clocks, skew_limit_s=1e-6))
+    with pytest.raises(SkewTooLarge, match="is the limit"):
+        await driven.result()
+    assert driven.facts == {}
+
+
+class Liar(AgentServicer):
+    """Says that it has done what it was asked for, and sends numbers that cannot be."""
+
+    async def GetStatus(self, *_: Any) -> wire.StatusAnswer:  # noqa: N802
+        return wire.StatusAnswer(state="IDLE", kinds=["sleep"])
+
+    async def Ping(self, request: Any, _: Any) -> wire.PingAnswer:  # noqa: N802
+        at = request.sent_unix_ns
+        return wire.PingAnswer(sent_unix_ns=at, received_unix_ns=at, answered_unix_ns=at)
+
+    async def StartWorkload(self, *_: Any) -> wire.StartAnswer:  # noqa: N802
+        self.started.set()
+        return wire.StartAnswer()
+
+    async def RunWorkloadWithLiveStats(self, *_: Any) -> Any:  # noqa: N802
+        self.started = asyncio.Event()
+        yield wire.WorkloadStats(sequence=1, status=wire.READY)
+        await self.started.wait()
+        second = {"interval_operations": 5, "elapsed_ns": 10**9, "started_at_unix_ns": 1}
+        sound = packed([1_000] * 5)
+        yield wire.WorkloadStats(sequence=2, status=wire.RUNNING, operations=5, histogram=sound, **second)
+        broken = sound[:-5]
+        yield wire.WorkloadStats(sequence=3, status=wire.RUNNING, operations=10, histogram=broken, **second)
+        yield wire.WorkloadStats(sequence=4, status=wire.COMPLETED, completed=True, operations=10)
+
+
+async def test_a_corrupt_histogram_flags_its_agent_and_the_rest_stands(
+    wrong_clocks: list[AgentProcess],
+) -> None:
+    server = aio.server()
+    add_AgentServicer_to_server(Liar(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        spec = asked(wrong_clocks[:1])
+        driven = Driven(msgspec.structs.replace(spec, agents=(*spec.agents, f"127.0.0.1:{port}")))
+        result = await driven.result()
+    finally:
+        await server.stop(0)
+    honest, liar = result.agents
+    assert (honest.corrupt, liar.corrupt[:10]) == ("", "report 3: ")
+    assert result.verdict is Verdict.COMPLETE
+    assert (result.operations, result.latencies.count) == (110, 105)
+    assert any("numbers that cannot be true" in line for line in driven.lines)
+
+
+async def test_a_store_that_is_away_does_not_hold_up_the_workload(wrong_clocks: list[AgentProcess]) -> None:
+    driven = Driven(asked(wrong_clocks))
+    heard: list[int] = []
+
+    async def away(facts: Any) -> None:
+        heard.append(len(facts))
+        raise InterlockError("The store says no.")
+
+    driven.drive._hands = msgspec.structs.replace(driven.drive._hands, tell=away)
+    assert (await driven.result()).verdict is Verdict.COMPLETE
+    assert heard
+    assert any("does not take what was heard" in line for line in driven.lines)
