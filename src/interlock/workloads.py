@@ -2,7 +2,7 @@
 
     interlock worker start interlock.workloads --queue workloads
 
-A load test must not start again by itself, so a job of it has one attempt. Stopping the job stops the
+A job of it has one attempt. Stopping the job stops the
 agents: the handler tells every one of them, and ends when they have said that they have stopped.
 """
 
@@ -22,17 +22,22 @@ from interlock.systems.fleet.line import Access
 from interlock.systems.fleet.live import LEVEL, Live, line_of
 from interlock.systems.fleet.results import WorkloadResult, in_short
 from interlock.systems.fleet.spec import QUEUE, TASK, WorkloadSpec, checked
+from interlock.systems.orchestrator.failures import FailureClass
 from interlock.wire.fleet.errors import WorkloadFailed
+from interlock.wire.jobs import RetryRule
 from interlock.worker.context import Context, TaskCancelled
 from interlock.worker.tasks import task
 
 TOKEN, CA = "INTERLOCK_AGENT_TOKEN", "INTERLOCK_AGENT_CA"
 
+NEVER_AGAIN = {str(each): RetryRule(retries=0) for each in FailureClass if each is not FailureClass.LOST}
+"""A load test must not start again by itself, whatever has ended it."""
+
 
 @task(
     name=TASK,
     queue=QUEUE,
-    retries=0,
+    retry=NEVER_AGAIN,
     losses=0,
     timeout_s=3_900.0,
     executor="async",

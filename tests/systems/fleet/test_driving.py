@@ -59,7 +59,7 @@ async def test_agents_with_wrong_clocks_begin_at_one_true_instant(wrong_clocks: 
 
 
 async def test_numbers_of_all_agents_are_shown_and_saved_as_one(wrong_clocks: list[AgentProcess]) -> None:
-    driven = Driven(asked(wrong_clocks, duration_s=3.0))
+    driven = Driven(asked(wrong_clocks, operations=300))
     await driven.until(lambda live: live.operations and live.running == 4)
     result = await driven.result()
     assert result.operations == sum(each.operations for each in result.agents) == 1_200
@@ -95,7 +95,7 @@ async def test_a_stopped_fleet_takes_the_next_workload_at_once(wrong_clocks: lis
     await first.until(lambda live: live.running == 4)
     first.drive.stop("the next one")
     await first.result()
-    result = await Driven(asked(wrong_clocks, duration_s=0.5)).result()
+    result = await Driven(asked(wrong_clocks, operations=50)).result()
     assert (result.verdict, result.operations) == (Verdict.COMPLETE, 200)
 
 
@@ -180,12 +180,25 @@ class Liar(AgentServicer):
         self.started = asyncio.Event()
         yield wire.WorkloadStats(sequence=1, status=wire.READY)
         await self.started.wait()
-        second = {"interval_operations": 5, "elapsed_ns": 10**9, "started_at_unix_ns": 1}
         sound = packed([1_000] * 5)
-        yield wire.WorkloadStats(sequence=2, status=wire.RUNNING, operations=5, histogram=sound, **second)
-        broken = sound[:-5]
-        yield wire.WorkloadStats(sequence=3, status=wire.RUNNING, operations=10, histogram=broken, **second)
+        yield _second(2, sound)
+        yield _second(3, sound[:-5])
         yield wire.WorkloadStats(sequence=4, status=wire.COMPLETED, completed=True, operations=10)
+
+    async def AbortWorkload(self, *_: Any) -> wire.AbortAnswer:  # noqa: N802
+        return wire.AbortAnswer()
+
+
+def _second(sequence: int, histogram: bytes) -> wire.WorkloadStats:
+    return wire.WorkloadStats(
+        sequence=sequence,
+        status=wire.RUNNING,
+        operations=5 * (sequence - 1),
+        interval_operations=5,
+        elapsed_ns=10**9,
+        started_at_unix_ns=1,
+        histogram=histogram,
+    )
 
 
 async def test_a_corrupt_histogram_flags_its_agent_and_the_rest_stands(

@@ -1,0 +1,157 @@
+"""`interlock workload`: real agents, a real terminal's Ctrl-C, and a controller that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+from tests.cli.shop import Ask, Shop
+from tests.systems.fleet.fleets import PATIENCE_S, fleet, states
+
+from interlock.cli.workload_screen import Screen, sparkline
+from interlock.systems.fleet.histograms import Latencies
+from interlock.systems.fleet.live import AgentLive, Live, line_of, read_line
+from interlock.testing.agent_process import AgentProcess
+
+LOAD = """\
+kind: sleep
+with: {operation_s: 0.002}
+rate: 100
+lead: 1s
+skew-limit: 5s
+ready-within: 20s
+"""
+
+
+@pytest.fixture(scope="module")
+def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[AgentProcess]]:
+    with fleet(tmp_path_factory.mktemp("fleet"), [{}, {}]) as agents:
+        yield agents
+
+
+def load(shop: Shop, agents: list[AgentProcess], **more: str) -> str:
+    lines = "".join(f"{name}: {value}\n" for name, value in more.items())
+    named = ", ".join(f'"{agent.address}"' for agent in agents)
+    (shop.folder / "load.yml").write_text(f"{LOAD}agents: [{named}]\n{lines}")
+    return "load.yml"
+
+
+def until_busy(running: subprocess.Popen[str]) -> None:
+    """Until a second was told in which something was done."""
+    assert running.stdout is not None
+    for line in running.stdout:
+        if line.startswith("second") and line.split("\t")[2] != "0":
+            return
+    raise AssertionError(running.stderr.read() if running.stderr else "it ended")
+
+
+def test_a_workload_is_run_shown_listed_and_saved(
+    program: Ask, shop: Shop, agents: list[AgentProcess]
+) -> None:
+    done = program(
+        "workload", "run", load(shop, agents, duration="30s", operations="100"), "--out", "results", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert (answer["result"]["verdict"], answer["result"]["operations"]) == ("COMPLETE", 200)
+    saved = {path.name for path in (shop.folder / "results").iterdir()}
+    assert saved == {"result.json", "seconds.csv", "latencies.hlog", "report.html"}
+    assert json.loads((shop.folder / "results" / "result.json").read_text()) == answer["result"]
+    listed = program("workload", "list").stdout.split("\t")
+    assert listed[:4] == [answer["job_id"], "COMPLETED", "load", "2"]
+    shown = program("workload", "show", answer["job_id"])
+    assert "All agents completed." in shown.stdout
+    assert shown.stdout.count("COMPLETED\t100") == 2
+    watched = program("workload", "watch", answer["job_id"], "--json")
+    assert watched.returncode == 0
+    assert {each["final"] for each in json.loads(watched.stdout)["agents"]} == {"COMPLETED"}
+
+
+def test_ctrl_c_leaves_every_agent_idle_and_saves_what_there_is(
+    program: Ask, shop: Shop, agents: list[AgentProcess]
+) -> None:
+    running = shop.start("workload", "run", load(shop, agents, duration="60s"), "--out", "results")
+    until_busy(running)
+    running.send_signal(signal.SIGINT)
+    told, said = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 130, said
+    assert "ABORTED" in told
+    assert asyncio.run(states(agents)) == ["IDLE", "IDLE"]
+    saved = json.loads((shop.folder / "results" / "result.json").read_text())
+    assert (saved["verdict"], saved["operations"] > 0) == ("ABORTED", True)
+    job_id = program("workload", "list").stdout.split("\t")[0]
+    shown = json.loads(program("workload", "show", job_id, "--json").stdout)
+    assert (shown["job"]["state"], shown["result"]["verdict"]) == ("CANCELED", "ABORTED")
+    assert {(each["state"], each["final"]) for each in shown["agents"]} == {("IDLE", "ABORTED")}
+
+
+def test_somebody_else_can_abort_it(program: Ask, shop: Shop, agents: list[AgentProcess]) -> None:
+    running = shop.start("workload", "run", load(shop, agents, duration="60s"))
+    until_busy(running)
+    job_id = program("workload", "list").stdout.split("\t")[0]
+    assert program("workload", "abort", job_id, "--reason", "wrong target").returncode == 0
+    running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 4
+    assert shop.job(job_id).stop_reason is not None
+    assert asyncio.run(states(agents)) == ["IDLE", "IDLE"]
+
+
+def test_agents_whose_controller_is_killed_stop_by_themselves(shop: Shop, agents: list[AgentProcess]) -> None:
+    running = shop.start("workload", "run", load(shop, agents, duration="60s"))
+    until_busy(running)
+    running.kill()
+    running.communicate(timeout=PATIENCE_S)
+    assert asyncio.run(states(agents, PATIENCE_S)) == ["IDLE", "IDLE"]
+
+
+def test_a_file_with_faults_is_told_with_lines_and_columns(program: Ask, shop: Shop) -> None:
+    (shop.folder / "load.yml").write_text("kind: sleep\nrate: fast\n")
+    refused = program("workload", "run", "load.yml", "--agents", "a.example")
+    assert refused.returncode == 2
+    assert "load.yml:2:7: this has to be a number" in refused.stderr
+    missing = program("workload", "run", "nothing.yml")
+    assert (missing.returncode, "nothing.yml cannot be read" in missing.stderr) == (2, True)
+
+
+def test_agents_that_are_not_there_are_named(program: Ask, shop: Shop) -> None:
+    (shop.folder / "load.yml").write_text(LOAD)
+    refused = program("workload", "run", "load.yml", "--agents", "127.0.0.1:1")
+    assert refused.returncode == 2
+    assert "Nothing was started" in refused.stderr
+    assert "127.0.0.1:1 does not answer" in refused.stderr
+
+
+def test_the_screen_shows_who_needs_a_look_and_how_it_went() -> None:
+    members = tuple(
+        AgentLive(agent=f"a{n}", state="running", rate=100.0 + n, operations=n, corrupt=n == 39)
+        for n in range(40)
+    )
+    lost = AgentLive(agent="gone", state="lost")
+    live = Live(
+        elapsed_s=3.0,
+        duration_s=10.0,
+        running=40,
+        agents=41,
+        operations=9,
+        rate=5.0,
+        members=(*members, lost),
+    )
+
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(Screen("load on 41 agents", console).drawn(live))
+    text = console.export_text()
+    for words in ("gone", "LOST", "a39", "its numbers cannot be true", "and 25 more", "3 s of 10 s"):
+        assert words in text
+    assert sparkline([0, 1, 2, 4, 8]) == "▁▂▃▅█"
+    assert sparkline([]) == sparkline([0, 0]) == ""
+
+
+def test_a_second_that_was_logged_can_be_read_again() -> None:
+    live = Live(elapsed_s=1.0, duration_s=2.0, running=1, agents=1, latencies=Latencies(count=3, p99_ms=1.5))
+    assert read_line(line_of(live)) == live

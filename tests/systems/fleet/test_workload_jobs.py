@@ -1,0 +1,90 @@
+"""A workload is a job: what holds for jobs and runs holds for fleets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import msgspec
+import pytest
+
+from interlock.client import Interlock
+from interlock.errors import JobFailed
+from interlock.store.records import Query
+from interlock.systems.fleet.coverage import Verdict
+from interlock.systems.fleet.results import WorkloadResult
+from interlock.systems.fleet.spec import QUEUE, TASK, WorkloadSpec
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.testing.agent_process import AgentProcess
+from interlock.testing.at_work import at_work
+from interlock.wire.runs import Plan, PlannedJob, RunSpec
+from interlock.wire.workloads import WorkloadView
+from interlock.worker.tasks import Registry
+from interlock.workloads import drive_workload
+
+from .fleets import PATIENCE_S, asked, fleet, states
+
+
+@pytest.fixture(scope="module")
+def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[AgentProcess]]:
+    with fleet(tmp_path_factory.mktemp("fleet"), [{}, {}]) as agents:
+        yield agents
+
+
+@pytest.fixture
+async def il() -> AsyncIterator[Interlock]:
+    """An Interlock whose worker drives fleets."""
+    registry = Registry()
+    registry.add(drive_workload)
+    async with at_work(registry, queues=(QUEUE,), settings=OrchestratorSettings()) as il:
+        yield il
+
+
+async def workloads(il: Interlock) -> list[WorkloadView]:
+    views, _ = await il.here.workloads.find(Query(kind="workload"))
+    return views
+
+
+async def all_running(il: Interlock, number: int) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while [view.state for view in await workloads(il)] != ["RUNNING"] * number:
+            await asyncio.sleep(0.05)
+
+
+async def test_a_workload_leaves_a_result_files_and_a_record_of_each_agent(
+    il: Interlock, agents: list[AgentProcess]
+) -> None:
+    job = await il.submit(drive_workload, asked(agents))
+    result = await job.result(timeout_s=PATIENCE_S, as_type=WorkloadResult)
+    assert (result.verdict, result.operations) == (Verdict.COMPLETE, 200)
+    names = [view.name for view in await il.here.artifacts.list(job.id)]
+    assert names == ["result.json", "seconds.csv", "latencies.hlog", "report.html"]
+    found = {view.agent: (view.state, view.final, view.operations) for view in await workloads(il)}
+    assert found == {agent.address: ("IDLE", "COMPLETED", 100) for agent in agents}
+
+
+async def test_a_canceled_run_reaches_the_agents_of_its_workload(
+    il: Interlock, agents: list[AgentProcess]
+) -> None:
+    spec = msgspec.json.encode({"workload": asked(agents, duration_s=60.0)})
+    plan = Plan(jobs=(PlannedJob(name="load", task=TASK, queue=QUEUE, input=msgspec.Raw(spec)),))
+    run = await il.here.runs.submit(RunSpec(plan=plan))
+    await all_running(il, 2)
+    await il.here.runs.cancel(run.id, reason="wrong target")
+    async with asyncio.timeout(PATIENCE_S):
+        while (await il.here.runs.view(run.id)).outcome is None:
+            await asyncio.sleep(0.05)
+    assert await states(agents) == ["IDLE", "IDLE"]
+    assert {(view.state, view.final) for view in await workloads(il)} == {("IDLE", "ABORTED")}
+    (job,) = (await il.jobs())[0]
+    assert job.state == "CANCELED"
+    assert (await il.here.artifacts.find(job.id, "result.json")).size > 0
+
+
+async def test_a_workload_that_fails_is_not_tried_again(il: Interlock, agents: list[AgentProcess]) -> None:
+    nowhere = WorkloadSpec(kind="sleep", agents=(agents[0].address, "127.0.0.1:1"), ready_within_s=2.0)
+    job = await il.submit(drive_workload, nowhere)
+    with pytest.raises(JobFailed, match=r"Nothing was started: 1 of 2 agents .* 127.0.0.1:1 does not answer"):
+        await job.result(timeout_s=PATIENCE_S)
+    assert len((await job.view()).attempts) == 1
+    assert await states(agents) == ["IDLE", "IDLE"]
