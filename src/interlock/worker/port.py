@@ -93,8 +93,10 @@ class Simulating(Protocol):
 
     async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
         """Say something about the simulation that is executed under a lease; it may be said again."""
+        ...
 
 
+@runtime_checkable
 class FleetBook(Protocol):
     """A port behind which it is kept what is heard of the agents of a fleet."""
 
