@@ -39,7 +39,6 @@ class HttpHousehold:
         self.artifacts = HttpArtifacts(asker)
         self.workers = HttpWorkers(asker, names=names)
         self.quarantine = HttpQuarantine(asker)
-
         self.workloads = HttpWorkloads(asker)
         self.runs = HttpRuns(asker, names=names)
         self.simulations = HttpSimulations(asker, names=names)

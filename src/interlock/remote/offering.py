@@ -244,7 +244,9 @@ class Place(Protocol):
     @property
     def quarantine(self) -> QuarantineOffer:
         """Runners that keep losing work."""
+        ...
 
+    @property
     def workloads(self) -> WorkloadsOffer:
         """The workloads of fleets."""
         ...

@@ -62,26 +62,10 @@ class Context:
     """One attempt at a job, as its handler sees it."""
 
     __slots__ = (
-        "_caching",
-        "_checkpoint",
-        "_cost",
-        "_grant",
-        "_heartbeat",
-        "_lines",
-        "_lock",
-        "_now",
-        "_progress",
-        "_progress_known",
-        "_spoken",
-        "_stopped",
-        "_upload",
-        "_voice",
-        "_waiters",
-        "_wake",
-        "_woken",
-        "mask",
-        "stop_reason",
-    )
+        "_caching", "_checkpoint", "_cost", "_grant", "_heartbeat", "_lines", "_lock", "_now", "_progress",
+        "_progress_known", "_spoken", "_stopped", "_upload", "_voice", "_waiters", "_wake", "_woken",
+        "mask", "stop_reason",
+    )  # fmt: skip
 
     def __init__(
         self,
