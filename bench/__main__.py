@@ -10,6 +10,7 @@ import msgspec
 from rich.console import Console
 
 from bench import anatomy, kernel
+from bench.fleet import overhead
 from bench.jobs import crowd, drains, idle
 from bench.jobs.contenders import STORES, names
 from bench.report import report, show
@@ -25,6 +26,7 @@ SUITES = {
     "jobs": (drains, idle, crowd),
     "runs": (sizes, shapes, pushes),
     "server": (cycles, lists, streams),
+    "fleet": (overhead,),
 }
 
 

@@ -17,6 +17,8 @@ Reading order:
     lifecycles        `check_lifecycle`: a machine of your own, put to every order of its events
     clocks            a clock that a test moves by hand
     servers           real PostgreSQL and Redis servers, private to a test, gone with it
+    workloads         a workload of your own, tried without an agent
+    agent_process     agents as processes of their own, killed at will
     store_contract    what every store must do, as tests that anybody can run on a store
 """
 

@@ -1,0 +1,82 @@
+"""A workload of your own, tried without an agent: in the test's event loop, and counted as an agent would.
+
+tried = await try_workload(Checkout, {"shop": "http://127.0.0.1:8000"}, max_operations=10)
+assert tried.errors == 0
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from interlock.agent.checking import Asked, look_at
+from interlock.agent.kinds import Kind, Offered
+from interlock.agent.load import PacedLoad
+from interlock.agent.words import Order
+from interlock.lifecycles.durations import DEFAULTS
+
+
+class Tried(msgspec.Struct, frozen=True):
+    """What it has done."""
+
+    operations: int
+    errors: int
+    size: int
+    """The bytes that its operations have moved."""
+    error_samples: list[str]
+    longest_ns: int
+    """How long the slowest operation took."""
+
+
+async def try_workload(
+    kind: Kind,
+    spec: Mapping[str, Any],
+    *,
+    duration_s: float = 1.0,
+    rate: float = 0.0,
+    concurrency: int = 1,
+    max_operations: int = 0,
+) -> Tried:
+    """Check the spec, prepare, run and clean up; raises `InvalidWorkload` as an agent would refuse it."""
+    asked = Asked(
+        workload_id="tried",
+        kind=kind.kind,
+        spec=msgspec.json.encode(spec),
+        duration_s=duration_s,
+        rate=rate,
+        concurrency=concurrency,
+        max_operations=max_operations,
+    )
+    checked = look_at(asked, {kind.kind: Offered("", kind)}, DEFAULTS, time.time_ns())
+    load = PacedLoad(
+        Order(
+            home="",
+            spec=checked.spec,
+            start_at_ns=0,
+            duration_s=checked.duration_s,
+            rate=rate,
+            concurrency=concurrency,
+            max_operations=max_operations,
+            sample_every_s=1.0,
+            drain_s=1.0,
+            path=[],
+        )
+    )
+    workload = kind(msgspec.json.decode(checked.spec, type=kind.spec_type))
+    try:
+        await workload.prepare()
+        load.begin()
+        await workload.run(load)
+    finally:
+        await workload.cleanup()
+    sample = load.counting.take(load.elapsed_ns)
+    return Tried(
+        sample.operations,
+        sample.errors,
+        sample.size,
+        sample.error_samples,
+        max(sample.counts, default=0),
+    )
