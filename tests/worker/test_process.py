@@ -15,7 +15,9 @@ from interlock.lifecycles import PROCESS
 from interlock.lifecycles.process import BACKING_OFF, RUNNING, STOPPED, connected, shutdown_requested
 from interlock.machine import Refused
 from interlock.wire.runner import Ack, ClaimRequest, Complete, Grant, Release
+from interlock.worker import executing, lanes
 from interlock.worker.context import Context
+from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry
 from interlock.worker.threads import Join, MachineThreads
 
@@ -188,8 +190,9 @@ async def test_there_is_one_handler_at_a_time_for_one_slot(
 
 
 async def test_claims_are_batched_up_to_the_free_slots_while_others_run(
-    board: Board, start: Start, held: str, echo: str, gate: Gate
+    board: Board, start: Start, held: str, echo: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(lanes, "SOON_S", -1.0)  # nothing is so quick that more would be asked for ahead of it
     board.pin(held)
     start(concurrency=5)
     await gate.until_entered()
@@ -454,3 +457,49 @@ def _long_backoff() -> Any:
     from interlock.lifecycles.durations import Durations
 
     return Durations(backoff_cap_s=60.0, sweep_every_s=60.0)
+
+
+# Asking ahead
+
+
+async def test_what_was_asked_for_ahead_and_cannot_begin_is_given_back(
+    board: Board, start: Start, echo: str, held: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "SOON_S", 60.0)  # whatever it does is quick
+    monkeypatch.setattr(executing, "AHEAD_FOR_S", 0.1)
+    for _ in range(16):
+        board.pin(echo)
+    worker = start(concurrency=4)
+    await board.until(lambda: worker.process.data.processed == 16, "the quick ones to end")
+    slow = [board.pin(held) for _ in range(8)]
+    await gate.until_entered(4)
+    await board.until(lambda: all(job.attempts for job in slow), "all to be granted")
+    await board.until(lambda: len(board.said(Release)) >= 4, "what was asked for ahead to come back")
+    assert {reason for job in slow for reason in job.released} == {"unused"}
+    gate.open()
+    for job in slow:
+        await board.until_state(job, "succeeded")
+    assert await worker.stop() == 0
+    assert (worker.process.data.processed, worker.process.data.failed) == (24, 0)
+
+
+def test_work_is_asked_for_ahead_only_of_handlers_that_were_quick_and_are() -> None:
+    now = 0.0
+    all_lanes = lanes.Lanes(WorkerSettings(name="a", concurrency=4), lambda: now)
+    lane = all_lanes["async"]
+    tasks: list[Any] = [object() for _ in range(16)]
+    assert all_lanes.room_ahead(0) == 4
+    for one in tasks[:12]:
+        lane.running[one] = now
+        assert all_lanes.room_ahead(0) == (3 if lane.longest_s > lanes.SOON_S else 4)
+        lane.left(one, now)
+    assert lane.longest_s < lanes.SOON_S, "it has learnt that they are quick"
+    lane.running.update(dict.fromkeys(tasks[:4], now))
+    lane.waiting.append(tasks[4])
+    assert (all_lanes.room(0), all_lanes.room_ahead(0), all_lanes.room_ahead(2)) == (0, 3, 1)
+    now = 2 * lanes.SOON_S
+    assert all_lanes.room_ahead(0) == 0, "what runs takes long, and what waits may have to wait"
+    lane.left(tasks[0], now)
+    now += lanes.SOON_S
+    lane.running.clear()
+    assert all_lanes.room_ahead(0) == 0, "one that took long is remembered"

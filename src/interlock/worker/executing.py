@@ -45,7 +45,7 @@ from interlock.worker.caching import NO_CACHES, Caching
 from interlock.worker.context import Context
 from interlock.worker.executors.shell import NAME as SHELL_NAME
 from interlock.worker.executors.shell import SHELL
-from interlock.worker.lanes import Lane, lanes_of
+from interlock.worker.lanes import AHEAD_FOR_S, Lane, Lanes
 from interlock.worker.logs import Log
 from interlock.worker.outcomes import Interrupted, Outcome, failure_of
 from interlock.worker.renewing import Renewer
@@ -103,7 +103,8 @@ class Executing:
         self._monotonic = monotonic
         self.active: dict[RunningTask, None] = {}
         """In the order in which they came: a set would have the order of their addresses."""
-        self._lanes = lanes_of(settings)
+        self._lanes = Lanes(settings, monotonic)
+        self.elsewhere, self.on_the_loop = self._lanes.elsewhere, self._lanes["async"].on_the_loop
         self._prefetched: deque[tuple[float, RunningTask]] = deque()
         self._acknowledging: set[RunningTask] = set()
         self._filling = False
@@ -113,37 +114,34 @@ class Executing:
     # What there is room for
 
     def room(self) -> int:
-        """How many more grants can begin at once; none while others wait for their lane."""
-        if any(lane.waiting for lane in self._lanes.values()):
-            return 0
-        busy = sum(len(lane.running) for lane in self._lanes.values()) + len(self._acknowledging)
-        return self._settings.concurrency - busy
+        """How many more grants can begin at once, or so soon that they are asked for ahead."""
+        return self._lanes.room_ahead(len(self._acknowledging))
+
+    def _room_now(self) -> int:
+        return self._lanes.room(len(self._acknowledging))
 
     def room_to_prefetch(self) -> int:
         """How many more grants may wait unacknowledged."""
         return self._settings.prefetch - len(self._prefetched)
 
-    def elsewhere(self) -> int:
-        """How many handlers run outside of the event loop, in threads or processes."""
-        return sum(len(lane.running) for name, lane in self._lanes.items() if name != "async")
-
-    def on_the_loop(self) -> str:
-        """The handlers that may be what blocks the event loop, for whoever finds it blocked."""
-        return self._lanes["async"].on_the_loop()
-
     # From a grant to a handler
 
     def take(self, grants: Iterable[Grant], claimed_at: float, *, begin: bool = True) -> None:
-        """These are ours now; what can begin begins."""
+        """These are ours now; what can begin begins, and what cannot does not wait for long."""
+        free = self._lanes.free()
         for grant in grants:
             running = RunningTask(grant, self._runner_id, claimed_at, self._watch)
             self.active[running] = None
             if grant.acknowledged:
                 self._accept(running)
+                free -= 1
+                running.ahead = free < 0
             else:
                 self._prefetched.append((claimed_at, running))
         if begin:
             self.fill()
+        if free < 0:
+            asyncio.get_running_loop().call_later(AHEAD_FOR_S, self._release_ahead, self._monotonic())
 
     def fill(self) -> None:
         """Begin what waits for as long as there is room, but let the event loop have its turn."""
@@ -151,11 +149,12 @@ class Executing:
         self._filling = True
         until = self._monotonic() + SLICE_S
         try:
-            for lane in self._lanes.values():
+            for lane in self._lanes:
                 while lane.has_room:
-                    self._begin(lane.waiting.popleft(), lane)
-                    if self._monotonic() > until:
+                    now = self._monotonic()
+                    if now > until:
                         return
+                    self._begin(lane.waiting.popleft(), lane, now)
             self._acknowledge_prefetched()
         finally:
             self._filling = False
@@ -175,7 +174,7 @@ class Executing:
     def _find(self, name: str) -> AnyTask:
         return SHELL if name == SHELL_NAME else self._registry.get(name)
 
-    def _begin(self, running: RunningTask, lane: Lane) -> None:
+    def _begin(self, running: RunningTask, lane: Lane, now: float) -> None:
         running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
         running.context = Context(
             running.grant,
@@ -187,11 +186,11 @@ class Executing:
         )
         if self._tracing is not None:
             running.span = self._tracing.span(running.grant)
-        lane.running.add(running)
+        lane.running[running] = now
         lane.executor.begin(running, self._ended)
 
     def _acknowledge_prefetched(self) -> None:
-        while self._prefetched and self.room() > 0:
+        while self._prefetched and self._room_now() > 0:
             _, running = self._prefetched.popleft()
             self._acknowledging.add(running)
             running.renewed_at = self._monotonic()
@@ -206,11 +205,20 @@ class Executing:
             self._reporter.put(running, running.release("unused"))
             self._finish(running)
 
+    def _release_ahead(self, asked_by: float) -> None:
+        """Give back what was asked for ahead by then and still waits: others may begin it now."""
+        for lane in self._lanes:
+            for running in [one for one in lane.waiting if one.ahead and one.claimed_at <= asked_by]:
+                lane.waiting.remove(running)
+                running.tell(claim_failed)
+                self._reporter.put(running, running.release("unused"))
+                self._finish(running)
+
     # From the end of a handler to the end of its task
 
     def _handler_ended(self, running: RunningTask, outcome: Outcome) -> None:
         running.handler_ended = True
-        running.lane.running.discard(running)
+        running.lane.left(running, self._monotonic())
         if running.ended:
             self._give_back(running)
             self._freed()  # its end was told before, when there was no room yet
@@ -378,7 +386,7 @@ class Executing:
 
     async def close(self) -> None:
         """Leave nothing behind that can be ended."""
-        for lane in self._lanes.values():
+        for lane in self._lanes:
             await lane.executor.close()
 
     def _remove_waiting(self, running: RunningTask) -> None:
@@ -390,8 +398,8 @@ class Executing:
     def _fill_soon_if_needed(self) -> None:
         if self._filling or self._fill_is_due:
             return
-        waiting = any(lane.has_room for lane in self._lanes.values())
-        if waiting or (self._prefetched and self.room() > 0):
+        waiting = any(lane.has_room for lane in self._lanes)
+        if waiting or (self._prefetched and self._room_now() > 0):
             self._fill_is_due = True
             asyncio.get_running_loop().call_soon(self.fill)
 

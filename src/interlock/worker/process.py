@@ -373,8 +373,8 @@ class WorkerProcess:
             self._stir.clear()
             if not await set_within(self._stir, until - self._monotonic()):
                 return
-        floor_s = self._polled_at + self._settings.poll_floor_s - self._monotonic()
-        await set_within(self._asked, floor_s)
+        if (floor_s := self._polled_at + self._settings.poll_floor_s - self._monotonic()) > 0:
+            await set_within(self._asked, floor_s)
 
     async def _all_ended(self, until: float) -> bool:
         """Whether every task has ended and every report was delivered before the deadline."""

@@ -52,6 +52,7 @@ class RunningTask:
     """A grant, the state of the task that executes it, and everything that belongs to it."""
 
     __slots__ = (
+        "ahead",
         "claimed_at",
         "context",
         "data",
@@ -94,6 +95,8 @@ class RunningTask:
         """Whose handler it is; None while nobody has looked."""
         self.handle: Any = None
         """What the executor needs to stop it."""
+        self.ahead = False
+        """It was asked for before there was room for it."""
         self.lane: Any = None
         """Where it waits and runs."""
         self.span: Any = None

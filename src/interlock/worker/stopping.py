@@ -57,7 +57,7 @@ class Stopper:
             return
         running.lane.executor.leave(running)
         if running.ended:
-            running.lane.running.discard(running)
+            running.lane.running.pop(running, None)
             self._freed()
         self._say("handler_left_behind", running)
         self._left_behind()
