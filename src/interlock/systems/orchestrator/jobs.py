@@ -28,6 +28,7 @@ from interlock.store.records import (
     Record,
     Repeated,
 )
+from interlock.systems.orchestrator.alike import Alike
 from interlock.systems.orchestrator.beside import LOG, Chunk
 from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.explaining import Explanation, explain
@@ -108,11 +109,11 @@ class Jobs:
         return ids
 
     async def _submit_batch(self, specs: Sequence[JobSpec], actor: str) -> list[str]:
-        now = await self.engine.clock.now()
+        now, alike = await self.engine.clock.now(), Alike(self.settings, actor)
         items = []
         for spec in specs:
             job_id = self._ids.draw(now)
-            items.append(Item(Key(JOB.name, job_id), partial(self._new, spec, job_id, actor), fresh=True))
+            items.append(Item(Key(JOB.name, job_id), partial(_new, alike, spec, job_id), fresh=True))
         ids: list[str] = []
         for spec, result in zip(specs, await apply_all(self.engine, items), strict=True):
             match result:
@@ -123,14 +124,6 @@ class Jobs:
                 case InterlockError():
                     raise result
         return ids
-
-    def _new(
-        self, spec: JobSpec, job_id: str, actor: str, record: Record | None, now: datetime, mark: str
-    ) -> Decision[str | None]:
-        if record is not None:
-            return Decision(None)
-        change = new_job(spec, job_id, now, self.settings).change(mark=mark, actor=actor)
-        return Decision(job_id, Commit(changes=(change,)))
 
     async def _submit_together(
         self, specs: Sequence[JobSpec], actor: str, request_id: str | None
@@ -384,3 +377,12 @@ def _present(job_id: str, record: Record | None) -> Record:
             facts={"job_id": job_id},
         )
     return record
+
+
+def _new(
+    alike: Alike, spec: JobSpec, job_id: str, record: Record | None, now: datetime, mark: str
+) -> Decision[str | None]:
+    """A new job; none where somebody has the name already."""
+    if record is not None:
+        return Decision(None)
+    return Decision(job_id, Commit(changes=(alike.change(spec, job_id, now, mark),)))
