@@ -65,6 +65,10 @@ class Machine(Generic[S, D]):
             raise self._unknown(state, event) from None
         return cell(data, event)
 
+    def cell(self, state: S, event: type[Event]) -> Cell:
+        """The part of `decide` that is about this state and this event, for whoever asks it often."""
+        return self._cells[state][event]
+
     def toward(self, state: S, target: S) -> tuple[Step[S], ...] | Refused[S]:
         """The steps that lead from `state` straight to `target`, or why there are none.
 

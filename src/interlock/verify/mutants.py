@@ -22,7 +22,7 @@ from interlock.lifecycles import ATTEMPT, COUPLINGS, JOB, LEASE, MACHINES, RUN
 from interlock.machine import Coupling, Couplings, Machine, Row, ignore
 from interlock.machine.names import name_of
 from interlock.machine.table import Act
-from interlock.systems.orchestrator import lines
+from interlock.systems.orchestrator import courses
 from interlock.systems.runs import draft as runs
 
 AnyMachine: TypeAlias = Machine[Any, Any]
@@ -75,7 +75,7 @@ def in_place(mutant: Mutant) -> Iterator[None]:
 
 def _forget() -> None:
     """What deciders remember of the tables is not true any more."""
-    lines.forget()
+    courses.forget()
     runs.forget()
 
 

@@ -14,7 +14,7 @@ from interlock.systems.orchestrator.draft import Draft, Granting
 from interlock.systems.orchestrator.lines import acknowledged
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import outgrown
-from interlock.systems.orchestrator.tokens import digest_of, fence_of, token_for
+from interlock.systems.orchestrator.tokens import Token, fence_of, token_for
 from interlock.systems.orchestrator.words import words_of
 from interlock.wire.runner import ClaimRequest, Grant
 
@@ -40,6 +40,7 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     before: Record
     body: JobBody
     """What the change says, not encoded."""
+    token: Token | None = None
     words: tuple[Change, ...] = ()
     """To the run that begins with it."""
 
@@ -74,7 +75,7 @@ def _offer(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
         return None
     request = claiming.request
     token = token_for(claiming.seed, draft.id, one.shard, one.index)
-    draft.granting = Granting(request.runner_id, digest_of(token.secret))
+    draft.granting = Granting(request.runner_id, token.digest)
     if one.state is attempt.CREATED:
         draft.tell_attempt(one, attempt.publish)
     draft.tell_attempt(one, attempt.grant)
@@ -84,9 +85,10 @@ def _offer(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
     if len(change.body) > claiming.max_body_bytes:
         stopped = outgrown(record, now, claiming.settings)
         change = stopped.change(mark=claiming.mark, actor="orchestrator")
-        return Offer(None, change, record, stopped.body, words_of(stopped))
+        return Offer(None, change, record, stopped.body, None, words_of(stopped))
     fence = fence_of(claiming.epoch, record.version + 1)
-    return Offer(grant_of(draft, one, str(token), fence), change, record, draft.body, words_of(draft))
+    grant = grant_of(draft, one, str(token), fence)
+    return Offer(grant, change, record, draft.body, token, words_of(draft))
 
 
 def _next_attempt(draft: Draft) -> AttemptBody | None:

@@ -32,9 +32,11 @@ from interlock.systems.orchestrator.body import (
     encode_body,
     fold,
 )
+from interlock.systems.orchestrator.courses import Recording, course_for
 from interlock.systems.orchestrator.facts import JobFacts
-from interlock.systems.orchestrator.failures import Failure, FailureClass, pause_before
-from interlock.systems.orchestrator.lines import later, named, timed, track_of
+from interlock.systems.orchestrator.failures import lost, pause_before, timed_out
+from interlock.systems.orchestrator.lines import Consequences, later, named, track_of
+from interlock.systems.orchestrator.saying import maker_of
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 
 Refusal: TypeAlias = Refused[Any] | None
@@ -66,6 +68,7 @@ class Draft:
     __slots__ = (
         "_consequences",
         "_known_facts",
+        "_recording",
         "body",
         "granting",
         "id",
@@ -106,6 +109,7 @@ class Draft:
         self.stop_reason = "cancel"
         self._consequences: list[tuple[Coupling[Facts], AttemptBody | None]] = []
         self._known_facts: JobFacts | None = None
+        self._recording: Recording | None = None
 
     @classmethod
     def of(
@@ -124,12 +128,12 @@ class Draft:
 
     def tell_attempt(self, one: AttemptBody, event: Event) -> Refusal:
         """Say something to an attempt, and settle what follows."""
-        return self._refused_or_settled(self._tell(ATTEMPT, one, one.name, one, event))
+        return self._tell_all(ATTEMPT, one, one, event)
 
     def tell_lease(self, one: AttemptBody, event: Event) -> Refusal:
         """Say something under the lease of an attempt, and settle what follows."""
         assert one.lease is not None
-        return self._refused_or_settled(self._tell(LEASE, one.lease, one.name, one, event))
+        return self._tell_all(LEASE, one.lease, one, event)
 
     def fire_due(self) -> None:
         """Tell every machine whose deadline has passed, the earliest first."""
@@ -187,6 +191,23 @@ class Draft:
 
     # How one thing leads to another
 
+    def _tell_all(
+        self, machine: Machine[Any, Any], holder: Holder, one: AttemptBody, event: Event
+    ) -> Refusal:
+        """By the course that it took before, where machines that stood like these were told the same."""
+        held = one.lease
+        stands = self.job.state, one.state, None if held is None else held.state
+        key = (machine.name, type(event), stands, self.body.run is None)
+        course = course_for(key)
+        if course is not None and course.taken(self, one, event):
+            return None
+        self._recording = recording = Recording()
+        refused = self._refused_or_settled(self._tell(machine, holder, one.name, one, event))
+        self._recording = None
+        if refused is None:
+            recording.keep(key)
+        return refused
+
     def _refused_or_settled(self, refused: Refusal) -> Refusal:
         if refused is None:
             self._settle()
@@ -203,27 +224,43 @@ class Draft:
         self.lines += track.lines(name)
         self.is_news = self.is_news or track.is_news
         if track.sets_timer and not isinstance(holder, LeaseBody):
-            holder.timer_at = later(self.now, self._seconds(track.arms)) if track.arms else None
-        for noteworthy, consequences in track.parts:
+            holder.timer_at = later(self.now, self.seconds(track.arms)) if track.arms else None
+        if self._recording is not None:
+            self._recording.told(machine, track, event)
+        for noteworthy, consequences in track.alone if self.body.run is None else track.parts:
             if noteworthy is not None and one is not None:
-                self._note_attempt(one, noteworthy)
-            for coupling in consequences:
-                if not coupling.when or coupling.holds(self._facts(one)):
-                    self._consequences.append((coupling, one))
+                self.note_attempt(one, noteworthy)
+            asked = self._ask(consequences, one)
+            if self._recording is not None:
+                self._recording.part(noteworthy, asked)
         return None
+
+    def _ask(self, consequences: Consequences, one: AttemptBody | None) -> list[tuple[Coupling[Facts], bool]]:
+        """Note which consequences are to be delivered; the answer is what their conditions said."""
+        asked: list[tuple[Coupling[Facts], bool]] = []
+        for coupling in consequences:
+            holds = not coupling.when or coupling.holds(self.facts(one))
+            if holds:
+                self._consequences.append((coupling, one))
+            if coupling.when:
+                asked.append((coupling, holds))
+        return asked
 
     def _settle(self) -> None:
         """A consequence that the receiver refuses or ignores is none; its table has said so."""
         deliveries = self.DELIVERIES
         for coupling, one in self._consequences:  # what follows from these is appended meanwhile
             deliver = deliveries.get(coupling.to)
+            if self._recording is not None:
+                self._recording.follows(coupling, None if deliver is None else maker_of(coupling))
             if deliver is None:
                 self.outward.append(coupling)
             else:
                 deliver(self, coupling, one)
         self._consequences.clear()
 
-    def _seconds(self, setting: str) -> float:
+    def seconds(self, setting: str) -> float:
+        """How long a timer runs: as the job says, or else as the settings do."""
         own = None
         if setting == "attempt_timeout_s":
             own = self.body.timeout_s
@@ -231,16 +268,16 @@ class Draft:
             own = self.body.job_timeout_s
         return own if own is not None else float(getattr(self.settings.durations, setting))
 
-    def _note_attempt(self, one: AttemptBody, step: Step[Any]) -> None:
+    def note_attempt(self, one: AttemptBody, step: Step[Any]) -> None:
         """What the record says about an attempt beside its state."""
         if step.target is attempt.STARTING:
             one.started_at = self.now
         elif step.target in attempt.ENDED:
             one.ended_at, one.ready_at = self.now, None
             if step.target is attempt.TIMED_OUT:
-                one.failure = _timed_out(self._seconds("attempt_timeout_s"))
+                one.failure = timed_out(self.seconds("attempt_timeout_s"))
             elif step.target is attempt.STALE and step.event == attempt.lease_expired.name:
-                one.failure = _lost(one.lease)
+                one.failure = lost(one.lease.data.runner_id if one.lease else "nobody")
                 self.lost += (one,)
             elif step.target is attempt.CANCELED and step.event in _TELLS_OF_DEATH:
                 one.forced = step.event == attempt.force_cancel.name
@@ -289,11 +326,12 @@ class Draft:
         if one is None:
             return
         if coupling.event is None:
-            self._grant_lease(one)
+            self.grant_lease(one)
         elif one.lease is not None:
             self._tell(LEASE, one.lease, one.name, one, self._event(coupling, one))
 
-    def _grant_lease(self, one: AttemptBody) -> None:
+    def grant_lease(self, one: AttemptBody) -> None:
+        """The lease that is being granted is this attempt's."""
         assert self.granting is not None
         expires_at = later(self.now, self.settings.durations.ack_window_s)
         data = Lease(runner_id=self.granting.runner_id, expires_at=expires_at)
@@ -307,7 +345,7 @@ class Draft:
         assert one is not None
         ready_at = self.now
         if one.failure is not None and one.state is not attempt.STALE:
-            facts = self._facts(one)
+            facts = self.facts(one)
             ready_at += pause_before(facts.rule, facts.retries_used + 1, f"{self.id}.{one.shard}")
         following = AttemptBody(shard=one.shard, index=one.index + 1, created_at=self.now, ready_at=ready_at)
         self.body.attempts.append(following)
@@ -315,7 +353,7 @@ class Draft:
         if ready_at <= self.now:
             self._tell(ATTEMPT, following, following.name, following, attempt.publish)
 
-    def _facts(self, one: AttemptBody | None) -> JobFacts:
+    def facts(self, one: AttemptBody | None) -> JobFacts:
         """A view, not a copy: it tells how things are when it is asked."""
         facts = self._known_facts
         if facts is None or facts.one is not one:
@@ -323,9 +361,7 @@ class Draft:
         return facts
 
     def _event(self, coupling: Coupling[Facts], one: AttemptBody | None) -> Event:
-        assert coupling.event is not None
-        make = _MAKERS.get(coupling.event)
-        return make(self, one) if make else named(coupling.event)
+        return maker_of(coupling)(self, one)
 
     DELIVERIES: ClassVar[dict[str, Callable[[Draft, Coupling[Facts], AttemptBody | None], None]]] = {
         "its job": _reach_job,
@@ -350,18 +386,6 @@ OUTWARD = frozenset(
 """Receivers that are not in the record: whoever commits the draft sees to other records, and a task
 learns of its lease from the answer to its next message."""
 
-_COMPLETED = {succeeded: attempt.Completed(succeeded=succeeded) for succeeded in (True, False)}
-_MAKERS: dict[type[Event], Callable[[Draft, AttemptBody | None], Event]] = {
-    job.AllocateResources: lambda draft, _: timed(job.AllocateResources, draft.now),
-    job.Success: lambda draft, _: timed(job.Success, draft.now),
-    job.Error: lambda draft, _: timed(job.Error, draft.now),
-    job.Cancel: lambda draft, _: job.Cancel(
-        at=draft.now, still_active=draft.body.active, reason=draft.stop_reason
-    ),
-    attempt.Completed: lambda _, one: _COMPLETED[one is not None and one.failure is None],
-}
-
-
 _TELLS_OF_DEATH = {
     attempt.force_cancel.name: False,
     attempt.lease_expired.name: False,
@@ -374,12 +398,3 @@ _STATES = {str(state): state for state in JobState}
 
 def _lease_timer(one: AttemptBody) -> datetime | None:
     return one.lease.timer_at if one.lease is not None else None
-
-
-def _timed_out(seconds: float) -> Failure:
-    return Failure(failure_class=FailureClass.TIMEOUT, error=f"It took longer than {seconds:g} s.")
-
-
-def _lost(held: LeaseBody | None) -> Failure:
-    who = held.data.runner_id if held else "nobody"
-    return Failure(failure_class=FailureClass.LOST, error=f"Its runner {who} was not heard of in time.")

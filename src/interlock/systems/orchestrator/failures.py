@@ -141,3 +141,13 @@ def _names_of(exception: str) -> set[str]:
 @lru_cache(maxsize=256)
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
+
+
+def timed_out(seconds: float) -> Failure:
+    """An attempt that took too long."""
+    return Failure(failure_class=FailureClass.TIMEOUT, error=f"It took longer than {seconds:g} s.")
+
+
+def lost(runner_id: str) -> Failure:
+    """An attempt of which nothing was heard any more."""
+    return Failure(failure_class=FailureClass.LOST, error=f"Its runner {runner_id} was not heard of in time.")

@@ -20,6 +20,9 @@ from interlock.store.records import StepLine
 
 _MOST = 4_096
 
+IN_A_RUN = frozenset({"each job that needs it", "its run"})
+"""Receivers that only a job of a run has."""
+
 Steps: TypeAlias = tuple[Step[Any], ...]
 Consequences: TypeAlias = tuple[Coupling[Facts], ...]
 
@@ -27,7 +30,7 @@ Consequences: TypeAlias = tuple[Coupling[Facts], ...]
 class Track:
     """What the taking of these steps entails, whoever takes them."""
 
-    __slots__ = ("_lines", "arms", "is_news", "parts", "sets_timer", "steps")
+    __slots__ = ("_lines", "alone", "arms", "is_news", "parts", "sets_timer", "steps")
 
     def __init__(self, machine: Machine[Any, Any], steps: Steps) -> None:
         self.steps = steps
@@ -39,6 +42,8 @@ class Track:
         parts = ((_noteworthy(machine, step), COUPLINGS.caused_by(step)) for step in steps)
         self.parts: tuple[tuple[Step[Any] | None, Consequences], ...] = tuple(filter(any, parts))
         """For each step that has any: what an attempt notes about it, and the consequences it may have."""
+        self.alone = tuple(filter(any, ((noted, _without_run(then)) for noted, then in self.parts)))
+        """The same for a job that is in no run."""
         self._lines: dict[str, tuple[StepLine, ...]] = {}
 
     def lines(self, name: str) -> tuple[StepLine, ...]:
@@ -60,6 +65,10 @@ class Track:
             ends = step.moves and machine.table.entry(step.target).within is None
             if step.arms or ends:
                 self.arms, self.sets_timer = step.arms[0].setting if step.arms else "", True
+
+
+def _without_run(consequences: Consequences) -> Consequences:
+    return tuple(coupling for coupling in consequences if coupling.to not in IN_A_RUN)
 
 
 def _noteworthy(machine: Machine[Any, Any], step: Step[Any]) -> Step[Any] | None:

@@ -20,7 +20,7 @@ from interlock.engine.applying import Applied, Decision, Engine
 from interlock.engine.batching import Item, apply_all
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.lifecycles import job, lease
-from interlock.lifecycles.job import JOB, JobState
+from interlock.lifecycles.job import JOB
 from interlock.store.records import (
     Change,
     Claim,
@@ -51,7 +51,7 @@ from interlock.systems.orchestrator.dispatching import Claiming, Offer, shares_o
 from interlock.systems.orchestrator.handing import handed
 from interlock.systems.orchestrator.hearing import hear
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.orchestrator.tokens import Token, read_token
+from interlock.systems.orchestrator.tokens import Token, is_the_same, job_of, read_token
 from interlock.systems.orchestrator.vault import Vault
 from interlock.systems.orchestrator.words import RUN_JOBS, nobody
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message, NotHeard, Stale, StaleCode
@@ -75,8 +75,15 @@ class _Held(msgspec.Struct, frozen=True, gc=False):
     """A job as it was written last, and what its body says."""
 
     record: Record
-    body: JobBody | None
+    body: JobBody | None = None
     """None where nobody has looked yet."""
+    token: Token | None = None
+    """That of the last grant, and its text; None where that was not made here."""
+    text: str = ""
+
+    def token_of(self, text: str) -> Token | None:
+        """The token that somebody shows, if it is that of the last grant."""
+        return self.token if self.token is not None and is_the_same(text, self.text) else None
 
 
 class Orchestrator:
@@ -172,7 +179,9 @@ class Orchestrator:
         for bundle, outcome in zip(bundles, outcomes, strict=True):
             if isinstance(outcome, Committed):
                 for offer in bundle.offers:
-                    self._hold(record_after(offer.change, offer.before, outcome.at), offer.body)
+                    record = record_after(offer.change, offer.before, outcome.at)
+                    text = "" if offer.grant is None else offer.grant.token
+                    self._hold(_Held(record, offer.body, offer.token, text))
                     if offer.words:
                         self._told(offer)
                     if offer.grant is not None:
@@ -219,7 +228,7 @@ class Orchestrator:
         ours = []
         for (place, offer), record in zip(shares, found, strict=True):
             if offer.grant and record and _was_granted(offer.grant, record):
-                self._hold(record, decode_body(record.body))
+                self._hold(_Held(record))
                 ours.append((place, offer.grant))
         return ours
 
@@ -260,12 +269,12 @@ class Orchestrator:
         places: list[int] = []
         written: dict[str, tuple[Change, Record]] = {}
         for place, message in enumerate(messages):
-            token = read_token(message.token)
+            held = self._held.get(job_of(message.token))
+            token = (held and held.token_of(message.token)) or read_token(message.token)
             if token is None:
                 answers[place] = _unreadable()
                 continue
             decide = partial(self._decide_message, token, message, written)
-            held = self._held.get(token.job_id)
             known = None if held is None else held.record
             items.append(Item(Key(JOB.name, token.job_id), decide, known))
             places.append(place)
@@ -273,7 +282,7 @@ class Orchestrator:
         for place, item, result in zip(places, items, results, strict=True):
             answers[place] = _answer_of(result)
             if isinstance(result, Applied) and (last := written.pop(item.key.id, None)) is not None:
-                self._hold(record_after(*last, result.at), None)
+                self._hold(_Held(record_after(*last, result.at)))
         if self._has_told:
             self._has_told = False
             self.on_word()
@@ -296,8 +305,9 @@ class Orchestrator:
         if record is None or decision.commit is None or not decision.commit.changes:
             return decision
         change, *others = decision.commit.changes
-        self._has_told |= any(each.queue == RUN_JOBS for each in others)
-        if change.kind == JOB.name and JobState(change.state) not in job.ENDED:
+        if others:
+            self._has_told |= any(each.queue == RUN_JOBS for each in others)
+        if change.kind == JOB.name and change.state not in job.ENDED:
             written[token.job_id] = change, record
         return decision
 
@@ -314,9 +324,9 @@ class Orchestrator:
         outcomes = await self.engine.due([JOB.name], limit, decide)
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
-    def _hold(self, record: Record, body: JobBody | None) -> None:
-        self._held[record.id] = _Held(record, body)
-        self._held.move_to_end(record.id)
+    def _hold(self, held: _Held) -> None:
+        self._held[held.record.id] = held
+        self._held.move_to_end(held.record.id)
         if len(self._held) > MAX_HELD:
             self._held.popitem(last=False)
 
