@@ -95,10 +95,12 @@ class Lanes:
         return 0 if any(lane.waiting for lane in self) else self.free() - coming
 
     def room_ahead(self, coming: int) -> int:
-        """How much to ask for: what can begin at once, and what may wait a moment for that."""
-        free = self.free() - coming
-        if free < self._concurrency and self._in_use_are_quick():
-            return min(free + self._concurrency, self._concurrency)
+        """How much to ask for: what can begin at once, or else as much as may wait a moment for that.
+
+        All of that or nothing: a store does a large claim for little more than a small one.
+        """
+        if 0 <= self.free() - coming < self._concurrency and self._in_use_are_quick():
+            return self._concurrency
         return self.room(coming)
 
     def elsewhere(self) -> int:
