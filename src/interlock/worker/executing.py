@@ -21,8 +21,6 @@ from interlock.lifecycles.task import (
     ClaimSucceeded,
     LeaseExpired,
     LeaseRenewed,
-    ProcessingFailed,
-    ProcessingSucceeded,
     ShutdownRequested,
     claim_failed,
     report_failed,
@@ -50,7 +48,7 @@ from interlock.worker.logs import Log
 from interlock.worker.outcomes import Interrupted, Outcome, failure_of
 from interlock.worker.renewing import Renewer
 from interlock.worker.reporting import Reporter
-from interlock.worker.running import AnyTask, Parcels, RunningTask, report_of
+from interlock.worker.running import AnyTask, Parcels, RunningTask, report_of, what_happened
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.simulating import NOBODY, Voice
 from interlock.worker.stopping import Stopper
@@ -237,19 +235,8 @@ class Executing:
                 self._log.warning("lease_lost", task_id=running.grant.job_id, code="LEASE_EXPIRED")
                 self.lose(running)
                 return
-            running.tell(self._what_happened(running, outcome))
+            running.tell(what_happened(running, outcome, self._now()))
         self._report(running)
-
-    def _what_happened(
-        self, running: RunningTask, outcome: Outcome
-    ) -> ProcessingSucceeded | ProcessingFailed:
-        at, cost = self._now(), None if running.context is None else running.context.cost
-        if running.stop_reason == "cancel":
-            return ProcessingFailed(at=at, cost=cost, error="cancelled, as it was asked to")
-        if isinstance(outcome, Succeeded):
-            return ProcessingSucceeded(at=at, cost=cost, output=outcome.result)
-        error = outcome.error if isinstance(outcome, Failed) else "stopped"
-        return ProcessingFailed(at=at, cost=cost, error=error)
 
     def _report(self, running: RunningTask) -> None:
         ready, unsent = self._parcels.take_for_report(running)

@@ -10,12 +10,22 @@ from __future__ import annotations
 
 import itertools
 import threading
+from datetime import datetime
 from typing import Any, TypeAlias
 
 import msgspec
 
 from interlock.lifecycles import TASK
-from interlock.lifecycles.task import ENDED, FAILED, PENDING, Task, TaskState, claim_requested
+from interlock.lifecycles.task import (
+    ENDED,
+    FAILED,
+    PENDING,
+    ProcessingFailed,
+    ProcessingSucceeded,
+    Task,
+    TaskState,
+    claim_requested,
+)
 from interlock.machine import Event, Moved
 from interlock.wire.runner import (
     Ack,
@@ -281,6 +291,19 @@ class Parcels:
             running.sent = True
             unsent = context.take()
         return True, None if unsent is NOTHING else unsent
+
+
+def what_happened(
+    running: RunningTask, outcome: Outcome, at: datetime
+) -> ProcessingSucceeded | ProcessingFailed:
+    """How the handler ended, as the table knows it."""
+    cost = None if running.context is None else running.context.cost
+    if running.stop_reason == "cancel":
+        return ProcessingFailed(at=at, cost=cost, error="cancelled, as it was asked to")
+    if isinstance(outcome, Succeeded):
+        return ProcessingSucceeded(at=at, cost=cost, output=outcome.result)
+    error = outcome.error if isinstance(outcome, Failed) else "stopped"
+    return ProcessingFailed(at=at, cost=cost, error=error)
 
 
 def report_of(running: RunningTask, outcome: Outcome, unsent: Unsent | None) -> list[Message]:

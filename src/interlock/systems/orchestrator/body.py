@@ -180,6 +180,22 @@ def fold(body: JobBody) -> None:
             folded.losses += old.failure.failure_class == "lost"
 
 
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """The columns of a record that a job keeps for its whole life."""
+
+    queue: str
+    labels: tuple[str, ...] = ()
+    priority: int = 0
+    parent: str | None = None
+
+
+class Granting(msgspec.Struct, frozen=True, gc=False):
+    """To whom a lease is being granted."""
+
+    runner_id: str
+    digest: str
+
+
 class JobHolder:
     """The job's own machine, while it is decided about."""
 

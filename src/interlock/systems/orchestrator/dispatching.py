@@ -9,8 +9,8 @@ import msgspec
 
 from interlock.lifecycles import attempt, lease
 from interlock.store.records import Change, Record
-from interlock.systems.orchestrator.body import AttemptBody, JobBody
-from interlock.systems.orchestrator.draft import Draft, Granting
+from interlock.systems.orchestrator.body import AttemptBody, Granting, JobBody
+from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.lines import acknowledged
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import outgrown

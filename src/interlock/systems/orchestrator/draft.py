@@ -13,8 +13,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, TypeAlias
 
-import msgspec
-
 from interlock.lifecycles import attempt, job, lease
 from interlock.lifecycles.attempt import ATTEMPT
 from interlock.lifecycles.couplings import Facts
@@ -25,9 +23,11 @@ from interlock.machine.events import type_of
 from interlock.store.records import Change, Note, Record, StepLine
 from interlock.systems.orchestrator.body import (
     AttemptBody,
+    Granting,
     JobBody,
     JobHolder,
     LeaseBody,
+    Place,
     decode_body,
     encode_body,
     fold,
@@ -41,22 +41,6 @@ from interlock.systems.orchestrator.settings import OrchestratorSettings
 
 Refusal: TypeAlias = Refused[Any] | None
 """Why a machine has refused; None when it has not."""
-
-
-class Place(msgspec.Struct, frozen=True, gc=False):
-    """The columns of a record that a job keeps for its whole life."""
-
-    queue: str
-    labels: tuple[str, ...] = ()
-    priority: int = 0
-    parent: str | None = None
-
-
-class Granting(msgspec.Struct, frozen=True, gc=False):
-    """To whom a lease is being granted."""
-
-    runner_id: str
-    digest: str
 
 
 Holder: TypeAlias = JobHolder | AttemptBody | LeaseBody

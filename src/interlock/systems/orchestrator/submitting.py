@@ -15,8 +15,8 @@ from interlock.lifecycles.job import JOB, MAX_DEPTH, MAX_WORKERS, Job, JobState
 from interlock.store.limits import MAX_ID, MAX_LABEL, MAX_LABELS
 from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
 from interlock.store.records import Record
-from interlock.systems.orchestrator.body import JobBody, RunPart, SimulationPart
-from interlock.systems.orchestrator.draft import Draft, Place
+from interlock.systems.orchestrator.body import JobBody, Place, RunPart, SimulationPart
+from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.texts import is_json, is_whole
