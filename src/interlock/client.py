@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -30,14 +30,11 @@ from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.household import Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.jobs import JobSpec, JobView
-from interlock.worker.codec import encode
-from interlock.worker.tasks import Task
+from interlock.wire.trees import NODES, TreeView
+from interlock.worker.submissions import Work, spec_of
 
 if TYPE_CHECKING:
     from interlock.remote.household import RemoteOrchestrator
-
-Work: TypeAlias = "Task[..., Any] | JobSpec | str"
-"""A task and its arguments, a finished spec, or the name of a task that is defined elsewhere."""
 
 
 class JobHandle:
@@ -184,6 +181,10 @@ class Interlock:
         """A job as it stands."""
         return await self._jobs.get(job_id)
 
+    async def tree(self, job_id: str, *, most: int = NODES) -> TreeView:
+        """A job and everything below it, with progress and costs; `cut` where there is more."""
+        return await self._jobs.tree(job_id, most=most)
+
     async def jobs(self, query: Query | None = None) -> tuple[list[JobView], str]:
         """A page of jobs, newest first, and the cursor of the next page."""
         return await self._jobs.find(query or Query(kind="job"))
@@ -197,22 +198,6 @@ def _port_to(
     from interlock.remote.household import RemoteOrchestrator  # noqa: PLC0415 - a store needs no HTTP
 
     return RemoteOrchestrator(url, token=token, settings=settings, ca=ca)
-
-
-def spec_of(work: Work, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
-    """What is submitted, checked as far as it can be without a worker."""
-    match work:
-        case Task():
-            return work.spec(*args, **kwargs)
-        case JobSpec() if not args and not kwargs:
-            return work
-        case str() if not args:
-            return JobSpec(task=work, input=encode(kwargs, "arguments"))
-    raise InvalidArguments(
-        "A spec has its arguments already, and a task that is known only by name takes them by name.",
-        todo="Pass the task itself, or only keyword arguments.",
-        facts={"positional": len(args), "by_name": sorted(kwargs)},
-    )
 
 
 def _no_result(view: JobView) -> InterlockError:

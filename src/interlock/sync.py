@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from interlock import client
-from interlock.client import Work
 from interlock.client_runs import Evaluation, RunsDoor
 from interlock.errors import StoreUnavailable
 from interlock.remote.offering import Which
@@ -22,6 +21,8 @@ from interlock.store.records import Query
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.wire.runs import RunView, Source
+from interlock.wire.trees import NODES, TreeView
+from interlock.worker.submissions import Work
 
 T = TypeVar("T")
 
@@ -148,6 +149,10 @@ class Interlock:
     def job(self, job_id: str) -> JobView:
         """A job as it stands."""
         return self._run(self._inner.job(job_id))
+
+    def tree(self, job_id: str, *, most: int = NODES) -> TreeView:
+        """A job and everything below it; see `Interlock.tree`."""
+        return self._run(self._inner.tree(job_id, most=most))
 
     def jobs(self, query: Query | None = None) -> tuple[list[JobView], str]:
         """A page of jobs, newest first, and the cursor of the next page."""

@@ -16,6 +16,7 @@ from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 WHOLE = """
 store = "sqlite:///shop.db"
 losses = 5
+tree_quotas = [20, 10, 5, 3, 2, 1]
 
 [worker]
 module = "shop_tasks"
@@ -64,6 +65,7 @@ def test_everything_in_the_file_is_used(here: Path) -> None:
         "shop_tasks", ("default", "mail"), 20,
     )  # fmt: skip
     assert (settings.losses, settings.durations.lease_ttl_s, settings.max_input_bytes) == (5, 240, 1000)
+    assert settings.tree_quotas == (20, 10, 5, 3, 2, 1)
     assert settings.failure_rules[0].exit_codes == (42,)
     assert settings.failure_rules[1:] == DEFAULT_RULES
 

@@ -190,8 +190,8 @@ class Crew:
         self._rest = b""
         self._unsubscribe: Callable[[], None] = lambda: None
 
-    async def open(self, durations: Durations = QUICK) -> Self:
-        """Lay out the project and connect the client; may be done again with other durations."""
+    async def open(self, durations: Durations = QUICK, *, tree_quotas: Sequence[int] = ()) -> Self:
+        """Lay out the project and connect the client; may be done again with other settings."""
         if self._reader < 0:
             self._gates.mkdir()
             os.mkfifo(self._pipe)
@@ -201,7 +201,9 @@ class Crew:
         else:
             await self._disconnect()
         lines = (f"{name} = {seconds}" for name, seconds in msgspec.structs.asdict(durations).items())
-        (self.folder / project.FILE).write_text("\n".join(["[durations]", *lines, ""]), encoding="utf-8")
+        quotas = [f"tree_quotas = {list(tree_quotas)}"] if tree_quotas else []
+        text = "\n".join([*quotas, "[durations]", *lines, ""])
+        (self.folder / project.FILE).write_text(text, encoding="utf-8")
         settings = project.load(self.url, start=self.folder).settings
         self.il = Interlock(self.url, settings=settings, actor="somebody")
         await self.il.open()

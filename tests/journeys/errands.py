@@ -160,6 +160,62 @@ def family(ctx: Context) -> None:
     time.sleep(LONG_S)
 
 
+# Those that have children
+
+
+@task
+async def gather(ctx: Context, parts: int) -> int:
+    """Have parts done by others, wait for them without a slot, and add up what they say."""
+    note(f"gather began {ctx.attempt}")
+    ctx.spend(0.5)
+    ids = await ctx.submit_many([jot.spec(number) for number in range(parts)], child_name="parts")
+    last = await ctx.submit(jot, number=parts)
+    ctx.checkpoint(len(ids))
+    children = await ctx.wait_children()
+    assert [child.id for child in children] == [*ids, last]
+    return sum(child.result(int) for child in children)
+
+
+def _gather(ctx: Context, parts: int) -> int:
+    ids = ctx.submit_many_sync([jot.spec(number) for number in range(parts)], child_name="parts")
+    last = ctx.submit_sync(jot, number=parts)
+    children = ctx.wait_children_sync()
+    assert [child.id for child in children] == [*ids, last]
+    return sum(child.result(int) for child in children)
+
+
+@task
+def gather_in_a_thread(ctx: Context, parts: int) -> int:
+    """The same in a thread."""
+    return _gather(ctx, parts)
+
+
+@task(executor="process")
+def gather_in_a_process(ctx: Context, parts: int) -> int:
+    """The same in a process of its own."""
+    return _gather(ctx, parts)
+
+
+@task
+async def submit_and_hang(ctx: Context) -> list[str]:
+    """Submit; the first attempt goes no further."""
+    ids = await ctx.submit_many([jot.spec(number) for number in range(5)])
+    note(f"submitted {ctx.attempt}")
+    if ctx.attempt == 1:
+        await asyncio.sleep(LONG_S)
+    return ids
+
+
+@task
+async def plant(ctx: Context, widths: list[int]) -> None:
+    """Grow a tree, and stand until somebody says otherwise."""
+    if widths:
+        await ctx.submit_many([plant.spec(widths=widths[1:]) for _ in range(widths[0])])
+    note("planted")
+    await ctx.wait_cancelled(LONG_S)
+    ctx.raise_if_cancelled()
+
+
 # Those that last longer than a lease
 
 

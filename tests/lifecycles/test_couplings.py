@@ -79,6 +79,10 @@ DEMANDS: list[Demand] = [
      {"attempt.cancel", "simulation.interrupt"}),
     ("R32", ("job", "RUNNING", "error", "FAILED"), {"required": ON},
      {"attempt.cancel", "job.cancel", "run.required_job_failed", "simulation.interrupt"}),
+    ("ours", ("job", "RUNNING", "error", "FAILED"), {"required": OFF, "stops_siblings": ON},
+     {"attempt.cancel", "job.cancel", "simulation.interrupt"}),
+    ("ours", ("job", "RUNNING", "error", "FAILED"), {"required": OFF, "fails_parent": ON},
+     {"attempt.cancel", "job.error", "simulation.interrupt"}),
     ("S2-11", ("job", "RUNNING", "success", "COMPLETED"), {"stopping": ON}, {"run.all_stopped"}),
     ("S2-11", ("job", "RUNNING", "success", "COMPLETED"), {"stopping": ON, "anything_active": ON}, set()),
     # what an attempt wants
@@ -145,6 +149,7 @@ DEMANDS: list[Demand] = [
     ("S1-15", ("task", "processing", "processing_succeeded", "reporting"), {}, {"lease.complete"}),
     ("R11", ("task", "processing", "processing_failed", "reporting"), {}, {"lease.complete"}),
     ("R13", ("task", "processing", "shutdown_requested", "reporting"), {}, {"lease.release"}),
+    ("ours", ("task", "processing", "processing_yielded", "reporting"), {}, {"lease.release"}),
     ("R10", ("task", "claiming", "claim_failed", "failed"), {}, {"process.task_ended"}),
     ("S1-13", ("task", "reporting", "report_succeeded", "completed"), {}, {"process.task_ended"}),
     ("S1-13", ("task", "processing", "lease_expired", "abandoned"), {}, {"process.task_ended"}),

@@ -18,6 +18,7 @@ TRANSITIONS: dict[tuple[str, str], set[str]] = {
     ("reporting", "report_failed"): {"failed"},  # S1-10
     ("processing", "lease_expired"): {"abandoned"},  # S1-10, S1-14
     ("processing", "shutdown_requested"): {"reporting"},  # S1-10, R13
+    ("processing", "processing_yielded"): {"reporting"},  # ours: a parent waits without a slot
     ("claiming", "shutdown_requested"): {"abandoned"},  # S1-10
     ("pending", "shutdown_requested"): {"abandoned"},  # ours: what was never claimed needs an end, too
 }
@@ -52,4 +53,5 @@ def test_no_change_of_the_task_table_goes_unnoticed(unnoticed: Callable[..., tup
 
 
 def test_a_task_knows_every_event_that_the_document_names() -> None:
-    assert {event.name for event in TASK.events} == NAMED_EVENTS | {"lease_renewed"}  # S1-14
+    ours = {"lease_renewed", "processing_yielded"}  # S1-14, and waiting for children
+    assert {event.name for event in TASK.events} == NAMED_EVENTS | ours

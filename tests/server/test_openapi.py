@@ -14,6 +14,7 @@ from tests.server.running import Running, path_of
 from interlock.server.app import every_route
 from interlock.server.openapi import document_of
 from interlock.systems.fleet.spec import TASK
+from interlock.wire.artifacts import LEASE, RUNNER
 from interlock.wire.runs import Plan, PlannedJob, RunSpec
 from interlock.wire.simulations import SimulationSpec
 from interlock.wire.workers import WorkerSpec
@@ -87,13 +88,15 @@ async def test_answers_fit_their_schemas(server: Running, client: httpx2.AsyncCl
     await server.parts.household.simulations.create_run(SimulationSpec(task="a.b", run_id=run.id))
     load = WorkloadFact(workload_id="load_1", job_id=await server.submit(task=TASK), happened=Happened.READY)
     await server.parts.household.workloads.tell([load])
+    held = await server.hold(await server.submit("shop.parent", queue="parents"), "parents")
     for route in ROUTES:
         if route.method != "GET" or route.answer is None or not route.bounded:
             continue
         names = {"job_id": job_id, "attempt_id": f"{job_id}.1.1", "name": "lease", "worker_id": worker.id}
         path = path_of(route, run_id=run.id, workload_id=load.workload_id, **names)
         params = {"job": job_id} if route.name == "listAttempts" else {}
-        answer = await client.get(path, params=params)
+        headers = {LEASE: held.token, RUNNER: "r"} if route.headers else {}
+        answer = await client.get(path, params=params, headers=headers)
         assert answer.status_code == 200, answer.text
         content = DOCUMENT["paths"][route.path]["get"]["responses"]["200"]["content"]["application/json"]
         check(answer.json(), content["schema"])

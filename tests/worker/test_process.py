@@ -427,6 +427,31 @@ async def test_a_handler_that_computes_for_long_lets_others_have_their_turn(
         await board.until_state(job, "succeeded")
 
 
+async def test_a_worker_whose_handlers_never_end_takes_as_many_as_it_has_slots(
+    board: Board, start: Start, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a batch is begun in slices there is no room; whoever polls is told when there is again."""
+    import time
+
+    from interlock.worker import process
+
+    gate = Gate()
+
+    @registry.task(name="endless")
+    async def endless() -> None:
+        until = time.monotonic() + 0.01
+        while time.monotonic() < until:
+            pass
+        await gate.pass_through()
+
+    monkeypatch.setattr(process, "MAX_BATCH", 2)
+    for _ in range(4):
+        board.pin("endless")
+    start(concurrency=4)
+    await gate.until_entered(4)
+    gate.open()
+
+
 async def test_current_gives_the_context_in_every_executor(
     board: Board, start: Start, registry: Registry
 ) -> None:

@@ -2,6 +2,7 @@
 
     store = "sqlite:///interlock.db"      # relative to this file
     losses = 3                            # how often a job may lose its worker
+    tree_quotas = [10, 8, 5, 3, 2, 1]     # workers of one tree of jobs at a time, at each depth
 
     [worker]
     module = "shop.tasks"
@@ -67,7 +68,7 @@ from interlock.systems.orchestrator.failures import (
     FailureClass,
     FailureRule,
 )
-from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.settings import DEFAULT_QUOTAS, OrchestratorSettings
 from interlock.systems.quarantine.counting import QuarantineSettings
 from interlock.wire.jobs import RetryRule
 
@@ -127,6 +128,7 @@ class ProjectFile(EdgeSections, frozen=True, kw_only=True):
 
     store: str | None = None
     losses: int = DEFAULT_LOSSES
+    tree_quotas: tuple[int, ...] = DEFAULT_QUOTAS
     worker: WorkerSection = WorkerSection()
     durations: Durations = Durations()
     retries: dict[FailureClass, RetrySection] = msgspec.field(default_factory=dict)
@@ -203,6 +205,7 @@ def _settings(said: ProjectFile, file: Path | None) -> OrchestratorSettings:
         failure_rules=(*own, *DEFAULT_RULES),
         retries={**DEFAULT_RETRIES, **retries},
         losses=said.losses,
+        tree_quotas=said.tree_quotas,
         blobs=_blobs(said.blobs, file),
         quarantine=said.quarantine,
         edges=edges_of(said),
@@ -262,6 +265,7 @@ def _impossible(said: ProjectFile) -> Iterator[str]:
     if said.blobs.url is not None and said.blobs.directory is not None:
         yield "blobs has a url and a directory, and blobs are in one place"
     yield from _not_positive("quarantine", said.quarantine)
+    yield from _bad_quotas(said.tree_quotas)
     yield from _bad_patterns(said)
     yield from faults_of(said)
 
@@ -270,6 +274,11 @@ def _not_positive(section: str, said: msgspec.Struct) -> Iterator[str]:
     for name, number in msgspec.structs.asdict(said).items():
         if isinstance(number, int | float) and not (math.isfinite(number) and number > 0):
             yield f"{section}.{name} is {number} and must be more than 0"
+
+
+def _bad_quotas(quotas: tuple[int, ...]) -> Iterator[str]:
+    if len(quotas) != len(DEFAULT_QUOTAS) or not all(quota >= 1 for quota in quotas):
+        yield f"tree_quotas has {len(DEFAULT_QUOTAS)} numbers, one for each depth, and each is at least 1"
 
 
 def _bad_patterns(said: ProjectFile) -> Iterator[str]:

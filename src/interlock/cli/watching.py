@@ -1,4 +1,4 @@
-"""`interlock job watch|wait|logs|artifacts`: follow jobs while they run, and take what they leave.
+"""`interlock job watch|tree|wait|logs|artifacts`: follow jobs while they run, and take what they leave.
 
 Only the words are here; what they need is imported where they run, so that `--help` answers at once.
 """
@@ -38,6 +38,15 @@ def register(app: typer.Typer) -> None:
         ),
     )(watch)
     app.command(
+        "tree",
+        epilog=examples(
+            "job tree j_0a4e98fa6cab",
+            "job tree 0a4e --once",
+            "job tree 0a4e | cut -f1,4",
+            "job tree 0a4e --json",
+        ),
+    )(tree)
+    app.command(
         "wait",
         cls=FilterCommand,
         epilog=epilog(
@@ -71,6 +80,26 @@ def watch(words: JobsOrFilter, timeout: Patience = None, store: Place = None, as
     from interlock.cli import watchers
 
     raise typer.Exit(watchers.watch(store, filter_words(words), parse_seconds(timeout), as_json=as_json))
+
+
+def tree(
+    job_id: JobId,
+    limit: Annotated[int, typer.Option(min=1, max=5_000, help="How many jobs at most.")] = 1_000,
+    once: Annotated[bool, typer.Option("--once", help="Draw it once, as it is now.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Each child, also where there are many that have ended.")
+    ] = False,
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """Draw a job and everything below it, live, until all of it has ended.
+
+    A terminal shows states, progress, durations and costs, each with what is below it. A pipe gets a line
+    for each job, as it is now.
+    """
+    from interlock.cli import job_trees
+
+    job_trees.show(store, job_id, most=limit, once=once, everything=everything, as_json=as_json)
 
 
 def wait(words: JobsOrFilter, timeout: Patience = None, store: Place = None, as_json: Json = False) -> None:

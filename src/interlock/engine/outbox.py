@@ -201,14 +201,20 @@ async def _handed_over(store: Store, record: Record, handler: Handler, postage: 
     try:
         await handler(bytes(letter.payload))
     except Exception as error:  # noqa: BLE001 - whatever a handler meets, the message is tried again
-        tries = letter.tries + 1
-        again = Letter(letter.payload, tries, f"{type(error).__name__}: {error}"[:500])
-        body = msgspec.json.encode(again)
-        if tries >= postage.max_tries:
-            return _moved(record, gave_up, body=body, reason=again.last_error)
-        ready_at = await store.now() + postage.pause_after(tries)
-        return _moved(record, failed, body=body, ready_at=ready_at, reason=again.last_error)
+        return undelivered(record, error, await store.now(), postage)
     return _moved(record, delivered)
+
+
+def undelivered(record: Record, error: Exception, now: datetime, postage: Postage, mark: str = "") -> Change:
+    """A message that could not be delivered: tried again after a pause, or given up on."""
+    letter = msgspec.json.decode(record.body, type=Letter)
+    tries = letter.tries + 1
+    again = Letter(letter.payload, tries, f"{type(error).__name__}: {error}"[:500])
+    body = msgspec.json.encode(again)
+    if tries >= postage.max_tries:
+        return _moved(record, gave_up, body=body, reason=again.last_error, mark=mark)
+    ready_at = now + postage.pause_after(tries)
+    return _moved(record, failed, body=body, ready_at=ready_at, reason=again.last_error, mark=mark)
 
 
 def _moved(

@@ -61,6 +61,16 @@ class Facts(Protocol):
         ...
 
     @property
+    def fails_parent(self) -> bool:
+        """Whoever submitted it said that its parent fails with it."""
+        ...
+
+    @property
+    def stops_siblings(self) -> bool:
+        """Whoever submitted it said that its siblings are stopped when it fails."""
+        ...
+
+    @property
     def every_required_job_succeeded(self) -> bool:
         """No required job is left to succeed."""
         ...
@@ -80,6 +90,8 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     every_shard_succeeded: bool = False
     anything_active: bool = False
     required: bool = True
+    fails_parent: bool = False
+    stops_siblings: bool = False
     every_required_job_succeeded: bool = False
     fail_fast: bool = True
 
@@ -129,6 +141,16 @@ def required(now: Facts) -> bool:
     return now.required
 
 
+def fails_parent(now: Facts) -> bool:
+    """its submitter said that its parent fails with it"""
+    return now.fails_parent
+
+
+def stops_siblings(now: Facts) -> bool:
+    """its submitter said that its siblings are stopped then"""
+    return now.stops_siblings
+
+
 def every_required_job_succeeded(now: Facts) -> bool:
     """every required job has succeeded"""
     return now.every_required_job_succeeded
@@ -166,6 +188,8 @@ COUPLINGS = Couplings[Facts]((
            by=(job.Cancel, job.Timeout), why="A tree is stopped as one, from the moment somebody asks."),
     couple(JOB, (job.FAILED, job.CANCELED), JOB, job.Cancel, to="each job that needs it", when=required,
            why="What was to follow a required job cannot; an optional one holds nobody up."),
+    couple(JOB, (job.FAILED, job.CANCELED), JOB, job.Cancel, to="each of its siblings", when=stops_siblings,
+           why="Together or not at all; what is done already stays."),
 
     # Down: what an attempt wants of its lease.
     couple(ATTEMPT, attempt.LEASED, LEASE, None, to="its lease", why="Only a lease gives the right."),
@@ -213,7 +237,9 @@ COUPLINGS = Couplings[Facts]((
     couple(SIMULATION, simulation.PAUSED, SIMULATION, simulation.Cancel, to="itself", when=stopping,
            why="A cancel that was accepted must not end at paused."),
 
-    # Up: what a job tells its run.
+    # Up: what a job tells its parent and its run.
+    couple(JOB, (job.FAILED, job.CANCELED), JOB, job.Error, to="its parent", when=fails_parent,
+           why="Nothing can come of the parent without it; one that has not begun is left alone."),
     couple(JOB, job.RUNNING, RUN, run.begin, to="its run", why="Its first attempt is active."),
     couple(JOB, job.COMPLETED, RUN, run.required_jobs_succeeded, to="its run",
            when=every_required_job_succeeded, why="The last required job decides."),
@@ -241,7 +267,8 @@ COUPLINGS = Couplings[Facts]((
     couple(TASK, task.PROCESSING, LEASE, lease.Ack, to="its lease", why="The runner takes the work."),
     couple(TASK, task.REPORTING, LEASE, lease.Complete, to="its lease",
            by=(task.ProcessingSucceeded, task.ProcessingFailed), why="A failure is a result, too."),
-    couple(TASK, task.REPORTING, LEASE, lease.Release, to="its lease", by=task.ShutdownRequested,
+    couple(TASK, task.REPORTING, LEASE, lease.Release, to="its lease",
+           by=(task.ShutdownRequested, task.ProcessingYielded),
            why="Interrupted work is given back, with what there is."),
     couple(TASK, task.ENDED, PROCESS, process.TaskEnded, to="its process", why="A slot is free again."),
     couple(LEASE, (lease.EXPIRED, lease.REVOKED), TASK, task.LeaseExpired, to="the task under it",

@@ -90,6 +90,13 @@ class ProcessingFailed(Timed):
     cost: float | None = None
 
 
+@event(Kind.COMMAND, by=Owner.TASK)
+class ProcessingYielded(Timed):
+    """The handler gives its place back until the children of its job have ended."""
+
+    cost: float | None = None
+
+
 @event(Kind.CONSEQUENCE, by=Owner.PROCESS)
 class ShutdownRequested(Timed):
     """The process has to go, and this task with it."""
@@ -162,6 +169,17 @@ def is_interrupted(task: Task, asked: ShutdownRequested) -> Task:
     )
 
 
+def yields(task: Task, ended: ProcessingYielded) -> Task:
+    """The report gives the work back; another attempt goes on with it."""
+    return msgspec.structs.replace(
+        task,
+        interrupted=True,
+        error="waits for the children of its job",
+        cost=ended.cost,
+        processing_ended_at=ended.at,
+    )
+
+
 LEASE_TTL = deadline(LeaseExpired, "lease_ttl_s", since="the last renewal")
 
 _OVER = "the task has ended"
@@ -200,6 +218,8 @@ TASK = Machine[TaskState, Task](
            why="Somebody else may be at it; whatever this one does is not believed any more."),
         on(ShutdownRequested, PROCESSING, REPORTING, owner=Owner.TASK, then=is_interrupted,
            why="What there is, is saved, and the lease is given back."),
+        on(ProcessingYielded, PROCESSING, REPORTING, owner=Owner.TASK, then=yields,
+           why="Whoever waits for children needs no slot; the lease is given back."),
         on(ShutdownRequested, (PENDING, CLAIMING), ABANDONED, owner=Owner.TASK,
            why="Nothing was begun; a lease that is granted meanwhile expires unacknowledged."),
 

@@ -23,6 +23,7 @@ from interlock.systems.orchestrator.beside import Chunk
 from interlock.systems.orchestrator.explaining import Explanation
 from interlock.wire.filters import Filter
 from interlock.wire.jobs import JobSpec, JobView, QueueView
+from interlock.wire.trees import MAX_NODES, NODES, TreeView
 
 MAX_BULK = 1_000
 MAX_PAGE = 1_000
@@ -132,6 +133,10 @@ class HttpJobs:
         number = page.count.number if page.count else len(page.jobs)
         capped = page.count is not None and page.count.capped
         return Count(min(number, cap), capped=capped or number > cap)
+
+    async def tree(self, job_id: str, *, most: int = NODES) -> TreeView:
+        """A job and everything below it, as far as `most` jobs show it."""
+        return await self._asker.get(_path(job_id, "tree"), TreeView, limit=min(most, MAX_NODES))
 
     async def history(self, job_id: str) -> list[Entry]:
         """Everything that has happened to it, oldest first."""

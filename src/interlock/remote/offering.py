@@ -17,6 +17,7 @@ from interlock.wire.artifacts import ArtifactView
 from interlock.wire.jobs import JobSpec, JobView, QueueView
 from interlock.wire.runs import RunExplanation, RunFilter, RunJobView, RunSpec, RunView
 from interlock.wire.simulations import SimulationFilter, SimulationSpec, SimulationView
+from interlock.wire.trees import NODES, TreeView
 from interlock.wire.workers import StandingView
 
 Which: TypeAlias = Literal["all", "failed", "from"]
@@ -64,6 +65,10 @@ class JobsOffer(Protocol):
 
     async def count(self, query: Query, *, cap: int = 10_000) -> Count:
         """How many match, up to a cap."""
+        ...
+
+    async def tree(self, job_id: str, *, most: int = NODES) -> TreeView:
+        """A job and everything below it, as far as `most` jobs show it."""
         ...
 
     async def history(self, job_id: str) -> list[Entry]:

@@ -11,7 +11,8 @@ from interlock.lifecycles import MACHINES
 from interlock.machine import Machine
 from interlock.store.catalogue import catalogue_of
 from interlock.systems.access.lifecycle import TOKEN
-from interlock.systems.orchestrator.beside import ARTIFACT, LOG, RESULT
+from interlock.systems.orchestrator.beside import ARTIFACT, CHILDREN, LOG, RESULT
+from interlock.systems.orchestrator.trees.body import TREE
 from interlock.systems.quarantine.lifecycle import STANDING
 from interlock.systems.runs.analysing.history import HISTORY
 from interlock.systems.runs.caching.lifecycle import CACHE
@@ -28,6 +29,8 @@ JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
         ARTIFACT.name: ARTIFACT,
         CACHE.name: CACHE,
         STANDING.name: STANDING,
+        CHILDREN.name: CHILDREN,
+        TREE.name: TREE,
         PLAN.name: PLAN,
         REPORT.name: REPORT,
         HISTORY.name: HISTORY,
@@ -49,6 +52,8 @@ _KEPT = (
     ARTIFACT.name,
     CACHE.name,
     STANDING.name,
+    CHILDREN.name,
+    TREE.name,
     PLAN.name,
     REPORT.name,
     HISTORY.name,

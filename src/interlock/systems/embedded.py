@@ -19,8 +19,10 @@ from interlock.systems.household import THIS_HOST, Host, Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.caches import CacheView
+from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.wire.simulations import AnySimulationWord, SimulationOrders
+from interlock.wire.trees import ChildPage
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
 from interlock.wire.workloads import WorkloadFact
 
@@ -110,6 +112,16 @@ class EmbeddedOrchestrator:
     async def tell_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
         """Have the store know what was heard of agents."""
         await self.here.workloads.tell_under(token, runner_id, facts)
+
+    async def submit_children(
+        self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]
+    ) -> tuple[str, ...]:
+        """Children of the job that a handler is at."""
+        return await self.here.trees.submit(token, runner_id, name, specs)
+
+    async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
+        """What has become of them."""
+        return await self.here.trees.children(token, runner_id, cursor)
 
     async def recover(self) -> int:
         """Deal with deadlines that have passed, and with word to other records that is under way."""

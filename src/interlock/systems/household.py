@@ -29,7 +29,8 @@ from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.jobs import Jobs
 from interlock.systems.orchestrator.orchestrator import Orchestrator, Seeds, random_seed
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.orchestrator.stopping import CANCEL_CHILDREN, RUNNER_LOST
+from interlock.systems.orchestrator.stopping import RUNNER_LOST
+from interlock.systems.orchestrator.trees.keeping import Trees
 from interlock.systems.orchestrator.waiting import Waiting
 from interlock.systems.orchestrator.words import TO_SIMULATION
 from interlock.systems.quarantine.quarantine import Quarantine
@@ -38,6 +39,7 @@ from interlock.systems.runs.planning.flow_planner import FlowPlanner
 from interlock.systems.runs.planning.git import Repositories
 from interlock.systems.runs.planning.planners import WorkflowPlanner
 from interlock.systems.runs.planning.port import Planner
+from interlock.systems.runs.ringing import Bell
 from interlock.systems.runs.runs import Runs
 from interlock.systems.simulations.manager import SimulationManager
 from interlock.systems.supervisor.deciding import LET_GO
@@ -98,7 +100,10 @@ class Household:
         self.simulations = SimulationManager(
             self.engine, settings=settings, cancel_job=self.jobs.cancel, below=host.below
         )
-        self.orchestrator.on_word = self.jobs.on_word = self.runs.nudge
+        self.trees = Trees(self.engine, settings, self.jobs.draw)
+        self._tree_bell = Bell("trees are kept", self.trees.keep)
+        self.orchestrator.on_word = self.jobs.on_word = self.trees.on_word = self.runs.nudge
+        self.orchestrator.on_tree = self.jobs.on_tree = self._ring_for_trees
 
     async def sweep(self) -> int:
         """Deal with every deadline that has passed, of whatever kind; answers how many."""
@@ -109,7 +114,7 @@ class Household:
 
     async def deliver(self) -> int:
         """Carry word from one record to others; answers how much there was."""
-        back = await recover(self.store, limit=SWEEP)
+        back = await recover(self.store, limit=SWEEP) + await self.trees.keep(limit=SWEEP)
         return back + await deliver(self.store, self.committer, self._handlers, Postage(), limit=DELIVERY)
 
     async def retain(self, retention: Retention) -> int:
@@ -134,14 +139,18 @@ class Household:
     def _handlers(self) -> Mapping[str, Handler]:
         """Who sees to which topic."""
         return {
-            CANCEL_CHILDREN: self.jobs.cancel_children,
             LET_GO: self.workers.let_go,
             TO_SIMULATION: self.simulations.lost,
             RUNNER_LOST: self.quarantine.count,
         }
 
+    def _ring_for_trees(self) -> None:
+        if self.runs.prompt:
+            self._tree_bell.ring()
+
     async def close(self) -> None:
         """Finish what is on its way, then let go of the store."""
+        await self._tree_bell.close()
         await self.runs.close()
         await self.waiting.close()
         await self.committer.close()

@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from interlock.errors import StoreUnavailable
+from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
+from interlock.wire.trees import ChildPage
 from interlock.worker.logs import make_log
-from interlock.worker.port import OrchestratorPort
+from interlock.worker.port import OrchestratorPort, Parental
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.signals import Shutdown
@@ -139,6 +141,19 @@ class _Connection:
     async def hear(self, messages: Sequence[Message]) -> list[Answer]:
         self._wire.check()
         return await self._port.hear(messages)
+
+    async def submit_children(
+        self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]
+    ) -> tuple[str, ...]:
+        return await self._parental().submit_children(token, runner_id, name, specs)
+
+    async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
+        return await self._parental().children(token, runner_id, cursor)
+
+    def _parental(self) -> Parental:
+        self._wire.check()
+        assert isinstance(self._port, Parental)
+        return self._port
 
     async def recover(self) -> int:
         self._wire.check()

@@ -176,7 +176,7 @@ def _of_couplings() -> Iterator[Mutant]:
             yield _coupled(coupling, f"{title} / without {condition.__name__}", place, changed)
 
 
-_NOT_MODELLED = ("each of its children", "each job that needs it")
+_NOT_MODELLED = ("each of its children", "each job that needs it", "each of its siblings", "its parent")
 """Trees of jobs and needs between jobs are not part of the model."""
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from interlock.wire.runner import Progress
+
+IfFails: TypeAlias = Literal["ignore", "cancel_siblings", "fail_parent"]
 
 
 class RetryRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -32,6 +35,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """What a worker must have to be given it."""
     worker_count: int = 1
     parent_job_id: str | None = None
+    if_fails: IfFails = "ignore"
+    """What becomes of its parent and of its siblings when it does not succeed: nothing; the siblings are
+    cancelled; or they are, and the parent fails."""
     description: str = ""
     delay_s: float = 0.0
     timeout_s: float | None = None

@@ -164,10 +164,13 @@ class CancelAck(RunnerMessage, frozen=True, kw_only=True, tag="cancel-ack"):
 
 
 class Release(RunnerMessage, frozen=True, kw_only=True, tag="release"):
-    """The runner gives the attempt back unfinished, because it has to go."""
+    """The runner gives the attempt back unfinished: it has to go, or waits for the job's children."""
 
     reason: str = "shutdown"
     checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    cost: float | None = None
+    await_children: bool = False
+    """It is to be given out again when the children of the job have ended, and not before."""
 
 
 Message: TypeAlias = Ack | Heartbeat | Complete | CancelAck | Release

@@ -30,6 +30,7 @@ from interlock.wire.runner import Grant, LogLine, Progress
 from interlock.wire.workloads import WorkloadFact
 from interlock.worker.caching import NO_CACHES, Caching, OwnCaches
 from interlock.worker.codec import decode, encode
+from interlock.worker.families import NO_FAMILY, Family, Parent
 from interlock.worker.secrets import Secrets
 from interlock.worker.simulating import NOBODY, Speech, Voice
 from interlock.worker.unsent import MAX_LINE_BYTES, NOTHING, Lines, Unsent, cut
@@ -58,11 +59,11 @@ class TaskCancelled(BaseException):
         """Whether everything that the handler had started is known to be gone."""
 
 
-class Context:
-    """One attempt at a job, as its handler sees it."""
+class Context(Parent):
+    """One attempt at a job, as its handler sees it; for its children see `Parent`."""
 
     __slots__ = (
-        "_caching", "_checkpoint", "_cost", "_grant", "_heartbeat", "_lines", "_lock", "_now", "_progress",
+        "_caching", "_checkpoint", "_cost", "_heartbeat", "_lines", "_lock", "_now", "_progress",
         "_progress_known", "_spoken", "_stopped", "_upload", "_voice", "_waiters", "_wake", "_woken",
         "mask", "stop_reason",
     )  # fmt: skip
@@ -76,12 +77,12 @@ class Context:
         upload: Upload = nowhere,
         voice: Voice = NOBODY,
         caching: Caching = NO_CACHES,
+        family: Family = NO_FAMILY,
     ) -> None:
-        self._grant = grant
-        self._voice = voice
+        self._grant, self._voice = grant, voice
         self._upload, self._caching = upload, caching
-        self._now = now
-        self._wake = wake
+        self._family, self._submissions = family, 0
+        self._now, self._wake = now, wake
         # Reentrant, because a finalizer that logs can run in the middle of anything.
         self._lock = threading.RLock()
         self._woken = False

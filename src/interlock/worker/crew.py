@@ -25,6 +25,7 @@ from interlock.wire.runner import Answer, Message
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
 from interlock.worker.caching import Caches
 from interlock.worker.executing import Executing
+from interlock.worker.families import Families
 from interlock.worker.logs import Log
 from interlock.worker.metrics import Metrics
 from interlock.worker.obeying import Obeying
@@ -94,6 +95,7 @@ class Crew:
         self._simulators = Simulators(
             around.connect, around.runner_id, threads=around.threads, monotonic=around.monotonic
         )
+        self._families = Families(port, around.runner_id)
         self.renewer = Renewer(
             around.settings,
             around.connect,
@@ -129,6 +131,7 @@ class Crew:
             upload=self._uploads,
             voice=self._simulators,
             caching=Caches(port, around.runner_id),
+            family=self._families,
             tracing=around.tracing,
             monotonic=around.monotonic,
         )
@@ -157,7 +160,7 @@ class Crew:
 
     def start(self, **loops: Callable[[], Awaitable[None]]) -> None:
         """Begin; `loops` are run and supervised as well."""
-        self._loop = self._uploads.loop = asyncio.get_running_loop()
+        self._loop = self._uploads.loop = self._families.loop = asyncio.get_running_loop()
         self._beside = [
             asyncio.create_task(keep_running(name, body, self._around.log), name=f"loop {name}")
             for name, body in {"report": self.reporter.run, **loops}.items()

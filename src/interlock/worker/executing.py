@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 from interlock.errors import UnknownTask
 from interlock.lifecycles.task import (
@@ -43,6 +44,7 @@ from interlock.worker.caching import NO_CACHES, Caching
 from interlock.worker.context import Context
 from interlock.worker.executors.shell import NAME as SHELL_NAME
 from interlock.worker.executors.shell import SHELL
+from interlock.worker.families import NO_FAMILY, Family
 from interlock.worker.lanes import AHEAD_FOR_S, Lane, Lanes
 from interlock.worker.logs import Log
 from interlock.worker.outcomes import Interrupted, Outcome, failure_of
@@ -82,23 +84,20 @@ class Executing:
         upload: Upload = nowhere,
         voice: Voice = NOBODY,
         caching: Caching = NO_CACHES,
+        family: Family = NO_FAMILY,
         tracing: Tracing | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._settings = settings
-        self._registry = registry
+        self._settings, self._registry = settings, registry
         self._runner_id = runner_id
-        self._reporter = reporter
-        self._renewer = renewer
+        self._reporter, self._renewer = reporter, renewer
         self._parcels = parcels
-        self._watch = watch
-        self._log = log
+        self._watch, self._log = watch, log
         self._now = now
         self._on_end, self._freed = ended, freed
         self._stopper = Stopper(settings, log, left_behind=left_behind, freed=self._fill_soon_if_needed)
-        self._tracing = tracing
-        self._upload, self._voice, self._caching = upload, voice, caching
-        self._monotonic = monotonic
+        self._ways: dict[str, Any] = {"upload": upload, "voice": voice, "caching": caching, "family": family}
+        self._tracing, self._monotonic = tracing, monotonic
         self.active: dict[RunningTask, None] = {}
         """In the order in which they came: a set would have the order of their addresses."""
         self._lanes = Lanes(settings, monotonic)
@@ -174,14 +173,7 @@ class Executing:
 
     def _begin(self, running: RunningTask, lane: Lane, now: float) -> None:
         running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
-        running.context = Context(
-            running.grant,
-            now=self._now,
-            wake=self._nudge,
-            upload=self._upload,
-            voice=self._voice,
-            caching=self._caching,
-        )
+        running.context = Context(running.grant, now=self._now, wake=self._nudge, **self._ways)
         if self._tracing is not None:
             running.span = self._tracing.span(running.grant)
         lane.running[running] = now
@@ -227,7 +219,7 @@ class Executing:
     def _settle(self, running: RunningTask, outcome: Outcome) -> None:
         """Say what happened; not, if the lease was lost meanwhile and nobody would believe it."""
         running.handler_ended = True
-        if running.context is not None and running.context.mask and not isinstance(outcome, Interrupted):
+        if running.context is not None and running.context.mask and isinstance(outcome, Succeeded | Failed):
             outcome = running.context.mask.outcome(outcome)
         running.outcome = outcome
         if running.state is PROCESSING:
@@ -388,7 +380,12 @@ class Executing:
         waiting = any(lane.has_room for lane in self._lanes)
         if waiting or (self._prefetched and self._room_now() > 0):
             self._fill_is_due = True
-            asyncio.get_running_loop().call_soon(self.fill)
+            asyncio.get_running_loop().call_soon(self._go_on_filling)
+
+    def _go_on_filling(self) -> None:
+        self.fill()
+        if not any(lane.waiting for lane in self._lanes):
+            self._freed()  # there was no room while they waited, and nothing may end for a long time
 
 
 def _is_success(message: Message) -> bool:

@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import urlencode
 
 import httpx2
@@ -24,6 +24,7 @@ import msgspec
 from interlock.errors import InvalidSettings, ServerRefused, StoreUnavailable
 from interlock.wire.artifacts import LEASE, RUNNER, ArtifactView, checked_name
 from interlock.wire.caches import CacheView
+from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import (
     Answer,
     Answers,
@@ -35,10 +36,12 @@ from interlock.wire.runner import (
     NotHeard,
 )
 from interlock.wire.simulations import AnySimulationWord, SaidOfSimulation, SimulationOrders
+from interlock.wire.trees import Born, ChildPage, NewChildren
 from interlock.wire.trust import trusting
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 from interlock.wire.workloads import WorkloadFact, WorkloadFacts, WorkloadsHeard
 from interlock.worker.downloads import CACHES, CannotDownload, downloaded_cache
+from interlock.worker.refusals import refusal_of
 
 PROTOCOL = 1
 TRIES = 3
@@ -52,15 +55,6 @@ _AROUND = len(b'{"messages":[]}')
 _JSON = {"Content-Type": "application/json"}
 
 T = TypeVar("T")
-
-
-class Problem(msgspec.Struct):
-    """As much of a problem as is passed on."""
-
-    code: str = "error"
-    error: str = ""
-    todo: str = ""
-    facts: dict[str, Any] = {}
 
 
 class HttpOrchestrator:
@@ -261,7 +255,19 @@ class HttpOrchestrator:
         except CannotDownload as refused:
             if refused.response.status_code in _BUSY:
                 raise self._away(f"it answered {refused.response.status_code}") from None
-            raise _refused(refused.response) from None
+            raise refusal_of(refused.response) from None
+
+    async def submit_children(
+        self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]
+    ) -> tuple[str, ...]:
+        """Submit children under a lease."""
+        asked = NewChildren(token=token, runner_id=runner_id, name=name, jobs=tuple(specs))
+        return (await self._ask("POST", "/api/runner/children", msgspec.json.encode(asked), Born)).ids
+
+    async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
+        """A page of the children of a job, under a lease on it."""
+        path = f"/api/runner/children?{urlencode({'cursor': cursor})}"
+        return await self._ask("GET", path, None, ChildPage, headers=_held(token, runner_id))
 
     async def tell_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
         """Have the store know what was heard of agents."""
@@ -356,7 +362,7 @@ class HttpOrchestrator:
                 method,
                 path,
                 content=body,
-                headers=headers if body else {},
+                headers=headers if body or headers is not _JSON else {},
                 timeout=self._timeout_s + more_s,
             )
         except httpx2.RequestError as error:
@@ -364,7 +370,7 @@ class HttpOrchestrator:
         if response.status_code in _BUSY:
             raise self._away(f"it answered {response.status_code}")
         if response.status_code not in (200, 201):
-            raise _refused(response)
+            raise refusal_of(response)
         try:
             return msgspec.json.decode(response.content, type=answer)
         except msgspec.DecodeError as error:
@@ -380,15 +386,3 @@ class HttpOrchestrator:
 
 def _held(token: str, runner_id: str) -> dict[str, str]:
     return {LEASE: token, RUNNER: runner_id, "Content-Type": "application/octet-stream"}
-
-
-def _refused(response: httpx2.Response) -> ServerRefused:
-    try:
-        problem = msgspec.json.decode(response.content, type=Problem)
-    except msgspec.DecodeError:
-        problem = Problem(error=f"The server answered {response.status_code}, and nothing that can be read.")
-    return ServerRefused(
-        problem.error or f"The server answered {response.status_code}.",
-        todo=problem.todo,
-        facts={**problem.facts, "code": problem.code, "status": response.status_code},
-    )

@@ -17,6 +17,7 @@ from interlock.errors import InterlockError, InvalidArguments, NotJson, UnknownT
 from interlock.wire.runner import Failed, Succeeded
 from interlock.worker import codec
 from interlock.worker.context import TaskCancelled
+from interlock.worker.families import WaitsForChildren
 
 MAX_RESULT_BYTES = 262_144
 MAX_DETAILS_BYTES = 16_384
@@ -30,7 +31,11 @@ class Interrupted(msgspec.Struct, frozen=True):
     confirmed_dead: bool = True
 
 
-Outcome: TypeAlias = Succeeded | Failed | Interrupted
+class Yielded(msgspec.Struct, frozen=True):
+    """The handler waits for the children of its job, and runs again when they have ended."""
+
+
+Outcome: TypeAlias = Succeeded | Failed | Interrupted | Yielded
 
 
 class StepFailed(Exception):
@@ -62,8 +67,10 @@ def success_of(value: object, *, max_bytes: int = MAX_RESULT_BYTES) -> Succeeded
     return Succeeded(result)
 
 
-def outcome_of(error: BaseException) -> Failed | Interrupted:
-    """What became of a handler that has raised: it failed, or it did as it was told and stopped."""
+def outcome_of(error: BaseException) -> Failed | Interrupted | Yielded:
+    """What became of a handler that has raised: it failed, waits, or did as it was told and stopped."""
+    if isinstance(error, WaitsForChildren):
+        return Yielded()
     if isinstance(error, (asyncio.CancelledError, TaskCancelled)):
         return Interrupted(getattr(error, "confirmed_dead", True))
     return failure_of(error)

@@ -13,8 +13,10 @@ from typing import Protocol, runtime_checkable
 
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.caches import CacheView
+from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.wire.simulations import AnySimulationWord, SimulationOrders
+from interlock.wire.trees import ChildPage
 from interlock.wire.workloads import WorkloadFact
 
 
@@ -119,4 +121,19 @@ class CacheKeeper(Protocol):
         self, token: str, runner_id: str, key: str, prefixes: Sequence[str]
     ) -> AbstractAsyncContextManager[tuple[CacheView, AsyncIterator[bytes]] | None]:
         """What is saved under the key, or else the newest under one that begins like it; None for nothing."""
+        ...
+
+
+@runtime_checkable
+class Parental(Protocol):
+    """A port to which handlers submit children of their jobs."""
+
+    async def submit_children(
+        self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]
+    ) -> tuple[str, ...]:
+        """Submit them under a live lease; the same again under a name are made once."""
+        ...
+
+    async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
+        """Some children of the job that a lease is about, oldest first."""
         ...

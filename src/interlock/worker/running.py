@@ -22,6 +22,7 @@ from interlock.lifecycles.task import (
     PENDING,
     ProcessingFailed,
     ProcessingSucceeded,
+    ProcessingYielded,
     Task,
     TaskState,
     claim_requested,
@@ -39,7 +40,7 @@ from interlock.wire.runner import (
     Succeeded,
 )
 from interlock.worker.context import Context
-from interlock.worker.outcomes import Outcome
+from interlock.worker.outcomes import Outcome, Yielded
 from interlock.worker.tasks import Task as HandlerTask
 from interlock.worker.unsent import NOTHING, Unsent
 from interlock.worker.watching import Watch
@@ -227,7 +228,7 @@ class RunningTask:
             log_offset=None if unsent is None else unsent.log_offset,
         )
 
-    def release(self, reason: str, unsent: Unsent | None = None) -> Release:
+    def release(self, reason: str, unsent: Unsent | None = None, *, await_children: bool = False) -> Release:
         """It gives the work back, with what it has saved."""
         return Release(
             token=self.grant.token,
@@ -235,6 +236,8 @@ class RunningTask:
             sequence=self.next_number(),
             reason=reason,
             checkpoint=_saved(unsent),
+            cost=None if self.context is None else self.context.cost,
+            await_children=await_children,
             log=() if unsent is None else unsent.log,
             log_offset=None if unsent is None else unsent.log_offset,
         )
@@ -295,13 +298,15 @@ class Parcels:
 
 def what_happened(
     running: RunningTask, outcome: Outcome, at: datetime
-) -> ProcessingSucceeded | ProcessingFailed:
+) -> ProcessingSucceeded | ProcessingFailed | ProcessingYielded:
     """How the handler ended, as the table knows it."""
     cost = None if running.context is None else running.context.cost
     if running.stop_reason == "cancel":
         return ProcessingFailed(at=at, cost=cost, error="cancelled, as it was asked to")
     if isinstance(outcome, Succeeded):
         return ProcessingSucceeded(at=at, cost=cost, output=outcome.result)
+    if isinstance(outcome, Yielded):
+        return ProcessingYielded(at=at, cost=cost)
     error = outcome.error if isinstance(outcome, Failed) else "stopped"
     return ProcessingFailed(at=at, cost=cost, error=error)
 
@@ -312,7 +317,8 @@ def report_of(running: RunningTask, outcome: Outcome, unsent: Unsent | None) -> 
     A completion has no room for progress and checkpoint, so a last heartbeat goes ahead of it.
     """
     if running.data.interrupted:
-        return [running.release("shutdown", unsent)]
+        waits = isinstance(outcome, Yielded)
+        return [running.release("children" if waits else "shutdown", unsent, await_children=waits)]
     ahead: list[Message] = []
     if unsent is not None and (unsent.progress is not None or unsent.checkpoint is not None):
         ahead.append(running.heartbeat(unsent))

@@ -24,7 +24,7 @@ def test_a_consequence_is_delivered_here_or_known_to_go_elsewhere(coupling: Coup
 
 @ONE_EACH
 def test_what_goes_to_another_machine_of_the_same_record_is_delivered_here(coupling: Coupling[Facts]) -> None:
-    elsewhere = {"each of its children", "each job that needs it"}
+    elsewhere = {"each of its children", "each job that needs it", "each of its siblings", "its parent"}
     if coupling.effect in (JOB, ATTEMPT, LEASE) and coupling.to not in elsewhere:
         assert coupling.to in Draft.DELIVERIES
     else:

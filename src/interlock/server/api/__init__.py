@@ -19,6 +19,7 @@ from interlock.server.api import (
     runs,
     simulations,
     submitting,
+    trees,
     webhooks,
     worker_actions,
     workers,
@@ -29,6 +30,7 @@ from interlock.server.declaring import Route
 ROUTES: tuple[Route, ...] = (
     *submitting.ROUTES,
     *jobs.ROUTES,
+    *trees.ROUTES,
     *actions.ROUTES,
     *attempts.ROUTES,
     *artifacts.ROUTES,

@@ -56,6 +56,7 @@ def _written_once(name: str, doc: str) -> Machine[KeptState, None]:
 LOG = _written_once("log", "Some lines that an attempt has written.")
 RESULT = _written_once("result", "What an attempt returned, where that is large.")
 
+CHILDREN = _written_once("children", "Jobs that a handler has submitted under a name.")
 ARTIFACT = _written_once("artifact", "A file that an attempt has left behind; what it says is a blob.")
 
 
@@ -102,6 +103,25 @@ class Saving(Heartbeat, frozen=True, kw_only=True, tag="cache"):
     """The record that names it."""
 
 
+class Births(Heartbeat, frozen=True, kw_only=True, tag="children"):
+    """A sign of life that brings children of the job.
+
+    It is no message of the wire either: only whoever makes the children in the same commit says this.
+    """
+
+    children: int
+
+
+class Brood(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of children under a name."""
+
+    shard: int
+    name: str
+    ids: tuple[str, ...]
+    fingerprint: str
+    """Of their tasks and inputs: the same name for others is a mistake, and no repeat."""
+
+
 class Placed(msgspec.Struct, frozen=True):
     """A line as it is shown, and where it is in the log of its attempt."""
 
@@ -135,6 +155,17 @@ def result_change(job_id: str, attempt_name: str, result: msgspec.Raw, *, mark: 
 def result_key(job_id: str, attempt_name: str) -> Key:
     """Where the large result of an attempt is."""
     return Key(RESULT.name, f"{job_id}.{attempt_name}")
+
+
+def brood_change(job_id: str, brood: Brood, *, mark: str, actor: str) -> Change:
+    """Children under a name, to be committed with them."""
+    key = brood_key(job_id, brood.shard, brood.name)
+    return _change(CHILDREN, key.id, job_id, msgspec.json.encode(brood), mark, actor)
+
+
+def brood_key(job_id: str, shard: int, name: str) -> Key:
+    """Where the children of a shard under a name are: a later attempt looks at the same place."""
+    return Key(CHILDREN.name, f"{job_id}.{shard}.{hashlib.sha256(name.encode()).hexdigest()[:20]}")
 
 
 def artifact_change(job_id: str, artifact: Artifact, *, mark: str, actor: str) -> Change:

@@ -18,6 +18,7 @@ from interlock.lifecycles.attempt import Attempt, AttemptState
 from interlock.lifecycles.job import Job, JobState
 from interlock.lifecycles.lease import Lease, LeaseState
 from interlock.systems.orchestrator.failures import Failure
+from interlock.systems.orchestrator.trees.body import TreePart
 from interlock.wire.jobs import RetryRule
 from interlock.wire.runner import Progress
 
@@ -57,6 +58,8 @@ class AttemptBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     created_at: datetime
     ready_at: datetime | None = None
     """From when on it may be given to a runner; None while something else holds it back."""
+    waits: bool = False
+    """What holds it back are the children of its job; of one that was given back: that was why."""
     timer_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
@@ -143,6 +146,8 @@ class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """Its place in a run; then the record's parent is the run, and else it is the parent job."""
     simulation: SimulationPart | None = None
     """The simulation that it executes."""
+    tree: TreePart | None = None
+    """Its place in a tree; None for a job without a parent, which may be the root of one."""
 
     @property
     def losses(self) -> int:

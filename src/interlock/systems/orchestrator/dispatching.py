@@ -13,7 +13,7 @@ from interlock.systems.orchestrator.body import AttemptBody, Granting, JobBody
 from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.lines import acknowledged
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.orchestrator.stopping import outgrown
+from interlock.systems.orchestrator.stopping import messages_of, outgrown
 from interlock.systems.orchestrator.tokens import Token, fence_of, token_for
 from interlock.systems.orchestrator.words import words_of
 from interlock.wire.runner import ClaimRequest, Grant
@@ -85,7 +85,7 @@ def _offer(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
     if len(change.body) > claiming.max_body_bytes:
         stopped = outgrown(record, now, claiming.settings)
         change = stopped.change(mark=claiming.mark, actor="orchestrator")
-        return Offer(None, change, record, stopped.body, None, words_of(stopped))
+        return Offer(None, change, record, stopped.body, None, messages_of(stopped))
     fence = fence_of(claiming.epoch, record.version + 1)
     grant = grant_of(draft, one, str(token), fence)
     return Offer(grant, change, record, draft.body, token, words_of(draft))

@@ -327,6 +327,11 @@ class Draft:
 
     def _create_next(self, _: Coupling[Facts], one: AttemptBody | None) -> None:
         assert one is not None
+        if one.waits:  # it was given back until the children have ended, and whoever keeps trees says when
+            following = AttemptBody(shard=one.shard, index=one.index + 1, created_at=self.now, waits=True)
+            self.body.attempts.append(following)
+            fold(self.body)
+            return
         ready_at = self.now
         if one.failure is not None and one.state is not attempt.STALE:
             facts = self.facts(one)
@@ -362,6 +367,8 @@ OUTWARD = frozenset(
     {
         "each of its children",
         "each job that needs it",
+        "each of its siblings",
+        "its parent",
         "its run",
         "the simulation it executed",
         "the task under it",

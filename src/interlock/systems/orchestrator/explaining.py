@@ -19,6 +19,7 @@ from interlock.lifecycles.lease import LEASE
 from interlock.machine import Machine
 from interlock.store.records import Record
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body
+from interlock.systems.orchestrator.trees.explaining import ALONE, Around, held_back
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -47,12 +48,12 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     todo: str = ""
 
 
-def explain(record: Record, now: datetime, *, ahead: str = "") -> Explanation:
+def explain(record: Record, now: datetime, *, ahead: str = "", around: Around = ALONE) -> Explanation:
     """What is known about a job at this moment. `ahead` says how long its queue is."""
     body, state = decode_body(record.body), JobState(record.state)
     if state in job.ENDED:
         return _ended(record, body)
-    lines = tuple(_lines(record, body, now, ahead))
+    lines = tuple(_lines(record, body, now, ahead, around))
     return Explanation(
         job_id=record.id,
         state=state,
@@ -72,12 +73,13 @@ def _ended(record: Record, body: JobBody) -> Explanation:
             why = f"{body.failure.failure_class}: {body.failure.error}" if body.failure else "it was rejected"
             sentence, todo = f"It has failed after {made}: {why}", f"interlock job retry {record.id}"
         case _:
-            sentence = f"It was stopped ({body.data.stop_reason}) after {made}."
+            because = f", since its parent {record.parent} was" if body.data.stop_reason == "parent" else ""
+            sentence = f"It was stopped ({body.data.stop_reason}) after {made}{because}."
             todo = f"interlock job retry {record.id}"
     return Explanation(job_id=record.id, state=record.state, sentence=sentence, todo=todo)
 
 
-def _lines(record: Record, body: JobBody, now: datetime, ahead: str) -> Iterator[Waiting]:
+def _lines(record: Record, body: JobBody, now: datetime, ahead: str, around: Around) -> Iterator[Waiting]:
     state = JobState(record.state)
     told = _entry(JOB, state).doc
     if body.data.stop_reason:
@@ -87,7 +89,8 @@ def _lines(record: Record, body: JobBody, now: datetime, ahead: str) -> Iterator
         if one.state in attempt.ENDED:
             continue
         name = f"{record.id}.{one.name}"
-        yield _waiting(ATTEMPT, one.state, name, _about(one, record, body, now, ahead), one.timer_at)
+        told = held_back(one, record, body, around) or _about(one, record, body, now, ahead)
+        yield _waiting(ATTEMPT, one.state, name, told, one.timer_at)
         if one.lease is not None and one.lease.state in lease.LIVE:
             held = one.lease
             told = f"held by {held.data.runner_id}" + (

@@ -8,6 +8,9 @@ from interlock.systems.orchestrator.failures import FailureClass, rule_for
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.wire.jobs import RetryRule
 
+STOPPED_WITH_OTHERS = ("parent", "sibling")
+"""Reasons for which a child is stopped that say nothing about the child itself."""
+
 
 class JobFacts:
     """What couplings may ask about a job, as seen from one of its attempts."""
@@ -56,6 +59,23 @@ class JobFacts:
     def required(self) -> bool:
         """Its run cannot succeed without it; a job that is in no run holds nobody up."""
         return self._body.run is not None and self._body.run.required
+
+    @property
+    def fails_parent(self) -> bool:
+        """Its submitter said so, and it was not stopped because of the others."""
+        return self._policy == "fail_parent"
+
+    @property
+    def stops_siblings(self) -> bool:
+        """Its submitter said so; a parent that fails needs none of its children."""
+        return self._policy in ("fail_parent", "cancel_siblings")
+
+    @property
+    def _policy(self) -> str:
+        part = self._body.tree
+        if part is None or self._job.data.stop_reason in STOPPED_WITH_OTHERS:
+            return ""
+        return part.if_fails
 
     @property
     def every_required_job_succeeded(self) -> bool:

@@ -24,7 +24,14 @@ from interlock.lifecycles.lease import LeaseState
 from interlock.machine import Event, Refused
 from interlock.store import records
 from interlock.store.records import Commit, Note, Record
-from interlock.systems.orchestrator.beside import Artifact, Saving, Upload, artifact_change, result_change
+from interlock.systems.orchestrator.beside import (
+    Artifact,
+    Births,
+    Saving,
+    Upload,
+    artifact_change,
+    result_change,
+)
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, LeaseBody
 from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.failures import Failure, FailureClass, classify
@@ -59,7 +66,7 @@ _STALE_CODES = {lease.EXPIRED: StaleCode.LEASE_EXPIRED, lease.REVOKED: StaleCode
 _ENCODER = msgspec.json.Encoder()
 _MESSAGE_NAMES = {
     kind: str(kind.__struct_config__.tag)
-    for kind in (Ack, Heartbeat, Complete, CancelAck, Release, Upload, Saving)
+    for kind in (Ack, Heartbeat, Complete, CancelAck, Release, Upload, Saving, Births)
 }
 _INSTANT = timedelta(microseconds=1)
 INLINE_RESULT = 16_384
@@ -95,7 +102,7 @@ def hear(
         until = draft.deadline_at
     if (answer := _repeated(draft, one, message)) is not None:
         return Decision(answer)
-    note_report(one, message, settings)
+    note_report(draft, one, message)
     refused = draft.tell_lease(one, _event(message, now, settings))
     if refused is not None:
         return _refuse(Draft.of(record, now, settings), token, message, refused, mark)
@@ -104,7 +111,7 @@ def hear(
     return Decision(_heard(draft, one), _commit(draft, one, message, mark, until))
 
 
-def note_report(one: AttemptBody, message: Message, settings: OrchestratorSettings) -> None:
+def note_report(draft: Draft, one: AttemptBody, message: Message) -> None:
     """What the attempt will be known by; noted first, since the couplings ask for it."""
     match message:
         case Complete(outcome=Succeeded(result=result), cost=cost):
@@ -112,7 +119,9 @@ def note_report(one: AttemptBody, message: Message, settings: OrchestratorSettin
             one.result = msgspec.UNSET if one.result_apart else result
             one.cost, one.failure = cost, None
         case Complete(outcome=Failed() as failed, cost=cost):
-            one.failure, one.cost = _failure(failed, settings), cost
+            one.failure, one.cost = _failure(failed, draft.settings), cost
+        case Release(await_children=waits, cost=cost):
+            one.cost, one.waits = cost, waits and draft.body.children > 0  # with none it would be for ever
         case _:
             pass  # nothing else says how it ended
 
@@ -128,6 +137,7 @@ def note_extras(draft: Draft, one: AttemptBody, message: Message) -> None:
         case Heartbeat():
             _note_heartbeat(draft, one, one.lease, message)
             one.artifacts += isinstance(message, Upload)
+            draft.body.children += message.children if isinstance(message, Births) else 0
         case Release(checkpoint=checkpoint):
             one.reported = _digest(message)
             _save(draft, one, checkpoint)
@@ -311,8 +321,9 @@ def _digest(message: Message) -> str:
     match message:
         case Complete(outcome=outcome, cost=cost):
             content: object = (outcome, cost)
-        case Release(reason=reason, checkpoint=checkpoint):
-            content = (reason, checkpoint if isinstance(checkpoint, msgspec.Raw) else None)
+        case Release(reason=reason, checkpoint=checkpoint, cost=cost, await_children=waits):
+            saved = checkpoint if isinstance(checkpoint, msgspec.Raw) else None
+            content = (reason, saved, cost, waits) if waits or cost is not None else (reason, saved)
         case CancelAck(confirmed_dead=confirmed):
             content = confirmed
         case _:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -17,30 +17,23 @@ from interlock.engine.paging import every_entry
 from interlock.errors import InterlockError, UnknownJob
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState
-from interlock.store.records import (
-    Change,
-    Commit,
-    Count,
-    Entry,
-    Key,
-    Page,
-    Query,
-    Record,
-    Repeated,
-)
+from interlock.store.records import Commit, Count, Entry, Key, Page, Query, Record, Repeated
 from interlock.systems.orchestrator.alike import Alike
 from interlock.systems.orchestrator.beside import LOG, Chunk
-from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.explaining import Explanation, explain
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.many import cancel_all, retry_all
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.orchestrator.stopping import CancelChildren, cancelled, commit_of
-from interlock.systems.orchestrator.submitting import check_spec, depth_below, new_job
+from interlock.systems.orchestrator.stopping import cancelled, commit_of
+from interlock.systems.orchestrator.submitting import check_spec
+from interlock.systems.orchestrator.trees.explaining import look_around
+from interlock.systems.orchestrator.trees.joining import Joining, tree_keys
+from interlock.systems.orchestrator.trees.viewing import tree_below
 from interlock.systems.orchestrator.viewing import apart, view_of
 from interlock.systems.orchestrator.words import nobody
 from interlock.systems.quarantine.lifecycle import QUARANTINED, STANDING
 from interlock.wire.jobs import JobSpec, JobView, QueueView
+from interlock.wire.trees import NODES, TreeView
 
 BULK = 500
 """How many jobs are submitted together."""
@@ -63,6 +56,9 @@ class Jobs:
         self._ids = ids or JobIds(secrets.randbelow)
         self.on_word: Callable[[], None] = nobody
         """Called when a job may have told its run something."""
+        self.on_tree: Callable[[], None] = nobody
+        """The same for its tree and its children."""
+        self.draw = self._ids.draw
 
     async def now(self) -> datetime:
         """The store's time, or close to it."""
@@ -130,37 +126,25 @@ class Jobs:
     ) -> list[str]:
         asked = Asked.of(request_id, "submit", specs)
         parents = sorted({spec.parent_job_id for spec in specs if spec.parent_job_id is not None})
+        keys = [Key(JOB.name, name) for name in parents]
+        # The root of a job never changes, so it is enough to know it beforehand.
+        trees = tree_keys(await self.engine.store.load(keys)) if keys else []
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[list[str]]:
-            by_id = dict(zip(parents, found, strict=True))
-            depths = {name: depth_below(name, record) for name, record in by_id.items()}
-            mark = self.engine.mark()
-            ids, changes = [], []
+            above = dict(zip(parents, found[: len(parents)], strict=True))
+            kept = dict(zip(trees, found[len(parents) :], strict=True))
+            joining = Joining(above, kept, now, self.settings, self._ids.draw)
             for spec in specs:
-                ids.append(self._draw_but(by_id, now))
-                depth = depths[spec.parent_job_id] if spec.parent_job_id else 0
-                draft = new_job(spec, ids[-1], now, self.settings, depth=depth)
-                changes.append(draft.change(mark=mark, actor=actor))
-            # A parent counts its children in the commit that makes them: so it cannot have ended
-            # meanwhile, and when it is stopped it knows that there is somebody to tell.
-            changes += [self._with_children(r, specs, now, mark) for r in by_id.values() if r is not None]
-            request = asked.answered(msgspec.json.encode(ids)) if asked else None
-            return Decision(ids, Commit(changes=tuple(changes), request=request))
+                joining.add(spec)
+            mark = self.engine.mark()
+            changes = (*joining.changes(mark=mark, actor=actor), *joining.parents(mark=mark))
+            request = asked.answered(msgspec.json.encode(joining.ids)) if asked else None
+            return Decision(joining.ids, Commit(changes=changes, request=request))
 
-        applied = await self.engine.apply_once(asked, [Key(JOB.name, name) for name in parents], decide)
+        applied = await self.engine.apply_once(asked, [*keys, *trees], decide)
         if isinstance(applied, Repeated):
             return msgspec.json.decode(applied.recorded.answer.body, type=list[str])
         return applied.answer
-
-    def _draw_but(self, taken: Mapping[str, object], now: datetime) -> str:
-        while (job_id := self._ids.draw(now)) in taken:
-            pass  # the name of a parent in the same commit
-        return job_id
-
-    def _with_children(self, parent: Record, specs: Sequence[JobSpec], now: datetime, mark: str) -> Change:
-        draft = Draft.of(parent, now, self.settings)
-        draft.body.children += sum(spec.parent_job_id == parent.id for spec in specs)
-        return draft.change(mark=mark, actor="")
 
     # Stopping and doing again
 
@@ -186,6 +170,8 @@ class Jobs:
         stopped = await self.get(job_id)
         if stopped.run_id is not None:
             self.on_word()
+        if stopped.children or stopped.parent_job_id is not None:
+            self.on_tree()
         return stopped
 
     async def cancel_all(
@@ -207,36 +193,8 @@ class Jobs:
             reason=reason,
         )
         self.on_word()  # some of them may belong to a run
+        self.on_tree()  # or to a tree
         return stopped
-
-    async def cancel_children(self, payload: bytes) -> None:
-        """Stop every child of a stopped job; safe to repeat, since what has ended is passed over."""
-        asked = msgspec.json.decode(payload, type=CancelChildren)
-        living = tuple(str(state) for state in JOB.states if state not in JOB.terminal)
-        page = await self.engine.store.find(
-            Query(kind=JOB.name, parent=asked.job_id, states=living, limit=500)
-        )
-        while page.records:
-            for record in page.records:
-                await self._cancel_child(record.id, asked)
-            if not page.cursor:
-                return
-            page = await self.engine.store.find(
-                Query(kind=JOB.name, parent=asked.job_id, states=living, limit=500, cursor=page.cursor)
-            )
-
-    async def _cancel_child(self, job_id: str, asked: CancelChildren) -> None:
-        def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
-            record = found[0]
-            if record is None or JobState(record.state) in job.ENDED:
-                return Decision(None)
-            draft = cancelled(record, now, self.settings, "parent")
-            reason = f"its parent {asked.job_id} was stopped"
-            return Decision(
-                None, commit_of(draft, mark=self.engine.mark(), actor="orchestrator", reason=reason)
-            )
-
-        await self.engine.apply([Key(JOB.name, job_id)], decide)
 
     async def retry(self, job_id: str, *, actor: str = "", request_id: str | None = None) -> str:
         """Do a job that has ended again, as a new one that names its origin."""
@@ -303,6 +261,12 @@ class Jobs:
                 return True
         return False
 
+    async def tree(
+        self, job_id: str, *, most: int = NODES, sees: Callable[[str], bool] | None = None
+    ) -> TreeView:
+        """A job and everything below it: so many jobs at most, of queues that somebody sees."""
+        return await tree_below(self.engine.store, await self._load(job_id), most, sees)
+
     async def history(self, job_id: str) -> list[Entry]:
         """Everything that has happened to it, oldest first."""
         record = await self._load(job_id)
@@ -324,12 +288,13 @@ class Jobs:
         """What it waits for, whose turn it is and when the next deadline is; or how it ended."""
         record = await self._load(job_id)
         ahead = "" if record.state in job.ENDED else await self._quarantined()
+        around = await look_around(self.engine.store, record, self.settings.tree_quotas)
         if record.state == job.PENDING:
             waiting = Query(kind=JOB.name, states=(job.PENDING,), queue=record.queue, until=record.created_at)
             before = await self.count(waiting, cap=MAX_COUNT)
             number = f"{before.number}{' or more' if before.capped else ''}"
             ahead = (f"; {number} older ones wait there" if before.number else "") + ahead
-        return explain(record, await self.engine.clock.now(), ahead=ahead)
+        return explain(record, await self.engine.clock.now(), ahead=ahead, around=around)
 
     async def _quarantined(self) -> str:
         held = (await self.count(Query(kind=STANDING.name, states=(QUARANTINED,)), cap=MAX_COUNT)).number

@@ -52,6 +52,7 @@ from interlock.systems.orchestrator.handing import handed
 from interlock.systems.orchestrator.hearing import hear
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.tokens import Token, is_the_same, job_of, read_token
+from interlock.systems.orchestrator.trees.words import TREE_TOPICS
 from interlock.systems.orchestrator.vault import Vault
 from interlock.systems.orchestrator.words import RUN_JOBS, nobody
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message, NotHeard, Stale, StaleCode
@@ -110,7 +111,9 @@ class Orchestrator:
         self._begun: OrderedDict[str, None] = OrderedDict()
         self.on_word: Callable[[], None] = nobody
         """Called when a job has told its run something, so that nobody has to wait for the next sweep."""
-        self._has_told = False
+        self.on_tree: Callable[[], None] = nobody
+        """The same for what a job has told its tree or its children."""
+        self._has_told = self._has_told_tree = False
 
     # Giving out work
 
@@ -286,6 +289,9 @@ class Orchestrator:
         if self._has_told:
             self._has_told = False
             self.on_word()
+        if self._has_told_tree:
+            self._has_told_tree = False
+            self.on_tree()
         return [answer for answer in answers if answer is not None]
 
     def _decide_message(
@@ -305,8 +311,9 @@ class Orchestrator:
         if record is None or decision.commit is None or not decision.commit.changes:
             return decision
         change, *others = decision.commit.changes
-        if others:
-            self._has_told |= any(each.queue == RUN_JOBS for each in others)
+        for each in others:
+            self._has_told |= each.queue == RUN_JOBS
+            self._has_told_tree |= each.queue in TREE_TOPICS
         if change.kind == JOB.name and change.state not in job.ENDED:
             written[token.job_id] = change, record
         return decision

@@ -19,6 +19,9 @@ from interlock.systems.quarantine.counting import QuarantineSettings
 from interlock.systems.runs.edges import Edges
 from interlock.wire.jobs import RetryRule
 
+DEFAULT_QUOTAS = (10, 8, 5, 3, 2, 1)
+"""At each depth of a tree, from its root to the deepest."""
+
 
 class OrchestratorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Durations, classes of failure and budgets; each with the default that we run with."""
@@ -39,6 +42,8 @@ class OrchestratorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where artifacts are kept, and for how long."""
     quarantine: QuarantineSettings = QuarantineSettings()
     """When a runner that keeps losing work is given no more."""
+    tree_quotas: tuple[int, ...] = DEFAULT_QUOTAS
+    """How many workers a tree of jobs may have at work at the same time, for each depth from its root on."""
     edges: Edges = Edges()
     """Webhooks that start runs, and who is told about runs."""
 

@@ -14,12 +14,9 @@ from interlock.systems.orchestrator.body import AttemptBody
 from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.trees.words import CANCEL_CHILDREN, tree_words_of
 from interlock.systems.orchestrator.words import words_of
 from interlock.systems.quarantine.counting import Lost, name_of
-
-CANCEL_CHILDREN = "job.cancel_children"
-"""The topic under which a stopped job's children are told."""
-
 
 RUNNER_LOST = "runner.lost"
 """The topic under which it is counted what runners lose."""
@@ -87,9 +84,11 @@ def commit_of(draft: Draft, *, mark: str, actor: str, reason: str = "") -> Commi
 
 def messages_of(draft: Draft) -> tuple[Change, ...]:
     """Word to other records, committed with what causes it, so that a crash does not swallow it."""
-    if draft.body.run is not None or draft.body.simulation is not None or draft.lost:
-        return (*words_of(draft), *_to_children(draft), *_about_runners(draft))
-    return _to_children(draft)
+    body = draft.body
+    alone = body.run is None and body.simulation is None and body.tree is None
+    if alone and not body.children and not draft.lost:
+        return ()
+    return (*words_of(draft), *_to_children(draft), *tree_words_of(draft), *_about_runners(draft))
 
 
 def _about_runners(draft: Draft) -> Iterator[Change]:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import get_args
 
 import msgspec
 
@@ -20,7 +21,8 @@ from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.texts import is_json, is_whole
-from interlock.wire.jobs import JobSpec
+from interlock.systems.orchestrator.trees.body import TreePart
+from interlock.wire.jobs import IfFails, JobSpec
 
 MAX_RETRIES = 100
 MAX_DELAY_S = 366 * 86_400.0
@@ -42,6 +44,7 @@ def new_job(
     origin_job_id: str | None = None,
     run: RunPart | None = None,
     simulation: SimulationPart | None = None,
+    tree: TreePart | None = None,
     held: bool = False,
 ) -> Draft:
     """The draft of a job that has been looked at and waits for a worker. The spec was checked before.
@@ -64,6 +67,7 @@ def new_job(
         trace=spec.trace,
         run=run,
         simulation=simulation,
+        tree=tree,
         attempts=[],
     )
     parent = run.run_id if run is not None else spec.parent_job_id
@@ -159,6 +163,8 @@ def _place_faults(spec: JobSpec) -> Iterator[str]:
         yield f"the name of a queue has 1 to {MAX_ID} printable characters"
     if spec.parent_job_id is not None and not _is_name(spec.parent_job_id, MAX_ID):
         yield f"the id of a parent has 1 to {MAX_ID} printable characters"
+    if spec.if_fails not in get_args(IfFails):
+        yield f"if_fails is {spec.if_fails!r} and must be one of {', '.join(get_args(IfFails))}"
     if spec.labels and not all(_is_name(label, MAX_LABEL) for label in spec.labels):
         yield f"a label has 1 to {MAX_LABEL} printable characters"
     if spec.labels and len(set(spec.labels)) > MAX_LABELS:

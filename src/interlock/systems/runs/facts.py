@@ -45,6 +45,16 @@ class RunFacts:
         return False
 
     @property
+    def fails_parent(self) -> bool:
+        """Nor has it a parent."""
+        return False
+
+    @property
+    def stops_siblings(self) -> bool:
+        """Nor siblings."""
+        return False
+
+    @property
     def losses_left(self) -> bool:
         """Nor is it lost."""
         return False

@@ -148,6 +148,7 @@ TASK_ALONE = Lifecycle(
         task.ClaimSucceeded(at=AT, ttl_s=30),
         task.ProcessingSucceeded(at=AT, output="done"),
         task.ProcessingFailed(at=AT, error="boom"),
+        task.ProcessingYielded(at=AT),
         task.ShutdownRequested(at=AT),
         task.LeaseRenewed(at=SOON, ttl_s=30),
         task.LeaseExpired(),
@@ -158,6 +159,10 @@ TASK_ALONE = Lifecycle(
         Answer("a lost claim is nothing", must(task.claim_failed, (task.CLAIMING,), task.FAILED)),
         Answer("a result is reported", must(task.ProcessingSucceeded, (task.PROCESSING,), task.REPORTING)),
         Answer("a failure is reported", must(task.ProcessingFailed, (task.PROCESSING,), task.REPORTING)),
+        Answer(
+            "who waits for children gives the work back",
+            must(task.ProcessingYielded, (task.PROCESSING,), task.REPORTING),
+        ),
         Answer(
             "it ends as what it reported",
             lambda before, said, after: (

@@ -19,7 +19,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,11 +29,24 @@ import msgspec
 
 from interlock.errors import CannotLoad, JobError
 from interlock.wire.artifacts import ArtifactView
+from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import size_of
 from interlock.worker import tasks
 from interlock.worker.context import Context
-from interlock.worker.executors.orders import Keep, Kept, Over, Run, Said, Stop, line_of, read_order
-from interlock.worker.outcomes import Interrupted, outcome_of, success_of
+from interlock.worker.executors.orders import (
+    Ask,
+    Keep,
+    Kept,
+    Over,
+    Run,
+    Said,
+    Stop,
+    Told,
+    line_of,
+    read_order,
+)
+from interlock.worker.executors.relatives import FarFamily
+from interlock.worker.outcomes import Interrupted, Yielded, outcome_of, success_of
 from interlock.worker.tracing import continuing
 from interlock.worker.unsent import Unsent
 
@@ -42,7 +55,8 @@ def main() -> None:
     """Execute what is ordered, say how it ended, and end."""
     channel = Channel(int(sys.argv[1]))
     order = channel.first_order()
-    context = Context(order.grant, now=_now, wake=channel.wake, upload=channel.upload)
+    family = FarFamily(channel.ask)
+    context = Context(order.grant, now=_now, wake=channel.wake, upload=channel.upload, family=family)
     channel.serve(context)
     over = execute(order, context)
     channel.finish(context, over)
@@ -63,7 +77,9 @@ def execute(order: Run, context: Context) -> Over:
                 value = asyncio.run(_wait_for(value))
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
         outcome = outcome_of(error)
-        return Over(None if isinstance(outcome, Interrupted) else outcome, context.cost)
+        if isinstance(outcome, Interrupted | Yielded):
+            return Over(None, context.cost, waits=isinstance(outcome, Yielded))
+        return Over(outcome, context.cost)
     return Over(success_of(value, max_bytes=order.max_result_bytes), context.cost)
 
 
@@ -112,6 +128,7 @@ class Channel:
         self._finished = False
         self._logged = 0
         self._uploads: dict[int, Future[ArtifactView]] = {}
+        self._asked: dict[int, Future[Told]] = {}
 
     def first_order(self) -> Run:
         """What to execute."""
@@ -134,6 +151,15 @@ class Channel:
             self._socket.sendall(line_of(Keep(number, name, str(path.absolute()))))
         return future
 
+    def ask(self, name: str, specs: Sequence[JobSpec]) -> Future[Told]:
+        """Have the worker see to children."""
+        future: Future[Told] = Future()
+        with self._lock:
+            number = len(self._asked)
+            self._asked[number] = future
+            self._socket.sendall(line_of(Ask(number, name, tuple(specs))))
+        return future
+
     def serve(self, context: Context) -> None:
         """Listen and send, beside the handler."""
         threading.Thread(target=self._listen, args=(context,), daemon=True).start()
@@ -152,6 +178,8 @@ class Channel:
                 context.stop(order.reason)
             elif isinstance(order, Kept):
                 self._uploaded(order)
+            elif isinstance(order, Told):
+                self._told(order)
         if not self._finished:
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
@@ -162,6 +190,14 @@ class Channel:
                 future.set_result(kept.artifact)
             else:
                 future.set_exception(JobError(kept.error, todo=kept.todo))
+
+    def _told(self, told: Told) -> None:
+        future = self._asked[told.number]
+        if future.set_running_or_notify_cancel():
+            if told.error:
+                future.set_exception(JobError(told.error, todo=told.todo))
+            else:
+                future.set_result(told)
 
     def _send_news(self, context: Context) -> None:
         while not self._finished:

@@ -7,7 +7,9 @@ from typing import TypeAlias
 import msgspec
 
 from interlock.wire.artifacts import ArtifactView
+from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import Failed, Grant, Progress, Succeeded
+from interlock.wire.trees import ChildView
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
@@ -48,6 +50,27 @@ class Over(msgspec.Struct, frozen=True, tag="over"):
 
     outcome: Succeeded | Failed | None = None
     cost: float | None = None
+    waits: bool = False
+    """It waits for the children of its job."""
+
+
+class Ask(msgspec.Struct, frozen=True, tag="ask"):
+    """The handler wants something of the children of its job; the answer carries the same number."""
+
+    number: int
+    name: str = ""
+    specs: tuple[JobSpec, ...] = ()
+    """Those to be submitted under the name; with none, what has become of all is wanted."""
+
+
+class Told(msgspec.Struct, frozen=True, tag="told", omit_defaults=True):
+    """The answer."""
+
+    number: int
+    ids: tuple[str, ...] = ()
+    children: tuple[ChildView, ...] = ()
+    error: str = ""
+    todo: str = ""
 
 
 class Keep(msgspec.Struct, frozen=True, tag="keep"):
@@ -67,8 +90,8 @@ class Kept(msgspec.Struct, frozen=True, tag="kept", omit_defaults=True):
     todo: str = ""
 
 
-Order: TypeAlias = Run | Stop | Kept
-Word: TypeAlias = Said | Over | Keep
+Order: TypeAlias = Run | Stop | Kept | Told
+Word: TypeAlias = Said | Over | Keep | Ask
 
 read_order = msgspec.json.Decoder(Order).decode
 read_word = msgspec.json.Decoder(Word).decode

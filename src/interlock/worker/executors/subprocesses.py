@@ -18,9 +18,11 @@ import msgspec
 from interlock.errors import InterlockError
 from interlock.processes.groups import End, Group
 from interlock.wire.runner import Failed
+from interlock.worker.context import Context
 from interlock.worker.executors.executor import Ended
 from interlock.worker.executors.orders import (
     MAX_LINE_BYTES,
+    Ask,
     Keep,
     Kept,
     Over,
@@ -30,7 +32,8 @@ from interlock.worker.executors.orders import (
     line_of,
     read_word,
 )
-from interlock.worker.outcomes import Interrupted, Outcome, failure_of
+from interlock.worker.executors.relatives import answer
+from interlock.worker.outcomes import Interrupted, Outcome, Yielded, failure_of
 from interlock.worker.running import RunningTask
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tracing import AttemptSpan
@@ -167,8 +170,8 @@ def _take(
     running: RunningTask, line: bytes, writer: asyncio.StreamWriter, uploads: set[asyncio.Task[None]]
 ) -> Over | None:
     word = read_word(line)
-    if isinstance(word, Keep):
-        upload = asyncio.create_task(_keep(running, word, writer))
+    if isinstance(word, Keep | Ask):
+        upload = asyncio.create_task(_serve(running, word, writer))
         uploads.add(upload)
         upload.add_done_callback(uploads.discard)
         return None
@@ -180,17 +183,23 @@ def _take(
     return None
 
 
-async def _keep(running: RunningTask, asked: Keep, writer: asyncio.StreamWriter) -> None:
-    """Keep a file for the handler over there, and say what became of it."""
+async def _serve(running: RunningTask, asked: Keep | Ask, writer: asyncio.StreamWriter) -> None:
+    """Do something for the handler over there, and say what became of it."""
     assert running.context is not None
-    try:
-        kept = Kept(asked.number, await running.context.artifact(asked.name, asked.path))
-    except InterlockError as error:
-        kept = Kept(asked.number, None, error.sentence, error.todo)
-    except OSError as error:
-        kept = Kept(asked.number, None, f"The file cannot be kept: {error}.")
+    done = await (
+        _kept(running.context, asked) if isinstance(asked, Keep) else answer(running.context, asked)
+    )
     if not writer.is_closing():
-        writer.write(line_of(kept))
+        writer.write(line_of(done))
+
+
+async def _kept(context: Context, asked: Keep) -> Kept:
+    try:
+        return Kept(asked.number, await context.artifact(asked.name, asked.path))
+    except InterlockError as error:
+        return Kept(asked.number, None, error.sentence, error.todo)
+    except OSError as error:
+        return Kept(asked.number, None, f"The file cannot be kept: {error}.")
 
 
 def _pass_on(running: RunningTask, said: Said) -> None:
@@ -214,6 +223,8 @@ def _judge(said: Over | None, end: End, running: RunningTask) -> Outcome:
         return Interrupted(end.confirmed_dead)
     if said is not None and said.outcome is not None:
         return said.outcome
+    if said is not None and said.waits:
+        return Yielded()
     if said is not None or running.stop_reason:
         return Interrupted(end.confirmed_dead)
     return Failed(

@@ -1,0 +1,277 @@
+"""A handler and the children of its job: submit them, look at them, wait for them without a slot.
+
+A handler that waits for its children ends: it gives its lease back, with its checkpoint, and another
+attempt runs it again from its beginning once the children have ended. What it submits again under the
+same names it has submitted already, and then waiting comes back at once, with the outcomes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, NoReturn, Protocol
+
+import msgspec
+
+from interlock.errors import InterlockError, JobError, StoreUnavailable
+from interlock.lifecycles import job
+from interlock.wire.jobs import FailureView, JobSpec
+from interlock.wire.runner import Grant
+from interlock.wire.trees import MAX_CHILDREN, ChildPage, ChildView
+from interlock.worker.port import OrchestratorPort, Parental
+from interlock.worker.submissions import Work, spec_of
+
+TRIES = 3
+PAUSE_S = 0.5
+MAX_BYTES = 700_000
+"""How much is submitted in one go: a server takes requests of a megabyte."""
+
+
+class WaitsForChildren(BaseException):
+    """Ends a handler that waits for children: it runs again when they have ended.
+
+    A BaseException as `TaskCancelled` is, so that `except Exception` around one item of many does not
+    turn it into a failure of that item.
+    """
+
+
+class Child:
+    """A child of the job, as it stood when somebody looked."""
+
+    __slots__ = ("_view",)
+
+    def __init__(self, view: ChildView) -> None:
+        self._view = view
+
+    def __repr__(self) -> str:
+        return f"<child {self.id} of the task {self.task}, {self.state}>"
+
+    @property
+    def id(self) -> str:
+        """The id of the job, as `submit` has answered it."""
+        return self._view.id
+
+    @property
+    def task(self) -> str:
+        """The task that it executes."""
+        return self._view.task
+
+    @property
+    def state(self) -> str:
+        """Of the job: COMPLETED, FAILED, CANCELED, or one that goes on."""
+        return self._view.state
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, however it did."""
+        return self.state in job.ENDED
+
+    @property
+    def ok(self) -> bool:
+        """Whether it has completed, so that there is a result."""
+        return self.state == job.COMPLETED
+
+    @property
+    def failure(self) -> FailureView | None:
+        """Why it failed."""
+        return self._view.failure
+
+    @property
+    def cost(self) -> float | None:
+        """What its attempts have cost."""
+        return self._view.cost
+
+    def result(self, type: Any = Any) -> Any:  # noqa: A002 - read as a sentence: result(type=Page)
+        """What it returned; raises `JobError` where there is nothing."""
+        if self.ok and isinstance(self._view.result, msgspec.Raw):
+            return msgspec.json.decode(self._view.result, type=type)
+        why = self.failure.error if self.failure else self._view.stop_reason or "it has not ended"
+        raise JobError(
+            f"The child {self.id} is {self.state} and has no result: {why}",
+            todo="Ask whether it is `ok` first, or see `failure`.",
+            facts={"job_id": self.id, "state": self.state},
+        )
+
+
+class Family(Protocol):
+    """How a context reaches the children of its job; each call may be waited for in any other thread."""
+
+    def submit(self, token: str, name: str, specs: Sequence[JobSpec], /) -> Future[tuple[str, ...]]:
+        """Have children submitted under a name."""
+        ...
+
+    def children(self, token: str, /) -> Future[tuple[ChildView, ...]]:
+        """All children, oldest first."""
+        ...
+
+
+class Parent:
+    """The half of a context that is about the children of its job."""
+
+    __slots__ = ("_family", "_grant", "_submissions")
+    _family: Family
+    _grant: Grant
+    _submissions: int
+
+    async def submit(self, work: Work, /, *args: Any, child_name: str | None = None, **kwargs: Any) -> str:
+        """Submit a child of this job; answers its id.
+
+        A handler that runs again finds it again: by `child_name`, or without one by being the first,
+        second, … submission of the handler. Options of the job: `task.options(...)`.
+        """
+        (made,) = await self.submit_many([spec_of(work, args, kwargs)], child_name=child_name)
+        return made
+
+    async def submit_many(self, specs: Sequence[JobSpec], *, child_name: str | None = None) -> list[str]:
+        """The same for many: `[fetch.spec(page) for page in pages]`. They are found again together."""
+        ids: list[str] = []
+        for name, some in self._portions(specs, child_name):
+            ids += await self.relay_submit(name, some)
+        return ids
+
+    def submit_sync(self, work: Work, /, *args: Any, child_name: str | None = None, **kwargs: Any) -> str:
+        """The same as `submit`, for a handler in a thread or a process of its own."""
+        (made,) = self.submit_many_sync([spec_of(work, args, kwargs)], child_name=child_name)
+        return made
+
+    def submit_many_sync(self, specs: Sequence[JobSpec], *, child_name: str | None = None) -> list[str]:
+        """The same as `submit_many`, for a handler in a thread or a process of its own."""
+        ids: list[str] = []
+        for name, some in self._portions(specs, child_name):
+            ids += self._family.submit(self._grant.token, name, some).result()
+        return ids
+
+    async def children(self) -> list[Child]:
+        """The children of this job as they stand, oldest first."""
+        return [Child(view) for view in await self.relay_children()]
+
+    def children_sync(self) -> list[Child]:
+        """The same for a handler in a thread or a process of its own."""
+        return [Child(view) for view in self._family.children(self._grant.token).result()]
+
+    async def wait_children(self) -> list[Child]:
+        """The children of this job once all have ended, oldest first.
+
+        While some have not, this does not come back: the handler ends here and gives its slot to others,
+        and runs again from its beginning when all have. That uses up no try.
+        """
+        return _all_ended(await self.children())
+
+    def wait_children_sync(self) -> list[Child]:
+        """The same for a handler in a thread or a process of its own."""
+        return _all_ended(self.children_sync())
+
+    async def relay_submit(self, name: str, specs: Sequence[JobSpec]) -> tuple[str, ...]:
+        """For a handler in another process, which has cut and named them itself."""
+        return await asyncio.wrap_future(self._family.submit(self._grant.token, name, specs))
+
+    async def relay_children(self) -> tuple[ChildView, ...]:
+        """The same for what it wants to know of them."""
+        return await asyncio.wrap_future(self._family.children(self._grant.token))
+
+    def _portions(
+        self, specs: Sequence[JobSpec], child_name: str | None
+    ) -> Iterator[tuple[str, list[JobSpec]]]:
+        """As much as is submitted at once, under names that are the same whenever the handler runs."""
+        self._submissions += 1
+        name = f"#{self._submissions}" if child_name is None else child_name
+        for number, some in enumerate(_cut(specs)):
+            yield (f"{name} {number + 1}" if number else name), some
+
+
+def _cut(specs: Sequence[JobSpec]) -> Iterator[list[JobSpec]]:
+    some: list[JobSpec] = []
+    size = 0
+    for spec in specs:
+        bytes_more = len(msgspec.json.encode(spec))
+        if some and (len(some) == MAX_CHILDREN or size + bytes_more > MAX_BYTES):
+            yield some
+            some, size = [], 0
+        some.append(spec)
+        size += bytes_more
+    if some:
+        yield some
+
+
+def _all_ended(children: list[Child]) -> list[Child]:
+    if all(child.ended for child in children):
+        return children
+    raise WaitsForChildren
+
+
+class Families:
+    """The children of whatever a worker executes; what there is to ask is asked on its event loop."""
+
+    def __init__(self, port: Callable[[], OrchestratorPort], runner_id: str) -> None:
+        self._port = port
+        self._runner_id = runner_id
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def submit(self, token: str, name: str, specs: Sequence[JobSpec]) -> Future[tuple[str, ...]]:
+        """Have children submitted under a name."""
+        return asyncio.run_coroutine_threadsafe(self._submit(token, name, specs), self._running())
+
+    def children(self, token: str) -> Future[tuple[ChildView, ...]]:
+        """All children, oldest first."""
+        return asyncio.run_coroutine_threadsafe(self._children(token), self._running())
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        if self.loop is None:
+            raise StoreUnavailable("The worker has not begun yet.", todo="Try again a little later.")
+        return self.loop
+
+    async def _submit(self, token: str, name: str, specs: Sequence[JobSpec]) -> tuple[str, ...]:
+        """Again when it is not known whether it was heard: under a name they are made once."""
+        for _ in range(TRIES - 1):
+            try:
+                return await self._parental().submit_children(token, self._runner_id, name, specs)
+            except StoreUnavailable:
+                await asyncio.sleep(PAUSE_S)
+        return await self._parental().submit_children(token, self._runner_id, name, specs)
+
+    async def _children(self, token: str) -> tuple[ChildView, ...]:
+        found: list[ChildView] = []
+        cursor = ""
+        while True:
+            page = await self._page(token, cursor)
+            found += page.children
+            if not (cursor := page.cursor):
+                return tuple(found)
+
+    async def _page(self, token: str, cursor: str) -> ChildPage:
+        for _ in range(TRIES - 1):
+            try:
+                return await self._parental().children(token, self._runner_id, cursor)
+            except StoreUnavailable:
+                await asyncio.sleep(PAUSE_S)
+        return await self._parental().children(token, self._runner_id, cursor)
+
+    def _parental(self) -> Parental:
+        port = self._port()
+        if not isinstance(port, Parental):
+            raise childless()
+        return port
+
+
+class NoFamily:
+    """For a context without a worker."""
+
+    def submit(self, _: str, __: str, ___: Sequence[JobSpec]) -> NoReturn:
+        """Nobody is there to submit to."""
+        raise childless()
+
+    def children(self, _: str) -> NoReturn:
+        """Nobody is there to ask."""
+        raise childless()
+
+
+def childless() -> InterlockError:
+    """Nobody here knows of children."""
+    return JobError(
+        "There is nobody here to whom children could be submitted.",
+        todo="Do it in a job that a worker executes; in tests use `interlock.testing.memory_interlock`.",
+    )
+
+
+NO_FAMILY = NoFamily()

@@ -1,0 +1,55 @@
+"""Jobs that submit jobs, with real workers, on a store and behind a server."""
+
+from __future__ import annotations
+
+import pytest
+from tests.journeys import errands
+from tests.journeys.crew import Crew
+
+from interlock import Interlock, Task
+
+HANDLERS = [errands.gather, errands.gather_in_a_thread, errands.gather_in_a_process]
+
+
+@pytest.mark.parametrize("handler", HANDLERS, ids=["async", "thread", "process"])
+async def test_a_parent_waits_for_its_children_where_there_is_only_one_slot(
+    crew: Crew, client: Interlock, handler: Task[..., int]
+) -> None:
+    await crew.start("anna", "--slots", "1")
+    made = await client.submit(handler, parts=3)
+
+    assert await made.result(timeout_s=30) == 0 + 1 + 2 + 3
+
+    view = await made.view()
+    assert [one.state for one in view.attempts] == ["STALE", "SUCCEEDED"]
+    assert (view.children, view.losses) == (4, 0)
+    tree = await client.tree(made.id)
+    assert tree.states == {"COMPLETED": 5}
+    assert [node.depth for node in tree.nodes] == [0, 1, 1, 1, 1]
+    assert [crew.count(f"jot {number}") for number in range(4)] == [1, 1, 1, 1]
+    assert await crew.faults() == []
+
+
+async def test_what_a_parent_has_spent_before_and_after_it_waited_is_added_up(
+    crew: Crew, client: Interlock
+) -> None:
+    await crew.start("anna")
+    made = await client.submit(errands.gather, parts=1)
+    assert await made.result(timeout_s=30) == 1
+    assert (await client.tree(made.id)).nodes[0].tree_cost == 1.0
+
+
+async def test_a_handler_that_runs_again_after_a_crash_finds_its_children_again(
+    crew: Crew, client: Interlock
+) -> None:
+    anna = await crew.ready("anna")
+    made = await client.submit(errands.submit_and_hang)
+    await crew.noted("submitted 1")
+    before = [node.id for node in (await client.tree(made.id)).nodes]
+
+    anna.kill()
+    await crew.start("ben")
+
+    assert [made.id, *await made.result(timeout_s=30)] == before
+    assert (await made.view()).children == 5
+    await crew.all_completed(6)
