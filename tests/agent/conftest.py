@@ -40,9 +40,12 @@ def own_agent(tmp_path: Path) -> Iterator[AgentProcess]:
 async def connect() -> AsyncIterator[Connect]:
     opened: list[Controller] = []
 
-    def connect(address: str, options: tuple[tuple[str, int], ...] = ()) -> Controller:
+    def connect(
+        address: str, options: tuple[tuple[str, int], ...] = (), token: str | None = None
+    ) -> Controller:
         own = ("grpc.use_local_subchannel_pool", 1)
-        controller = Controller(aio.insecure_channel(address, options=[own, *options]))
+        metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+        controller = Controller(aio.insecure_channel(address, options=[own, *options]), metadata)
         opened.append(controller)
         return controller
 

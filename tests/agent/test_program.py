@@ -89,6 +89,20 @@ def test_its_help_needs_nothing_of_a_fleet() -> None:
     assert "Examples:" in done.stdout
 
 
+async def test_a_workload_does_not_see_the_token_of_its_agent(tmp_path: Path, connect: Connect) -> None:
+    note = tmp_path / "note"
+    env = {"INTERLOCK_AGENT_TOKEN": "a-secret", "GREETING": "hello"}
+    with running_agent(tmp_path / "agent", env=env) as agent:
+        controller = connect(agent.address, token="a-secret")
+        spec = {"command": f"env > {note}", "env": {"MORE": "of it"}}
+        last = await (await controller.started("env", "command", spec)).last()
+        assert (last.status, last.errors) == (wire.COMPLETED, 0)
+        assert "a-secret" not in agent.log.read_text()
+    seen = note.read_text().splitlines()
+    assert {"GREETING=hello", "MORE=of it"} <= set(seen)
+    assert not [line for line in seen if "a-secret" in line]
+
+
 async def test_a_kind_of_ones_own_is_offered_and_run(tmp_path: Path, connect: Connect) -> None:
     env = {"PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))}
     home = f"{Nap.__module__}:{Nap.__name__}"

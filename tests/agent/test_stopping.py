@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +16,10 @@ from tests.agent.relay import Relay
 
 from interlock.testing.agent_process import AgentProcess, running_agent
 from interlock.wire.fleet import fleet_pb2 as wire
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
 
 
 async def pids_in(note: Path) -> Sequence[int]:
@@ -183,3 +189,26 @@ async def test_a_reader_that_stands_still_slows_nothing_and_misses_nothing(
     assert [one.sequence for one in heard] == list(range(2, len(heard) + 2))
     assert max(one.coalesced for one in heard) > 50, "what could not be sent was merged"
     assert heard[-1].operations == sum(one.interval_operations for one in heard) == len(note.read_bytes())
+
+
+async def test_a_workload_that_loses_its_warden_has_failed_and_nothing_of_it_is_left(
+    agent: AgentProcess, controller: Controller, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    before = set(agent.family)
+    call = await controller.started("unguarded", "python", python("deaf", note=str(note)))
+    pids = await pids_in(note)
+    (warden,) = (pid for pid in set(agent.family) - before if parent_of(pid) == agent.pid)
+    os.kill(warden, signal.SIGKILL)
+    last = await call.last()
+    assert last.status == wire.ERROR
+    assert all(map(gone, pids))
+
+
+async def test_a_workload_that_speaks_to_its_agent_in_another_language_has_failed(
+    controller: Controller,
+) -> None:
+    call = await controller.started("garbled", "python", python("babble"))
+    last = await call.last()
+    assert last.status == wire.ERROR
+    assert "nobody understands" in last.error

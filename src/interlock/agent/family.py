@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+import msgspec
+
 from interlock.agent.words import (
     MAX_LINE_BYTES,
     Ended,
@@ -33,6 +35,8 @@ from interlock.processes.groups import End, Group, hunt
 CHILD = "interlock.agent.child"
 LAST_LINES = 20
 LOOK_AGAIN_S = 0.2
+LAST_WORDS_S = 1.0
+"""How long what it has said is read after its end."""
 OURS = "INTERLOCK_"
 
 Hear: TypeAlias = Callable[[Started | Sample], None]
@@ -77,6 +81,7 @@ class ProcessFamily:
         self._writer: asyncio.StreamWriter | None = None
         self._up = False
         self._said: Ended | None = None
+        self._garbled = ""
         self._over = False
         self._pending: list[Callable[[], None]] = []
 
@@ -131,13 +136,22 @@ class ProcessFamily:
             theirs.close()
             for act in self._pending:
                 act()
-            try:
-                await self._converse(ours)
-            finally:
-                if self._said is None:
-                    group.kill()  # it is gone, or nobody understands it
-                end = await group.ended()
-        return end
+            return await self._until_both_end(group, ours)
+
+    async def _until_both_end(self, group: Group, ours: socket.socket) -> End:
+        """Listen until it has said its last word, and wait for the end of all of it, whichever is first."""
+        talking = asyncio.create_task(self._converse(ours))
+        ending = asyncio.create_task(group.ended())
+        try:
+            await asyncio.wait((talking, ending), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if self._said is None:
+                group.kill()  # it is gone, or nobody understands it, or nobody wants to know any more
+            await asyncio.wait((ending,))
+            await asyncio.wait((talking,), timeout=LAST_WORDS_S)
+            talking.cancel()
+            await asyncio.wait((talking,))
+        return ending.result()
 
     async def _converse(self, ours: socket.socket) -> None:
         reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE_BYTES)
@@ -147,6 +161,8 @@ class ProcessFamily:
             with contextlib.suppress(ConnectionError):
                 while self._said is None and (line := await reader.readline()):
                     self._take(from_child(line))
+        except (ValueError, msgspec.DecodeError) as error:  # no line, or none of ours
+            self._garbled = f"Its process says what nobody understands: {error}."
         finally:
             writer.close()
             with contextlib.suppress(ConnectionError):
@@ -174,6 +190,8 @@ class ProcessFamily:
     def _judge(self, end: End) -> str | None:
         if self._said is not None:
             return self._said.error
+        if self._garbled:
+            return self._garbled
         last = f" Its last line: {self._last[-1]}" if self._last else ""
         return f"Its process ended by itself, with code {end.code}.{last}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -47,6 +48,16 @@ async def deaf(note: str) -> None:
             await asyncio.sleep(3_600)
         except asyncio.CancelledError:
             time.sleep(3_600)
+
+
+def babble() -> None:
+    """Writes into every socket that it finds, one of which is its agent's."""
+    for descriptor in range(3, 64):
+        try:
+            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                os.write(descriptor, b"babble\n")
+        except OSError:
+            continue
 
 
 class Tidy:
