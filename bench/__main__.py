@@ -17,6 +17,8 @@ from bench.report import report, show
 from bench.rounds import FULL, LONG, QUICK, Pace
 from bench.runs import pushes, shapes, sizes
 from bench.server import cycles, lists, streams
+from bench.simulations import lists as simulation_lists
+from bench.simulations import races
 from bench.stores import claims, flat, grouping, memory
 from bench.stores.bare.loop import Unexpected
 
@@ -25,6 +27,7 @@ SUITES = {
     "stores": (claims, grouping, flat, memory),
     "jobs": (drains, idle, crowd),
     "runs": (sizes, shapes, pushes),
+    "simulations": (races, simulation_lists),
     "server": (cycles, lists, streams),
     "fleet": (overhead,),
 }

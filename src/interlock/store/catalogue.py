@@ -7,12 +7,36 @@ into the database, so that an illegal state is refused even when somebody types 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from interlock.machine import Machine, blueprint_of
+from interlock.store.records import Change
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """How records of a kind are shown to other tools, by stores that keep values under keys.
+
+    What is shown is written in the very commit that changes the record, and goes with it. It is for
+    reading only: nothing here ever reads it back.
+    """
+
+    key: str
+    """`{id}` stands for the id of the record."""
+    value: Callable[[Change], bytes | None]
+    """What a change makes of it; None when nothing is shown."""
+    ttl_s: float | None = None
+    """After so long without a change it goes by itself."""
+    index: str = ""
+    """A sorted set of the ids by when they were created; empty for none."""
+
+    @property
+    def around(self) -> tuple[str, str]:
+        """What stands before and after the id."""
+        before, _, after = self.key.partition("{id}")
+        return before, after
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -25,6 +49,7 @@ class Kind(msgspec.Struct, frozen=True):
     paths: frozenset[tuple[str, str]]
     """Each pair of states of which the second can be reached from the first, in one commit or more."""
     fingerprint: str
+    shown: Shown | None = None
 
     def allows(self, source: str, target: str) -> bool:
         """Whether a commit may take a record from one state to the other; from "" it creates one."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
 from interlock.engine.outbox import MESSAGE
 from interlock.lifecycles import MACHINES
 from interlock.machine import Machine
@@ -19,6 +21,7 @@ from interlock.systems.runs.caching.lifecycle import CACHE
 from interlock.systems.runs.plans import PLAN
 from interlock.systems.runs.reporting.lifecycle import REPORT
 from interlock.systems.simulations.pulse import PULSE
+from interlock.systems.simulations.shown import SHOWN
 
 JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
     {
@@ -61,4 +64,7 @@ _KEPT = (
     TOKEN.name,
 )
 
-CATALOGUE = catalogue_of(JOURNALLED[name] for name in _KEPT)
+CATALOGUE = {
+    name: msgspec.structs.replace(kind, shown=SHOWN.get(name))
+    for name, kind in catalogue_of(JOURNALLED[name] for name in _KEPT).items()
+}

@@ -33,7 +33,7 @@ from interlock.wire.simulations import PRIORITIES, SimulationSpec
 from interlock.worker.context import Context
 from interlock.worker.course import SAVE_EVERY_S, SimulationContext
 from interlock.worker.driving import drive, drive_async
-from interlock.worker.functions import default_name, refused, written_function
+from interlock.worker.functions import Executor, default_name, refused, written_function
 from interlock.worker.tasks import DEFAULT, Registry, Task, names_around
 
 P = ParamSpec("P")
@@ -73,6 +73,10 @@ class Simulation(Task[P, R], Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<Simulation {self.name}{self.takes}>"
+
+    def executor_on(self, preferred: Executor | None) -> Executor:  # noqa: ARG002 - it runs beside its worker
+        """Where it runs: in the loop or in a thread, whatever the worker would prefer."""
+        return self.executor
 
     def run(self, *args: Any, **kwargs: Any) -> SimulationSpec:
         """A simulation to start. The arguments are bound, checked and encoded here, not in the worker."""

@@ -30,6 +30,8 @@ class Address(msgspec.Struct, frozen=True):
     shown: str
     """The URL without its password."""
     make_connection: Callable[[], AbstractConnection]
+    shown_under: str = ""
+    """What keys begin with that are shown to other tools: the option `shown` of the URL."""
 
 
 def read_address(url: str) -> Address:
@@ -46,6 +48,7 @@ def read_address(url: str) -> Address:
         raise _bad(shown, f"The database {parsed.path.lstrip('/')!r} is not a number.")
     for name in _OURS:
         options.pop(name, None)
+    shown_under = str(options.pop("shown", ""))
     options |= {"socket_timeout": None, "socket_connect_timeout": None, "protocol": 2}
     kind: type[AbstractConnection] = options.pop("connection_class", Connection)
 
@@ -55,7 +58,7 @@ def read_address(url: str) -> Address:
         except TypeError:
             raise _bad(shown, "One of its options is not known.") from None
 
-    return Address(shown, make_connection)
+    return Address(shown, make_connection, shown_under)
 
 
 def _parsed(url: str) -> ParseResult:

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from interlock.errors import InvalidRecord
+from interlock.store.catalogue import Catalogue
 from interlock.store.ranking import microseconds, rank_of
 from interlock.store.records import Change, Commit, Note, Query, Refused, Request
 
@@ -49,10 +50,41 @@ def plain(text: str) -> bytes:
         raise _no_text(error) from None
 
 
-def pack_commits(commits: Sequence[Commit]) -> list[tuple[Sequence[Commit], bytes]]:
+class Showing:
+    """Where and how changes are shown to other tools, for the kinds that are."""
+
+    def __init__(self, catalogue: Catalogue, prefix: str) -> None:
+        self._prefix = prefix
+        self._kinds = {name: kind.shown for name, kind in catalogue.items() if kind.shown is not None}
+
+    def of(self, change: Change) -> tuple[object, ...] | None:
+        """Key, value, milliseconds to live and index, for commit.lua; None for what is not shown."""
+        shown = self._kinds.get(change.kind)
+        if shown is None:
+            return None
+        value = shown.value(change)
+        before, after = shown.around
+        return (
+            f"{self._prefix}:{before}{change.id}{after}",
+            False if value is None else _text(value),
+            False if shown.ttl_s is None else round(1_000 * shown.ttl_s),
+            f"{self._prefix}:{shown.index}" if shown.index else False,
+        )
+
+    def places(self, kind: str) -> bytes:
+        """What stands before and after the id, and the index, for prune.lua."""
+        shown = self._kinds.get(kind)
+        if shown is None:
+            return _pack(False)
+        before, after = shown.around
+        index = f"{self._prefix}:{shown.index}" if shown.index else False
+        return _pack((f"{self._prefix}:{before}", after, index))
+
+
+def pack_commits(commits: Sequence[Commit], showing: Showing) -> list[tuple[Sequence[Commit], bytes]]:
     """A batch for commit.lua, in calls that the server takes: one, unless the bodies are very large."""
     try:
-        return [(part, _pack([_commit(commit) for commit in part])) for part in _parts_of(commits)]
+        return [(part, _pack([_commit(commit, showing) for commit in part])) for part in _parts_of(commits)]
     except UnicodeEncodeError as error:
         raise _no_text(error) from None
 
@@ -85,16 +117,16 @@ def _parts_of(commits: Sequence[Commit]) -> Iterator[Sequence[Commit]]:
     yield commits[start:]
 
 
-def _commit(commit: Commit) -> tuple[object, ...]:
+def _commit(commit: Commit, showing: Showing) -> tuple[object, ...]:
     return (
         _request(commit.request) if commit.request else None,
         microseconds(commit.not_after) if commit.not_after else None,
-        [_change(change) for change in commit.changes],
+        [_change(change, showing) for change in commit.changes],
         [_refusal(refused) for refused in commit.refusals],
     )
 
 
-def _change(change: Change) -> tuple[object, ...]:
+def _change(change: Change, showing: Showing) -> tuple[object, ...]:
     ready_at, rank = "", ""
     if change.ready_at is not None:
         ready_at, rank = str(microseconds(change.ready_at)), str(rank_of(change.ready_at, change.priority))
@@ -111,6 +143,7 @@ def _change(change: Change) -> tuple[object, ...]:
         change.chain,
         None if change.note is None else _note(change.note),
         str(change.expected + 1),
+        showing.of(change),
     )
 
 

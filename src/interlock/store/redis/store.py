@@ -40,7 +40,7 @@ from interlock.store.redis import scripts
 from interlock.store.redis.address import read_address
 from interlock.store.redis.greeting import SCHEMA_VERSION, Greeting, check_names
 from interlock.store.redis.links import Links
-from interlock.store.redis.packing import pack, pack_commits, pack_query, plain
+from interlock.store.redis.packing import Showing, pack, pack_commits, pack_query, plain
 from interlock.store.redis.places import START, cursor_of, place_of, written
 from interlock.store.redis.places import after as after_cursor
 from interlock.store.redis.reading import (
@@ -85,6 +85,7 @@ class RedisStore:
         self._greeting = Greeting(tag, address.shown, catalogue)
         self._links = Links(address, tag, timeout_s, self._greeting)
         self._wakes = Wakes(self._links, f"{tag}:wake", timeout_s)
+        self._showing = Showing(catalogue, address.shown_under or tag)
         self._floor_us = 0
 
     def __repr__(self) -> str:
@@ -237,7 +238,7 @@ class RedisStore:
         answer = await self._links.call(
             scripts.PRUNE,
             *(kind, older_than // _MICROSECOND, limit, self._floor_us, pack(list(dict.fromkeys(states)))),
-            *(_MAX_ENTRIES_PRUNED, max(limit, _MAX_REQUESTS_PRUNED)),
+            *(_MAX_ENTRIES_PRUNED, max(limit, _MAX_REQUESTS_PRUNED), self._showing.places(kind)),
         )
         return Pruned(*read_pruned(answer))
 
@@ -273,13 +274,13 @@ class RedisStore:
         except BaseException:
             # If letting go fails, the hold runs out; what `decide` said is the news.
             with suppress(StoreUnavailable):
-                await self._commit(pack_commits(()), hold, self._links.deadline())
+                await self._commit(pack_commits((), self._showing), hold, self._links.deadline())
             raise
         return await self._commit(packed, hold, until)
 
     def _packed(self, commits: Sequence[Commit]) -> list[tuple[Sequence[Commit], bytes]]:
         check_commits(self._catalogue, commits, self.capabilities.max_body_bytes)
-        return pack_commits(commits)
+        return pack_commits(commits, self._showing)
 
     async def _commit(
         self, parts: Sequence[tuple[Sequence[Commit], bytes]], hold: str, until: float

@@ -36,7 +36,7 @@ from interlock.systems.simulations.draft import Draft
 from interlock.systems.simulations.importing import Imported, import_directory
 from interlock.systems.simulations.listing import Found, found, query_of
 from interlock.systems.simulations.pulse import BEATING, PULSE
-from interlock.systems.simulations.tending import Tending
+from interlock.systems.simulations.tending import Tending, Written
 from interlock.wire.simulations import SimulationFilter, SimulationSpec, SimulationView
 
 PAGE = 500
@@ -241,17 +241,19 @@ class SimulationManager(Tending):
     ) -> SimulationView:
         asked = Asked.of(request_id, f"{verb} {run_id}", reason)
 
-        def decide(present: Sequence[Record | None], now: datetime) -> Decision[None]:
+        def decide(present: Sequence[Record | None], now: datetime) -> Decision[Written]:
             draft, mark = self._draft(run_id, present, now), self.engine.mark()
             more = act(draft, mark)
             if more is None:
-                return Decision(None)
+                return Decision(Written(present))
             commit = draft.commit(mark=mark, actor=actor, reason=reason, more=more)
             request = asked.answered(b"null") if asked else None
-            return Decision(None, msgspec.structs.replace(commit, request=request))
+            return Decision(Written(present, commit), msgspec.structs.replace(commit, request=request))
 
-        await self.engine.apply_once(asked, self._keys(run_id), decide)
-        return await self.get(run_id)
+        applied = await self.engine.apply_once(asked, self._keys(run_id), decide)
+        if isinstance(applied, Repeated):
+            return await self.get(run_id)
+        return await self._view(*applied.answer.records(applied.at))
 
     def _executed(self, draft: Draft, mark: str, actor: str) -> tuple[Any, ...]:
         job_id = self._job_ids.draw(draft.now)

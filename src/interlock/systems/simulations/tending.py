@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,7 +13,7 @@ from interlock.errors import TooLarge
 from interlock.lifecycles import lease, simulation
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.simulation import SIMULATION
-from interlock.store.records import Commit, Key, Record
+from interlock.store.records import Commit, Key, Record, record_after
 from interlock.systems.orchestrator.body import decode_body as decode_job
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.tokens import read_token
@@ -32,6 +33,24 @@ from interlock.wire.simulations import (
 
 BEATS_BEFORE_STALE = 6
 """How many heartbeats may be lost before a simulation is shown as stale."""
+
+
+class Written(NamedTuple):
+    """What was found and what was made of it: so nobody has to read what they have just written."""
+
+    present: Sequence[Record | None]
+    commit: Commit | None = None
+
+    def records(self, at: datetime) -> tuple[Record, Record | None]:
+        """The simulation and its pulse, as they are since then."""
+        record, beside = self.present
+        for change in self.commit.changes if self.commit is not None else ():
+            if change.kind == SIMULATION.name:
+                record = record_after(change, record, at)
+            elif change.kind == PULSE.name:
+                beside = record_after(change, beside, at)
+        assert record is not None
+        return record, beside
 
 
 class Tending:
@@ -62,15 +81,16 @@ class Tending:
     async def heartbeat(self, run_id: str, worker_id: str, step: int) -> SimulationView:
         """The same from who drives a simulation by hand. Refused in the table's words, and noted."""
 
-        def decide(present: Sequence[Record | None], now: datetime) -> Decision[None]:
+        def decide(present: Sequence[Record | None], now: datetime) -> Decision[Written]:
             draft = self._draft(run_id, present, now)
             draft.must(simulation.Heartbeat(at=now, worker_id=worker_id, step=step))
             draft.beat(Beat(step=step))
-            return Decision(None, draft.beat_commit(mark=self.engine.mark(), actor=worker_id))
+            commit = draft.beat_commit(mark=self.engine.mark(), actor=worker_id)
+            return Decision(Written(present, commit), commit)
 
-        await self.engine.apply(self._keys(run_id), decide)
-        records = await self.engine.store.load(self._keys(run_id))
-        return await self._view(_present(run_id, records[0]), records[1])
+        applied = await self.engine.apply(self._keys(run_id), decide)
+        assert isinstance(applied, Applied)  # nothing has a request id here
+        return await self._view(*applied.answer.records(applied.at))
 
     # What is lost, and what falls silent
 

@@ -124,6 +124,21 @@ local function write_record(record, change, before)
   call('HSET', record, unpack(fields, 1, size))
 end
 
+-- What other tools may read of a record. Their keys are not ours to trust: whatever is there, the
+-- commit stands, so what cannot be written is left as it is.
+local function show(shown, id, created_at)
+  if not shown[2] then
+    redis.pcall('DEL', shown[1])
+  elseif shown[3] then
+    redis.pcall('SET', shown[1], shown[2], 'PX', shown[3])
+  else
+    redis.pcall('SET', shown[1], shown[2])
+  end
+  if shown[4] then
+    redis.pcall('ZADD', shown[4], string.format('%.6f', tonumber(created_at) / 1000000), id)
+  end
+end
+
 local NO_MARKS = { labels = {} }
 
 local function write(change, before)
@@ -149,6 +164,7 @@ local function write(change, before)
   held[record] = nil
   place(kind, id, marks, change[7], change[8], change[9], now)
   if change[11] then journal(kind, id, change[12], change[11], change[10]) end
+  if change[13] then show(change[13], id, created_at) end
 end
 
 local function remember(request)

@@ -1,10 +1,11 @@
 -- Removes ended records that were last changed long ago, with their journal, and expired requests.
 -- ARGV: kind, age in microseconds, limit, floor, states packed, how many entries at most, how many
--- requests at most. Answers how many records, entries and requests went, and whether there are more.
+-- requests at most, where records of the kind are shown (or false). Answers how many records, entries and requests went, and whether there are more.
 local kind, limit, bound = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[6])
 local now = time_now(call('GET', P .. 'clock'), ARGV[4])
 local before = whole(now - tonumber(ARGV[2]))
 local records, entries, more = 0, 0, false
+local shown = cmsgpack.unpack(ARGV[8])
 local newest = call('GET', P .. 'pruned') or '0-0'
 
 local function later(a, b)
@@ -38,6 +39,10 @@ local function forget(id, state)
   drop(key.due[kind], id)
   forget_journal(id)
   call('DEL', key.record[kind] .. id)
+  if shown then
+    redis.pcall('DEL', shown[1] .. id .. shown[2])
+    if shown[3] then redis.pcall('ZREM', shown[3], id) end
+  end
   records = records + 1
 end
 
