@@ -74,7 +74,7 @@ class Simulation(Task[P, R], Generic[P, R]):
     def __repr__(self) -> str:
         return f"<Simulation {self.name}{self.takes}>"
 
-    def executor_on(self, preferred: Executor | None) -> Executor:  # noqa: ARG002 - it runs beside its worker
+    def executor_on(self, default: Executor | None) -> Executor:  # noqa: ARG002 - it runs beside its worker
         """Where it runs: in the loop or in a thread, whatever the worker would prefer."""
         return self.executor
 
