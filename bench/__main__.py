@@ -10,7 +10,7 @@ import msgspec
 from rich.console import Console
 
 from bench import anatomy, kernel
-from bench.fleet import overhead
+from bench.fleet import controller, overhead
 from bench.jobs import crowd, drains, idle
 from bench.jobs.contenders import STORES, names
 from bench.report import report, show
@@ -29,7 +29,7 @@ SUITES = {
     "runs": (sizes, shapes, pushes),
     "simulations": (races, simulation_lists),
     "server": (cycles, lists, streams),
-    "fleet": (overhead,),
+    "fleet": (overhead, controller),
 }
 
 

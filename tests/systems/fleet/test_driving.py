@@ -58,6 +58,20 @@ async def test_agents_with_wrong_clocks_begin_at_one_true_instant(wrong_clocks: 
     assert await states(wrong_clocks, 5.0) == ["IDLE"] * 4
 
 
+async def test_first_operations_happen_at_one_instant_by_a_clock_that_nobody_can_set(
+    wrong_clocks: list[AgentProcess], tmp_path: Path
+) -> None:
+    loads = str(Path(__file__).with_name("loads"))
+    target = {"target": "marking:mark", "arguments": {"folder": str(tmp_path)}, "path": [loads]}
+    result = await Driven(asked(wrong_clocks, kind="python", spec=target, operations=5, lead_s=4.0)).result()
+    assert result.verdict is Verdict.COMPLETE
+    instants = [int(note.read_text()) for note in tmp_path.iterdir()]
+    assert len(instants) == 4
+    # The clocks are eight seconds apart. What a busy machine adds is known: each says how late it was.
+    late_ns = max(each.late_ms for each in result.agents) * 1e6
+    assert max(instants) - min(instants) <= late_ns + (result.start_bound_ms or 0) * 1e6 + 500_000_000
+
+
 async def test_numbers_of_all_agents_are_shown_and_saved_as_one(wrong_clocks: list[AgentProcess]) -> None:
     driven = Driven(asked(wrong_clocks, operations=300))
     await driven.until(lambda live: live.operations and live.running == 4)
