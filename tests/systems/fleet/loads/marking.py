@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+# Async, because lanes of threads pace themselves with `time.sleep`, and libfaketime bends that by the skew.
 NOTED: list[int] = []
 
 
