@@ -242,6 +242,17 @@ async def test_a_process_that_dies_is_a_failure_with_its_exit_code(board: Board,
     assert "ended with exit code 17" in job.failure.error
 
 
+async def test_a_process_that_has_lost_its_warden_is_ended_and_has_failed(
+    board: Board, start: Start, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    job = board.pin("lose_warden", {"note": str(note)})
+    start()
+    await ended(board, job)
+    assert "before it had a result" in job.failure.error
+    assert gone(int(note.read_text()))
+
+
 async def test_a_process_that_wants_too_much_memory_fails_and_harms_nobody(
     board: Board, start: Start
 ) -> None:

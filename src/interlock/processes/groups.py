@@ -68,6 +68,10 @@ class Group:
         self.mark = mark
         """By which those can be found whose warden is gone."""
         self._timers: list[asyncio.TimerHandle] = []
+        self._said: _Report | None = None
+        output.on_exit = self._hear_report
+        if output.exited.is_set():
+            self._hear_report()
 
     @classmethod
     async def start(
@@ -143,12 +147,17 @@ class Group:
         if isinstance(pipe, asyncio.WriteTransport) and not pipe.is_closing():
             pipe.write(order)
 
-    def _judge(self) -> End:
+    def _hear_report(self) -> None:
+        """What the warden has left, as soon as it has ended: whoever waits for the command to say something
+        would wait for ever for one that has lost its warden."""
         try:
-            report = msgspec.json.decode(os.read(self._report, 65_536), type=_Report)
+            self._said = msgspec.json.decode(os.read(self._report, 65_536), type=_Report)
         except (BlockingIOError, msgspec.DecodeError):
-            report = None
-        if report is None:  # the warden was killed, so nobody knows what is left; what can be found is ended
+            hunt(self.mark)  # it was killed, so nobody knows what is left; what can be found is ended
+
+    def _judge(self) -> End:
+        report = self._said
+        if report is None:
             hunt(self.mark)
             return End(self._transport.get_returncode() or -signal.SIGKILL, confirmed_dead=False)
         if report.errno is not None:
@@ -183,6 +192,7 @@ class _Output(asyncio.SubprocessProtocol):
         self._hear = hear
         self._streams = {1: MaskedStream(mask), 2: MaskedStream(mask)}
         self._rest = {1: b"", 2: b""}
+        self.on_exit: Callable[[], None] = _nothing
         self.exited = asyncio.Event()
         self.drained = asyncio.Event()
 
@@ -209,6 +219,11 @@ class _Output(asyncio.SubprocessProtocol):
 
     def process_exited(self) -> None:
         self.exited.set()
+        self.on_exit()
 
     def _say(self, fd: int, line: bytes) -> None:
         self._hear(line.decode(errors="replace"), "stdout" if fd == 1 else "stderr")
+
+
+def _nothing() -> None:
+    """Nobody is there yet who wants to know."""
