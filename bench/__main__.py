@@ -21,6 +21,7 @@ from bench.simulations import lists as simulation_lists
 from bench.simulations import races
 from bench.stores import claims, flat, grouping, memory
 from bench.stores.bare.loop import Unexpected
+from bench.workers import beats, holding
 
 SUITES = {
     "kernel": (kernel, anatomy),
@@ -30,6 +31,7 @@ SUITES = {
     "simulations": (races, simulation_lists),
     "server": (cycles, lists, streams),
     "fleet": (overhead, controller),
+    "workers": (beats, holding),
 }
 
 
@@ -66,7 +68,7 @@ def _arguments() -> argparse.Namespace:
         "--long", action="store_true", help="a million records, commits and jobs; see README.md"
     )
     stores = [store.lower() for store in STORES]
-    parser.add_argument("--store", choices=stores, action="append", default=[], help="jobs: only there")
+    parser.add_argument("--store", choices=stores, action="append", default=[], help="jobs, workers: only there")
     parser.add_argument("--peer", choices=names(), action="append", default=[], help="jobs: only beside it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     return parser.parse_args()

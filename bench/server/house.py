@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from interlock.client import Interlock
-from interlock.testing.servers import postgres_server
+from interlock.testing.servers import postgres_server, redis_server
 
 NAME = "interlock"
 _PROGRAM = """
@@ -20,7 +20,7 @@ import asyncio, sys
 from interlock.server.listening import serve
 from interlock.server.logs import Log
 from interlock.server.settings import ServerSettings
-settings = ServerSettings(port=0, max_concurrent=5_000, streams_each=5_000)
+settings = ServerSettings(port=0, max_concurrent=5_000, max_waiting=5_000, streams_each=5_000)
 started = lambda listener, parts: print(listener.url, flush=True)
 asyncio.run(serve(sys.argv[1], settings, log=Log("warning", "json"), started=started))
 """
@@ -29,10 +29,12 @@ asyncio.run(serve(sys.argv[1], settings, log=Log("warning", "json"), started=sta
 class House:
     """Where the server is, and how much it holds."""
 
-    def __init__(self, store: str, url: str, pid: int) -> None:
+    def __init__(self, store: str, url: str, pid: int, store_pid: int | None = None) -> None:
         self.store = store
         self.url = url
         self._pid = pid
+        self.store_pid = store_pid
+        """The server of the database; none where it is a file."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -52,19 +54,32 @@ class House:
 
 
 @contextmanager
-def house() -> Iterator[House]:
+def house(kind: str = "postgresql") -> Iterator[House]:
     """One server on an empty database."""
-    with postgres_server() as postgres, TemporaryDirectory() as folder:
-        store = postgres.new_database()
+    with _database(kind) as (store, store_pid), TemporaryDirectory() as folder:
         process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, store], cwd=folder, stdout=subprocess.PIPE, text=True
         )
         try:
             assert process.stdout is not None
-            yield House(store, process.stdout.readline().strip(), process.pid)
+            yield House(store, process.stdout.readline().strip(), process.pid, store_pid)
         finally:
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=60)
+
+
+@contextmanager
+def _database(kind: str) -> Iterator[tuple[str, int | None]]:
+    """Where the store is, and the process of its server."""
+    if kind == "sqlite":
+        with TemporaryDirectory() as folder:
+            yield f"sqlite:///{folder}/interlock.db", None
+    elif kind == "redis":
+        with redis_server(append_only="always") as redis:
+            yield redis.url, redis.pid
+    else:
+        with postgres_server() as postgres:
+            yield postgres.new_database(), postgres.pid
 
 
 @asynccontextmanager

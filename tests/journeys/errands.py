@@ -7,6 +7,7 @@ come; and where they have to be held up they wait for a gate, a file that the te
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import signal
@@ -128,6 +129,18 @@ async def deaf(ctx: Context) -> None:
     except asyncio.CancelledError:
         note("deaf stopped")
         raise
+
+
+@task
+async def stubborn(name: str) -> None:
+    """Have the process hear no signal that could be ignored, with a child that hears none, either."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    child = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({LONG_S})"])
+    note(f"{name} began {child.pid}")
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(LONG_S)
 
 
 @task

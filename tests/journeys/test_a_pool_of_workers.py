@@ -11,6 +11,8 @@ from tests.journeys import errands
 from tests.journeys.crew import Crew, Worker, alive
 
 from interlock.store.records import Query
+from interlock.wire.jobs import JobView
+from interlock.wire.workers import WorkerView
 
 PROGRAM = (sys.executable, "-m", "interlock.cli.main", "supervisor")
 
@@ -75,6 +77,49 @@ async def _holder(crew: Crew, job_id: str) -> int:
 
     await crew.until(look, f"{attempt.lease.runner_id} is in the books")
     return found[0]
+
+
+async def test_two_pools_on_one_store_keep_their_own_workers_although_their_names_are_the_same(
+    crew: Crew,
+) -> None:
+    ours, others = [await pool(crew, "--workers", "1", "--slots", "1") for _ in range(2)]
+    (first,), (other,) = [await spawned(crew, keeper, 1) for keeper in (ours, others)]
+    lives = await _lives(crew, 2)
+    assert {view.pid for view in lives} == {first, other}
+    assert [view.name for view in lives] == ["web-1", "web-1"]
+    assert len({view.incarnation for view in lives}) == 2
+    await busy(crew, "a", "b")
+    os.kill(first, signal.SIGKILL)
+    (_, second) = await spawned(crew, ours, 2)
+    for gate in ("a.1", "a.2", "b.1", "b.2"):
+        crew.open_gate(gate)
+    await crew.all_completed(2, within_s=60)
+    assert len(others.said("worker_spawned")) == 1, "what is not its own is not its business"
+    assert sum(len(job.attempts) for job in await _jobs(crew)) == 3, "only what was lost is done again"
+    ours.ask_to_go()
+    assert await ours.gone() == 0
+    assert (alive(second), alive(other)) == (False, True)
+    assert (await crew.ended((await crew.il.submit(errands.jot, 1)).id)).state == "COMPLETED"
+    others.ask_to_go()
+    assert await others.gone() == 0
+    assert await crew.faults() == []
+
+
+async def _lives(crew: Crew, number: int) -> list[WorkerView]:
+    """So many workers that live, once they are in the books."""
+    found: list[WorkerView] = []
+
+    async def look() -> bool:
+        found[:], _ = await crew.il.here.workers.find(Query(kind="worker", states=("IDLE", "RUNNING")))
+        return len(found) == number
+
+    await crew.until(look, f"{number} workers are in the books", within_s=60)
+    return found
+
+
+async def _jobs(crew: Crew) -> list[JobView]:
+    views, _ = await crew.il.here.jobs.find(Query(kind="job"))
+    return views
 
 
 async def test_there_are_more_workers_when_there_is_more_to_do(crew: Crew) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 
 import msgspec
 import pytest
@@ -110,6 +111,46 @@ async def test_a_terminated_worker_is_gone_with_its_work_although_nothing_in_it_
     assert (await workers(crew).get(view.id)).state == "TERMINATED"
     job = await crew.sees(made.id, lambda job: len(job.attempts) == 2, "it has returned to the queue")
     assert (job.losses, job.attempts[1].state) == (0, "QUEUED")
+
+
+async def test_a_worker_that_ignores_every_signal_is_terminated_with_what_it_has_started(crew: Crew) -> None:
+    await crew.open(SUPERVISED)
+    worker, view = await supervised(crew)
+    made = await crew.il.submit(errands.stubborn, "stubborn")
+    child = int((await crew.noted("stubborn began")).split()[-1])
+    worker.ask_to_go()
+    worker.ask_to_go(signal.SIGINT)
+    await crew.ended((await crew.il.submit(errands.jot, 2)).id)
+    assert worker.exit_code is None, "it has not even noticed"
+    await workers(crew).terminate(view.id, reason="it does not listen")
+    await worker.gone()
+    await crew.until(lambda: not alive(child), "its child has gone as well")
+    job = await crew.sees(made.id, lambda job: len(job.attempts) == 2, "it has returned to the queue")
+    assert ([one.state for one in job.attempts], job.losses) == (["STALE", "QUEUED"], 0)
+    again = await crew.ready("berta")
+    await crew.noted("stubborn began", 2)
+    await workers(crew).terminate((await seen(crew, "berta", "RUNNING")).id)
+    await again.gone()
+
+
+async def test_a_worker_that_only_does_what_there_is_can_be_held_as_well(crew: Crew) -> None:
+    await crew.open(SUPERVISED)
+    made = await crew.il.submit(errands.held, "only")
+    worker = await crew.start("anna", "--burst")
+    await crew.noted("only began")
+    view = await seen(crew, "anna", "RUNNING")
+    assert (view.pid, view.active) == (worker.pid, 1)
+    await workers(crew).pause(view.id)
+    await heeded(crew, view.id)
+    second = await crew.il.submit(errands.jot, 3)
+    crew.open_gate("only.1")
+    assert (await crew.ended(made.id)).state == "COMPLETED"
+    assert (await crew.il.job(second.id)).state == "PENDING"
+    assert worker.exit_code is None, "who is held waits, although there is nothing that it may do"
+    await workers(crew).resume(view.id)
+    assert await worker.gone() == 0
+    assert (await crew.il.job(second.id)).state == "COMPLETED"
+    assert (await seen(crew, "anna", "COMPLETED")).processed == 2
 
 
 async def test_a_worker_whose_event_loop_is_blocked_is_alive_and_can_be_terminated(crew: Crew) -> None:

@@ -6,25 +6,23 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 
 import msgspec
 
 from interlock.cli import connecting, project
+from interlock.cli.bursting import Burst
 from interlock.errors import InvalidSettings
 from interlock.remote.addresses import is_server
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.wire.runner import Answer, CancelAck, ClaimRequest, Complete, Grant, Message, Release
 from interlock.worker.entry import run_worker
-from interlock.worker.port import OrchestratorPort, Patient
+from interlock.worker.port import OrchestratorPort
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.signals import Shutdown, heeding_signals
 from interlock.worker.tasks import Registry, load_tasks
 
 DEFAULT_GRACE_S = 5.0
 SERVER_PATIENCE_S = 10.0
-_LAST_WORDS = (Complete, CancelAck, Release)
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,79 +129,3 @@ def settings_for(here: project.Project, asked: Asked) -> WorkerSettings:
 
 def _ask_to_go() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-class Burst:
-    """A port that asks the worker to go as soon as there is nothing to do.
-
-    That is when nothing is ready for this worker, it has nothing in hand, and nothing in its queues
-    is under way: what another one holds, or what waits to be tried again, may still come to it.
-    """
-
-    def __init__(
-        self,
-        port: OrchestratorPort,
-        go: Callable[[], None],
-        under_way: Callable[[Sequence[str]], Awaitable[bool]],
-    ) -> None:
-        self._port = port
-        self._go = go
-        self._under_way = under_way
-        self._in_hand: set[str] = set()
-
-    async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Work for this runner, or the sign to go."""
-        grants = await self._port.claim(request)
-        self._in_hand |= {grant.token for grant in grants}
-        if self._in_hand or await self._under_way(request.queues):
-            return grants
-        await self._port.recover()  # what has ended may make room for more: jobs of a run
-        more = await self._port.claim(request)
-        self._in_hand |= {grant.token for grant in more}
-        if not more:
-            self._go()
-        return more
-
-    @property
-    def granted_after(self) -> float:
-        """From when on leases of the last claim may be trusted."""
-        port: object = self._port
-        return port.granted_after if isinstance(port, Patient) else float("-inf")
-
-    def hasten(self) -> None:
-        """Wait for work no longer than it takes to ask for it."""
-        port: object = self._port
-        if isinstance(port, Patient):
-            port.hasten()
-
-    def relax(self) -> None:
-        """There is time again to wait for work."""
-        port: object = self._port
-        if isinstance(port, Patient):
-            port.relax()
-
-    async def hear(self, messages: Sequence[Message]) -> list[Answer]:
-        """Say these things; an attempt that was reported is not in hand any more."""
-        answers = await self._port.hear(messages)
-        self._in_hand -= {message.token for message in messages if isinstance(message, _LAST_WORDS)}
-        return answers
-
-    async def connect(self) -> None:
-        """Open the store, or make sure that it still answers."""
-        await self._port.connect()
-
-    async def disconnect(self) -> None:
-        """Let go of everything."""
-        await self._port.disconnect()
-
-    async def recover(self) -> int:
-        """Look for expired leases and other deadlines of anybody."""
-        return await self._port.recover()
-
-    async def now(self) -> datetime:
-        """The store's time, or close to it."""
-        return await self._port.now()
-
-    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Be woken when there may be work."""
-        return self._port.subscribe(wake)

@@ -14,6 +14,7 @@ Reading order:
     app          all of it together
     parts        what the routes work with, and the loops that look after the store
     following    one reader of the journal for everybody in this process
+    bells        wake workers that wait for orders
     metrics      what is counted; census: how many there are of everything; grafana: how to look at it
     logs         what is written
     listening    sockets (`connections`), signals and the end; `settings` for all of it

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from interlock.engine.loops import Health, Loop, run_loops
 from interlock.server import following
+from interlock.server.bells import Bells
 from interlock.server.census import Census
 from interlock.server.following import Following
 from interlock.server.gathering import Hearing
@@ -58,6 +59,8 @@ class Parts:
         self.triggers = Triggers(OnceOnly(household.runs), edges.triggers, household.engine.clock)
         self.broadcast = Broadcast(household.store, self.following)
         self.readers = Readers()
+        self.bells = Bells(self.following)
+        household.workers.on_orders = self.bells.ring
         self.stopping = asyncio.Event()
         """Set when the server is asked to end: streams and long polls end then."""
         self._loops: tuple[Loop, ...] = ()

@@ -193,11 +193,12 @@ class Standing:
         return True
 
     async def _say_goodbye(self) -> None:
-        """If somebody listens at this very moment; silence says the same a little later."""
+        """With what it has done in all, if somebody listens at this very moment; else silence says it."""
         port: object = self._port
         if isinstance(port, Supervised) and self.worker_id:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(_LAST_WORD_S):
+                    await port.beat(self.worker_id, self._beat())
                     await port.leave(self.worker_id, self._reason)
         await self._let_go()
 

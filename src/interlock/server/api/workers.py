@@ -109,7 +109,10 @@ async def orders(call: Call) -> WorkerOrders:
     """What the worker shall do, as soon as that is news."""
     asked: OrdersQuery = call.query
     worker_id, workers, over = _id(call), _workers(call), call.parts.stopping
-    waiting = asyncio.ensure_future(workers.orders(worker_id, after=asked.after, wait_s=asked.wait_s))
+    heard = workers.orders(
+        worker_id, after=asked.after, wait_s=asked.wait_s, subscribe=call.parts.bells.of(worker_id)
+    )
+    waiting = asyncio.ensure_future(heard)
     ending = asyncio.ensure_future(over.wait())  # a server that has to go keeps nobody waiting
     try:
         await asyncio.wait((waiting, ending), return_when=asyncio.FIRST_COMPLETED)

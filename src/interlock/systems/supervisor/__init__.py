@@ -1,6 +1,7 @@
 """The supervisor: a record of every worker's life, and orders that are carried out for certain.
 
 body        what the record of a worker keeps
+checking    what a registration must satisfy
 deciding    pure: what an event makes of a worker, and what follows for others
 letting_go  the leases of a worker that has ended return to the queue
 workers     what people, programs and the workers themselves do with all that

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from interlock.lifecycles.worker import Worker
+from interlock.lifecycles.worker import TAKING, WORKER, Worker, WorkerState
 from interlock.store.records import Record
 from interlock.wire.workers import WorkerOrders, WorkerSpec, WorkerView
 
@@ -94,15 +94,14 @@ def view_of(record: Record) -> WorkerView:
     )
 
 
-def orders_of(record: Record, beat_every_s: float, *, takes: bool, over: bool) -> WorkerOrders:
+def orders_of(state: WorkerState, body: WorkerBody, beat_every_s: float) -> WorkerOrders:
     """What a worker shall do, from where its record stands. The table says who takes, and what is over."""
-    body = decode_body(record)
     wishes = body.wishes
-    stop = "terminate" if over else "drain" if wishes.drain else ""
+    stop = "terminate" if state in WORKER.terminal else "drain" if wishes.drain else ""
     return WorkerOrders(
-        state=record.state,
+        state=state,
         number=wishes.number,
-        take=takes and not stop,
+        take=state in TAKING and not stop,
         give_back=wishes.give_back or stop == "terminate",
         stop=stop,
         anew=body.silent,

@@ -15,20 +15,21 @@ from interlock.engine.paging import every_entry
 from interlock.errors import InvalidWorker, StoreUnavailable, TerminalState, UnknownWorker
 from interlock.lifecycles import worker
 from interlock.lifecycles.worker import WORKER, WorkerState
-from interlock.store.limits import MAX_ID, MAX_LABEL, MAX_LABELS
 from interlock.store.records import Commit, Committed, Count, Entry, Key, Query, Record, Repeated
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.waiting import waker
-from interlock.systems.supervisor.body import decode_body, orders_of, view_of
+from interlock.systems.supervisor.body import WorkerBody, decode_body, orders_of, view_of
+from interlock.systems.supervisor.checking import check
 from interlock.systems.supervisor.deciding import TROUBLES, Draft, LetGo, beaten, gone, silent
 from interlock.systems.supervisor.letting_go import let_go
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 
-MAX_CAPACITY = 10_000
-MAX_METADATA = 4_096
 LOOK_EVERY_S = 0.1
 """How often a waiting worker's record is looked at, at most, while others keep the store busy."""
+
+Subscribe = Callable[[Callable[[], None]], Callable[[], None]]
+"""Takes what to call when there may be news, and gives how to stop that."""
 
 Act = Callable[[Draft], None]
 """Does something to a worker, or raises in the table's words."""
@@ -47,6 +48,8 @@ class Workers:
         self.engine = engine
         self.settings = settings
         self._ids = ids or JobIds(secrets.randbelow, prefix="w_")
+        self.on_orders: Callable[[str], None] = _nobody_waits
+        """Is told whose orders have changed here, so that nobody has to read that in the journal first."""
 
     # What workers do
 
@@ -54,7 +57,7 @@ class Workers:
         self, spec: WorkerSpec, *, actor: str = "", request_id: str | None = None, runner_id: str = ""
     ) -> WorkerView:
         """A new life. A worker that starts again registers anew, and is another one from then on."""
-        _check(spec)
+        check(spec)
         asked = Asked.of(request_id, "register a worker", spec)
 
         def decide(_: Sequence[Record | None], now: datetime) -> Decision[str]:
@@ -80,19 +83,29 @@ class Workers:
                 facts={"worker_id": worker_id, "trouble": beat.trouble},
             )
 
-        def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[WorkerOrders]:
             draft = Draft.of(_own(worker_id, found[0], actor), now, self.settings.durations)
-            if beaten(draft, beat) is not None:
-                return Decision(None)  # its life is over, and the orders will say so
-            return Decision(None, draft.commit(mark=self.engine.mark(), actor=worker_id, reason=beat.reason))
+            over = beaten(draft, beat) is not None
+            orders = self._orders(draft.state, draft.body)
+            if over:
+                return Decision(orders)
+            mark = self.engine.mark()
+            return Decision(orders, draft.commit(mark=mark, actor=worker_id, reason=beat.reason))
 
-        await self.engine.apply([_key(worker_id)], decide)
-        return self._orders(await self._load(worker_id))
+        applied = await self.engine.apply([_key(worker_id)], decide)
+        assert not isinstance(applied, Repeated), "a sign of life is no request"
+        return applied.answer
 
-    async def orders(self, worker_id: str, *, after: int = -1, wait_s: float = 0.0) -> WorkerOrders:
-        """What the worker shall do; with `wait_s`, as soon as that is something newer than `after`."""
+    async def orders(
+        self, worker_id: str, *, after: int = -1, wait_s: float = 0.0, subscribe: Subscribe | None = None
+    ) -> WorkerOrders:
+        """What the worker shall do; with `wait_s`, as soon as that is something newer than `after`.
+
+        Whoever knows better when there is news of this very worker says how to `subscribe` to it;
+        otherwise it is looked at, though not too often, when anything happens in the store.
+        """
         news = asyncio.Event()
-        stop = self.engine.store.subscribe(waker(news))
+        stop = (subscribe or self.engine.store.subscribe)(waker(news))
         try:
             orders = await self._current(worker_id)
             with suppress(TimeoutError):
@@ -101,7 +114,8 @@ class Workers:
                         await news.wait()
                         news.clear()
                         orders = await self._current(worker_id)
-                        await asyncio.sleep(LOOK_EVERY_S)
+                        if orders.number <= after and subscribe is None:
+                            await asyncio.sleep(LOOK_EVERY_S)
         finally:
             stop()
         return orders
@@ -212,6 +226,7 @@ class Workers:
 
         applied = await self.engine.apply_once(asked, [_key(worker_id)], decide)
         if not isinstance(applied, Repeated):
+            self.on_orders(worker_id)
             await self._let_go_now(applied.answer)
         return await self.get(worker_id)
 
@@ -259,16 +274,19 @@ class Workers:
         await let_go(self.engine, self.settings, msgspec.json.decode(payload, type=LetGo))
 
     async def _current(self, worker_id: str) -> WorkerOrders:
-        return self._orders(await self._load(worker_id))
+        record = await self._load(worker_id)
+        return self._orders(WorkerState(record.state), decode_body(record))
 
-    def _orders(self, record: Record) -> WorkerOrders:
-        state = WorkerState(record.state)
-        every_s = self.settings.durations.worker_beat_every_s
-        return orders_of(record, every_s, takes=state in worker.TAKING, over=state in worker.ENDED)
+    def _orders(self, state: WorkerState, body: WorkerBody) -> WorkerOrders:
+        return orders_of(state, body, self.settings.durations.worker_beat_every_s)
 
     async def _load(self, worker_id: str) -> Record:
         (record,) = await self.engine.store.load([_key(worker_id)])
         return _present(worker_id, record)
+
+
+def _nobody_waits(_: str) -> None:
+    """For those who do not want to know."""
 
 
 def _key(worker_id: str) -> Key:
@@ -295,27 +313,3 @@ def _own(worker_id: str, record: Record | None, actor: str) -> Record:
     known = _present(worker_id, record)
     registered_by = decode_body(known).registered_by
     return _present(worker_id, known if actor in ("", registered_by) or not registered_by else None)
-
-
-def _check(spec: WorkerSpec) -> None:
-    faults = []
-    for noun, text in (("workspace_id", spec.workspace_id), ("name", spec.name or "-")):
-        if not 1 <= len(text) <= MAX_ID or not text.isprintable() or "#" in text:
-            faults.append(f"{noun} has 1 to {MAX_ID} printable characters and no '#'")
-    if not all(1 <= len(each) <= MAX_ID and each.isprintable() for each in spec.queues):
-        faults.append(f"the name of a queue has 1 to {MAX_ID} printable characters")
-    if not all(1 <= len(each) <= MAX_LABEL and each.isprintable() for each in spec.labels):
-        faults.append(f"a label has 1 to {MAX_LABEL} printable characters")
-    if len(set(spec.labels)) > MAX_LABELS:
-        faults.append(f"there are {len(set(spec.labels))} labels, at most {MAX_LABELS}")
-    if not 1 <= spec.capacity <= MAX_CAPACITY:
-        faults.append(f"capacity is {spec.capacity} and must be 1 to {MAX_CAPACITY}")
-    texts = (spec.incarnation, spec.host, spec.version, *spec.metadata, *spec.metadata.values())
-    if sum(map(len, texts)) > MAX_METADATA or not all(text.isprintable() for text in texts):
-        faults.append(f"what it says about itself has at most {MAX_METADATA} printable characters")
-    if faults:
-        raise InvalidWorker(
-            "The worker cannot be registered: " + "; ".join(faults) + ".",
-            todo="Correct it and register again; nothing was stored.",
-            facts={"faults": faults},
-        )

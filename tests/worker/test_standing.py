@@ -1,0 +1,125 @@
+"""A worker in trouble, and what its supervisor makes of it: a real store, and a port that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.worker.conftest import QUICK, Start, Worker
+
+from interlock.lifecycles.durations import Durations
+from interlock.store.records import Query
+from interlock.systems.embedded import EmbeddedOrchestrator
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.waiting import waker
+from interlock.wire.jobs import JobSpec
+from interlock.wire.runner import ClaimRequest, Grant
+from interlock.wire.workers import WorkerView
+
+ONE = msgspec.Raw(b'{"value": 1}')
+
+
+class Ailing(EmbeddedOrchestrator):
+    """A port whose claims meet whatever is in its list, one after the other."""
+
+    ails: list[Exception]
+
+    async def claim(self, request: ClaimRequest) -> list[Grant]:
+        """Work, unless something is wrong."""
+        if self.ails:
+            raise self.ails.pop(0)
+        return await super().claim(request)
+
+
+class Place:
+    """A store, somebody who looks at it, and a worker on it."""
+
+    def __init__(self, url: str, looking: EmbeddedOrchestrator, ails: list[Exception]) -> None:
+        self.url = url
+        self.looking = looking
+        self.ails = ails
+        self.worker: Worker | None = None
+
+    def connect(self) -> Ailing:
+        port = Ailing(self.url, settings=self.looking.settings)
+        port.ails = self.ails
+        return port
+
+    async def until(self, holds: Callable[[WorkerView], bool]) -> WorkerView:
+        """The newest life in the books, once something is true of it."""
+        here, news = self.looking.here, asyncio.Event()
+        stop = here.store.subscribe(waker(news))
+        seen: list[WorkerView] = []
+        try:
+            async with asyncio.timeout(20):
+                while not (seen and holds(seen[0])):
+                    seen, _ = await here.workers.find(Query(kind="worker"))
+                    if not (seen and holds(seen[0])):
+                        await news.wait()
+                        news.clear()
+        except TimeoutError:
+            raise AssertionError(f"it never was so; the last was {seen[:1]}") from None
+        finally:
+            stop()
+        return seen[0]
+
+    async def ails_with(self, error: Exception, holds: Callable[[WorkerView], bool]) -> WorkerView:
+        """Let the next claim fail; what the books say of it."""
+        self.ails.append(error)
+        await self.looking.here.jobs.submit(JobSpec(task="echo", input=ONE), actor="t")
+        return await self.until(holds)
+
+
+@pytest.fixture
+async def place(tmp_path: Path, start: Start, echo: str) -> AsyncIterator[Place]:
+    """A worker that has had a task."""
+    durations = Durations(
+        **{**{n: getattr(QUICK, n) for n in QUICK.__struct_fields__}, "worker_beat_every_s": 0.1}
+    )
+    url = f"sqlite:///{tmp_path}/interlock.db"
+    looking = EmbeddedOrchestrator(url, settings=OrchestratorSettings(durations=durations))
+    await looking.connect()
+    place = Place(url, looking, [])
+    place.worker = start(connect=place.connect, durations=durations)
+    await looking.here.jobs.submit(JobSpec(task=echo, input=ONE), actor="t")
+    await place.until(lambda view: view.state == "RUNNING")
+    yield place
+    await place.worker.stop()
+    await looking.disconnect()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE, errno.ENOMEM])
+async def test_a_worker_that_has_run_out_of_something_is_paused_until_somebody_has_looked(
+    place: Place, number: int
+) -> None:
+    held = await place.ails_with(OSError(number, "there is no more"), lambda view: view.state == "PAUSED")
+    assert "there is no more" in held.reason
+    assert held.give_back
+    await place.until(lambda view: view.heeded)
+    waiting = await place.looking.here.jobs.count(Query(kind="job", states=("PENDING",)))
+    assert waiting.number == 1, "it takes nothing"
+    await place.looking.here.workers.resume(held.id, reason="there is room again")
+    await place.until(lambda view: view.processed == 2)
+
+
+async def test_a_transient_error_is_tried_again_three_times_and_the_fourth_ends_the_worker(
+    place: Place,
+) -> None:
+    for tries in (1, 2, 3):
+        still = await place.ails_with(
+            RuntimeError("the network"),
+            lambda view, n=tries: view.transient_errors == n,  # type: ignore[misc]
+        )
+        assert still.state == "RUNNING"
+    ended = await place.ails_with(RuntimeError("the network"), lambda view: view.state == "FAILED")
+    assert (ended.outcome, ended.completed_at is not None) == ("FAILED", True)
+    assert place.worker is not None
+    async with asyncio.timeout(20):
+        await place.worker.running
+    history = await place.looking.here.workers.history(ended.id)
+    events = [step.event for entry in history for step in entry.note.steps]
+    assert [event for event in events if event != "heartbeat"] == ["start_task", *["error_transient"] * 4]
