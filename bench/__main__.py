@@ -68,7 +68,9 @@ def _arguments() -> argparse.Namespace:
         "--long", action="store_true", help="a million records, commits and jobs; see README.md"
     )
     stores = [store.lower() for store in STORES]
-    parser.add_argument("--store", choices=stores, action="append", default=[], help="jobs, workers: only there")
+    parser.add_argument(
+        "--store", choices=stores, action="append", default=[], help="jobs, workers: only there"
+    )
     parser.add_argument("--peer", choices=names(), action="append", default=[], help="jobs: only beside it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     return parser.parse_args()

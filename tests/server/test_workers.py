@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import httpx2
@@ -11,8 +12,9 @@ from tests.server.running import Running
 
 from interlock.errors import TerminalState, UnknownWorker
 from interlock.remote.household import RemoteOrchestrator
-from interlock.store.records import Query
+from interlock.store.records import Key, Query, Record
 from interlock.systems.access.principals import Role
+from interlock.systems.supervisor.workers import Workers
 
 
 async def registered(client: httpx2.AsyncClient, **spec: Any) -> dict[str, Any]:
@@ -109,6 +111,38 @@ async def test_orders_are_answered_when_they_are_given_and_not_before(server: Ru
     assert (orders["state"], orders["give_back"], orders["number"]) == ("PAUSED", True, 1)
     still = await client.get(f"/api/workers/{made['id']}/orders", params={"after": 1, "wait_s": 0.01})
     assert still.json() == orders
+
+
+async def test_a_worker_that_waits_looks_only_when_there_is_news_of_it(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = server.client()
+    first, second = [await registered(client, name=name) for name in ("anna", "berta")]
+    for made in (first, second):
+        await client.post(f"/api/workers/{made['id']}/start")
+    while await server.parts.following.round():
+        pass
+    looked: list[str] = []
+    waits, load = asyncio.Event(), server.parts.store.load
+
+    async def loaded(keys: Sequence[Key]) -> list[Record | None]:
+        looked.extend(key.id for key in keys)
+        waits.set()
+        return await load(keys)
+
+    monkeypatch.setattr(server.parts.store, "load", loaded)
+    asked = client.get(f"/api/workers/{first['id']}/orders", params={"after": 0, "wait_s": 20})
+    waiting = asyncio.create_task(asked)
+    await waits.wait()
+    for number in range(20):
+        await client.post(f"/api/workers/{second['id']}/heartbeat", json={"processed": number})
+        await server.parts.following.round()
+    assert looked.count(first["id"]) == 1
+    elsewhere = Workers(server.parts.household.engine)
+    await elsewhere.pause(first["id"], reason="at another server")
+    await server.parts.following.round()
+    assert (await waiting).json()["reason"] == "at another server"
+    assert server.parts.bells.waiting == 0
 
 
 async def test_only_who_has_registered_a_worker_speaks_for_it(server: Running) -> None:

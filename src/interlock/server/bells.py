@@ -26,6 +26,11 @@ class Bells:
         self._waiting: defaultdict[str, list[Wake]] = defaultdict(list)
         following.add(self._read)
 
+    @property
+    def waiting(self) -> int:
+        """How many workers wait."""
+        return len(self._waiting)
+
     def of(self, worker_id: str) -> Callable[[Wake], Wake]:
         """How to be woken by news of this one."""
 
