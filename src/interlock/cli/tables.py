@@ -12,7 +12,20 @@ from interlock.cli.printing import Sheet
 from interlock.wire.harmless import harmless
 
 _IN_ONE_PIECE = frozenset(
-    {"name", "fingerprint", "states", "id", "when", "attempt", "submitted", "took", "began"}
+    {
+        "name",
+        "fingerprint",
+        "states",
+        "id",
+        "when",
+        "attempt",
+        "submitted",
+        "took",
+        "began",
+        "agent",
+        "outcome",
+        "clock ms",
+    }
 )
 _COLUMNS_OF_STATES = frozenset({"state", "to", "outcome"})
 _STYLES = {
