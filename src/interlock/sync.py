@@ -15,12 +15,15 @@ from typing import Any, Self, TypeVar
 
 from interlock import client
 from interlock.client_runs import Evaluation, RunsDoor
+from interlock.client_simulations import SimulationsDoor
+from interlock.client_simulations import Work as Stepped
 from interlock.errors import StoreUnavailable
 from interlock.remote.offering import Which
 from interlock.store.records import Query
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.wire.runs import RunView, Source
+from interlock.wire.simulations import SimulationView
 from interlock.wire.trees import NODES, TreeView
 from interlock.worker.submissions import Work
 
@@ -78,6 +81,49 @@ class Runs:
         return new_id
 
 
+class Simulations:
+    """`Interlock.simulations` for synchronous code; see `interlock.client_simulations.SimulationsDoor`."""
+
+    def __init__(self, inner: SimulationsDoor, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._inner = inner
+        self._run = run
+
+    def start(self, work: Stepped, /, **arguments: Any) -> str:
+        """The id of a new simulation; see `SimulationsDoor.start`."""
+        run_id: str = self._run(self._inner.start(work, **arguments)).run_id
+        return run_id
+
+    def get(self, run_id: str) -> SimulationView:
+        """The simulation as it stands."""
+        view: SimulationView = self._run(self._inner.get(run_id))
+        return view
+
+    def find(self, **wanted: Any) -> tuple[list[SimulationView], str]:
+        """Simulations of some statuses, a priority or a text, newest first, and where more begin."""
+        found: tuple[list[SimulationView], str] = self._run(self._inner.find(**wanted))
+        return found
+
+    def wait(self, run_id: str, *, timeout_s: float | None = None) -> SimulationView:
+        """The simulation once nobody executes it and nobody is awaited to."""
+        view: SimulationView = self._run(self._inner.wait(run_id, timeout_s=timeout_s))
+        return view
+
+    def pause(self, run_id: str, *, reason: str = "") -> SimulationView:
+        """Ask it to stop after the present step."""
+        view: SimulationView = self._run(self._inner.pause(run_id, reason=reason))
+        return view
+
+    def resume(self, run_id: str, *, reason: str = "") -> SimulationView:
+        """Give it to a worker again."""
+        view: SimulationView = self._run(self._inner.resume(run_id, reason=reason))
+        return view
+
+    def cancel(self, run_id: str, *, reason: str = "") -> SimulationView:
+        """Stop it for good."""
+        view: SimulationView = self._run(self._inner.cancel(run_id, reason=reason))
+        return view
+
+
 class Interlock:
     """Jobs in a store or behind a server, for synchronous code, named by their ids. Safe among threads."""
 
@@ -92,6 +138,7 @@ class Interlock:
     ) -> None:
         self._inner = client.Interlock(url, settings=settings, actor=actor, token=token, ca=ca)
         self.runs = Runs(self._inner.runs, self._run)
+        self.simulations = Simulations(self._inner.simulations, self._run)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 

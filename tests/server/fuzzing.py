@@ -51,6 +51,7 @@ from interlock.wire.artifacts import RUNNER as RUNNER_HEADER
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.wire.runner import ClaimRequest, Complete, Grant, Heartbeat, Succeeded
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, RunView
+from interlock.wire.simulations import SimulationSpec
 from interlock.wire.workers import WorkerSpec
 
 Operation: TypeAlias = schemathesis.APIOperation[Any, Any, Any, Any]
@@ -272,7 +273,19 @@ class World:
         view: JobView = self.run(self.parts.household.jobs.get(job_id))
         if view.completed_at is not None or view.stop_reason is not None:
             self.run(runs.cancel(made.id, actor="fuzzer"))
+        self.simulate(made.id, view)
         return made.id
+
+    def simulate(self, run_id: str, beside: JobView) -> None:
+        """A simulation of the same name, as far along as a job: it waits, runs, stands or has ended."""
+        manager = self.parts.household.simulations
+        self.run(manager.create_run(SimulationSpec(task="a.b", run_id=run_id, queue="elsewhere")))
+        if beside.completed_at is not None:
+            self.run(manager.cancel(run_id))
+        elif beside.started_at is not None:
+            self.run(manager.transition(run_id, "running", worker_id=RUNNER))
+            if beside.stop_reason is not None:
+                self.run(manager.transition(run_id, "interrupted"))
 
     def hire(self, job_id: str) -> str:
         """A worker, as far along as the job beside it: idle, at work, held, or gone."""

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 from tests.server.listeners import listening
 from tests.server.runners import Runner
-from tests.server.running import Running
+from tests.server.running import ANY_PORT, Running, running
 
+from interlock.cli.simulation_watching import looks_at
 from interlock.client import Interlock
 from interlock.errors import AlreadyThere, TransitionRefused, UnknownSimulation
-from interlock.wire.simulations import SimulationSpec
+from interlock.remote.household import RemoteOrchestrator
+from interlock.wire.runner import ClaimRequest
+from interlock.wire.simulations import Beat, Begin, Paused, SimulationSpec, SimulationView
+from interlock.worker.http import HttpOrchestrator
 
 EXAMPLE = {"task": "flu", "scenario_name": "Flu", "total_steps": 10, "run_id": "flu"}
 
@@ -123,3 +131,51 @@ async def test_a_program_does_the_same_over_a_server(server: Running) -> None:
         assert [entry.version for entry in entries if entry.kind == "simulation"] == [1, 2]
         with pytest.raises(UnknownSimulation):
             await il.simulations.get("nothing")
+
+
+async def test_a_worker_behind_http_is_heard_as_one_on_the_store(server: Running) -> None:
+    manager = server.parts.household.simulations
+    await manager.create_run(SimulationSpec(task="flu", run_id="flu"))
+    port = HttpOrchestrator(server.url, names=lambda: "claim-1")
+    await port.connect()
+    try:
+        (grant,) = await port.claim(ClaimRequest(runner_id="r#1", limit=1))
+        begun = await port.simulate(grant.token, "r#1", Begin())
+        assert (begun.go_on, begun.run_id, begun.status) == (True, "flu", "running")
+        await manager.pause("flu")
+        assert (await port.simulate(grant.token, "r#1", Beat(step=2, checkpoint=msgspec.Raw(b"[2]")))).pause
+        ended = await port.simulate(grant.token, "r#1", Paused(step=2, checkpoint=msgspec.Raw(b"[2]")))
+        assert (ended.go_on, ended.status) == (True, "paused")
+        late = await port.simulate(grant.token, "r#1", Beat(step=3))
+        assert not late.go_on
+    finally:
+        await port.disconnect()
+
+
+async def test_whoever_watches_waits_for_a_server_that_is_started_again(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/served.db"
+    async with running(url) as server:
+        host, port_number = server.address
+        await server.parts.household.simulations.create_run(SimulationSpec(task="flu", run_id="flu"))
+        reach = RemoteOrchestrator(server.url)
+        await reach.connect()
+        looks = looks_at(reach, "flu")
+        assert (await anext(looks)).status == "pending"
+    try:
+        seen = asyncio.ensure_future(_until(looks, "cancelled"))
+        again = msgspec.structs.replace(ANY_PORT, port=port_number)
+        async with running(url, again) as server:
+            assert server.address == (host, port_number)
+            await server.parts.household.simulations.cancel("flu")
+            async with asyncio.timeout(30):
+                assert await seen == "cancelled"
+    finally:
+        await looks.aclose()
+        await reach.disconnect()
+
+
+async def _until(looks: AsyncIterator[SimulationView], status: str) -> str:
+    async for view in looks:
+        if view.status == status:
+            return view.status
+    return ""
