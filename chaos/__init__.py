@@ -11,6 +11,7 @@ Reading order:
     databases        a private database of each kind
     kill_committer   kill -9 of the process that commits, again and again
     kill_server      kill -9 and restart of the database server under load
+    promotion        the primary is killed, and its stand-by takes over
     proxy            a wire that can be cut at the worst moment
     eaten_reply      the commit is done, and the answer is lost
     black_hole       nobody answers at all

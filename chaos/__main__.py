@@ -7,7 +7,16 @@ import random
 import sys
 from collections.abc import Mapping, Sequence
 
-from chaos import black_hole, disk_full, eaten_reply, kill_committer, kill_server, power_loss, random_faults
+from chaos import (
+    black_hole,
+    disk_full,
+    eaten_reply,
+    kill_committer,
+    kill_server,
+    power_loss,
+    promotion,
+    random_faults,
+)
 from chaos.databases import ALL_STORES
 from chaos.system import harness as system
 from chaos.verdict import Harness, Setup, Verdict, table
@@ -15,6 +24,7 @@ from chaos.verdict import Harness, Setup, Verdict, table
 HARNESSES: dict[str, Harness] = {
     kill_committer.NAME: kill_committer,
     kill_server.NAME: kill_server,
+    promotion.NAME: promotion,
     eaten_reply.NAME: eaten_reply,
     black_hole.NAME: black_hole,
     disk_full.NAME: disk_full,

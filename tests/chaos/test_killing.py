@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from chaos import kill_committer, kill_server
+from chaos import kill_committer, kill_server, promotion
 from chaos.verdict import Setup
 
 
@@ -35,3 +35,16 @@ def test_a_server_that_acknowledges_what_it_has_not_written_is_found_out(store: 
     verdict = kill_server.run(Setup(store=store, rounds=2, seed=1, broken=True))
     assert verdict.counts["lost"] > 0
     assert verdict.broken_promises != []
+
+
+def test_clients_find_the_stand_by_that_was_promoted_nothing_is_lost_and_the_epoch_has_grown() -> None:
+    verdict = promotion.run(Setup(store="postgres", rounds=1, seed=1))
+    assert verdict.broken_promises == []
+    assert verdict.counts["promotions"] == 1
+    assert verdict.counts["acknowledged"] > promotion.ACKNOWLEDGED
+
+
+def test_what_a_stand_by_never_heard_of_is_found_to_be_lost() -> None:
+    verdict = promotion.run(Setup(store="postgres", rounds=1, seed=1, broken=True))
+    assert verdict.counts["lost"] > 0
+    assert not any("epoch" in sentence for sentence in verdict.broken_promises)

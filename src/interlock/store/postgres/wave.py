@@ -30,8 +30,6 @@ from interlock.store.records import (
 _BETWEEN_VALUES, _BETWEEN_LABELS = "\x1e", "\x1f"
 _encoder = msgspec.json.Encoder()
 
-_LEFT_OUT = tuple(f',"{name}":""'.encode() for name in ("reason", "cause", "request_id", "refusal"))
-
 Held: TypeAlias = Mapping[tuple[str, str], Record]
 """By kind and id."""
 
@@ -69,7 +67,7 @@ class Wave:
             not_before,
             _joined([change.id for change in changes]),
             _bodies(changes, self._held),
-            _notes(changes),
+            _encoder.encode_lines([change.note for change in changes])[:-1].decode(),
             *self._columns(changes),
             *_columns(_refusals(self._commits), 4),
             min([limit for _, limit in self._limits], default=None),
@@ -189,14 +187,6 @@ def _bodies(changes: Sequence[Change], held: Held | None) -> str | None:
         if not any(bodies):
             return None
     return _parted(_BETWEEN_VALUES.encode().join(bodies).decode(), len(changes))
-
-
-def _notes(changes: Sequence[Change]) -> str:
-    """A line for each, without what is empty. A quote inside a text is escaped, so only fields match."""
-    lines = _encoder.encode_lines([change.note for change in changes])[:-1]
-    for field in _LEFT_OUT:
-        lines = lines.replace(field, b"")
-    return lines.decode()
 
 
 def _joined(values: Sequence[str]) -> str:
