@@ -28,6 +28,7 @@ from interlock.store.records import (
     Refused,
     Repeated,
     Request,
+    TooLate,
 )
 
 MakeChange = Callable[..., Change]
@@ -198,6 +199,39 @@ async def test_a_lost_answer_and_a_deadline_that_passed_meanwhile_is_still_a_suc
 
     outcome = await commit_surely(store, DirectCommitter(store), commit, sleep=sleep)
     assert isinstance(outcome, Committed)
+
+
+async def test_a_creation_that_was_still_on_its_way_when_a_second_try_came_too_late_is_a_success(
+    store: Any, clock: Any, make_commit: MakeCommit
+) -> None:
+    """A server may be in the middle of committing what it will not answer any more."""
+    commit = Commit(changes=make_commit("p", 0, "packed").changes, not_after=clock())
+    store.losses = ["before"]
+    pauses: list[float] = []
+
+    async def sleep(pause_s: float) -> None:
+        pauses.append(pause_s)
+        clock.jump(60)
+        if len(pauses) == 3:
+            store._commit_one(msgspec.structs.replace(commit, not_after=None))
+
+    assert isinstance(await commit_surely(store, DirectCommitter(store), commit, sleep=sleep), Committed)
+    assert len(pauses) == 3
+
+
+async def test_a_change_that_came_too_late_is_told_so_at_once(
+    store: Any, clock: Any, make_commit: MakeCommit
+) -> None:
+    """Had the first try been under way, the second would have waited for it."""
+    await store.commit([make_commit("p", 0, "packed")])
+    commit = Commit(changes=make_commit("p", 1, "sent").changes, not_after=clock())
+    store.losses = ["before"]
+
+    async def sleep(_: float) -> None:
+        clock.jump(60)
+
+    assert isinstance(await commit_surely(store, DirectCommitter(store), commit, sleep=sleep), TooLate)
+    assert store.calls == 3  # the creation, the one that was lost, and the one that was too late
 
 
 async def test_after_a_lost_answer_somebody_elses_change_is_not_taken_for_ones_own(

@@ -42,20 +42,36 @@ async def commit_surely(
     pause_s = FIRST_PAUSE_S
     for remaining in reversed(range(tries)):
         try:
-            if in_doubt and not commit.changes and (done := await what_became_of(store, commit)):
-                return done  # it names no version, so sending it again would do it again
-            outcome = await committer.commit(commit)
-            if in_doubt and isinstance(outcome, Conflict | TooLate):
-                return await what_became_of(store, commit) or outcome
+            outcome = await _tried(store, committer, commit, in_doubt)
         except StoreUnavailable:
             if not remaining:
                 raise
             in_doubt = True
-            await sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         else:
-            return outcome
+            if not (in_doubt and remaining and _may_yet_come_true(commit, outcome)):
+                return outcome
+        await sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
     raise ValueError(f"a commit cannot be tried {tries} times")
+
+
+async def _tried(store: Store, committer: Committer, commit: Commit, in_doubt: bool) -> Outcome:
+    """Once more; in doubt what it is told is compared with what is there."""
+    if in_doubt and not commit.changes and (done := await what_became_of(store, commit)):
+        return done  # it names no version, so sending it again would do it again
+    outcome = await committer.commit(commit)
+    if in_doubt and isinstance(outcome, Conflict | TooLate):
+        return await what_became_of(store, commit) or outcome
+    return outcome
+
+
+def _may_yet_come_true(commit: Commit, outcome: Outcome) -> bool:
+    """Whether the try that was not answered may still be on its way, past one that came too late.
+
+    Who changes a record waits for whoever holds it, and then knows. Who only creates records, and is too
+    late for that, has nothing to wait for: so it looks again, as often as it may try.
+    """
+    return isinstance(outcome, TooLate) and all(change.expected == 0 for change in commit.changes)
 
 
 async def what_became_of(store: Store, commit: Commit) -> Committed | None:
