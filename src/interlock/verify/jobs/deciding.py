@@ -28,7 +28,7 @@ from interlock.systems.orchestrator.hearing import hear
 from interlock.systems.orchestrator.stopping import cancelled, commit_of, swept
 from interlock.systems.orchestrator.submitting import new_job
 from interlock.systems.orchestrator.tokens import token_for
-from interlock.systems.orchestrator.words import Word
+from interlock.systems.orchestrator.words import RUN_JOBS, Word
 from interlock.systems.runs.orders import RELEASE, STOP, Order, follow
 from interlock.verify.claims import bit
 from interlock.verify.jobs import judging
@@ -359,8 +359,8 @@ class Deciding:
 
 def _word_in(commit: Commit) -> Word | None:
     """What the job has to say to its run, as the commit carries it."""
-    letters = [change for change in commit.changes if change.kind == MESSAGE.name]
-    return message_in(letters[0], Word) if letters else None
+    told = [each for each in commit.changes if each.kind == MESSAGE.name and each.queue == RUN_JOBS]
+    return message_in(told[0], Word) if told else None
 
 
 def message_in(change: Change, kind: type[T]) -> T:
