@@ -122,7 +122,7 @@ def depth_below(parent_id: str, parent: Record | None) -> int:
         raise TerminalState(
             f"The job {parent_id} is {parent.state}, which is final, so it takes no more children.",
             todo="Submit it without a parent.",
-            facts={"parent_job_id": parent_id, "state": parent.state},
+            facts={"parent_job_id": parent_id, "machine": JOB.name, "state": parent.state},
         )
     depth = msgspec.json.decode(parent.body, type=_Deep).data.depth + 1
     if depth > MAX_DEPTH:
