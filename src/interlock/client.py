@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,10 +26,12 @@ from interlock.errors import InterlockError, InvalidArguments, JobCanceled, JobF
 from interlock.lifecycles import job as job_lifecycle
 from interlock.remote.addresses import is_server
 from interlock.remote.offering import JobsOffer
+from interlock.remote.saving import saved
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.household import Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.wire.artifacts import ArtifactView
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.wire.trees import NODES, TreeView
 from interlock.worker.submissions import Work, spec_of
@@ -184,6 +187,16 @@ class Interlock:
     async def tree(self, job_id: str, *, most: int = NODES) -> TreeView:
         """A job and everything below it, with progress and costs; `cut` where there is more."""
         return await self._jobs.tree(job_id, most=most)
+
+    async def artifacts(self, job_id: str) -> tuple[ArtifactView, ...]:
+        """What the attempts of a job have left behind, oldest first."""
+        await self._jobs.get(job_id)  # a job without any is told from no job at all
+        return await self._port.here.artifacts.list(job_id)
+
+    async def fetch_artifact(self, job_id: str, name: str, to: str | Path, *, attempt: str = "") -> Path:
+        """Write a file that a job has left behind into a folder, if it is what was kept; answers where."""
+        async with self._port.here.artifacts.opened(job_id, name, attempt) as (view, pieces):
+            return await saved(view, pieces, Path(to))
 
     async def jobs(self, query: Query | None = None) -> tuple[list[JobView], str]:
         """A page of jobs, newest first, and the cursor of the next page."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -21,6 +22,7 @@ from interlock.errors import StoreUnavailable
 from interlock.remote.offering import Which
 from interlock.store.records import Query
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.wire.artifacts import ArtifactView
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.wire.runs import RunView, Source
 from interlock.wire.simulations import SimulationView
@@ -200,6 +202,14 @@ class Interlock:
     def tree(self, job_id: str, *, most: int = NODES) -> TreeView:
         """A job and everything below it; see `Interlock.tree`."""
         return self._run(self._inner.tree(job_id, most=most))
+
+    def artifacts(self, job_id: str) -> tuple[ArtifactView, ...]:
+        """What the attempts of a job have left behind, oldest first."""
+        return self._run(self._inner.artifacts(job_id))
+
+    def fetch_artifact(self, job_id: str, name: str, to: str | Path, *, attempt: str = "") -> Path:
+        """Write a file that a job has left behind into a folder; answers where."""
+        return self._run(self._inner.fetch_artifact(job_id, name, to, attempt=attempt))
 
     def jobs(self, query: Query | None = None) -> tuple[list[JobView], str]:
         """A page of jobs, newest first, and the cursor of the next page."""

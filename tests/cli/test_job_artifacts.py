@@ -14,8 +14,9 @@ import pytest
 from tests.cli.shop import RUNNER, Ask, Shop
 from tests.server.running import program as server_program
 
-from interlock.cli.job_artifacts import saved
-from interlock.errors import InvalidArtifact, ServerRefused
+from interlock.errors import InvalidArtifact, ServerRefused, UnknownArtifact, UnknownJob
+from interlock.remote.saving import saved
+from interlock.sync import Interlock
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.wire.artifacts import ArtifactView
 
@@ -63,6 +64,16 @@ def test_the_same_through_a_server(shop: Shop, ask: Ask, job_id: str) -> None:
         missing = ask("job", "artifacts", job_id, "--get", "other", "--store", url)
     assert (shop.folder / "report.txt").read_bytes() == b"all well"
     assert (missing.returncode, "nothing behind under the name 'other'" in missing.stderr) == (2, True)
+
+
+def test_programs_list_and_fetch_them_too(shop: Shop, job_id: str, tmp_path: Path) -> None:
+    with Interlock(shop.url) as il:
+        assert [view.name for view in il.artifacts(job_id)] == ["report.txt"]
+        assert il.fetch_artifact(job_id, "report.txt", tmp_path).read_bytes() == b"all well"
+        with pytest.raises(UnknownJob):
+            il.artifacts("j_000000000000")
+        with pytest.raises(UnknownArtifact):
+            il.fetch_artifact(job_id, "other", tmp_path)
 
 
 def test_what_is_not_there_is_said(shop: Shop, ask: Ask, job_id: str) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import tempfile
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import typer
@@ -15,9 +11,9 @@ from interlock.cli.answers import print_struct
 from interlock.cli.connecting import ask
 from interlock.cli.finding import whole_id
 from interlock.cli.times import iso
-from interlock.errors import ServerRefused
 from interlock.remote.offering import Reach
-from interlock.wire.artifacts import ArtifactList, ArtifactView, checked_name
+from interlock.remote.saving import saved
+from interlock.wire.artifacts import ArtifactList, ArtifactView
 
 COLUMNS = ("name", "attempt", "bytes", "when", "sha256")
 
@@ -56,28 +52,6 @@ def fetch(store: str | None, text: str, name: str, to: str, attempt: str, *, as_
         print_struct({"path": str(path), "artifact": view})
     else:
         print(path)
-
-
-async def saved(view: ArtifactView, pieces: AsyncIterator[bytes], folder: Path) -> Path:
-    """Write it under its name, when all of it is there and it is what was kept."""
-    path = folder / checked_name(view.name)
-    digest = hashlib.sha256()
-    descriptor, new = tempfile.mkstemp(prefix=".interlock-", dir=folder)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            async for piece in pieces:
-                digest.update(piece)
-                file.write(piece)
-        if digest.hexdigest() != view.sha256:
-            raise ServerRefused(
-                f"What has arrived of {view.name} is not what was kept.",
-                todo="Fetch it again; nothing was written.",
-                facts={"code": "wrong_digest", "sha256": view.sha256},
-            )
-        Path(new).replace(path)
-    finally:
-        Path(new).unlink(missing_ok=True)
-    return path
 
 
 def _row(view: ArtifactView) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ def show(store: str | None, text: str, job: str | None, *, follow: bool, plain: 
 
     async def work(reach: Reach) -> None:
         run_id = await whole_run_id(reach.here.runs, text)
-        jobs = await _chosen(reach, run_id, job)
+        jobs = await chosen_jobs(reach, run_id, job)
         if not follow:
             for one in jobs:
                 await _tell_all(reach, one, tell, follow=False)
@@ -51,7 +51,8 @@ def show(store: str | None, text: str, job: str | None, *, follow: bool, plain: 
     ask(store, work)
 
 
-async def _chosen(reach: Reach, run_id: str, name: str | None) -> Sequence[RunJobView]:
+async def chosen_jobs(reach: Reach, run_id: str, name: str | None) -> Sequence[RunJobView]:
+    """The job of this name, or all of them; raises when there is no such job."""
     jobs = (await reach.here.runs.view(run_id)).jobs
     if name is None:
         return jobs

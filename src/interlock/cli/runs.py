@@ -280,3 +280,52 @@ def rerun(
         which="failed" if failed else "from" if job else "all", job=job, request_id=request_id
     )
     raise typer.Exit(run_bulk.carry_out(store, order, filter_words(words), yes, dry_run, as_json))
+
+
+@app.command("flaky", epilog=examples("run flaky", "run flaky --repository shop/web --json"))
+def flaky(
+    repository: Annotated[str, typer.Option(help="Only of this repository.")] = "",
+    workflow: Annotated[str, typer.Option(help="Only of this workflow.")] = "",
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """List jobs that have passed and failed on one commit lately."""
+    from interlock.cli import run_outcomes
+
+    run_outcomes.flaky(store, repository, workflow, as_json=as_json)
+
+
+@app.command("report", epilog=examples("run report r_0a4e98fa6cab", "run report r_0a4e98fa6cab --again"))
+def report(
+    run: RunId,
+    again: Annotated[
+        bool, typer.Option("--again", help="Tell those once more who were given up on.")
+    ] = False,
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """Show who is told about a run, and how far that is."""
+    from interlock.cli import run_outcomes
+
+    run_outcomes.report(store, run, again=again, as_json=as_json)
+
+
+@app.command(
+    "artifacts",
+    epilog=examples(
+        "run artifacts r_0a4e98fa6cab",
+        "run artifacts r_0a4e98fa6cab 'test (3.12)' --get coverage.tar.gz --to out",
+    ),
+)
+def artifacts(
+    run: RunId,
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Only of this job.")] = None,
+    get: Annotated[str | None, typer.Option(metavar="NAME", help="Fetch this one, of JOB.")] = None,
+    to: Annotated[str, typer.Option(metavar="FOLDER", help="Where to.")] = ".",
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """List what the jobs of a run have left behind, and fetch it."""
+    from interlock.cli import run_artifacts
+
+    run_artifacts.show_or_fetch(store, run, job, get, to, as_json=as_json)

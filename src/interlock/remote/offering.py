@@ -13,6 +13,8 @@ from interlock.store.records import Count, Entry, Feed, Key, Query
 from interlock.systems.orchestrator.beside import Chunk
 from interlock.systems.orchestrator.explaining import Explanation
 from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.runs.analysing.analysing import FlakyJobs
+from interlock.systems.runs.reporting.reporting import ReportView
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.jobs import JobSpec, JobView, QueueView
 from interlock.wire.runs import RunExplanation, RunFilter, RunJobView, RunSpec, RunView
@@ -163,6 +165,20 @@ class RunsOffer(Protocol):
 
     async def explain(self, run_id: str) -> RunExplanation:
         """What it waits for, or how it ended."""
+        ...
+
+    async def reports(self, run_id: str) -> list[ReportView]:
+        """Who is told about a run, and how far that is."""
+        ...
+
+    async def report_again(self, run_id: str) -> list[ReportView]:
+        """Tell those once more who were given up on."""
+        ...
+
+    async def flaky(
+        self, *, repository: str = "", workflow: str = "", cursor: str = "", limit: int = 100
+    ) -> FlakyJobs:
+        """Jobs that have passed and failed on one commit lately."""
         ...
 
 

@@ -11,11 +11,17 @@ from interlock.remote.answers import HistoryPage, RunJobs, RunPage
 from interlock.remote.asking import Asker
 from interlock.remote.offering import Which
 from interlock.store.records import Entry
+from interlock.systems.runs.analysing.analysing import FlakyJobs
+from interlock.systems.runs.reporting.reporting import ReportView
 from interlock.wire.run_filters import WantedRuns
 from interlock.wire.runs import RunExplanation, RunFilter, RunJobView, RunSpec, RunView
 
 MAX_PAGE = 1_000
 ALL = RunFilter()
+
+
+class _Reports(msgspec.Struct, frozen=True):
+    reports: tuple[ReportView, ...]
 
 
 class HttpRuns:
@@ -107,6 +113,22 @@ class HttpRuns:
     async def explain(self, run_id: str) -> RunExplanation:
         """What it waits for, or how it ended."""
         return await self._asker.get(_path(run_id, "explain"), RunExplanation)
+
+    async def reports(self, run_id: str) -> list[ReportView]:
+        """Who is told about a run, and how far that is."""
+        return list((await self._asker.get(_path(run_id, "reports"), _Reports)).reports)
+
+    async def report_again(self, run_id: str) -> list[ReportView]:
+        """Tell those once more who were given up on."""
+        return list((await self._asker.post(_path(run_id, "reports/again"), _Reports, b"")).reports)
+
+    async def flaky(
+        self, *, repository: str = "", workflow: str = "", cursor: str = "", limit: int = 100
+    ) -> FlakyJobs:
+        """Jobs that have passed and failed on one commit lately."""
+        return await self._asker.get(
+            "/api/flaky", FlakyJobs, repository=repository, workflow=workflow, cursor=cursor, limit=limit
+        )
 
     def _named(self, request_id: str | None) -> str:
         return request_id if request_id is not None else self._names()

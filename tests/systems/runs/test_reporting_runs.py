@@ -92,3 +92,24 @@ async def test_a_message_whose_taker_died_is_taken_by_another(site: Site) -> Non
     await site.later(31)
     assert [run.id for run in reporter.heard] == [run_id]
     assert (await site.look(run_id)).state == "REPORTED"
+
+
+async def test_whoever_was_given_up_on_is_told_again_when_somebody_says_so(site: Site) -> None:
+    reporter = Reporter(down=1_000_000)
+    tell(site, reporter)
+    run_id = await site.begin(planned("a"))
+    await site.finish(run_id)
+    assert [view.state for view in await site.runs.report_again(run_id)] == ["waiting"], "it is being told"
+    await site.later(4 * 86_400)
+    (given_up,) = await site.runs.reports(run_id)
+    assert given_up.state == "given_up"
+    reporter.down = 0
+    for _ in range(2):  # said twice, done once
+        views = await site.runs.report_again(run_id)
+        assert len(views) == 2
+        await site.recover()
+    assert [run.id for run in reporter.heard] == [run_id]
+    assert [view.state for view in await site.runs.reports(run_id)] == ["given_up", "done"]
+    assert [view.state for view in await site.runs.report_again(run_id)] == ["given_up", "done"]
+    assert (await site.look(run_id)).state == "REPORTED"
+    assert await site.all_faults() == []

@@ -30,9 +30,12 @@ class FlakyQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 async def reports(call: Call) -> Reports:
     """How far each reporter is."""
-    runs = call.parts.household.runs
-    await runs.view(call.path["run_id"])
-    return Reports(tuple(await runs.reporting.reports_of(call.path["run_id"])))
+    return Reports(tuple(await call.parts.household.runs.reports(call.path["run_id"])))
+
+
+async def report_again(call: Call) -> Reports:
+    """Those who were given up on are told once more."""
+    return Reports(tuple(await call.parts.household.runs.report_again(call.path["run_id"])))
 
 
 async def analysis(call: Call) -> RunAnalysis:
@@ -59,6 +62,18 @@ ROUTES = (
         summary="Show who is told about a run, and how far that is.",
         handler=reports,
         role=Role.VIEWER,
+        everything=True,
+        answer=Reports,
+        errors=(UnknownRun,),
+        parameters=_RUN,
+    ),
+    Route(
+        method="POST",
+        path="/api/runs/{run_id}/reports/again",
+        name="reportAgain",
+        summary="Tell those once more about a run who were given up on.",
+        handler=report_again,
+        role=Role.OPERATOR,
         everything=True,
         answer=Reports,
         errors=(UnknownRun,),

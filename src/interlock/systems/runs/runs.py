@@ -16,7 +16,7 @@ from interlock.lifecycles.run import RUN
 from interlock.store.records import Commit, Entry, Key, Record, Repeated
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.runs.analysing.analysing import Analysing
+from interlock.systems.runs.analysing.analysing import Analysing, FlakyJobs
 from interlock.systems.runs.analysing.signs import signs_of
 from interlock.systems.runs.body import RunBody, decode_run
 from interlock.systems.runs.checking import check_run
@@ -30,7 +30,7 @@ from interlock.systems.runs.plans import Piece, Plans, graph_of, piece_change, p
 from interlock.systems.runs.preparing import Preparing
 from interlock.systems.runs.reporting.ending import Ending
 from interlock.systems.runs.reporting.port import Reporter
-from interlock.systems.runs.reporting.reporting import Reporting
+from interlock.systems.runs.reporting.reporting import Reporting, ReportView
 from interlock.systems.runs.rerunning import Which, carried_over, check_settled, plan_of
 from interlock.systems.runs.stopping import Stopping, present
 from interlock.systems.runs.tending import Tending
@@ -248,6 +248,24 @@ class Runs:
     async def _load(self, run_id: str) -> Record:
         (record,) = await self.engine.store.load([Key(RUN.name, run_id)])
         return present(run_id, record)
+
+    async def reports(self, run_id: str) -> list[ReportView]:
+        """Who is told about a run, and how far that is."""
+        await self._load(run_id)
+        return await self.reporting.reports_of(run_id)
+
+    async def report_again(self, run_id: str) -> list[ReportView]:
+        """Tell those once more who were given up on."""
+        await self._load(run_id)
+        return await self.reporting.again(run_id)
+
+    async def flaky(
+        self, *, repository: str = "", workflow: str = "", cursor: str = "", limit: int = 100
+    ) -> FlakyJobs:
+        """Jobs that have passed and failed on one commit lately."""
+        return await self.analysing.flaky(
+            repository=repository, workflow=workflow, cursor=cursor, limit=limit
+        )
 
     # Looking after them
 

@@ -79,6 +79,26 @@ def with_news(
     return _moved(before, news, body, ready_at=now, deadline_at=_given_up_at(body, settings), reason=word)
 
 
+def told_again(before: Record, number: int, now: datetime, settings: ReportingSettings) -> Change:
+    """What was given up on, from the beginning: a new report, because that one is over."""
+    known = body_of(before)
+    fresh = ReportBody(word=known.word, since=now, told=known.told, memory=known.memory, beside=known.beside)
+    return Change(
+        kind=REPORT.name,
+        id=f"{report_id(before.parent or '', before.queue or '')}.{number}",
+        expected=0,
+        state=WAITING,
+        body=msgspec.json.encode(fresh),
+        parent=before.parent,
+        queue=before.queue,
+        ready_at=now,
+        deadline_at=_given_up_at(fresh, settings),
+        note=Note(
+            actor="operator", reason=f"told again after it was given up: {known.last_error}"[:MAX_ERROR]
+        ),
+    )
+
+
 def taken(record: Record, now: datetime, settings: ReportingSettings) -> Change:
     """Somebody tells it now."""
     until = now + timedelta(seconds=settings.telling_s)

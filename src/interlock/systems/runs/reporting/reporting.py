@@ -21,9 +21,23 @@ from interlock.errors import UnknownRun
 from interlock.lifecycles.run import OUTCOMES
 from interlock.store.records import Change, Commit, Committed, Key, Query, Record
 from interlock.systems.runs.committing import About
-from interlock.systems.runs.reporting.deciding import body_of, dropped, has_ended, overdue, with_news
+from interlock.systems.runs.reporting.deciding import (
+    body_of,
+    dropped,
+    has_ended,
+    overdue,
+    told_again,
+    with_news,
+)
 from interlock.systems.runs.reporting.lanes import Lane, Told, giving_up, settled, url_of
-from interlock.systems.runs.reporting.lifecycle import REPORT, SENDING, ReportState, report_id
+from interlock.systems.runs.reporting.lifecycle import (
+    DROPPED,
+    GIVEN_UP,
+    REPORT,
+    SENDING,
+    ReportState,
+    report_id,
+)
 from interlock.systems.runs.reporting.port import WORDS, Report, Reporter, Word
 from interlock.systems.runs.reporting.reporters import reporters_of
 from interlock.systems.runs.reporting.reporters.summary import in_words
@@ -144,6 +158,30 @@ class Reporting:
         """Who is told about a run, and how far that is."""
         found = await self._engine.store.find(Query(kind=REPORT.name, parent=run_id, newest_first=False))
         return [_view(record) for record in found.records]
+
+    async def again(self, run_id: str) -> list[ReportView]:
+        """Tell those once more who were given up on; answers who is told now. Safe to repeat."""
+        found = (
+            await self._engine.store.find(Query(kind=REPORT.name, parent=run_id, newest_first=False))
+        ).records
+        by_reporter: dict[str, list[Record]] = {}
+        for record in found:
+            by_reporter.setdefault(record.queue or "", []).append(record)
+        for records in by_reporter.values():
+            if all(record.state in (GIVEN_UP, DROPPED) for record in records):
+                await self._tell_again(records)
+        return await self.reports_of(run_id)
+
+    async def _tell_again(self, records: Sequence[Record]) -> None:
+        last, number = records[-1], len(records)
+        key = Key(REPORT.name, f"{records[0].id}.{number}")
+
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
+            if found[0] is not None:
+                return Decision(None)  # somebody else has said so too
+            return Decision(None, Commit(changes=(told_again(last, number, now, self.settings),)))
+
+        await self._engine.apply([key], decide)
 
     async def explained(self, told: RunExplanation) -> RunExplanation:
         """The same, with whom the run waits for once its outcome is decided."""

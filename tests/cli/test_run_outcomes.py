@@ -1,0 +1,83 @@
+"""`interlock run artifacts|flaky|report` and `interlock worker quarantined|lift`: what became of work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+from tests.cli.shop import Ask, Shop
+
+from interlock.systems.embedded import EmbeddedOrchestrator
+from interlock.systems.quarantine.counting import Lost
+from interlock.wire.runner import ClaimRequest, Complete, Failed, Succeeded
+from interlock.wire.runs import Plan, PlannedJob, RunSpec, Source
+
+SHA = "a" * 40
+
+
+async def pieces(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+def run_of(shop: Shop, *, fails: bool) -> str:
+    """A run of one job, which leaves a report behind."""
+
+    async def do(port: EmbeddedOrchestrator) -> str:
+        plan = Plan(jobs=(PlannedJob(name="test (1)", task="shop_tasks.add", retries=0),))
+        source = Source(repository="shop/web", sha=SHA, ref="refs/heads/main")
+        view = await port.here.runs.submit(RunSpec(workflow="ci", plan=plan, source=source))
+        await port.recover()
+        (grant,) = await port.claim(ClaimRequest(runner_id="r", limit=1))
+        await port.keep_artifact(grant.token, "r", "report.txt", pieces(b"all well"))
+        outcome = Failed(error="it is red", exit_code=1) if fails else Succeeded()
+        await port.hear([Complete(token=grant.token, runner_id="r", outcome=outcome)])
+        for _ in range(5):
+            await port.recover()
+        return view.id
+
+    return shop.do(do)
+
+
+def test_what_the_jobs_of_a_run_have_left_behind_is_listed_and_fetched(shop: Shop, ask: Ask) -> None:
+    run_id = run_of(shop, fails=False)
+    job, name, attempt, size, _, job_id = ask("run", "artifacts", run_id).stdout.rstrip("\n").split("\t")
+    assert (job, name, attempt, size) == ("test (1)", "report.txt", "1.1", "8")
+    (left,) = json.loads(ask("run", "artifacts", run_id, "--json").stdout)
+    assert (left["job"], left["artifact"]["job_id"]) == ("test (1)", job_id)
+    fetched = ask("run", "artifacts", run_id, "test (1)", "--get", "report.txt", "--to", ".")
+    assert fetched.stdout == "report.txt\n"
+    assert (shop.folder / Path("report.txt")).read_bytes() == b"all well"
+    assert "say of which job" in ask("run", "artifacts", run_id, "--get", "report.txt").stderr
+    assert "has no job 'test'" in ask("run", "artifacts", run_id, "test").stderr
+
+
+def test_flaky_jobs_and_reports_are_shown(shop: Shop, ask: Ask) -> None:
+    none = ask("run", "flaky")
+    assert (none.returncode, none.stdout) == (0, "")
+    assert "No job has passed and failed" in none.stderr
+    run_of(shop, fails=True)
+    run_id = run_of(shop, fails=False)
+    (flaky,) = json.loads(ask("run", "flaky", "--repository", "shop/web", "--json").stdout)
+    assert (flaky["job"], flaky["contradicted"], flaky["latest_sha"]) == ("test (1)", 1, SHA)
+    assert "shop/web\tci\ttest (1)\t1 of 1 commits" in ask("run", "flaky").stdout
+    for more in ((), ("--again",)):
+        told = ask("run", "report", run_id, *more)
+        assert (told.returncode, told.stdout) == (0, "")
+        assert "Nobody but the log is told" in told.stderr
+
+
+def test_a_quarantined_worker_is_shown_and_lifted(shop: Shop, ask: Ask) -> None:
+    async def quarantine(port: EmbeddedOrchestrator) -> None:
+        for number in range(3):
+            word = Lost(runner="build-7", job_id=f"j_{number}", attempt="1.1")
+            await port.here.quarantine.count(msgspec.json.encode(word))
+
+    shop.do(quarantine)
+    runner, state, occasions, _, lost = ask("worker", "quarantined").stdout.rstrip("\n").split("\t")
+    assert (runner, state, occasions, lost) == ("build-7", "watched", "1", "j_0, j_1, j_2")
+    assert ask("worker", "lift", "build-7", "--reason", "mended").stdout == "build-7 is given work again.\n"
+    again = ask("worker", "lift", "build-7")
+    assert (again.returncode, "is not quarantined" in again.stderr) == (2, True)
+    assert json.loads(ask("worker", "quarantined", "--json").stdout) == []
