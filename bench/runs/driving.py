@@ -8,15 +8,14 @@ by one task, so that processor time is comparable and nothing waits.
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any, Self
 
 import msgspec
 
 from bench.rounds import Figure, Pace
+from bench.runs.places import places
 from bench.stores.bare.loop import Unexpected
 from interlock.store.urls import store_for
 from interlock.systems.catalogue import CATALOGUE
@@ -105,22 +104,22 @@ Turn = Callable[[Driver], Coroutine[Any, Any, int]]
 def race(turns: Mapping[str, Turn], kinds: Sequence[str], pace: Pace) -> dict[str, dict[str, list[Measured]]]:
     """Each contender on each kind of store, in turns, every time on an empty one."""
     measured: dict[str, dict[str, list[Measured]]] = {kind: {name: [] for name in turns} for kind in kinds}
-    for counts in (False, *(True,) * pace.job_rounds):
-        for kind in kinds:
-            for name, turn in turns.items():
-                taken = asyncio.run(_timed(kind, turn))
-                if counts:
-                    measured[kind][name].append(taken)
+    with places(kinds) as fresh:
+        for counts in (False, *(True,) * pace.job_rounds):
+            for kind in kinds:
+                for name, turn in turns.items():
+                    with fresh(kind) as url:
+                        taken = asyncio.run(_timed(url, turn))
+                    if counts:
+                        measured[kind][name].append(taken)
     return measured
 
 
-async def _timed(kind: str, turn: Turn) -> Measured:
-    with tempfile.TemporaryDirectory() as folder:
-        url = "memory:" if kind == "memory" else f"sqlite:///{Path(folder) / 'runs.db'}"
-        async with Driver(url) as driver:
-            used, taken = process_time(), perf_counter()
-            jobs = await turn(driver)
-            return Measured((process_time() - used) * 1e6 / jobs, (perf_counter() - taken) * 1e6 / jobs)
+async def _timed(url: str, turn: Turn) -> Measured:
+    async with Driver(url) as driver:
+        used, taken = process_time(), perf_counter()
+        jobs = await turn(driver)
+        return Measured((process_time() - used) * 1e6 / jobs, (perf_counter() - taken) * 1e6 / jobs)
 
 
 def used(measured: Sequence[Measured]) -> Figure:

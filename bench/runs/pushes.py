@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import io
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from itertools import count
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -22,6 +20,7 @@ import msgspec
 
 from bench.report import Line, Section
 from bench.rounds import Figure, Pace
+from bench.runs.places import kinds_of, places
 from bench.stores.bare.loop import Unexpected
 from interlock.server.listening import Listener, serve
 from interlock.server.logs import Log
@@ -48,10 +47,13 @@ _NUMBERS = count(1)
 
 def run(pace: Pace) -> Section:
     """One and the other, in turns."""
-    found = {
-        kind: {name: Figure(tuple(times)) for name, times in asyncio.run(_measured(kind, pace)).items()}
-        for kind in ("memory", "sqlite")
-    }
+    found: dict[str, dict[str, Figure]] = {}
+    kinds = kinds_of(pace)
+    with places(kinds) as fresh:
+        for kind in kinds:
+            with fresh(kind) as url:
+                times = asyncio.run(_measured(url, pace))
+            found[kind] = {name: Figure(tuple(each)) for name, each in times.items()}
     return Section(
         "Runs: from a webhook to the first job that a waiting runner is given",
         JOB,
@@ -60,19 +62,17 @@ def run(pace: Pace) -> Section:
     )
 
 
-async def _measured(kind: str, pace: Pace) -> dict[str, list[float]]:
+async def _measured(url: str, pace: Pace) -> dict[str, list[float]]:
     turns: dict[str, Callable[[httpx2.AsyncClient], Awaitable[None]]] = {JOB: _submit, PUSH: _push}
     times: dict[str, list[float]] = {name: [] for name in turns}
-    with tempfile.TemporaryDirectory() as folder:
-        url = "memory:" if kind == "memory" else f"sqlite:///{Path(folder) / 'pushes.db'}"
-        async with _server(url) as (parts, client):
-            for round_number in range(pace.job_probes + 1):
-                for name, turn in turns.items():
-                    began = perf_counter()
-                    await turn(client)
-                    await _given(parts)
-                    if round_number:
-                        times[name].append((perf_counter() - began) * 1e3)
+    async with _server(url) as (parts, client):
+        for round_number in range(pace.job_probes + 1):
+            for name, turn in turns.items():
+                began = perf_counter()
+                await turn(client)
+                await _given(parts)
+                if round_number:
+                    times[name].append((perf_counter() - began) * 1e3)
     return times
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from bench.report import Line, Section
 from bench.rounds import Pace
 from bench.runs.driving import Driver, Turn, layered, race, taken, used
+from bench.runs.places import kinds_of
 
 LAYERS, WIDTH = 20, 50
 RUNS, EACH = 100, 20
-KINDS = ("memory", "sqlite")
 PARTS = "the jobs alone"
 
 
@@ -20,7 +20,7 @@ def run(pace: Pace) -> Section:
     }
     lines = []
     for shape, turns in shapes.items():
-        for kind, found in race(turns, KINDS, pace).items():
+        for kind, found in race(turns, kinds_of(pace), pace).items():
             for measure, figure in (("processor", used), ("wall", taken)):
                 figures = {name: figure(each) for name, each in found.items()}
                 lines.append(Line(f"{shape}, {kind}, {measure} for each job", "µs", figures))

@@ -7,18 +7,18 @@ from functools import partial
 from bench.report import Line, Section
 from bench.rounds import Pace
 from bench.runs.driving import Driver, layered, race, used
+from bench.runs.places import kinds_of
 from interlock.wire.runs import Plan
 
 JOBS, SMALL = 10_000, 10
 AIM = 1.25
-KINDS = ("memory", "sqlite")
 
 
 def run(pace: Pace) -> Section:
     """Ten thousand jobs in runs of ten, and in one run."""
     small, large = f"runs of {SMALL}", f"one run of {JOBS:,}"
     turns = {small: partial(_in_runs_of, JOBS, SMALL), large: partial(_in_runs_of, JOBS, JOBS)}
-    measured = race(turns, KINDS, pace)
+    measured = race(turns, kinds_of(pace), pace)
     lines = [
         Line(f"{kind}, processor for each job", "µs", {name: used(each) for name, each in found.items()})
         for kind, found in measured.items()

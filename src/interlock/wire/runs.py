@@ -77,6 +77,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     fail_fast: bool = True
     timeout_s: float | None = None
     """How long the run may last, from the plan on."""
+    concurrency_group: str | None = None
+    """For a run that names none: what its workflow file says about it. None: the default; empty: never."""
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

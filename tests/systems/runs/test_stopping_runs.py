@@ -134,3 +134,31 @@ async def test_a_run_that_sees_a_newer_one_gives_way_by_itself(site: Site) -> No
     await site.runs.preparing.prepare(old.id)
     view = await site.look(old.id)
     assert (view.outcome, view.superseded_by) == ("CANCELED", new.id)
+
+
+async def begin_file(site: Site, concurrency: str, *, ref: str = "refs/heads/main", **spec: Any) -> str:
+    """A run whose file says in which group it is, as one that a webhook has asked for."""
+    text = f"{concurrency}\njobs: {{a: {{steps: [{{run: make}}]}}}}\n"
+    asked = RunSpec(workflow="ci", planner="workflow", definition=text, source=Source(ref=ref), **spec)
+    view = await site.runs.submit(asked)
+    await site.recover()
+    return view.id
+
+
+async def test_a_workflow_file_says_which_runs_a_new_one_supersedes(site: Site) -> None:
+    beside = [await begin_file(site, "concurrency: false") for _ in range(2)]
+    assert [(await site.look(each)).superseded_by for each in beside] == [None, None]
+    assert (await site.look(beside[0])).concurrency_group == ""
+
+    old = await begin_file(site, "concurrency: {group: release}", ref="refs/heads/a")
+    new = await begin_file(site, "concurrency: {group: release}", ref="refs/heads/b")
+    view = await site.look(old)
+    assert (view.concurrency_group, view.superseded_by) == ("release", new)
+    assert (await site.look(new)).superseded_by is None
+
+    first, second = [await begin_file(site, "name: ci") for _ in range(2)]
+    assert (await site.look(first)).superseded_by == second
+    assert [(await site.look(each)).superseded_by for each in beside] == [None, None]
+    again = await begin_file(site, "concurrency: false", concurrency_group="mine")
+    assert (await site.look(again)).concurrency_group == "mine", "whoever asks goes before the file"
+    assert await site.all_faults() == []

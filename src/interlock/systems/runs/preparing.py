@@ -10,19 +10,22 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+import msgspec
+
 from interlock.engine.applying import Applied, Decision, Engine
 from interlock.errors import InterlockError, PlanRefused, StoreUnavailable
 from interlock.lifecycles import run
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.run import RUN, RunState
 from interlock.machine import Event
-from interlock.store.records import Commit, Key, Record
+from interlock.store.records import Change, Commit, Key, Record
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.runs.body import decode_run
+from interlock.systems.runs.body import decode_run, encode_run
 from interlock.systems.runs.checking import check_plan
 from interlock.systems.runs.committing import RunCommit, commit_of
 from interlock.systems.runs.draft import RunDraft
+from interlock.systems.runs.finding import group_key, labels_of
 from interlock.systems.runs.keeping import Keeper
 from interlock.systems.runs.planning.port import Planner, PlanRequest
 from interlock.systems.runs.plans import Graph, Piece, Plans, graph_of, piece_change, pieces_of
@@ -30,6 +33,8 @@ from interlock.systems.runs.stopping import Stopping
 from interlock.wire.runs import Plan
 
 MAX_ERROR = 4_000
+WORKFLOW = "workflow"
+"""The planner that reads workflow files, which say themselves which runs they give way to."""
 ASKED_AT_ONCE = 8
 """How many planners are at work side by side in one process."""
 
@@ -60,7 +65,7 @@ class Preparing:
     async def prepare(self, run_id: str) -> None:
         """Bring a run as far as its plan allows; safe to repeat."""
         (found,) = await self._engine.store.load([Key(RUN.name, run_id)])
-        if found is not None and found.state == run.CREATED:
+        if found is not None and found.state in (run.CREATED, run.PLANNING) and not _group_is_open(found):
             await self._stopping.make_room(found)
         if found is not None and not decode_run(found.body).pieces:
             async with self._asking:
@@ -89,7 +94,22 @@ class Preparing:
         except Exception as error:  # noqa: BLE001 - a planner is other people's code
             await self._fail(run_id, _told(error), "plan_failed")
         else:
+            if _group_is_open(record):
+                await self._join(run_id, plan.concurrency_group)
             await self._accept_plan(run_id, plan)
+
+    async def _join(self, run_id: str, group: str | None) -> None:
+        """What a workflow file says about its group is known now: the run is in it, and then looks around."""
+
+        def decide(found: Sequence[Record | None], _: datetime) -> Decision[None]:
+            if group is None or found[0] is None or found[0].state != run.PLANNING:
+                return Decision(None)
+            return Decision(None, Commit(changes=(in_group(found[0], group),)))
+
+        await self._engine.apply([Key(RUN.name, run_id)], decide)
+        (record,) = await self._engine.store.load([Key(RUN.name, run_id)])
+        if record is not None and record.state == run.PLANNING:
+            await self._stopping.make_room(record)
 
     async def _ask(self, record: Record) -> Plan:
         spec = decode_run(record.body).spec
@@ -163,6 +183,33 @@ class Preparing:
             return Decision(None, commit)
 
         await self._engine.apply([Key(RUN.name, run_id)], decide)
+
+
+def _group_is_open(record: Record) -> bool:
+    """Whether only its workflow file can say in which group it is."""
+    body = decode_run(record.body)
+    return body.spec.planner == WORKFLOW and body.spec.concurrency_group is None and not body.pieces
+
+
+def in_group(record: Record, group: str) -> Change:
+    """The run in another group than the one by default; nothing else of it changes. Pure."""
+    body = decode_run(record.body)
+    body.spec = msgspec.structs.replace(body.spec, concurrency_group=group)
+    body.group = group
+    return Change(
+        kind=record.kind,
+        id=record.id,
+        expected=record.version,
+        state=record.state,
+        body=encode_run(body),
+        parent=record.parent,
+        queue=group_key(body.spec),
+        labels=labels_of(body.spec),
+        priority=record.priority,
+        ready_at=record.ready_at,
+        deadline_at=record.deadline_at,
+        chain=record.chain,
+    )
 
 
 def accepted(

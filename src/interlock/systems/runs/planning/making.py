@@ -54,7 +54,13 @@ def plan_of(
                 skipped.append(SkippedJob(name=leg, why=verdict.why))
     jobs = tuple(job for name in workflow.jobs for job in planned.get(name, ()))
     _refuse_too_many(jobs)
-    return Plan(jobs=jobs, skipped=tuple(skipped), fail_fast=workflow.fail_fast, timeout_s=workflow.timeout)
+    return Plan(
+        jobs=jobs,
+        skipped=tuple(skipped),
+        fail_fast=workflow.fail_fast,
+        timeout_s=workflow.timeout,
+        concurrency_group=group_of(workflow, source, inputs),
+    )
 
 
 def group_of(workflow: WorkflowFile, source: Source, inputs: Mapping[str, str] = {}) -> str | None:

@@ -102,7 +102,13 @@ def _plan_of_files(
         ),
         fail_fast=all(plan.fail_fast for plan in plans.values()),
         timeout_s=None if None in limits else max(limit for limit in limits if limit is not None),
+        concurrency_group=_group([plan.concurrency_group for plan in plans.values()]),
     )
+
+
+def _group(said: list[str | None]) -> str | None:
+    """Of several files: what one of them names; none, as soon as one wants to go on beside others."""
+    return "" if "" in said else next((group for group in said if group is not None), None)
 
 
 def _named(workflow: str, job: PlannedJob) -> PlannedJob:
