@@ -42,7 +42,7 @@ def places(kinds: Sequence[str]) -> Iterator[Fresh]:
                 postgres.drop_database(name)
             else:
                 assert redis is not None
-                yield redis.new_prefix()
+                yield redis.url
                 redis.run("FLUSHALL")
 
         yield fresh

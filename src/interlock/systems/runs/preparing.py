@@ -65,7 +65,7 @@ class Preparing:
     async def prepare(self, run_id: str) -> None:
         """Bring a run as far as its plan allows; safe to repeat."""
         (found,) = await self._engine.store.load([Key(RUN.name, run_id)])
-        if found is not None and found.state in (run.CREATED, run.PLANNING) and not _group_is_open(found):
+        if found is not None and _looks_around(found):
             await self._stopping.make_room(found)
         if found is not None and not decode_run(found.body).pieces:
             async with self._asking:
@@ -183,6 +183,14 @@ class Preparing:
             return Decision(None, commit)
 
         await self._engine.apply([Key(RUN.name, run_id)], decide)
+
+
+def _looks_around(record: Record) -> bool:
+    """Once it is in its group; a crash may have come between joining one and looking around."""
+    if _group_is_open(record):
+        return False
+    joined = record.state == run.PLANNING and decode_run(record.body).spec.planner == WORKFLOW
+    return record.state == run.CREATED or joined
 
 
 def _group_is_open(record: Record) -> bool:
