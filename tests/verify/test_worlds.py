@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -22,7 +23,8 @@ from interlock.verify.worlds.fates import TWICE as TWICE_CALLED
 from interlock.verify.worlds.mixes import MIXES, faults_named
 from interlock.verify.worlds.playing import play
 from interlock.verify.worlds.scheduling import EnteredFromOutside, Schedule
-from interlock.verify.worlds.shrinking import fewest, shrunk
+from interlock.verify.worlds.shrinking import _hours_up_to, fewest, shrunk
+from interlock.verify.worlds.watching import Broken
 from interlock.verify.worlds.worlds import WORLDS, world_named
 
 CALLS_GONE_WRONG = tuple(f": {what}" for what in (REQUEST_LOST, REPLY_LOST, LATE, TWICE_CALLED))
@@ -72,6 +74,24 @@ def test_the_same_seed_does_the_same_in_every_process_and_with_every_hash_seed()
     ]
     assert traces[0] == traces[1]
     assert len(set(traces[0].split())) == 3
+
+
+def test_a_shard_that_succeeded_before_a_fail_over_is_counted_once() -> None:
+    """The judge once counted it when the store came back, and again when the job ended."""
+    played = play(world_named("team"), faults_named("lossy"), seed=13, hours=0.5)
+    assert played.broken is None
+
+
+def test_a_failure_is_cut_off_behind_it_and_not_before_the_faults_that_lead_to_it() -> None:
+    broken = Broken(claim="anything", words="", at_s=1_400.0, about="")
+    played = msgspec.structs.replace(
+        play(world_named("holidays"), faults_named("lossy"), seed=1, hours=0.5), broken=broken
+    )
+    assert _hours_up_to(played) == 0.5
+    assert (
+        _hours_up_to(msgspec.structs.replace(played, broken=msgspec.structs.replace(broken, at_s=60.0)))
+        == 0.2
+    )
 
 
 def test_no_process_of_a_world_begins_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:

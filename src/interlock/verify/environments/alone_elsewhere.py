@@ -213,6 +213,7 @@ _PLAIN = (
     load.ErrorSent,
 )
 
+
 def _starts_when_told(before: Here, said: Any, after: Here | None) -> bool:
     if not isinstance(said, load.StartTimeReached) or before.state is not load.READY:
         return True

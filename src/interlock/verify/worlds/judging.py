@@ -142,11 +142,10 @@ class Judge:
         self._succeeded -= {(key.id, shard) for shard in range(1, 11)}
         if back_to is not None:
             look = self._looks[key.id] = self._look(back_to, None)
-            for one in look.body.attempts:
-                if one.state is attempt.SUCCEEDED:
-                    self._succeeded.add((key.id, one.shard))
-            if look.state in job.ENDED:
+            if look.state in job.ENDED:  # what succeeded before an end is counted when that comes
                 self.ended[key.id] = str(look.state)
+                succeeded = (one for one in look.body.attempts if one.state is attempt.SUCCEEDED)
+                self._succeeded.update((key.id, one.shard) for one in succeeded)
 
     def gone(self, job_id: str) -> None:
         """A job was pruned: what is known of it is its end."""

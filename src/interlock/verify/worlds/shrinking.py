@@ -72,5 +72,7 @@ def fewest(
 
 
 def _hours_up_to(played: Played) -> float:
+    """Until shortly behind the failure; the quiet end of a chapter must not begin before it."""
     assert played.broken is not None
-    return round(played.broken.at_s / HOUR_S + 0.02, 2)
+    quiet_s = faults_named(played.chapter.faults).quiet_at_end_s
+    return min(played.chapter.hours, round((played.broken.at_s + quiet_s) / HOUR_S + 0.02, 2))
