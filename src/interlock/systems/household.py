@@ -89,7 +89,7 @@ class Household:
         self.engine = Engine(store, self.committer, clock, ids=host.ids)
         self.orchestrator = Orchestrator(self.engine, settings=settings, seeds=host.seeds)
         self.jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below))
-        self.workers = Workers(self.engine, settings=settings)
+        self.workers = Workers(self.engine, settings=settings, ids=JobIds(host.below, prefix="w_"))
         self.workloads = Workloads(self.engine, self.orchestrator.hear, settings=settings)
         self.quarantine = Quarantine(self.engine, settings.quarantine)
         self.waiting = Waiting(self.engine)
