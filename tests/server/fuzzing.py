@@ -24,6 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias, cast
 from urllib.parse import unquote, urlsplit
 
+import msgspec
 import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -46,6 +47,9 @@ from interlock.server.openapi import document_of
 from interlock.server.parts import Parts, open_parts
 from interlock.server.settings import Rate, ServerSettings
 from interlock.systems.access.principals import Role
+from interlock.systems.fleet.spec import TASK
+from interlock.systems.fleet.workloads import workload_id_of
+from interlock.systems.quarantine.counting import Lost
 from interlock.wire.artifacts import LEASE as LEASE_HEADER
 from interlock.wire.artifacts import RUNNER as RUNNER_HEADER
 from interlock.wire.jobs import JobSpec, JobView
@@ -53,6 +57,7 @@ from interlock.wire.runner import ClaimRequest, Complete, Grant, Heartbeat, Succ
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, RunView
 from interlock.wire.simulations import SimulationSpec
 from interlock.wire.workers import WorkerSpec
+from interlock.wire.workloads import Happened, WorkloadFact
 
 Operation: TypeAlias = schemathesis.APIOperation[Any, Any, Any, Any]
 Case: TypeAlias = schemathesis.Case[Any]
@@ -168,7 +173,11 @@ def ended(world: World) -> Mapping[str, str]:
 
 
 RUNNER = "runner-7"
+UNLUCKY = "runner-8"
+"""A runner that has lost something, so that there is something to lift."""
 ARTIFACT = "report"
+SAVED = "deps-1"
+"""The key of something that was saved for later."""
 PLACES: tuple[Place, ...] = (as_made, waiting, at_work, stopping, ended)
 
 
@@ -263,7 +272,7 @@ class World:
 
     def submit(self) -> str:
         """A job."""
-        return cast(str, self.run(self.parts.household.jobs.submit(JobSpec(task="a.b"), actor="fuzzer")))
+        return cast(str, self.run(self.parts.household.jobs.submit(JobSpec(task=TASK), actor="fuzzer")))
 
     def evaluate(self, job_id: str) -> str:
         """A run, as far along as the job beside it: stopped where that one is."""
@@ -306,8 +315,18 @@ class World:
         request = ClaimRequest(runner_id=RUNNER, limit=500, queues=("default",))
         grants: list[Grant] = self.run(self.parts.household.orchestrator.claim(request))
         grant = next(grant for grant in grants if grant.job_id == job_id)
-        self.run(self.parts.household.artifacts.keep(grant.token, RUNNER, ARTIFACT, _pieces(b"well")))
+        here = self.parts.household
+        self.run(here.artifacts.keep(grant.token, RUNNER, ARTIFACT, _pieces(b"well")))
+        self.run(here.caches.keep(grant.token, RUNNER, SAVED, _pieces(b"wheels")))
+        self.run(here.workloads.tell([self.load(grant)]))
+        lost = Lost(runner=UNLUCKY, job_id=job_id, attempt="1.1")
+        self.run(here.quarantine.count(msgspec.json.encode(lost)))
         return grant
+
+    def load(self, grant: Grant) -> WorkloadFact:
+        """What the job drives on an agent: all jobs here could drive a fleet."""
+        name = workload_id_of(grant.job_id, grant.fence, 0)
+        return WorkloadFact(workload_id=name, job_id=grant.job_id, happened=Happened.READY, kind="sleep")
 
     def token(self, role: Role, queues: Sequence[str] = ()) -> str:
         """A new token."""
@@ -327,13 +346,17 @@ class World:
         found |= {
             "q": "queue:default",
             "filter": f"id:{job_id}",
-            "task": "a.b",
+            "task": TASK,
             "run_id": self.evaluate(job_id),
             "worker_id": self.hire(job_id),
             "artifact": ARTIFACT,
             "attempt": "1.1",
+            "key": SAVED,
+            "runner": UNLUCKY,
         }
-        return found | ({"token": grant.token} if grant else {})
+        if grant is None:
+            return found
+        return found | {"token": grant.token, "workload_id": self.load(grant).workload_id}
 
 
 ABOUT_RUNS = "/api/runs"
@@ -353,11 +376,12 @@ def put_right(case: Case, real: Mapping[str, str]) -> Case:
     """
     real = about_runs(real) if case.operation.path.startswith(ABOUT_RUNS) else real
     if case.method == "PUT":  # what is brought has a name of its own
-        real = {name: value for name, value in real.items() if name != "artifact"}
+        real = {name: value for name, value in real.items() if name not in ("artifact", "key")}
     path, query = dict(case.path_parameters), dict(case.query)
     body = copy.deepcopy(case.body) if isinstance(case.body, dict) else case.body
-    messages = body.get("messages") if isinstance(body, dict) else None
-    for part in (path, query, body, *(messages if isinstance(messages, list) else ())):
+    several = [body.get(name) for name in ("messages", "facts")] if isinstance(body, dict) else []
+    inner = [part for parts in several if isinstance(parts, list) for part in parts]
+    for part in (path, query, body, *inner):
         _put_right(part, real)
     headers = {name: value for name, value in case.headers.items() if name.lower() != "idempotency-key"}
     _put_right(headers, {LEASE_HEADER: real.get("token", ""), RUNNER_HEADER: real.get("runner_id", "")})

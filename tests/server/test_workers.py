@@ -48,6 +48,23 @@ async def test_a_worker_lives_through_the_addresses_that_were_asked_for(client: 
     assert {entry["actor"] for entry in history} == {"local"}
 
 
+async def test_a_worker_that_is_terminated_while_it_waits_for_work_is_given_none(server: Running) -> None:
+    """Its claim waits at the server, and was the first to be given what comes."""
+    client = server.client()
+    made = await registered(client, name="builder")
+    await client.post(f"/api/workers/{made['id']}/start")
+    asked = {"runner_id": "builder", "worker_id": made["id"], "queues": ["default"], "wait_s": 20}
+    waiting = asyncio.create_task(client.post("/api/runner/lease", json=asked, timeout=30))
+    async with asyncio.timeout(10):
+        while not server.parts.waiting_room.waiting:
+            await asyncio.sleep(0)
+    await client.post(f"/api/supervisor/workers/{made['id']}/terminate", json={})
+    job_id = await server.submit()
+    assert (await waiting).json()["grants"] == []
+    job = (await client.get(f"/api/jobs/{job_id}")).json()
+    assert (job["attempts"][-1]["state"], job.get("losses", 0)) == ("QUEUED", 0)
+
+
 async def test_what_cannot_be_names_the_state_and_what_is_allowed(client: httpx2.AsyncClient) -> None:
     made = await registered(client)
     held = f"/api/supervisor/workers/{made['id']}"

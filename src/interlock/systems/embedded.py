@@ -80,7 +80,7 @@ class EmbeddedOrchestrator:
             return []
         if self.here.quarantine.why_not(request.runner_id):
             return []
-        return await self.here.orchestrator.claim(request)
+        return await self.here.unless_held(request, await self.here.orchestrator.claim(request))
 
     async def hear(self, messages: Sequence[Message]) -> list[Answer]:
         """Say these things."""

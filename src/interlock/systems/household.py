@@ -44,6 +44,7 @@ from interlock.systems.runs.runs import Runs
 from interlock.systems.simulations.manager import SimulationManager
 from interlock.systems.supervisor.deciding import LET_GO
 from interlock.systems.supervisor.workers import Workers
+from interlock.wire.runner import ClaimRequest, Grant
 
 SWEEP = 500
 """How many overdue records are dealt with in one go."""
@@ -104,6 +105,17 @@ class Household:
         self._tree_bell = Bell("trees are kept", self.trees.keep)
         self.orchestrator.on_word = self.jobs.on_word = self.trees.on_word = self.runs.nudge
         self.orchestrator.on_tree = self.jobs.on_tree = self._ring_for_trees
+
+    async def unless_held(self, request: ClaimRequest, grants: list[Grant]) -> list[Grant]:
+        """What was given to a worker; back with it where the worker was held, or ended, meanwhile.
+
+        What a terminated worker had is ready again right after its end is stored. A claim of its own that
+        was under way would find it first, and take it along.
+        """
+        if not grants or not request.worker_id or await self.workers.takes(request.worker_id):
+            return grants
+        await self.orchestrator.take_back(request.runner_id, grants)
+        return []
 
     async def sweep(self) -> int:
         """Deal with every deadline that has passed, of whatever kind; answers how many."""

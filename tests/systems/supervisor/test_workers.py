@@ -15,7 +15,7 @@ from interlock.store.records import Query
 from interlock.systems.catalogue import JOURNALLED
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 from interlock.systems.supervisor.workers import Workers
-from interlock.wire.runner import StaleCode
+from interlock.wire.runner import ClaimRequest, Grant, StaleCode
 from interlock.wire.workers import WorkerBeat, WorkerSpec, WorkerView
 
 SILENCE_S = DEFAULT_SETTINGS.durations.worker_silence_s
@@ -99,6 +99,26 @@ async def test_a_terminated_worker_gives_its_work_back_and_nobody_loses_a_try(ho
     )  # fmt: skip
     entry = (await workers(house).history(made.id))[-1]
     assert (entry.note.actor, entry.note.reason) == ("ann", "on fire")
+
+
+async def test_a_worker_that_is_terminated_while_it_claims_is_given_nothing(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had is ready again at once, and its own last claim was the first to find it."""
+    made = await running(house)
+    grant = await house.started()
+    claim = house.port.here.orchestrator.claim
+
+    async def late(request: ClaimRequest) -> list[Grant]:
+        await workers(house).terminate(made.id, reason="on fire")
+        await house.recover()
+        return await claim(request)
+
+    monkeypatch.setattr(house.port.here.orchestrator, "claim", late)
+    asked = ClaimRequest(runner_id="anna#1", worker_id=made.id, limit=5)
+    assert await house.port.claim(asked) == []
+    job = await house.view(grant.job_id)
+    assert (job.attempts[-1].state, job.losses) == ("QUEUED", 0)
 
 
 @pytest.mark.parametrize("give_back", [False, True])

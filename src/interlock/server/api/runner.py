@@ -105,10 +105,10 @@ async def lease(call: Call) -> Granted | Response:
             given = await room.claim(whom, asked, claim, give_back, within_s=within_s, unless=stop)
         except ClaimOver:
             given = []
-        return await granted(given)
+        return await granted(await here.unless_held(asked, given))
 
     if asked.wait_s <= 0 and not asked.claim_id:
-        return await granted(await claim(asked))
+        return await granted(await here.unless_held(asked, await claim(asked)))
     return LongPoll(wait)
 
 
