@@ -18,6 +18,7 @@ from interlock.engine.chaining import chained
 from interlock.engine.clock import Clock
 from interlock.engine.committing import Committer
 from interlock.engine.ids import Ids, random_id
+from interlock.engine.loading import GroupLoad
 from interlock.engine.surely import commit_surely
 from interlock.errors import Contended, IllegalChange, InterlockError, RequestIdReused, StoreUnavailable
 from interlock.store.contract import Decide, Store
@@ -114,6 +115,7 @@ class Engine:
         self._ids = ids
         self._chain = chain
         self.max_tries = max_tries
+        self._loads = GroupLoad(lambda: self.store)
         self.recalled: Callable[[Repeated | RequestReused], None] = _nobody_counts
         """Is told of every request that was recognised without a commit."""
 
@@ -125,7 +127,7 @@ class Engine:
         conflict: Conflict | None = None
         not_before = datetime.min.replace(tzinfo=UTC)
         for _ in range(self.max_tries):
-            records = await self.store.load(keys)
+            records = await self._loads.load(keys)
             decision = decide(records, max(await self.clock.now(), not_before))
             if decision.commit is None:
                 return Applied(decision.answer, await self.clock.now(), decision.effects)
@@ -143,6 +145,10 @@ class Engine:
                 case RequestReused() | Illegal():
                     raise failed(outcome)
         raise contended(keys, conflict, self.max_tries)
+
+    async def load(self, keys: Sequence[Key]) -> list[Record | None]:
+        """Records as they stand, in the order of their keys; with what others ask for at this moment."""
+        return await self._loads.load(keys)
 
     async def apply_once(
         self, asked: Asked | None, keys: Sequence[Key], decide: Decider[A]

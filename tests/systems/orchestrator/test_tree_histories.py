@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 from tests.systems.orchestrator.house import House, beat, done, failed, release, stopped
 
-from interlock.errors import InvalidJob
+from interlock.errors import InvalidJob, TerminalState
 from interlock.lifecycles import lease
 from interlock.store.records import Query
 from interlock.systems.orchestrator import stopping
@@ -49,7 +49,8 @@ class Day:
         parent = self.chance.choice(living) if living and self.chance.random() < 0.9 else None
         workers = self.chance.choice((1, 1, 1, 2))
         fails = self.chance.choice(FAILS)
-        with suppress(InvalidJob):  # too deep, or more workers than there are places
+        # Too deep, more workers than there are places, or the parent has failed with another child meanwhile.
+        with suppress(InvalidJob, TerminalState):
             await self.house.submit(parent_job_id=parent, worker_count=workers, if_fails=fails)
 
     async def take(self) -> None:

@@ -166,7 +166,7 @@ class Tending:
         read = read_token(token)
         if read is None:
             return "this is not the token of a lease"
-        (record,) = await self.engine.store.load([Key(JOB.name, read.job_id)])
+        (record,) = await self.engine.load([Key(JOB.name, read.job_id)])
         body = decode_job(record.body) if record else None
         held = [
             one.lease

@@ -126,7 +126,7 @@ class Workers:
         Asked with every claim, and never remembered: what a terminated worker had is ready again at
         once, and whoever remembers that it may take would be the first to ask for it.
         """
-        (record,) = await self.engine.store.load([_key(worker_id)])
+        (record,) = await self.engine.load([_key(worker_id)])
         return record is not None and WorkerState(record.state) in worker.TAKING
 
     async def leave(

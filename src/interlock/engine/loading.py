@@ -1,0 +1,71 @@
+"""Records that are asked for at one moment are one question to the store.
+
+Those who are answered together by a group commit go on together, and next want to know how things stand:
+sixty-four callers would be sixty-four questions. What is asked for in one turn of the event loop is asked
+together; nobody waits for anybody longer than that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from interlock.store.contract import Store
+from interlock.store.records import Key, Record
+
+MOST = 500
+"""So many records are asked for at once."""
+
+_Asked: TypeAlias = tuple[Sequence[Key], "asyncio.Future[list[Record | None]]"]
+
+
+class GroupLoad:
+    """The questions of one process."""
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self._store = store
+        self._asked: list[_Asked] = []
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def load(self, keys: Sequence[Key]) -> list[Record | None]:
+        """The records, in the order of their keys; None where there is none."""
+        if not keys:
+            return []
+        answer: asyncio.Future[list[Record | None]] = asyncio.get_running_loop().create_future()
+        self._asked.append((keys, answer))
+        if len(self._asked) == 1:
+            task = asyncio.create_task(self._ask(), name="loads")
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+        return await answer
+
+    async def _ask(self) -> None:
+        asked, self._asked = self._asked, []
+        try:
+            found = await self._found(list(dict.fromkeys(key for keys, _ in asked for key in keys)))
+        except BaseException as error:
+            for _, answer in asked:
+                _fail(answer, error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        for keys, answer in asked:
+            if not answer.done():
+                answer.set_result([found[key] for key in keys])
+
+    async def _found(self, keys: list[Key]) -> dict[Key, Record | None]:
+        store, found = self._store(), dict[Key, Record | None]()
+        for first in range(0, len(keys), MOST):
+            some = keys[first : first + MOST]
+            found.update(zip(some, await store.load(some), strict=True))
+        return found
+
+
+def _fail(answer: asyncio.Future[list[Record | None]], error: BaseException) -> None:
+    if answer.done():
+        return
+    if isinstance(error, asyncio.CancelledError):
+        answer.cancel()
+    else:
+        answer.set_exception(error)

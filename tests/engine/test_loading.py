@@ -1,0 +1,88 @@
+"""What is asked for at one moment is asked together, and everybody has an answer of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from interlock.engine.loading import MOST, GroupLoad
+from interlock.errors import StoreUnavailable
+from interlock.store.memory import MemoryStore
+from interlock.store.records import Change, Commit, Key, Record
+from interlock.testing.store_contract.catalogue import CATALOGUE, PARCEL
+
+
+class Asked(MemoryStore):
+    """A store that counts what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(CATALOGUE)
+        self.questions: list[int] = []
+        self.away = False
+
+    async def load(self, keys: Sequence[Key]) -> list[Record | None]:
+        self.questions.append(len(keys))
+        await asyncio.sleep(0)
+        if self.away:
+            raise StoreUnavailable("It is away.")
+        return await super().load(keys)
+
+
+def key(number: int) -> Key:
+    return Key(PARCEL.name, f"i{number}")
+
+
+@pytest.fixture
+async def store() -> Asked:
+    asked = Asked()
+    state = str(PARCEL.initial)
+    changes = [
+        Change(kind=PARCEL.name, id=key(number).id, expected=0, state=state, body=b"{}")
+        for number in range(10)
+    ]
+    await asked.commit([Commit(changes=(change,)) for change in changes])
+    return asked
+
+
+async def test_callers_of_one_moment_are_one_question_and_each_has_its_own_answer(store: Asked) -> None:
+    loads = GroupLoad(lambda: store)
+    found = await asyncio.gather(*(loads.load([key(n), key(99), key(n)]) for n in range(10)))
+    assert store.questions == [11]
+    for number, (one, none, again) in enumerate(found):
+        assert one is not None
+        assert (one.key, none, again) == (key(number), None, one)
+
+
+async def test_who_asks_for_nothing_asks_nobody(store: Asked) -> None:
+    assert await GroupLoad(lambda: store).load([]) == []
+    assert store.questions == []
+
+
+async def test_too_many_are_asked_for_in_portions(store: Asked) -> None:
+    found = await GroupLoad(lambda: store).load([key(number) for number in range(MOST + 1)])
+    assert store.questions == [MOST, 1]
+    assert [record is not None for record in found] == [number < 10 for number in range(MOST + 1)]
+
+
+async def test_a_store_that_is_away_is_told_to_everybody_and_the_next_question_is_a_new_one(
+    store: Asked,
+) -> None:
+    loads, store.away = GroupLoad(lambda: store), True
+    told = await asyncio.gather(*(loads.load([key(n)]) for n in range(3)), return_exceptions=True)
+    assert [type(each) for each in told] == [StoreUnavailable] * 3
+    store.away = False
+    assert (await loads.load([key(1)]))[0] is not None
+
+
+async def test_one_who_gives_up_does_not_disturb_the_others(store: Asked) -> None:
+    loads = GroupLoad(lambda: store)
+    first, second = (asyncio.create_task(loads.load([key(n)])) for n in (1, 2))
+    await asyncio.sleep(0)
+    first.cancel()
+    (record,) = await second
+    assert record is not None
+    assert record.key == key(2)
+    with pytest.raises(asyncio.CancelledError):
+        await first
