@@ -23,13 +23,15 @@ from tests.systems.simulations.worker import (
 )
 
 from interlock.errors import AlreadyThere, InterlockError, TransitionRefused, VersionChanged
+from interlock.lifecycles.durations import Durations
 from interlock.store.urls import store_for
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.household import Household
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
+from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.simulations import Begin, Failed, Paused, SimulationSpec
 
 SAVED = msgspec.Raw(b"3")
+HASTY = OrchestratorSettings(durations=Durations(simulation_stale_s=0.3, simulation_silence_s=0.6))
 
 
 async def paused(house: House) -> str:
@@ -289,6 +291,45 @@ async def test_a_whole_life_is_the_same_on_every_store(open_house: OpenHouse) ->
         ("pending", "running"), ("running", "paused"), ("paused", "running"), ("running", "completed"),
     ]  # fmt: skip
     assert await faults(house) == []
+
+
+async def given_up(house: House, run_id: str) -> None:
+    """Until the sweep has made it interrupted, because nothing was heard of it."""
+    async with asyncio.timeout(30):
+        while (await simulations(house).get(run_id)).status != "interrupted":
+            await house.recover()
+
+
+async def test_what_an_old_worker_says_after_a_resume_elsewhere_is_refused_on_every_store(
+    open_house: OpenHouse,
+) -> None:
+    house = await open_house(HASTY)
+    view, old = await running(house)
+    await old.beat(3)
+    await given_up(house, view.run_id)
+    patient = await open_house(DEFAULT_SETTINGS)
+    await simulations(patient).resume(view.run_id)
+    new = await begun(patient, "runner#2")
+    answer = await old.beat(9)
+    assert not answer.go_on
+    assert "execution 2 counts, and this is 1" in answer.reason
+    assert (await new.beat(4)).go_on
+    assert (await simulations(patient).get(view.run_id)).current_step == 4
+    assert await faults(patient) == []
+
+
+async def test_a_pause_just_before_a_crash_is_answered_by_the_interruption_on_every_store(
+    open_house: OpenHouse,
+) -> None:
+    house = await open_house(HASTY)
+    view, player = await running(house)
+    await player.beat(3)
+    await simulations(house).pause(view.run_id)
+    await given_up(house, view.run_id)
+    assert not (await simulations(house).get(view.run_id)).pause_requested
+    patient = await open_house(DEFAULT_SETTINGS)
+    await simulations(patient).resume(view.run_id)
+    assert not (await (await begun(patient, "runner#2")).beat(4)).pause
 
 
 class _household:  # noqa: N801 - read as a function
