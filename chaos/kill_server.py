@@ -104,10 +104,15 @@ async def _one_round(
         group.create_task(keep_counting(clients, name, seen, until=stop))
         await seen.more(dice.randint(1, MOST_BETWEEN))
         await asyncio.sleep(dice.random() * 0.003)  # the random moment
-        await asyncio.to_thread(server.kill)
-        await asyncio.to_thread(server.start)
+        await asyncio.to_thread(_kill_and_start, server)
         await seen.more(CLIENTS)
         stop.set()
+
+
+def _kill_and_start(server: PostgresServer | RedisServer) -> None:
+    """In one go: a client that gives up in between must not leave the server dead."""
+    server.kill()
+    server.start()
 
 
 def _stop_log_writer(server: PostgresServer | RedisServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -28,8 +29,10 @@ def run_of(shop: Shop, *, fails: bool) -> str:
         plan = Plan(jobs=(PlannedJob(name="test (1)", task="shop_tasks.add", retries=0),))
         source = Source(repository="shop/web", sha=SHA, ref="refs/heads/main")
         view = await port.here.runs.submit(RunSpec(workflow="ci", plan=plan, source=source))
-        await port.recover()
-        (grant,) = await port.claim(ClaimRequest(runner_id="r", limit=1))
+        async with asyncio.timeout(20):  # it is planned beside whoever recovers
+            while not (grants := await port.claim(ClaimRequest(runner_id="r", limit=1))):
+                await port.recover()
+        (grant,) = grants
         await port.keep_artifact(grant.token, "r", "report.txt", pieces(b"all well"))
         outcome = Failed(error="it is red", exit_code=1) if fails else Succeeded()
         await port.hear([Complete(token=grant.token, runner_id="r", outcome=outcome)])

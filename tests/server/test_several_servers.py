@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx2
 import pytest
 from tests.server.running import program, running
 
+from interlock.store.records import Entry
 from interlock.systems.access.principals import Role
 from interlock.testing.servers import PostgresServer, postgres_server
 
@@ -31,14 +32,21 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def test_what_one_server_does_the_other_one_sees(url: str) -> None:
     async with running(url) as first, running(url) as second:
         here, there = first.client(), second.client()
+        heard = asyncio.Event()
+
+        def read(entries: Sequence[Entry], _: bool) -> None:
+            if any(step.target == "CANCELED" for entry in entries for step in entry.note.steps):
+                heard.set()
+
+        first.parts.following.add(read)
         job_id = (await here.post("/api/jobs", json={"task": "a.b"})).json()["id"]
         assert (await there.get(f"/api/jobs/{job_id}")).json()["state"] == "PENDING"
         assert (await there.post(f"/api/jobs/{job_id}/cancel")).json()["state"] == "CANCELED"
         assert (await here.get(f"/api/jobs/{job_id}")).json()["state"] == "CANCELED"
         line = 'interlock_transitions_total{from_state="PENDING",machine="job",to_state="CANCELED"} 1.0'
         async with asyncio.timeout(20):  # the feed holds back what could still be overtaken
-            while line not in (await here.get("/metrics")).text:
-                await first.parts.following.round()
+            await heard.wait()
+        assert line in (await here.get("/metrics")).text
 
 
 async def test_one_request_to_many_servers_at_once_is_done_once(url: str) -> None:
