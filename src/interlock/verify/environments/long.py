@@ -60,7 +60,7 @@ LONG: tuple[Plan, ...] = (
         run_cancels=1,
         repeats=1,
         shows=("an optional job fails and the run succeeds", "a run is canceled by force"),
-        states=1_567_893,
+        states=1_852_214,
     ),
     Plan(
         name="timeouts-and-faults",
