@@ -13,3 +13,8 @@ The way of a workload, in reading order:
 6. `outbox` holds what the controller has not read yet, merged into one message; `messages` and
    `problems` are how that and a refusal look on the wire.
 """
+
+import os
+
+# We fork only to run another program. gRPC would start its threads in the child, whose files are gone.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")

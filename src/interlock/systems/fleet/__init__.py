@@ -12,3 +12,8 @@ In the order in which to read it:
 
 Up to the conversation nothing here waits for anything or knows a clock of its own.
 """
+
+import os
+
+# We fork only to run another program. gRPC would start its threads in the child, whose files are gone.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
