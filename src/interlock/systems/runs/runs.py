@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 import msgspec
 
 from interlock.engine.applying import REMEMBERED_S, Asked, Decision, Engine
-from interlock.engine.outbox import Postage
 from interlock.engine.paging import every_entry
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
@@ -38,10 +37,6 @@ from interlock.systems.runs.viewing import job_views, view_of
 from interlock.wire.runs import Plan, RunExplanation, RunFilter, RunJobView, RunSpec, RunView
 
 PAGE = 500
-PLANNING = Postage(max_tries=1_000_000, longest_pause_s=30.0)
-REPORTING = Postage(max_tries=1_000_000)
-"""A run is reported however long that takes."""
-AT_ONCE = 8
 ALL = RunFilter()
 
 
