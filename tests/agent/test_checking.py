@@ -42,10 +42,23 @@ def test_a_request_that_says_little_gets_the_defaults() -> None:
         ({"prepare_s": 61.0}, "prepare_s is 61"),
         ({"start_at_unix_ns": NOW + 61 * 10**9}, "the start is 61.0 s ahead"),
         ({"spec": {"operation_s": -1}}, "operation_s must be between"),
-        ({"spec": {"operations": 1}}, "unknown field `operations`"),
-        ({"spec": [1]}, "Expected `object`"),
+        (
+            {"spec": {"operation": 1}},
+            "`operation` (did you mean operation_s?), which sleep does not",
+        ),
+        ({"spec": {"nap": 1}}, "with has the key `nap`, which sleep does not know; there is operation_s"),
+        ({"spec": {"operation_s": "long"}}, "with.operation_s has to be a number, not text"),
+        ({"spec": [1]}, "with has to be keys with values, not a list"),
         ({"kind": "python", "spec": {"target": "no colon"}}, "package.module:function"),
-        ({"kind": "python"}, "missing required field `target`"),
+        ({"kind": "python"}, "with has no key `target`, which python needs"),
+        (
+            {"kind": "command", "spec": {"command": 7}},
+            "with.command has to be text or a list, not a whole",
+        ),
+        (
+            {"kind": "command", "spec": {"command": ["a", 7]}},
+            "with.command[1] has to be text, not a whole",
+        ),
         ({"kind": "command", "spec": {"command": []}}, "must name a program"),
         ({"kind": "command", "spec": {"command": ""}}, "must name a program"),
         ({"kind": "http", "spec": {"url": "http://example.org/"}}, "must be of this machine"),
@@ -74,7 +87,7 @@ def test_all_faults_are_told_at_once() -> None:
 
 
 def test_a_spec_that_is_no_json_is_told() -> None:
-    with pytest.raises(InvalidWorkload, match="spec: Input data was truncated"):
+    with pytest.raises(InvalidWorkload, match="spec is no JSON: Input data was truncated"):
         look_at(Asked(workload_id="w", kind="sleep", spec=b"{"), KINDS, DEFAULTS, NOW)
 
 

@@ -69,7 +69,7 @@ async def test_an_invalid_request_is_told_with_all_its_faults_and_the_agent_is_i
     assert house.desk.state is FAILED
     (only,) = await everything(outbox)
     assert (only.said.status, only.said.completed) == (Status.ERROR, True)
-    for word in ("duration_s", "rate", "spec"):
+    for word in ("duration_s", "rate", "with has to be keys"):
         assert word in (only.said.error or "")
     assert house.desk.state is IDLE
     assert house.families == []

@@ -12,6 +12,7 @@ import pytest
 
 from interlock.cli.durations import parse_duration
 from interlock.cli.main import main
+from interlock.lifecycles.workload import WORKLOAD
 from interlock.store.records import Change, Commit, Note, StepLine
 from interlock.store.sqlite import SqliteStore
 from interlock.systems.catalogue import CATALOGUE
@@ -91,6 +92,27 @@ def test_pruning_removes_what_has_ended_and_leaves_what_lives(
     assert json.loads(capsys.readouterr().out)["job"]["records"] == 0
     assert ask("prune", "--older-than", "0s", "--kind", "job", "--store", url, "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"job": {"records": 1, "entries": 1, "requests": 0}}
+
+
+def test_pruning_removes_workloads_that_are_over_and_leaves_those_of_busy_agents(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def write() -> None:
+        store = SqliteStore(url, CATALOGUE)
+        await store.open()
+        changes = tuple(
+            Change(kind="workload", id=state.lower(), expected=0, state=state, body=b"{}", note=Note())
+            for state in WORKLOAD.states
+        )
+        await store.commit([Commit(changes=changes)])
+        await store.close()
+
+    asyncio.run(write())
+    assert ask("prune", "--older-than", "0s", "--kind", "workload", "--store", url, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"workload": {"records": 1, "entries": 1, "requests": 0}}
+    assert ask("status", "--store", url, "--json") == 0
+    left = json.loads(capsys.readouterr().out)["records"]["workload"]
+    assert left == {state: 1 for state in WORKLOAD.states if state not in WORKLOAD.resting}
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import msgspec
 
+from interlock.agent.given import faults_of_given
 from interlock.agent.kinds import Offered
 from interlock.errors import InvalidWorkload
 from interlock.guessing import nearest
@@ -55,7 +55,7 @@ def look_at(asked: Asked, kinds: Mapping[str, Offered], durations: Durations, no
         guess = f" (did you mean {near}?)" if near else ""
         faults.append(f"kind is {asked.kind!r}{guess} and must be one of {', '.join(kinds)}")
     else:
-        faults += _faults_of_spec(asked.spec, offered)
+        faults += faults_of_given(asked.spec, offered)
     if faults or offered is None:
         raise InvalidWorkload(
             "The workload cannot be run: " + "; ".join(faults) + ".",
@@ -96,12 +96,3 @@ def _faults(asked: Asked, durations: Durations, now_unix_ns: int) -> Iterator[st
         yield fault
     if len(asked.spec) > MAX_SPEC_BYTES:
         yield f"spec has {len(asked.spec):,} bytes, and may have {MAX_SPEC_BYTES:,}"
-
-
-def _faults_of_spec(spec: bytes, offered: Offered) -> list[str]:
-    try:
-        decoded: Any = msgspec.json.decode(spec or b"{}", type=offered.kind.spec_type)
-        offered.kind.check(decoded)
-    except (msgspec.ValidationError, msgspec.DecodeError, ValueError) as error:
-        return [f"spec: {error}"]
-    return []

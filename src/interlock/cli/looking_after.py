@@ -46,7 +46,7 @@ def prune(url: str | None, kind: str | None, older_than: timedelta) -> dict[str,
 
     async def work(store: Store) -> dict[str, dict[str, int]]:
         for name in _kinds(kind):
-            states = sorted(CATALOGUE[name].terminal)
+            states = sorted(CATALOGUE[name].ended)
             removed = counts[name] = {"records": 0, "entries": 0, "requests": 0}
             more = bool(states)
             while more:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from interlock.cli.printing import Sheet, on_terminal, print_sheets
 from interlock.cli.times import shown
 from interlock.cli.workload_running import exit_code, write_files
 from interlock.cli.workload_screen import Lines, Screen, Silent
-from interlock.cli.workload_sheets import result_sheets
+from interlock.cli.workload_sheets import heard_sheet, result_sheets
 from interlock.errors import InterlockError, UnknownJob
 from interlock.lifecycles.workload import WORKLOAD
 from interlock.remote.offering import Reach
@@ -27,6 +27,7 @@ from interlock.store.records import Query
 from interlock.systems.fleet.live import LEVEL, AgentLive, Live, read_line
 from interlock.systems.fleet.results import WorkloadResult
 from interlock.systems.fleet.spec import TASK, WorkloadSpec
+from interlock.systems.orchestrator.beside import Chunk
 from interlock.wire.filters import read_filter
 from interlock.wire.jobs import JobView
 from interlock.wire.workloads import WorkloadView
@@ -42,6 +43,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     job: JobView
     agents: tuple[WorkloadView, ...] = ()
     result: WorkloadResult | None = None
+    heard: Live | None = None
+    """The last second that its log tells of, when it has ended and nobody was left to save a result."""
 
 
 def show_list(store: str | None, limit: int, *, as_json: bool) -> None:
@@ -77,9 +80,8 @@ def show(store: str | None, text: str, out: Path | None, *, as_json: bool) -> No
     if as_json:
         print_struct(found)
         return
-    sheets = result_sheets(found.result) if found.result else [_members(found.agents)]
     about = [(found.job.id, found.job.state, found.job.description, _said(found.job))]
-    print_sheets([Sheet("job", "", ("id", "state", "name", "said"), about), *sheets])
+    print_sheets([Sheet("job", "", ("id", "state", "name", "said"), about), *_sheets(found)])
 
 
 def abort(store: str | None, text: str, reason: str, *, as_json: bool) -> None:
@@ -113,7 +115,7 @@ def watch(store: str | None, text: str, *, as_json: bool) -> int:
         if as_json:
             print_struct(ended)
         else:
-            print_sheets(result_sheets(ended.result) if ended.result else [_members(ended.agents)])
+            print_sheets(_sheets(ended))
         return exit_code(ended.job, ended.result)
 
     return ask(store, work)
@@ -126,13 +128,18 @@ async def _lives(reach: Reach, found: JobView) -> AsyncIterator[Live]:
         view = await reach.here.jobs.get(found.id)
         members = await _agents(reach, found.id)
         async for chunk in chunks():
-            for line in chunk.lines:
-                if line.level == LEVEL:
-                    with suppress(msgspec.MsgspecError):
-                        yield _with_members(read_line(line.text), members)
+            for live in _seconds(chunk):
+                yield _with_members(live, members)
         if has_ended(view):
             return
         await asyncio.sleep(POLL_S)
+
+
+def _seconds(chunk: Chunk) -> Iterator[Live]:
+    for line in chunk.lines:
+        if line.level == LEVEL:
+            with suppress(msgspec.MsgspecError):
+                yield read_line(line.text)
 
 
 def _with_members(live: Live, members: tuple[WorkloadView, ...]) -> Live:
@@ -156,7 +163,9 @@ async def _driver(reach: Reach, text: str) -> JobView:
 
 async def _workload(reach: Reach, text: str) -> Workload:
     view = await _driver(reach, text)
-    return Workload(job=view, agents=await _agents(reach, view.id), result=await _result(reach, view))
+    agents, result = await _agents(reach, view.id), await _result(reach, view)
+    heard = await _heard(reach, view) if result is None else None
+    return Workload(job=view, agents=agents, result=result, heard=heard)
 
 
 async def _agents(reach: Reach, job_id: str) -> tuple[WorkloadView, ...]:
@@ -174,6 +183,23 @@ async def _result(reach: Reach, view: JobView) -> WorkloadResult | None:
     if isinstance(view.result, msgspec.Raw):
         return msgspec.json.decode(view.result, type=WorkloadResult)
     return None
+
+
+async def _heard(reach: Reach, view: JobView) -> Live | None:
+    """What there is of a workload whose controller was killed: it told its log every second."""
+    if not has_ended(view):
+        return None
+    last: Live | None = None
+    async for chunk in reach.new_chunks(view.id)():
+        last = next(reversed(list(_seconds(chunk))), last)
+    return last
+
+
+def _sheets(found: Workload) -> list[Sheet]:
+    if found.result is not None:
+        return result_sheets(found.result)
+    heard = [heard_sheet(found.heard)] if found.heard else []
+    return [*heard, _members(found.agents)]
 
 
 async def _files(reach: Reach, job_id: str) -> dict[str, bytes]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from interlock.cli.printing import Sheet
+from interlock.systems.fleet.coverage import Verdict
+from interlock.systems.fleet.live import Live
 from interlock.systems.fleet.results import AgentResult, WorkloadResult
 
 AGENT_COLUMNS = ("agent", "outcome", "done", "errors", "p99 ms", "clock ms", "began ms")
@@ -18,6 +20,21 @@ def result_sheets(result: WorkloadResult) -> list[Sheet]:
         Sheet("agent", "", AGENT_COLUMNS, [_row(agent) for agent in result.agents]),
         Sheet("error", "errors", ("agent", "error"), list(_errors(result))),
     ]
+
+
+def heard_sheet(live: Live) -> Sheet:
+    """What is known of a workload that nobody was left to make a result of: never more than a part."""
+    found = live.latencies
+    took = f"p50 {found.p50_ms:.3g} ms, p99 {found.p99_ms:.3g} ms, max {found.max_ms:.3g} ms"
+    rows = [
+        ("outcome", str(Verdict.PARTIAL)),
+        ("why", "No result was saved, because its controller was lost: this is what was logged before."),
+        ("until", f"{live.elapsed_s:.1f} s of {live.duration_s:g} s"),
+        ("agents", f"{live.running} of {live.agents} were running"),
+        ("operations", f"{live.operations:,} ({live.errors:,} failed)"),
+        ("last second", f"{live.rate:,.0f} operations, {took}"),
+    ]
+    return Sheet("workload", "", ("what", "is"), rows)
 
 
 def _about(result: WorkloadResult) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""How many records there are in each state that is not an end, as the store says."""
+"""How many records there are in each state in which they live, as the store says."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LIVING = tuple(
     for kind in CATALOGUE.values()
     if kind.name in MACHINES
     for state in kind.states
-    if state not in kind.terminal
+    if state not in kind.ended
 )
 
 Numbers = Mapping[tuple[str, str], int]

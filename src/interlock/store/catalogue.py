@@ -45,7 +45,8 @@ class Kind(msgspec.Struct, frozen=True):
     name: str
     initial: str
     states: tuple[str, ...]
-    terminal: frozenset[str]
+    ended: frozenset[str]
+    """Where nothing more is to come of a record, so that it goes when it is old: ends, and where it rests."""
     paths: frozenset[tuple[str, str]]
     """Each pair of states of which the second can be reached from the first, in one commit or more."""
     fingerprint: str
@@ -69,13 +70,14 @@ def catalogue_of(machines: Iterable[Machine[Any, Any]]) -> dict[str, Kind]:
 def kind_of(machine: Machine[Any, Any]) -> Kind:
     """What a store has to know about the records of one machine."""
     edges = {(str(s), str(step.target)) for s in machine.states for step in machine.steps_from(s)}
+    ended = frozenset(str(state) for state in machine.terminal | machine.resting)
     return Kind(
         machine.name,
         str(machine.initial),
         tuple(str(state) for state in machine.states),
-        frozenset(str(state) for state in machine.terminal),
+        ended,
         frozenset(_closure(edges)),
-        blueprint_of(machine).fingerprint,
+        _fingerprint(blueprint_of(machine).fingerprint, ended),
     )
 
 
@@ -83,6 +85,11 @@ def fingerprint_of(catalogue: Catalogue) -> str:
     """One digest for all kinds: whether a database has to be loaded anew."""
     parts = "".join(f"{name}:{kind.fingerprint};" for name, kind in sorted(catalogue.items()))
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+
+def _fingerprint(blueprint: str, ended: frozenset[str]) -> str:
+    """The table, and what was made of it: another program may make something else of the same table."""
+    return hashlib.sha256(";".join((blueprint, *sorted(ended))).encode()).hexdigest()[:16]
 
 
 def _closure(edges: set[tuple[str, str]]) -> set[tuple[str, str]]:

@@ -71,15 +71,15 @@ def check_query(catalogue: Catalogue, query: Query) -> None:
 
 
 def check_prune(catalogue: Catalogue, kind: str, states: Sequence[str], older_than: timedelta) -> None:
-    """Raise unless every state is an end and the age is one."""
+    """Raise unless records have ended in every one of these states, and the age is one."""
     known = known_kind(catalogue, kind)
     for state in states:
         if state not in known.states:
             raise UnknownState(state, known.states, where=kind)
-    if living := [state for state in states if state not in known.terminal]:
+    if living := [state for state in states if state not in known.ended]:
         raise PruneRefused(
             f"A {kind} that is {' or '.join(living)} is still alive and is not pruned.",
-            allowed=sorted(known.terminal),
+            allowed=sorted(known.ended),
             todo="Name only states in which it has ended.",
             facts={"kind": kind, "states": living},
         )

@@ -171,7 +171,7 @@ class Store(Protocol):
     ) -> Pruned:
         """Remove up to `limit` ended records that were last changed longer ago, with their journal.
 
-        Refuses a state that is not terminal (`PruneRefused`): nothing live is ever removed.
+        Refuses a state in which a record has not ended (`PruneRefused`): nothing live is ever removed.
         Expired requests go with every batch.
         """
         ...

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ from interlock.store.sqlite.opening import (
     with_lock,
 )
 from interlock.testing.store_contract import CATALOGUE
+from interlock.testing.store_contract.catalogue import PARKED
 from interlock.testing.store_contract.making import creation, made, see
 
 PINNED = Path(__file__).with_name("schema.sql")
@@ -171,13 +173,28 @@ async def test_records_are_found_by_their_state_after_the_tables_have_changed_an
     fewer = replace(
         parcel,
         states=tuple(state for state in parcel.states if state != "lost")[::-1],
-        terminal=parcel.terminal - {"lost"},
+        ended=parcel.ended - {"lost"},
         paths=frozenset(path for path in parcel.paths if "lost" not in path),
         fingerprint="of another day",
     )
     await with_tables(path, parcel, creation("a", "lost"), creation("b"))
     assert await with_tables(path, fewer, creation("c", "sent")) == {"packed": ["b"], "sent": ["c"]}
     assert await with_tables(path, parcel) == {"lost": ["a"], "packed": ["b"], "sent": ["c"]}
+
+
+async def test_what_came_to_rest_before_that_was_an_end_is_pruned_all_the_same(path: Path) -> None:
+    van = CATALOGUE["van"]
+    before = replace(van, ended=frozenset(), fingerprint="of another day")
+    old = SqliteStore(str(path), {"van": before})
+    await old.open()
+    await made(old, creation("a", PARKED, kind="van"))
+    await old.close()
+    store = SqliteStore(str(path), {"van": van})
+    await store.open()
+    try:
+        assert (await store.prune(kind="van", states=["parked"], older_than=timedelta(0))).records == 1
+    finally:
+        await store.close()
 
 
 async def with_tables(path: Path, parcel: Kind, *creations: Change) -> dict[str, list[str]]:

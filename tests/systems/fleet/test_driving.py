@@ -148,7 +148,10 @@ async def test_whoever_cannot_be_started_is_named_and_nobody_else_is_left_ready(
     ("more", "words"),
     [
         ({"kind": "nap"}, "knows no workload 'nap'"),
-        ({"spec": {"seconds": 3}}, "unknown field `seconds`"),
+        (
+            {"spec": {"seconds": 3}},
+            "with has the key `seconds`, which sleep does not know; there is operation_s",
+        ),
     ],
 )
 async def test_what_an_agent_refuses_is_told_in_its_own_words(

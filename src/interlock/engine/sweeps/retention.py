@@ -29,8 +29,8 @@ async def sweep_ended(
     """Prune one bounded batch of each kind; answers what was removed."""
     return {
         name: await store.prune(
-            kind=name, states=sorted(kind.terminal), older_than=retention.of(name), limit=limit
+            kind=name, states=sorted(kind.ended), older_than=retention.of(name), limit=limit
         )
         for name, kind in catalogue.items()
-        if kind.terminal
+        if kind.ended
     }

@@ -59,7 +59,7 @@ def check_version(version: tuple[int, int]) -> None:
 
 def digest_of(kind: Kind) -> str:
     """Whether the database has to be told anew about a kind."""
-    parts = (kind.initial, sorted(kind.states), sorted(kind.terminal), sorted(kind.paths))
+    parts = (kind.initial, sorted(kind.states), sorted(kind.ended), sorted(kind.paths))
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]
 
 
@@ -125,7 +125,7 @@ async def _load_kinds(session: Session, target: Target, catalogue: Catalogue) ->
             kind.initial,
             digest_of(kind),
             states,
-            [state in kind.terminal for state in states],
+            [state in kind.ended for state in states],
             _column(paths, 0),
             _column(paths, 1),
         )

@@ -123,7 +123,7 @@ def check_names(prefix: str, catalogue: Catalogue) -> None:
 def _table_of(kind: Kind) -> tuple[str, str, list[str], list[str]]:
     changes = sorted(f"{source}>{target}" for source, target in kind.paths)
     beginnings = sorted(f">{state}" for state in kind.states if kind.allows("", state))
-    paths, ends = beginnings + changes, sorted(kind.terminal)
+    paths, ends = beginnings + changes, sorted(kind.ended)
     digest = hashlib.sha256("\n".join((*paths, "", *ends)).encode()).hexdigest()[:16]
     return kind.name, digest, paths, ends
 

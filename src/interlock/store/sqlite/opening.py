@@ -184,7 +184,7 @@ def _load_kind(connection: sqlite3.Connection, kind: Kind) -> None:
     connection.executemany(
         "INSERT INTO states (kind, name, terminal) VALUES (?, ?, ?) ON CONFLICT (kind, name)"
         " DO UPDATE SET known = 1, terminal = excluded.terminal",
-        [(name, state, state in kind.terminal) for state in kind.states],
+        [(name, state, state in kind.ended) for state in kind.states],
     )
     places = places_of(connection)[name] | {"": 0}
     creations = [("", state) for state in kind.states if kind.allows("", state)]

@@ -1,15 +1,16 @@
-"""The two lifecycles that the suite plays with, small enough to keep in mind.
+"""The three lifecycles that the suite plays with, small enough to keep in mind.
 
 parcel    packed → sent → delivered
                       ↘ lost → returned     (`lost` is an end with one declared exit)
 letter    written → posted
+van       parked ⇄ away                      (`parked` is no end, but there it rests)
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-from interlock.machine import Machine, command, end, on, state
+from interlock.machine import Machine, command, end, ignore, on, rest, state
 from interlock.store.catalogue import Catalogue, catalogue_of
 
 
@@ -30,15 +31,25 @@ class Letter(StrEnum):
     POSTED = "posted"
 
 
+class Van(StrEnum):
+    """Where a van is."""
+
+    PARKED = "parked"
+    AWAY = "away"
+
+
 PACKED, SENT, DELIVERED = Parcel.PACKED, Parcel.SENT, Parcel.DELIVERED
 LOST, RETURNED = Parcel.LOST, Parcel.RETURNED
 WRITTEN, POSTED = Letter.WRITTEN, Letter.POSTED
+PARKED, AWAY = Van.PARKED, Van.AWAY
 
 send = command("send", "Hand it over to the carrier.", by="sender")
 deliver = command("deliver", "The addressee has it.", by="carrier")
 lose = command("lose", "Nobody knows where it is.", by="carrier")
 give_back = command("give_back", "It was found, and goes home.", by="carrier")
 post = command("post", "Put it into the box.", by="sender")
+leave = command("leave", "Drive off.", by="carrier")
+come_back = command("come_back", "Drive home.", by="carrier")
 
 PARCEL: Machine[Parcel, None] = Machine(
     name="parcel",
@@ -69,4 +80,17 @@ LETTER: Machine[Letter, None] = Machine(
     stop=[post],
 )
 
-CATALOGUE: Catalogue = catalogue_of([PARCEL, LETTER])
+VAN: Machine[Van, None] = Machine(
+    name="van",
+    doc="What parcels are carried in.",
+    initial=PARKED,
+    states=[rest(PARKED, "It stands at home."), state(AWAY, "It is on the road.", turn="carrier")],
+    rows=[
+        on(leave, PARKED, AWAY, owner="carrier", why="It goes."),
+        on(come_back, AWAY, PARKED, owner="carrier", why="It comes home."),
+        ignore(come_back, PARKED, why="it is at home"),
+    ],
+    stop=[come_back],
+)
+
+CATALOGUE: Catalogue = catalogue_of([PARCEL, LETTER, VAN])

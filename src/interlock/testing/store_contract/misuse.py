@@ -41,7 +41,7 @@ UNKNOWN_KIND: dict[str, Callable[[Store], Awaitable[object]]] = {
 async def test_an_unknown_kind_names_the_known_ones(store: Store, method: str) -> None:
     with pytest.raises(UnknownKind) as caught:
         await UNKNOWN_KIND[method](store)
-    assert set(caught.value.allowed) == {"parcel", "letter"}
+    assert set(caught.value.allowed) == {"parcel", "letter", "van"}
     assert await look(store, "a") is None
 
 

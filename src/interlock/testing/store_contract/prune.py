@@ -10,7 +10,16 @@ import pytest
 from interlock.errors import InvalidRecord, PruneRefused, UnknownKind, UnknownState
 from interlock.store.contract import Store
 from interlock.store.records import Commit, Key, Pruned, Query
-from interlock.testing.store_contract.catalogue import DELIVERED, LOST, PACKED, POSTED, RETURNED, SENT
+from interlock.testing.store_contract.catalogue import (
+    AWAY,
+    DELIVERED,
+    LOST,
+    PACKED,
+    PARKED,
+    POSTED,
+    RETURNED,
+    SENT,
+)
 from interlock.testing.store_contract.making import (
     PACKING,
     SENDING,
@@ -57,6 +66,20 @@ async def test_a_state_that_is_no_end_is_refused(store: Store, states: list[str]
         await store.prune(kind="parcel", states=states, older_than=NO_AGE)
     assert caught.value.allowed == ENDS
     assert len(await all_found(store, Query(kind="parcel"))) == 3
+
+
+async def test_what_rests_has_ended_until_it_goes_on(store: Store) -> None:
+    names = ("home", "back", "out")
+    [_, back, out] = await made(store, *(creation(name, PARKED, kind="van", note=PACKING) for name in names))
+    [back, _] = await made(store, move(back, AWAY, note=SENDING), move(out, AWAY, note=SENDING))
+    with pytest.raises(PruneRefused) as caught:
+        await store.prune(kind="van", states=["away"], older_than=NO_AGE)
+    assert caught.value.allowed == ("parked",)
+    assert await store.prune(kind="van", states=["parked"], older_than=NO_AGE) == Pruned(1, 1)
+    assert await all_found(store, Query(kind="van", newest_first=False)) == ["back", "out"]
+    await made(store, move(back, PARKED, note=SENDING))
+    assert await store.prune(kind="van", states=["parked"], older_than=NO_AGE) == Pruned(1, 3)
+    assert await all_found(store, Query(kind="van")) == ["out"]
 
 
 async def test_what_does_not_exist_cannot_be_pruned(store: Store) -> None:

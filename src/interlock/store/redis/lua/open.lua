@@ -13,12 +13,26 @@ elseif tonumber(call('HGET', schema, 'version')) > wanted then
   return { 'newer', call('HGET', schema, 'version') }
 end
 
+-- Records that came to a state before it was an end are found by pruning as well.
+local function put_among_the_ended(kind, state)
+  for _, id in ipairs(call('ZRANGE', key.state[kind] .. state, 0, -1)) do
+    local at = call('HGET', key.record[kind] .. id, 'updated_at')
+    call('ZADD', key.ended[kind] .. state, at, id)
+  end
+end
+
 for _, wanted_table in ipairs(cmsgpack.unpack(ARGV[4])) do
   local kind, digest = wanted_table[1], wanted_table[2]
   if call('HGET', P .. 'tables', kind) ~= digest then
-    call('DEL', P .. 'table:' .. kind, P .. 'ends:' .. kind)
+    local ends = P .. 'ends:' .. kind
+    local known = {}
+    for _, state in ipairs(call('SMEMBERS', ends)) do known[state] = true end
+    call('DEL', P .. 'table:' .. kind, ends)
     for _, path in ipairs(wanted_table[3]) do call('SADD', P .. 'table:' .. kind, path) end
-    for _, state in ipairs(wanted_table[4]) do call('SADD', P .. 'ends:' .. kind, state) end
+    for _, state in ipairs(wanted_table[4]) do
+      call('SADD', ends, state)
+      if not known[state] then put_among_the_ended(kind, state) end
+    end
     call('HSET', P .. 'tables', kind, digest)
   end
 end

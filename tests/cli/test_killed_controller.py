@@ -1,0 +1,228 @@
+"""A controller that is killed as a whole process, at every moment.
+
+Whenever it happens: its agents are idle by themselves, nothing of the workload lives on, and once its
+lease has run out the store says what has become of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from tests.agent.conftest import gone, python
+from tests.cli.shop import Ask, Shop
+from tests.systems.fleet.fleets import OPTIONS, PATIENCE_S, asked, states
+
+from interlock.engine.audit import audit
+from interlock.lifecycles.durations import Durations
+from interlock.store.records import Query
+from interlock.store.sqlite import SqliteStore
+from interlock.systems.catalogue import JOURNALLED
+from interlock.systems.embedded import EmbeddedOrchestrator
+from interlock.systems.fleet.deciding import CONTROLLER_LOST
+from interlock.systems.fleet.spec import QUEUE, TASK, WorkloadSpec
+from interlock.testing import watchdog
+from interlock.testing.agent_process import AgentProcess
+from interlock.wire.jobs import JobSpec
+from interlock.wire.workloads import WorkloadView
+
+# Long enough to be killed, that a controller can be killed while its agents abort.
+SLOWLY = Durations(abort_warning_s=0.4, abort_kill_s=4.0, start_wait_s=20.0)
+
+
+@pytest.fixture(scope="module")
+def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[AgentProcess]]:
+    folder = tmp_path_factory.mktemp("fleet")
+    agents = [AgentProcess(folder / name, *OPTIONS, durations=SLOWLY) for name in ("one", "two")]
+    try:
+        for agent in agents:
+            agent.start()
+        yield agents
+    finally:
+        for agent in agents:
+            agent.kill()
+
+
+@pytest.fixture
+def shop(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    """One whose processes do not outlive a test that fails."""
+    started: list[subprocess.Popen[str]] = []
+    start = shop.start
+
+    def start_and_remember(*words: str, **more: Any) -> subprocess.Popen[str]:
+        started.append(start(*words, **more))
+        return started[-1]
+
+    monkeypatch.setattr(shop, "start", start_and_remember)
+    yield shop
+    for each in started:
+        each.kill()
+        each.communicate()
+
+
+def run(shop: Shop, spec: WorkloadSpec) -> subprocess.Popen[str]:
+    """`interlock workload run`, as a process."""
+    said: dict[str, Any] = {
+        "kind": spec.kind,
+        "with": spec.spec,
+        "duration": spec.duration_s,
+        "rate": spec.rate,
+        "lead": spec.lead_s,
+        "skew-limit": spec.skew_limit_s,
+        "ready-within": spec.ready_within_s,
+        "agents": list(spec.agents),
+    }
+    (shop.folder / "load.yml").write_text(json.dumps(said))
+    return shop.start("workload", "run", "load.yml", start_new_session=True)
+
+
+def work(shop: Shop, spec: WorkloadSpec) -> subprocess.Popen[str]:
+    """The same by way of a worker that drives fleets."""
+    said = msgspec.Raw(msgspec.json.encode({"workload": spec}))
+    job = JobSpec(task=TASK, queue=QUEUE, input=said, losses=0)
+    shop.do(lambda port: port.here.jobs.submit(job))
+    return shop.start("worker", "start", "interlock.workloads", "--queue", QUEUE, start_new_session=True)
+
+
+def kill(running: subprocess.Popen[str]) -> None:
+    """As a machine that loses its power would; nothing of it is left either."""
+    family = watchdog.tree(running.pid)
+    running.kill()
+    running.communicate(timeout=PATIENCE_S)
+    wait(lambda: all(map(gone, family)), "the controller and all below it to be gone")
+
+
+def wait(holds: Callable[[], object], what: str) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until, what
+        time.sleep(0.02)
+
+
+def moves(agent: AgentProcess) -> list[tuple[str, str, str]]:
+    """What its log says of every step, by what it was taken."""
+    whole = agent.log.read_text().rpartition("\n")[0]
+    lines = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
+    return [(line["from_state"], line["to_state"], line["event"]) for line in lines if "from_state" in line]
+
+
+def until_all_are(agents: Sequence[AgentProcess], state: str) -> None:
+    wait(lambda: all(moves(agent)[-1:] and moves(agent)[-1][1] == state for agent in agents), state)
+
+
+def workloads(shop: Shop) -> list[WorkloadView]:
+    async def look(port: EmbeddedOrchestrator) -> list[WorkloadView]:
+        return (await port.here.workloads.find(Query(kind="workload")))[0]
+
+    return shop.do(look)
+
+
+def recorded(shop: Shop, state: str) -> None:
+    """Until the store knows of all agents that they are there."""
+    wait(lambda: [each.state for each in workloads(shop)] == [state] * 2, f"{state} in the store")
+
+
+def settle(shop: Shop) -> None:
+    """Ten minutes later somebody else looks after the database, and ten minutes later again."""
+
+    async def sweep(port: EmbeddedOrchestrator) -> None:
+        store = port.here.store
+        assert isinstance(store, SqliteStore)
+        for minutes in (10, 20):
+            ahead_us = minutes * 60_000_000
+            store._clock._host_us = lambda ahead_us=ahead_us: time.time_ns() // 1_000 + ahead_us  # type: ignore[misc]
+            while await port.here.sweep() + await port.here.deliver():
+                pass
+        assert (await audit(store, JOURNALLED, ["job", "workload"])).faults == []
+
+    shop.do(sweep)
+
+
+def test_killed_while_it_asks_whether_all_are_there(ask: Ask, shop: Shop, agents: list[AgentProcess]) -> None:
+    steps = [moves(agent) for agent in agents]
+    agents[1].pause()
+    try:
+        running = run(shop, asked(agents))
+        job_id = shop.next_job()
+        wait(lambda: shop.job(job_id).state == "RUNNING", "the job to run")
+        kill(running)
+    finally:
+        agents[1].resume()
+    assert asyncio.run(states(agents, PATIENCE_S)) == ["IDLE", "IDLE"]
+    assert [moves(agent) for agent in agents] == steps, "nobody was asked for a workload"
+    settle(shop)
+    assert_told(ask, shop, job_id)
+    assert workloads(shop) == []
+
+
+def test_killed_while_its_agents_are_ready(ask: Ask, shop: Shop, agents: list[AgentProcess]) -> None:
+    running = run(shop, asked(agents, duration_s=60.0, lead_s=15.0))
+    until_all_are(agents, "READY")
+    recorded(shop, "READY")
+    kill(running)
+    assert asyncio.run(states(agents, PATIENCE_S)) == ["IDLE", "IDLE"]
+    assert [moves(agent)[-1] for agent in agents] == [("READY", "IDLE", "CONTROLLER_DISCONNECT")] * 2
+    settle(shop)
+    assert_written_off(ask, shop)
+
+
+@pytest.mark.parametrize("drive", [run, work])
+def test_killed_while_its_agents_run(
+    ask: Ask, shop: Shop, agents: list[AgentProcess], drive: Callable[..., subprocess.Popen[str]]
+) -> None:
+    before = [set(agent.family) for agent in agents]
+    running = drive(shop, asked(agents, duration_s=60.0))
+    until_all_are(agents, "RUNNING")
+    recorded(shop, "RUNNING")
+    job_id = workloads(shop)[0].job_id
+    wait(lambda: '"operations":' in ask("job", "logs", job_id).stdout, "a second in the log")
+    kill(running)
+    assert asyncio.run(states(agents, PATIENCE_S)) == ["IDLE", "IDLE"]
+    for agent, family in zip(agents, before, strict=True):
+        assert moves(agent)[-2] == ("RUNNING", "ABORTING", "CONTROLLER_DISCONNECT")
+        assert set(agent.family) <= family
+    settle(shop)
+    assert_written_off(ask, shop)
+    shown = ask("workload", "show", job_id).stdout
+    assert "PARTIAL" in shown
+    assert "No result was saved, because its controller was lost" in shown
+    assert json.loads(ask("workload", "show", job_id, "--json").stdout)["heard"]["operations"] > 0
+
+
+def test_killed_while_its_agents_abort(ask: Ask, shop: Shop, agents: list[AgentProcess]) -> None:
+    before = [set(agent.family) for agent in agents]
+    note = shop.folder / "note"
+    deaf = python("deaf", note=str(note))
+    running = run(shop, asked(agents, kind="python", spec=deaf, duration_s=60.0))
+    wait(note.exists, "the workload to begin")
+    recorded(shop, "RUNNING")
+    families = [set(agent.family) - family for agent, family in zip(agents, before, strict=True)]
+    job_id = workloads(shop)[0].job_id
+    assert ask("workload", "abort", job_id).returncode == 0
+    until_all_are(agents, "ABORTING")
+    kill(running)
+    assert asyncio.run(states(agents, PATIENCE_S)) == ["IDLE", "IDLE"]
+    assert all(gone(pid) for family in families for pid in family), "killed with everything it has started"
+    settle(shop)
+    assert_written_off(ask, shop, state="CANCELED")
+
+
+def assert_written_off(ask: Ask, shop: Shop, *, state: str = "FAILED") -> None:
+    """The job has ended, and of each agent it is known that nobody has heard of its end."""
+    views = workloads(shop)
+    found = {(view.state, view.final, view.lost, view.error) for view in views}
+    assert found == {("IDLE", "ABORTED", True, CONTROLLER_LOST)}
+    assert_told(ask, shop, views[0].job_id, state=state)
+
+
+def assert_told(ask: Ask, shop: Shop, job_id: str, *, state: str = "FAILED") -> None:
+    view = shop.job(job_id)
+    assert (view.state, len(view.attempts)) == (state, 1), "a load test does not begin again by itself"
+    shown = ask("workload", "show", job_id)
+    assert (shown.returncode, state in shown.stdout) == (0, True), shown.stderr
