@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from tests.agent.conftest import Connect, gone, python, until
 from tests.agent.controller import Controller
 from tests.agent.relay import Relay
@@ -115,13 +116,18 @@ async def test_a_controller_that_hangs_up_ends_its_workload(
     assert (status.workload_id, status.final) == ("hung-up-ready", wire.ABORTED)
 
 
+@pytest.mark.parametrize("state", ["READY", "RUNNING"])
 async def test_a_controller_that_vanishes_without_a_word_is_found_out(
-    tmp_path: Path, connect: Connect
+    tmp_path: Path, connect: Connect, state: str
 ) -> None:
     """Between them nothing is passed on any more, and no connection is closed."""
     with running_agent(tmp_path / "agent", "--keepalive", "0.5") as agent:
         async with Relay(agent.address) as relay:
-            call = await connect(relay.address).started("cut-off", "sleep", {})
+            call = connect(relay.address).run("cut-off", "sleep", {})
+            await call.until_status(wire.READY)
+            if state == "RUNNING":
+                await connect(agent.address).start("cut-off")
+                await call.until_started()
             relay.cut()
             watcher = connect(agent.address)
             status = await watcher.until_state("IDLE")

@@ -10,14 +10,14 @@ import asyncio
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import pytest
 from tests.agent.conftest import gone, python
 from tests.cli.shop import Ask, Shop
-from tests.systems.fleet.fleets import OPTIONS, PATIENCE_S, asked, states
+from tests.systems.fleet.fleets import OPTIONS, PATIENCE_S, asked, moves, states, until_all_are, wait
 
 from interlock.engine.audit import audit
 from interlock.lifecycles.durations import Durations
@@ -96,24 +96,6 @@ def kill(running: subprocess.Popen[str]) -> None:
     running.kill()
     running.communicate(timeout=PATIENCE_S)
     wait(lambda: all(map(gone, family)), "the controller and all below it to be gone")
-
-
-def wait(holds: Callable[[], object], what: str) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < until, what
-        time.sleep(0.02)
-
-
-def moves(agent: AgentProcess) -> list[tuple[str, str, str]]:
-    """What its log says of every step, by what it was taken."""
-    whole = agent.log.read_text().rpartition("\n")[0]
-    lines = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
-    return [(line["from_state"], line["to_state"], line["event"]) for line in lines if "from_state" in line]
-
-
-def until_all_are(agents: Sequence[AgentProcess], state: str) -> None:
-    wait(lambda: all(moves(agent)[-1:] and moves(agent)[-1][1] == state for agent in agents), state)
 
 
 def workloads(shop: Shop) -> list[WorkloadView]:

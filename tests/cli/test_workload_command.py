@@ -10,9 +10,10 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
+from chaos.system import skewed
 from rich.console import Console
 from tests.cli.shop import Ask, Shop
-from tests.systems.fleet.fleets import PATIENCE_S, fleet, states
+from tests.systems.fleet.fleets import PATIENCE_S, fleet, states, until_all_are
 
 from interlock.cli.workload_screen import Screen, sparkline
 from interlock.systems.fleet.histograms import Latencies
@@ -36,9 +37,10 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[AgentProce
 
 
 def load(shop: Shop, agents: list[AgentProcess], **more: str) -> str:
-    lines = "".join(f"{name}: {value}\n" for name, value in more.items())
+    usual = dict(line.split(": ", 1) for line in LOAD.splitlines())
+    lines = "".join(f"{name}: {value}\n" for name, value in {**usual, **more}.items())
     named = ", ".join(f'"{agent.address}"' for agent in agents)
-    (shop.folder / "load.yml").write_text(f"{LOAD}agents: [{named}]\n{lines}")
+    (shop.folder / "load.yml").write_text(f"{lines}agents: [{named}]\n")
     return "load.yml"
 
 
@@ -108,6 +110,30 @@ def test_agents_whose_controller_is_killed_stop_by_themselves(shop: Shop, agents
     running.kill()
     running.communicate(timeout=PATIENCE_S)
     assert asyncio.run(states(agents, PATIENCE_S)) == ["IDLE", "IDLE"]
+
+
+@pytest.mark.parametrize("step_s", [30, -30])
+def test_a_controller_whose_clock_is_set_while_its_agents_are_ready_starts_them_as_it_said(
+    shop: Shop, agents: list[AgentProcess], step_s: int
+) -> None:
+    clock = shop.folder / "clock"
+    words = load(shop, agents, duration="30s", operations="100", lead="9s")
+    running = shop.start("workload", "run", words, "--json", env=skewed.settable(clock))
+    until_all_are(agents, "READY")
+    skewed.set_clock(clock, step_s)
+    told, said = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0, said
+    answer = json.loads(told)
+    result = answer["result"]
+    assert (result["verdict"], result["operations"]) == ("COMPLETE", 200)
+    for each in result["agents"]:
+        # What is left when a busy machine has been allowed for: nobody began at once, or half a minute late.
+        assert abs(each["began_ms"] - each.get("late_ms", 0.0)) <= result["start_bound_ms"]
+    (attempt,) = shop.job(answer["job_id"]).attempts
+    assert attempt.ended_at is not None
+    assert attempt.started_at is not None
+    lasted_s = (attempt.ended_at - attempt.started_at).total_seconds()
+    assert step_s < 0 or lasted_s > step_s, "its clock was set while it ran"
 
 
 def test_a_file_with_faults_is_told_with_lines_and_columns(program: Ask, shop: Shop) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,10 +29,12 @@ FENCES = itertools.count(1)
 
 
 @contextmanager
-def fleet(folder: Path, environments: Sequence[Mapping[str, str]]) -> Iterator[list[AgentProcess]]:
+def fleet(
+    folder: Path, environments: Sequence[Mapping[str, str]], *options: str
+) -> Iterator[list[AgentProcess]]:
     """One agent for each environment; they are started side by side."""
     agents = [
-        AgentProcess(folder / str(number), *OPTIONS, durations=QUICK, env=env)
+        AgentProcess(folder / str(number), *OPTIONS, *options, durations=QUICK, env=env)
         for number, env in enumerate(environments)
     ]
     try:
@@ -105,3 +109,23 @@ async def states(agents: Sequence[AgentProcess], wait_s: float = 0.0) -> list[st
         found.append((await line.status(wait_idle_s=wait_s)).state)
         await line.close()
     return found
+
+
+def wait(holds: Callable[[], object], what: str) -> None:
+    """Until it does."""
+    until = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until, what
+        time.sleep(0.02)
+
+
+def moves(agent: AgentProcess) -> list[tuple[str, str, str]]:
+    """What its log says of every step, by what it was taken."""
+    whole = agent.log.read_text().rpartition("\n")[0]
+    lines = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
+    return [(line["from_state"], line["to_state"], line["event"]) for line in lines if "from_state" in line]
+
+
+def until_all_are(agents: Sequence[AgentProcess], state: str) -> None:
+    """Until the last step of each was to that state."""
+    wait(lambda: all(moves(agent)[-1:] and moves(agent)[-1][1] == state for agent in agents), state)

@@ -11,6 +11,8 @@ import msgspec
 import pytest
 from chaos.system import skewed
 from grpc import aio
+from tests.agent.conftest import WORKLOADS as ODD
+from tests.agent.relay import Relay
 
 from interlock.errors import InterlockError
 from interlock.systems.fleet.coverage import Policy, Verdict
@@ -20,7 +22,7 @@ from interlock.wire.fleet.errors import SkewTooLarge, WorkloadFailed
 from interlock.wire.fleet.fleet_pb2_grpc import AgentServicer, add_AgentServicer_to_server
 from interlock.wire.workloads import Happened
 
-from .fleets import Driven, asked, fleet, states
+from .fleets import PATIENCE_S, Driven, asked, fleet, states, until_all_are
 from .test_merging import packed
 
 READY, RUNNING = Happened.READY, Happened.RUNNING
@@ -130,6 +132,36 @@ async def test_an_agent_that_is_killed_is_missed_as_the_policy_says(
     assert "does not answer" in result.agents[0].error
     assert driven.facts[lost][-1] is Happened.LOST
     assert (result.coverage.completed, result.coverage.lost) == ((1, 1) if enough else (0, 2))
+    assert await states(two[1:]) == ["IDLE"]
+
+
+async def test_an_agent_that_falls_silent_is_lost_and_stops_by_itself(tmp_path: Path) -> None:
+    """Between them nothing is passed on any more, and no connection is closed."""
+    with fleet(tmp_path, [{}, {}], "--keepalive", "0.5") as agents:
+        async with Relay(agents[0].address) as relay:
+            spec = asked(agents, duration_s=6.0, policy=Policy.BEST_EFFORT)
+            driven = Driven(msgspec.structs.replace(spec, agents=(relay.address, agents[1].address)))
+            await driven.until(lambda live: live.operations and live.running == 2)
+            relay.cut()
+            assert await states(agents[:1], PATIENCE_S) == ["IDLE"]
+            result = await driven.result()
+    assert result.verdict is Verdict.PARTIAL
+    assert [each.status for each in result.agents] == ["", "COMPLETED"]
+    assert "does not answer" in result.agents[0].error
+    assert driven.facts[relay.address][-1] is Happened.LOST
+
+
+async def test_an_agent_that_is_killed_while_it_stops_is_not_waited_for(two: list[AgentProcess]) -> None:
+    deaf = {"target": "odd:deaf", "arguments": {"note": str(two[0].log) + ".note"}, "path": [str(ODD)]}
+    driven = Driven(asked(two, kind="python", spec=deaf, duration_s=30.0))
+    await driven.until(lambda live: live.running == 2)
+    driven.drive.stop("enough")
+    await asyncio.to_thread(until_all_are, two[:1], "ABORTING")
+    two[0].kill()
+    result = await driven.result()
+    assert result.verdict is Verdict.ABORTED
+    assert [each.status for each in result.agents] == ["", "ABORTED"]
+    assert "does not answer" in result.agents[0].error
     assert await states(two[1:]) == ["IDLE"]
 
 
