@@ -13,6 +13,7 @@ from interlock.systems.orchestrator.body import AttemptBody, Granting, JobBody
 from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.lines import acknowledged
 from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.stencils import Pattern
 from interlock.systems.orchestrator.stopping import messages_of, outgrown
 from interlock.systems.orchestrator.tokens import Token, fence_of, token_for
 from interlock.systems.orchestrator.words import words_of
@@ -38,43 +39,34 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     grant: Grant | None
     change: Change
     before: Record
-    body: JobBody
-    """What the change says, not encoded."""
+    body: JobBody | None
+    """What the change says, not encoded; None where nobody has decoded it."""
     token: Token | None = None
     words: tuple[Change, ...] = ()
     """To the run that begins with it."""
+    pattern: Pattern | None = None
+    """How its body was put together, where others were made alike."""
 
 
 def offers_of(claiming: Claiming, records: Sequence[Record], now: datetime) -> list[Offer]:
     """One attempt of each of these jobs for this runner; a job that has none is passed over."""
-    offers = (_offer(claiming, record, now) for record in records)
+    offers = (offer_of(claiming, record, now) for record in records)
     return [offer for offer in offers if offer is not None]
 
 
-def shares_of(
-    claimings: Sequence[Claiming], records: Sequence[Record], now: datetime
-) -> list[tuple[int, Offer]]:
-    """The same for several runners, each with its place: the first is given all it wants, then the next."""
-    shares: list[tuple[int, Offer]] = []
-    place, left = 0, claimings[0].request.limit
-    for record in records:
-        while not left:
-            place += 1
-            left = claimings[place].request.limit
-        offer = _offer(claimings[place], record, now)
-        if offer is not None:
-            shares.append((place, offer))
-            left -= offer.grant is not None
-    return shares
-
-
-def _offer(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
+def offer_of(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
+    """The attempt of this job that waits the longest, for this runner; None when none waits."""
     draft = Draft.of(record, now, claiming.settings)
-    one = _next_attempt(draft)
+    one = next_attempt(draft)
     if one is None:
         return None
-    request = claiming.request
     token = token_for(claiming.seed, draft.id, one.shard, one.index)
+    return granted(claiming, draft, one, token, record)
+
+
+def granted(claiming: Claiming, draft: Draft, one: AttemptBody, token: Token, record: Record) -> Offer:
+    """This attempt for this runner, under this token."""
+    request, now = claiming.request, draft.now
     draft.granting = Granting(request.runner_id, token.digest)
     if one.state is attempt.CREATED:
         draft.tell_attempt(one, attempt.publish)
@@ -91,7 +83,7 @@ def _offer(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
     return Offer(grant, change, record, draft.body, token, words_of(draft))
 
 
-def _next_attempt(draft: Draft) -> AttemptBody | None:
+def next_attempt(draft: Draft) -> AttemptBody | None:
     """Of those whose time has come, the one that waits the longest."""
     waiting = [
         one

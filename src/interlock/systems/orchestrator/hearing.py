@@ -131,7 +131,7 @@ def note_extras(draft: Draft, one: AttemptBody, message: Message) -> None:
     assert one.lease is not None
     match message:
         case Complete():
-            one.reported = _digest(message)
+            one.reported = digest_of_report(message)
             if draft.body.checkpoints and one.state is attempt.SUCCEEDED:
                 draft.body.checkpoints.pop(str(one.shard), None)  # nobody will start from it any more
         case Heartbeat():
@@ -139,10 +139,10 @@ def note_extras(draft: Draft, one: AttemptBody, message: Message) -> None:
             one.artifacts += isinstance(message, Upload)
             draft.body.children += message.children if isinstance(message, Births) else 0
         case Release(checkpoint=checkpoint):
-            one.reported = _digest(message)
+            one.reported = digest_of_report(message)
             _save(draft, one, checkpoint)
         case CancelAck():
-            one.reported = _digest(message)
+            one.reported = digest_of_report(message)
             one.forced = not message.confirmed_dead
             one.confirmed_dead = message.confirmed_dead
         case Ack():
@@ -197,7 +197,7 @@ def _repeated(draft: Draft, one: AttemptBody, message: Message) -> Answer | None
         kind = type(message)
         again = kind is Ack or (kind is Heartbeat and _was_heard(held, message.sequence))
     else:
-        again = held.state in lease.DEAD and bool(one.reported) and one.reported == _digest(message)
+        again = held.state in lease.DEAD and bool(one.reported) and one.reported == digest_of_report(message)
     return _heard(draft, one) if again else None
 
 
@@ -316,7 +316,7 @@ def _failure(failed: Failed, settings: OrchestratorSettings) -> Failure:
     )
 
 
-def _digest(message: Message) -> str:
+def digest_of_report(message: Message) -> str:
     """What tells one report from another: all it says, but not who says it and which number it has."""
     match message:
         case Complete(outcome=outcome, cost=cost):
@@ -372,6 +372,11 @@ def _unfit_value(noun: str, raw: msgspec.Raw, most: int) -> NotHeard | None:
             todo="Encode it as JSON, and report again.",
         )
     return None
+
+
+def is_kept_inline(result: msgspec.Raw, settings: OrchestratorSettings) -> bool:
+    """Whether a result is fit to be stored, and in the job itself."""
+    return len(result) <= INLINE_RESULT and _unfit_value("result", result, settings.max_result_bytes) is None
 
 
 def _too_large(noun: str, size: int, most: int) -> NotHeard:

@@ -47,12 +47,15 @@ from interlock.systems.orchestrator.claiming_again import (
     tokens_of,
     told_before,
 )
-from interlock.systems.orchestrator.dispatching import Claiming, Offer, shares_of
+from interlock.systems.orchestrator.dispatching import Claiming, Offer
+from interlock.systems.orchestrator.echoes import Echoes
 from interlock.systems.orchestrator.handing import handed
 from interlock.systems.orchestrator.hearing import hear
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.orchestrator.stencils import Pattern
 from interlock.systems.orchestrator.tokens import Token, is_the_same, job_of, read_token
 from interlock.systems.orchestrator.trees.words import TREE_TOPICS
+from interlock.systems.orchestrator.twins import shares_of
 from interlock.systems.orchestrator.vault import Vault
 from interlock.systems.orchestrator.words import RUN_JOBS, nobody
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message, NotHeard, Stale, StaleCode
@@ -81,6 +84,8 @@ class _Held(msgspec.Struct, frozen=True, gc=False):
     token: Token | None = None
     """That of the last grant, and its text; None where that was not made here."""
     text: str = ""
+    pattern: Pattern | None = None
+    """How its body is put together, where it was granted together with others that are alike."""
 
     def token_of(self, text: str) -> Token | None:
         """The token that somebody shows, if it is that of the last grant."""
@@ -107,6 +112,7 @@ class Orchestrator:
         # Jobs as this process wrote them last: most of what is said about a job is said to whoever
         # granted it, and then nothing has to be loaded. A wrong guess costs one conflict.
         self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._echoes = Echoes(settings)
         # Runs of which this process has said that they have begun: once is enough.
         self._begun: OrderedDict[str, None] = OrderedDict()
         self.on_word: Callable[[], None] = nobody
@@ -184,7 +190,7 @@ class Orchestrator:
                 for offer in bundle.offers:
                     record = record_after(offer.change, offer.before, outcome.at)
                     text = "" if offer.grant is None else offer.grant.token
-                    self._hold(_Held(record, offer.body, offer.token, text))
+                    self._hold(_Held(record, offer.body, offer.token, text, offer.pattern))
                     if offer.words:
                         self._told(offer)
                     if offer.grant is not None:
@@ -306,7 +312,13 @@ class Orchestrator:
         """Notes what would be written: the next message about a job that goes on comes here as well."""
         held = self._held.pop(token.job_id, None)  # whatever comes of it, this version is history
         written.pop(token.job_id, None)
-        body = held.body if held is not None and held.record is record else None
+        body = None
+        if held is not None and held.record is record:
+            if held.pattern is not None and held.token is token:
+                heard = self._echoes.hear(record, held.pattern, token, message, now, mark)
+                if heard is not None:
+                    return heard
+            body = held.body
         decision = hear(record, token, message, now, mark, self.settings, body)
         if record is None or decision.commit is None or not decision.commit.changes:
             return decision

@@ -33,7 +33,7 @@ def is_whole(text: str) -> bool:
     return text == whole(text)
 
 
-def is_json(raw: msgspec.Raw) -> bool:
+def is_json(raw: bytes | msgspec.Raw) -> bool:
     """Whether it is one value, and nothing beside it."""
     try:
         _RAW.decode(raw)
