@@ -56,7 +56,7 @@ async def apply_all(engine: Engine, items: Sequence[Item[A]]) -> list[Result[A]]
         turn = batch.turn()
         await batch.load(turn)
         decided = batch.decide(turn, max(await engine.clock.now(), batch.not_before))
-        outcomes = await _commit(engine, [commit for _, commit, _ in decided])
+        outcomes = await commit_all_surely(engine, [commit for _, commit, _ in decided])
         for (place, _, decision), outcome in zip(decided, outcomes, strict=True):
             batch.settle(place, decision, outcome)
     return [result for result in batch.results if result is not None]
@@ -159,7 +159,8 @@ def _names_version(commit: Commit | None, key: Key) -> bool:
     return False
 
 
-async def _commit(engine: Engine, commits: Sequence[Commit]) -> list[Outcome | InterlockError]:
+async def commit_all_surely(engine: Engine, commits: Sequence[Commit]) -> list[Outcome | InterlockError]:
+    """The outcome of each of many commits, also when a connection broke in the middle of them."""
     outcomes = await engine.committer.commit_all(commits)
     doubtful = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, StoreUnavailable)]
     found = await asyncio.gather(*[_surely(engine, commits[place]) for place in doubtful])

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from interlock.engine.applying import Decision
 from interlock.lifecycles import job
 from interlock.store.records import Change, Commit, Record
-from interlock.systems.orchestrator.body import decode_body
 from interlock.systems.orchestrator.hearing import digest_of_report, hear, is_kept_inline
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stencils import (
@@ -70,14 +69,12 @@ class Echoes:
         if self._batch != (now, mark):
             self._batch = now, mark
             self._heard.clear()
-        if pattern.stencil not in self._heard:  # a single one is not worth the trouble
-            self._heard[pattern.stencil] = None
-            return None
-        echo = self._heard[pattern.stencil]
+        echo = self._heard.get(pattern.stencil)
         if echo is None or echo.runner_id != message.runner_id or echo.cost != message.cost:
-            echo = self._heard[pattern.stencil] = _echo_of(
-                record, pattern, token, message, now, mark, self._settings
-            )
+            if pattern.stencil in self._heard and echo is None:
+                return None
+            echo = _echo_of(record, pattern, token, message, now, mark, self._settings)
+            self._heard[pattern.stencil] = echo
         if echo is None:
             return None
         body = echo.stencil.filled(
@@ -97,12 +94,12 @@ def _echo_of(
     settings: OrchestratorSettings,
 ) -> _Echo | None:
     """How this is heard, whichever job it is about and whatever it returned; None where that matters."""
-    body = decode_body(pattern.stencil.filled(INPUT, DIGEST.encode()))
+    nobody = standing_like(record, pattern.stencil.filled(INPUT, DIGEST.encode()), now)
     nobodys = Token(JOB_ID, token.shard, token.index, "", DIGEST)
     said = Complete(
         token=str(nobodys), runner_id=message.runner_id, outcome=Succeeded(RESULT), cost=message.cost
     )
-    decision = hear(standing_like(record, now), nobodys, said, now, mark, settings, body)
+    decision = hear(nobody, nobodys, said, now, mark, settings)
     commit = decision.commit
     if (
         commit is None

@@ -15,6 +15,7 @@ _TICK = timedelta(milliseconds=1) / 128
 _STRIDE = 64
 _AT_ONCE = 10
 """How many strides are drawn together: to ask for chance costs more than to make a name of it."""
+_PLACES = [_STRIDE**place for place in range(_AT_ONCE)]
 _LAST = 2**48 - 1
 
 
@@ -29,12 +30,19 @@ class JobIds:
 
     def draw(self, now: datetime) -> str:
         """A name that this process has not drawn before."""
+        return self.draw_many(now, 1)[0]
+
+    def draw_many(self, now: datetime, number: int) -> list[str]:
+        """The same for so many, in their order."""
         ticks = int((now - _ORIGIN) / _TICK)
-        if not self._chances:
-            drawn = self._below(_STRIDE**_AT_ONCE)
-            self._chances = [drawn // _STRIDE**place % _STRIDE for place in range(_AT_ONCE)]
-        self._latest = max(self._latest + 1, ticks) + self._chances.pop()
-        return f"{self._prefix}{self._latest & _LAST:012x}"
+        names = []
+        for _ in range(number):
+            if not self._chances:
+                drawn = self._below(_STRIDE**_AT_ONCE)
+                self._chances = [drawn // each % _STRIDE for each in _PLACES]
+            self._latest = max(self._latest + 1, ticks) + self._chances.pop()
+            names.append(f"{self._prefix}{self._latest & _LAST:012x}")
+        return names
 
 
 def drawn_at(digits: int) -> datetime:

@@ -7,25 +7,37 @@ import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
-from functools import partial
+from typing import TypeAlias
 
 import msgspec
 
-from interlock.engine.applying import Applied, Asked, Decision, Engine
-from interlock.engine.batching import Item, apply_all
+from interlock.engine.applying import Asked, Decision, Engine, failed
+from interlock.engine.batching import commit_all_surely
 from interlock.engine.paging import every_entry
 from interlock.errors import InterlockError, UnknownJob
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState
-from interlock.store.records import Commit, Count, Entry, Key, Page, Query, Record, Repeated
-from interlock.systems.orchestrator.alike import Alike
+from interlock.store.records import (
+    Commit,
+    Committed,
+    Count,
+    Entry,
+    Illegal,
+    Key,
+    Outcome,
+    Page,
+    Query,
+    Record,
+    Repeated,
+    RequestReused,
+)
+from interlock.systems.orchestrator.alike import Alike, checked
 from interlock.systems.orchestrator.beside import LOG, Chunk
 from interlock.systems.orchestrator.explaining import Explanation, explain
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.many import cancel_all, retry_all
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.stopping import cancelled, commit_of
-from interlock.systems.orchestrator.submitting import check_spec
 from interlock.systems.orchestrator.trees.explaining import look_around
 from interlock.systems.orchestrator.trees.joining import Joining, tree_keys
 from interlock.systems.orchestrator.trees.viewing import tree_below
@@ -39,6 +51,9 @@ BULK = 500
 """How many jobs are submitted together."""
 MAX_COUNT = 10_000
 QUEUE_PAGES = 5
+
+_Wanted: TypeAlias = tuple[JobSpec, msgspec.Raw]
+"""A spec without its input, and the input."""
 
 
 class Jobs:
@@ -77,17 +92,17 @@ class Jobs:
 
         Under a request id they are made together or not at all, and once; without one, in batches.
         """
-        for spec in specs:
-            check_spec(spec, self.settings)
-        if request_id is not None or any(spec.parent_job_id is not None for spec in specs):
+        likes = checked(specs, self.settings)
+        if request_id is not None or any(like.parent_job_id is not None for like in likes):
             return await self._submit_together(specs, actor, request_id)
-        if len(specs) <= BULK:
-            return await self._submit_batch(specs, actor)
+        wanted = [(like, spec.input) for like, spec in zip(likes, specs, strict=True)]
+        if len(wanted) <= BULK:
+            return await self._submit_batch(wanted, actor)
         return await self._submit_batches(
-            [specs[start : start + BULK] for start in range(0, len(specs), BULK)], actor
+            [wanted[start : start + BULK] for start in range(0, len(wanted), BULK)], actor
         )
 
-    async def _submit_batches(self, batches: Sequence[Sequence[JobSpec]], actor: str) -> list[str]:
+    async def _submit_batches(self, batches: Sequence[Sequence[_Wanted]], actor: str) -> list[str]:
         """One batch is decided about while the one before it is being stored."""
         ids: list[str] = []
         under_way: deque[asyncio.Task[list[str]]] = deque()
@@ -104,22 +119,31 @@ class Jobs:
             await asyncio.gather(*under_way, return_exceptions=True)
         return ids
 
-    async def _submit_batch(self, specs: Sequence[JobSpec], actor: str) -> list[str]:
-        now, alike = await self.engine.clock.now(), Alike(self.settings, actor)
-        items = []
-        for spec in specs:
-            job_id = self._ids.draw(now)
-            items.append(Item(Key(JOB.name, job_id), partial(_new, alike, spec, job_id), fresh=True))
-        ids: list[str] = []
-        for spec, result in zip(specs, await apply_all(self.engine, items), strict=True):
-            match result:
-                case Applied(answer=None):  # somebody else has drawn the same name
-                    ids += await self._submit_batch([spec], actor)
-                case Applied(answer=str() as made):
-                    ids.append(made)
-                case InterlockError():
-                    raise result
-        return ids
+    async def _submit_batch(self, wanted: Sequence[_Wanted], actor: str) -> list[str]:
+        now, mark = await self.engine.clock.now(), self.engine.mark()
+        names = self._ids.draw_many(now, len(wanted))
+        alike = Alike(self.settings, actor, now, mark)
+        commits = [
+            self.engine.sealed(Commit(changes=(alike.change(like, given, name),)), ())
+            for (like, given), name in zip(wanted, names, strict=True)
+        ]
+        outcomes = await commit_all_surely(self.engine, commits)
+        if all(isinstance(outcome, Committed) for outcome in outcomes):
+            return names
+        return [
+            name if isinstance(outcome, Committed) else await self._submit_another(each, outcome, actor)
+            for each, name, outcome in zip(wanted, names, outcomes, strict=True)
+        ]
+
+    async def _submit_another(self, wanted: _Wanted, outcome: Outcome | InterlockError, actor: str) -> str:
+        """Where somebody else has drawn the same name; what cannot be stored is told of."""
+        match outcome:
+            case InterlockError():
+                raise outcome
+            case Illegal() | RequestReused():
+                raise failed(outcome)
+            case _:
+                return (await self._submit_batch([wanted], actor))[0]
 
     async def _submit_together(
         self, specs: Sequence[JobSpec], actor: str, request_id: str | None
@@ -342,12 +366,3 @@ def _present(job_id: str, record: Record | None) -> Record:
             facts={"job_id": job_id},
         )
     return record
-
-
-def _new(
-    alike: Alike, spec: JobSpec, job_id: str, record: Record | None, now: datetime, mark: str
-) -> Decision[str | None]:
-    """A new job; none where somebody has the name already."""
-    if record is not None:
-        return Decision(None)
-    return Decision(job_id, Commit(changes=(alike.change(spec, job_id, now, mark),)))

@@ -56,14 +56,14 @@ class Pattern(msgspec.Struct, frozen=True, gc=False):
     input: bytes
 
 
-def standing_like(record: Record, now: datetime) -> Record:
+def standing_like(record: Record, body: bytes, now: datetime) -> Record:
     """A job that is none, in the place of this one: with nothing of it that jobs alike may differ in."""
     return Record(
         kind=record.kind,
         id=JOB_ID,
         state=record.state,
         version=record.version,
-        body=b"",
+        body=body,
         parent=record.parent,
         queue=record.queue,
         labels=record.labels,

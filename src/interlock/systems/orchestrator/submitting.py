@@ -93,11 +93,22 @@ def check_spec(spec: JobSpec, settings: OrchestratorSettings) -> None:
     """Raise with everything that is wrong with a job; nothing has been stored then."""
     check_size(spec.task, spec.input, settings)
     if faults := list(_faults(spec)):
-        raise InvalidJob(
-            "The job cannot be accepted: " + "; ".join(faults) + ".",
-            todo="Correct it and submit it again; nothing was stored.",
-            facts={"task": spec.task, "faults": faults},
-        )
+        raise _unacceptable(spec, faults)
+
+
+def check_input(spec: JobSpec, settings: OrchestratorSettings) -> None:
+    """The same for its input alone, where one that is like it but for that was found to be right."""
+    check_size(spec.task, spec.input, settings)
+    if not is_json(spec.input):
+        raise _unacceptable(spec, list(_faults(spec)))
+
+
+def _unacceptable(spec: JobSpec, faults: list[str]) -> InvalidJob:
+    return InvalidJob(
+        "The job cannot be accepted: " + "; ".join(faults) + ".",
+        todo="Correct it and submit it again; nothing was stored.",
+        facts={"task": spec.task, "faults": faults},
+    )
 
 
 def check_size(task: str, given: bytes | msgspec.Raw, settings: OrchestratorSettings) -> None:

@@ -131,10 +131,11 @@ def _make_of(claiming: Claiming, record: Record, now: datetime) -> _Make | None:
     """What this job and all that are like it become; None where that depends on who it is."""
     body = decode_body(record.body)
     given, body.input = body.input, INPUT
-    look = stencil_of(encode_body(body), INPUT)
+    marked = encode_body(body)
+    look = stencil_of(marked, INPUT)
     if look is None or look.filled(given) != record.body:
         return None
-    nobody = standing_like(record, now)
+    nobody = standing_like(record, marked, now)
     draft = Draft.of(nobody, now, claiming.settings, body)
     one = next_attempt(draft)
     if one is None:
