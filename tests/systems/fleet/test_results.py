@@ -17,9 +17,11 @@ from interlock.errors import InvalidWorkload
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Offset
 from interlock.systems.fleet.coverage import Coverage, Policy, Verdict, can_still_do, covered, verdict_of
-from interlock.systems.fleet.drawing import nice
+from interlock.systems.fleet.drawing import nice, scale_for
 from interlock.systems.fleet.files import files_of
+from interlock.systems.fleet.histograms import by_nines, empty, latencies
 from interlock.systems.fleet.merging import Merged
+from interlock.systems.fleet.report import page
 from interlock.systems.fleet.results import Ending, Known, WorkloadResult, result_of
 from interlock.systems.fleet.spec import WorkloadSpec, checked, with_port
 from interlock.systems.fleet.starting import choose_start
@@ -115,23 +117,43 @@ def test_the_files_are_what_they_say_they_are(tmp_path: Path) -> None:
     assert "<b>" not in page.split("</style>")[1]
     assert "&lt;the agent&gt; &amp; was lost" in page
     drawings = [part.split("</svg>")[0] + "</svg>" for part in page.split("<svg")[1:]]
-    assert len(drawings) == 2
+    assert len(drawings) == 3
     for drawing in drawings:
         ET.fromstring("<svg" + drawing)
-    assert page.count("<polyline") == 4
+    assert page.count("<polyline") == 5
     assert "http" not in page  # nothing is fetched from anywhere
 
 
 def test_an_axis_ends_at_a_round_number() -> None:
-    assert [nice(value) for value in (0, 0.7, 1, 1.01, 23, 99, 101)] == [
-        1.0,
-        1.0,
-        1.0,
-        2.0,
-        25.0,
-        100.0,
-        200.0,
-    ]
+    found = [nice(value) for value in (0, 0.7, 1, 1.01, 23, 99, 101)]
+    assert found == pytest.approx([1.0, 0.8, 1.0, 1.2, 24.0, 100.0, 120.0])
+
+
+def test_values_that_are_far_apart_are_drawn_so_that_the_small_ones_are_seen() -> None:
+    near = scale_for([0.0, 3.0, 7.9])
+    assert (near.logarithmic, near.ticks) == (False, [0.0, 2.0, 4.0, 6.0, 8.0])
+    far = scale_for([2.2, 80.0])
+    assert (far.logarithmic, far.ticks) == (True, [2.0, 5.0, 10.0, 20.0, 50.0, 100.0])
+    assert [far.height(value) for value in (2.0, 100.0)] == [0.0, 1.0]
+    assert not scale_for([0.0, 80.0]).logarithmic, "nothing has no place on a logarithmic scale"
+    assert scale_for([]).top == 1.0
+
+
+def test_the_curve_of_percentiles_agrees_with_the_percentiles_that_are_told() -> None:
+    histogram = empty()
+    for value in range(1, 1_001):
+        histogram.record_value(value * 1_000_000)
+    curve, told = dict(by_nines(histogram)), latencies(histogram)
+    assert (curve[1.0], curve[2.0], curve[3.0]) == (told.p90_ms, told.p99_ms, told.p999_ms)
+    assert list(curve) == sorted(curve)
+
+
+def test_a_result_of_nothing_is_a_page_as_well() -> None:
+    spec = WorkloadSpec(kind="sleep", agents=("a:1",))
+    known = Known(spec=spec, endings={"a:1": Ending(workload_id="w")}, offsets={}, stopped="enough")
+    shown = page(result_of(known, Merged(spec.agents)))
+    assert "ABORTED" in shown
+    assert "<svg" not in shown
 
 
 WRONG = """\

@@ -1,40 +1,99 @@
-"""Curves over time as SVG: one plot with its axes, drawn from numbers alone."""
+"""Plots as SVG, drawn from numbers alone: curves over whatever lies between 0 and 1, on a scale that fits."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
+from itertools import pairwise
 
 import msgspec
 
-WIDTH, HEIGHT = 860, 240
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 30, 30
+WIDTH, HEIGHT = 920, 250
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 40, 30
 _TICKS = 4
+_STEPS = (1.0, 1.2, 1.6, 2.0, 2.4, 3.2, 4.0, 6.0, 8.0, 10.0)
+"""Where an axis may end so that its quarters are round numbers, too."""
+_FAR_APART = 20.0
+"""Values that differ by more than this factor are drawn on a logarithmic scale, or the small ones vanish."""
 
 
-class Curve(msgspec.Struct, frozen=True):
+class Curve(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a plot."""
 
     name: str
     colour: str
     """The name of a CSS variable."""
     values: Sequence[float]
+    filled: bool = False
 
 
-def plot(title: str, unit: str, seconds: Sequence[int], curves: Sequence[Curve]) -> str:
-    """A plot of curves over the seconds of a workload."""
-    top = nice(max((value for curve in curves for value in curve.values), default=0.0))
-    last = max(seconds, default=0) or 1
-    parts = [
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
-        f'<text class="title" x="{_LEFT}" y="16">{escape(title)}</text>',
-        *_grid(top, unit, last),
-        *(_line(curve, seconds, top, last) for curve in curves),
-        *_legend(curves),
-        "</svg>",
-    ]
-    return "\n".join(parts)
+class Mark(msgspec.Struct, frozen=True):
+    """A word under the plot."""
+
+    at: float
+    text: str
+
+
+class Plot(msgspec.Struct, frozen=True, kw_only=True):
+    """What is drawn; `xs` are where the values of each curve lie, from 0 to 1."""
+
+    title: str
+    unit: str
+    xs: Sequence[float]
+    marks: Sequence[Mark]
+    curves: Sequence[Curve]
+    notes: Sequence[str] = ()
+    """What is told about each place when somebody points at it."""
+
+
+class Scale(msgspec.Struct, frozen=True, kw_only=True):
+    """From values to heights."""
+
+    bottom: float
+    top: float
+    ticks: Sequence[float]
+    logarithmic: bool = False
+
+    def height(self, value: float) -> float:
+        """From 0 at the bottom to 1 at the top."""
+        if not self.logarithmic:
+            return value / self.top
+        low, high = math.log10(self.bottom), math.log10(self.top)
+        return (math.log10(max(value, self.bottom)) - low) / (high - low)
+
+
+def plot(drawn: Plot) -> str:
+    """The plot."""
+    scale = scale_for([value for curve in drawn.curves for value in curve.values])
+    return "\n".join(
+        (
+            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(drawn.title)}">',
+            _title(drawn, scale),
+            *_grid(scale),
+            *_words_below(drawn.marks),
+            *(part for curve in drawn.curves for part in _line(curve, drawn.xs, scale)),
+            *_legend(drawn.curves),
+            *_places(drawn),
+            "</svg>",
+        )
+    )
+
+
+def _title(drawn: Plot, scale: Scale) -> str:
+    unit = f"{drawn.unit}, logarithmic" if scale.logarithmic else drawn.unit
+    words = f'{escape(drawn.title)}<tspan class="unit" dx="8">{escape(unit)}</tspan>'
+    return f'<text class="title" x="0" y="16">{words}</text>'
+
+
+def scale_for(values: Sequence[float]) -> Scale:
+    """One that these fit on: linear, unless they are too far apart for that."""
+    highest, positive = max(values, default=0.0), [value for value in values if value > 0]
+    if positive and len(positive) == len(values) and highest > _FAR_APART * min(positive):
+        ticks = _decades(min(positive), highest)
+        return Scale(bottom=ticks[0], top=ticks[-1], ticks=ticks, logarithmic=True)
+    top = nice(highest)
+    return Scale(bottom=0.0, top=top, ticks=[top * tick / _TICKS for tick in range(_TICKS + 1)])
 
 
 def nice(highest: float) -> float:
@@ -42,48 +101,74 @@ def nice(highest: float) -> float:
     if highest <= 0:
         return 1.0
     magnitude = 10.0 ** math.floor(math.log10(highest))
-    return next(step * magnitude for step in (1, 2, 2.5, 5, 10) if step * magnitude >= highest * (1 - 1e-12))
+    return next(step * magnitude for step in _STEPS if step * magnitude >= highest * (1 - 1e-12))
 
 
-def _x(second: float, last: int) -> float:
-    return _LEFT + (WIDTH - _LEFT - _RIGHT) * second / last
+def _decades(lowest: float, highest: float) -> list[float]:
+    """1, 2, 5, 10 … around these; of many only the powers of ten."""
+    first, last = math.floor(math.log10(lowest)), math.ceil(math.log10(highest))
+    steps = (1.0, 2.0, 5.0) if last - first <= 2 else (1.0,)
+    ticks = [step * 10.0**power for power in range(first, last + 1) for step in steps]
+    below = [tick for tick in ticks if tick <= lowest]
+    above = [tick for tick in ticks if tick >= highest]
+    return [tick for tick in ticks if below[-1] <= tick <= above[0]]
 
 
-def _y(value: float, top: float) -> float:
-    return HEIGHT - _BOTTOM - (HEIGHT - _TOP - _BOTTOM) * value / top
+def _x(place: float) -> float:
+    return _LEFT + (WIDTH - _LEFT - _RIGHT) * place
 
 
-def _grid(top: float, unit: str, last: int) -> list[str]:
-    parts = []
-    for tick in range(_TICKS + 1):
-        value = top * tick / _TICKS
-        y = _y(value, top)
-        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="y" x="{_LEFT - 8}" y="{y + 4:.1f}">{value:,.4g}</text>')
-    step = max(1, round(nice(last / 8)))
-    for second in range(0, last + 1, step):
-        x = _x(second, last)
-        parts.append(f'<text class="x" x="{x:.1f}" y="{HEIGHT - 10}">{second} s</text>')
-    parts.append(f'<text class="unit" x="{WIDTH - _RIGHT}" y="16">{escape(unit)}</text>')
-    return parts
+def _y(height: float) -> float:
+    return HEIGHT - _BOTTOM - (HEIGHT - _TOP - _BOTTOM) * height
 
 
-def _line(curve: Curve, seconds: Sequence[int], top: float, last: int) -> str:
-    points = " ".join(
-        f"{_x(second, last):.1f},{_y(value, top):.1f}"
-        for second, value in zip(seconds, curve.values, strict=True)
-    )
-    style = f'style="stroke:var(--{curve.colour})"'
-    if len(seconds) == 1:
-        x, y = points.split(",")
-        return f'<circle cx="{x}" cy="{y}" r="3" style="fill:var(--{curve.colour})"/>'
-    return f'<polyline class="curve" points="{points}" {style}><title>{escape(curve.name)}</title></polyline>'
+def _grid(scale: Scale) -> Iterator[str]:
+    for tick in scale.ticks:
+        y = _y(scale.height(tick))
+        yield f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        yield f'<text class="y" x="{_LEFT - 10}" y="{y + 4:.1f}">{tick:,.4g}</text>'
 
 
-def _legend(curves: Sequence[Curve]) -> list[str]:
-    parts, x = [], WIDTH // 2
-    for curve in curves:
-        parts.append(f'<rect x="{x}" y="8" width="10" height="10" style="fill:var(--{curve.colour})"/>')
-        parts.append(f'<text class="legend" x="{x + 14}" y="17">{escape(curve.name)}</text>')
-        x += 24 + 8 * len(curve.name)
-    return parts
+def _words_below(marks: Sequence[Mark]) -> Iterator[str]:
+    for mark in marks:
+        yield f'<text class="x" x="{_x(mark.at):.1f}" y="{HEIGHT - 8}">{escape(mark.text)}</text>'
+
+
+def _line(curve: Curve, xs: Sequence[float], scale: Scale) -> Iterator[str]:
+    colour = f"var(--{curve.colour})"
+    places = [(_x(x), _y(scale.height(value))) for x, value in zip(xs, curve.values, strict=True)]
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    if len(places) == 1:
+        yield f'<circle cx="{places[0][0]:.1f}" cy="{places[0][1]:.1f}" r="3" style="fill:{colour}"/>'
+    elif places:
+        if curve.filled:
+            floor, first, last = _y(0.0), places[0][0], places[-1][0]
+            around = f"{first:.1f},{floor:.1f} {points} {last:.1f},{floor:.1f}"
+            yield f'<polygon class="area" points="{around}" style="fill:{colour}"/>'
+        yield f'<polyline class="curve" points="{points}" style="stroke:{colour}"/>'
+
+
+def _legend(curves: Sequence[Curve]) -> Iterator[str]:
+    """From the right, where nothing else is."""
+    if len(curves) < 2:
+        return
+    x = WIDTH - _RIGHT
+    for curve in reversed(curves):
+        x -= 8 * len(curve.name)
+        yield f'<text class="legend" x="{x}" y="16">{escape(curve.name)}</text>'
+        x -= 16
+        yield f'<rect x="{x}" y="6" width="10" height="10" rx="3" style="fill:var(--{curve.colour})"/>'
+        x -= 14
+
+
+def _places(drawn: Plot) -> Iterator[str]:
+    """A strip for each place, which says what was there."""
+    if not drawn.notes:
+        return
+    middles = [_x(x) for x in drawn.xs]
+    edges = [middles[0], *((a + b) / 2 for a, b in pairwise(middles)), middles[-1]]
+    for (left, right), note in zip(pairwise(edges), drawn.notes, strict=True):
+        yield (
+            f'<rect class="place" x="{left:.1f}" y="{_TOP}" width="{max(1.0, right - left):.1f}" '
+            f'height="{HEIGHT - _TOP - _BOTTOM}"><title>{escape(note)}</title></rect>'
+        )

@@ -6,117 +6,118 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from interlock.systems.fleet.coverage import Verdict
-from interlock.systems.fleet.drawing import Curve, plot
+from interlock.systems.fleet.drawing import plot
+from interlock.systems.fleet.plots import plots_of
 from interlock.systems.fleet.results import AgentResult, WorkloadResult
+from interlock.systems.fleet.style import STYLE
 
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1c2330; --paper: #fff; --faint: #d9dee7; --soft: #5d6b82;
-  --good: #1a7f4b; --bad: #c02b32; --warn: #a05a00; --a: #2f6fde; --b: #1a9c6b; --c: #d0811c; --d: #c0397f; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6eaf2; --paper: #14181f; --faint: #2b3340;
-  --soft: #93a1b8; --good: #4cc38a; --bad: #ff6b70; --warn: #f0a94a; --a: #7aa7ff; --b: #4cc38a; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 2rem auto;
-  max-width: 60rem; padding: 0 1rem; }
-h1 { font-size: 1.4rem; margin: 0 0 .3rem; }
-.verdict { font-weight: 600; } .COMPLETE { color: var(--good); } .FAILED { color: var(--bad); }
-.PARTIAL, .ABORTED { color: var(--warn); }
-dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .8rem;
-  margin: 1.2rem 0; }
-dt { color: var(--soft); font-size: .85rem; } dd { margin: 0; font-size: 1.15rem; }
-svg { width: 100%; height: auto; margin: .6rem 0; } svg text { font-size: 12px; fill: var(--soft); }
-svg .title { font-size: 14px; fill: var(--ink); font-weight: 600; } svg .y, svg .unit { text-anchor: end; }
-svg .x { text-anchor: middle; } svg .grid { stroke: var(--faint); } svg .curve { fill: none;
-  stroke-width: 2; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .9rem; }
-th { text-align: left; color: var(--soft); font-weight: 500; } td, th { padding: .3rem .8rem .3rem 0;
-  border-bottom: 1px solid var(--faint); white-space: nowrap; } td.n, th.n { text-align: right; }
-.why { color: var(--bad); white-space: normal; }
-"""
+_SIGNS = {Verdict.COMPLETE: "good", Verdict.PARTIAL: "warn", Verdict.ABORTED: "warn", Verdict.FAILED: "bad"}
+_ENDINGS = {"COMPLETED": "good", "ABORTED": "warn"}
 
 
 def page(result: WorkloadResult) -> str:
     """The whole page."""
     title = escape(result.name or result.kind)
-    verdict = f'<span class="verdict {result.verdict}">{result.verdict}</span>'
     return "\n".join(
         (
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{title}: {result.verdict}</title><style>{_STYLE}</style></head><body>",
-            f"<h1>{title}</h1>",
-            f"<p>{verdict} {escape(result.sentence)}</p>",
+            '<meta name="color-scheme" content="light dark">',
+            f"<title>{title}: {result.verdict}</title><style>{STYLE}</style></head><body><main>",
+            *_head(result, title),
+            *_coverage(result),
             *_figures(result),
-            *_plots(result),
+            *(f'<section class="card">{plot(each)}</section>' for each in plots_of(result)),
             *_agents(result.agents),
-            "</body></html>\n",
+            "</main></body></html>\n",
         )
     )
 
 
+def _head(result: WorkloadResult, title: str) -> Iterator[str]:
+    began = f"{result.started_at:%Y-%m-%d %H:%M:%S} UTC" if result.started_at else "never started"
+    said = (result.kind, began, f"{result.duration_s:,.1f} s", f"policy {result.policy}")
+    yield f'<header><h1>{title}<span class="pill {_SIGNS[result.verdict]}">{result.verdict}</span></h1>'
+    yield f'<p class="lead">{escape(result.sentence)}</p>'
+    yield f'<p class="soft">{" · ".join(map(escape, said))}</p></header>'
+
+
+def _coverage(result: WorkloadResult) -> Iterator[str]:
+    """One piece for each agent, so that who is missing is seen before anything is read."""
+    found = result.coverage
+    told = f"{found.completed} of {found.agents} agents completed ({found.share:.0%})"
+    yield f'<div class="coverage" role="img" aria-label="{told}">'
+    for agent in result.agents:
+        yield f'<i class="{_sign(agent)}" title="{escape(agent.agent)}: {_ending(agent)}"></i>'
+    yield f'</div><p class="soft">{told}</p>'
+
+
 def _figures(result: WorkloadResult) -> Iterator[str]:
     found = result.latencies
-    spread = "—"
+    share = f"{100 * result.errors / max(1, result.operations):.3g} %" if result.errors else ""
+    told = [
+        ("throughput", f"{result.rate:,.1f}", "/s", ""),
+        ("operations", f"{result.operations:,}", "", ""),
+        ("failed", f"{result.errors:,}", share, "bad" if result.errors else ""),
+        ("p50", f"{found.p50_ms:.3g}", "ms", ""),
+        ("p90", f"{found.p90_ms:.3g}", "ms", ""),
+        ("p99", f"{found.p99_ms:.3g}", "ms", ""),
+        ("p99.9", f"{found.p999_ms:.3g}", "ms", ""),
+        ("max", f"{found.max_ms:.3g}", "ms", ""),
+    ]
     if result.spread is not None:
-        spread = f"{result.spread.spread_ns / 1e6:.3g} ± {result.spread.uncertainty_ns / 1e6:.3g} ms"
-    share = 100 * result.errors / max(1, result.operations)
-    told = {
-        "agents": f"{result.coverage.completed} of {result.coverage.agents}",
-        "operations": f"{result.operations:,}",
-        "per second": f"{result.rate:,.1f}",
-        "failed": f"{result.errors:,} ({share:.3g} %)",
-        "p50": f"{found.p50_ms:.3g} ms",
-        "p99": f"{found.p99_ms:.3g} ms",
-        "p99.9": f"{found.p999_ms:.3g} ms",
-        "max": f"{found.max_ms:.3g} ms",
-        "lasted": f"{result.duration_s:.2f} s",
-        "start spread": spread,
-    }
+        known = f"± {result.spread.uncertainty_ns / 1e6:.2g} ms"
+        told.append(("began within", f"{result.spread.spread_ns / 1e6:.3g}", known, ""))
+    if result.bytes:
+        told.append(("moved", f"{result.bytes / 1e6:,.3g}", "MB", ""))
     yield "<dl>"
-    yield from (f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in told.items())
+    for name, value, unit, sign in told:
+        shown = f'<dd class="{sign}">{value}<small>{unit}</small></dd>'
+        yield f'<div class="card"><dt>{name}</dt>{shown}</div>'
     yield "</dl>"
-
-
-def _plots(result: WorkloadResult) -> Iterator[str]:
-    seconds = [each.second for each in result.seconds]
-    done = [float(each.operations) for each in result.seconds]
-    failed = [float(each.errors) for each in result.seconds]
-    curves = [Curve("done", "a", done)]
-    if any(failed):
-        curves.append(Curve("failed", "d", failed))
-    yield plot("Operations", "per second", seconds, curves)
-    measured = [each.latencies for each in result.seconds]
-    yield plot(
-        "Latency",
-        "ms",
-        seconds,
-        [
-            Curve("p50", "b", [each.p50_ms for each in measured]),
-            Curve("p99", "c", [each.p99_ms for each in measured]),
-            Curve("max", "d", [each.max_ms for each in measured]),
-        ],
-    )
 
 
 def _agents(agents: Sequence[AgentResult]) -> Iterator[str]:
     heads = ("operations", "failed", "p50 ms", "p99 ms", "max ms", "clock ms", "began ms")
-    yield '<div class="wide"><table><thead><tr><th>agent</th><th>ended</th>'
+    most = max((each.operations for each in agents), default=0) or 1
+    yield '<section class="card"><h2>Agents</h2><div class="wide"><table>'
+    yield "<thead><tr><th>agent</th><th>ended</th>"
     yield from (f'<th class="n">{head}</th>' for head in heads)
-    yield "</tr></thead><tbody>"
+    yield "</tr></thead>"
     for each in agents:
-        clock = "—" if each.offset_ms is None else f"{each.offset_ms:+.3f} ± {each.uncertainty_ms:.3f}"
-        began = "—" if each.began_ms is None else f"{each.began_ms:+.3f}"
-        found = each.latencies
-        figures = (
-            f"{each.operations:,}", f"{each.errors:,}", f"{found.p50_ms:.3g}", f"{found.p99_ms:.3g}",
-            f"{found.max_ms:.3g}", clock, began,
-        )  # fmt: skip
-        yield f"<tr><td>{escape(each.agent)}</td><td>{_ended(each)}</td>"
-        yield from (f'<td class="n">{figure}</td>' for figure in figures)
-        yield "</tr>"
+        yield "<tbody>"
+        yield from _row(each, most)
         for why in filter(None, (each.error, each.corrupt, *each.error_samples)):
-            yield f'<tr><td></td><td class="why" colspan="{len(heads) + 1}">{escape(why)}</td></tr>'
-    yield "</tbody></table></div>"
+            yield f'<tr class="why"><td></td><td colspan="{len(heads) + 1}">{escape(why)}</td></tr>'
+        yield "</tbody>"
+    yield "</table></div>"
+    yield (
+        '<p class="soft">clock: how far its clock is ahead of the controller\'s, and how well that is known; '
+        "began: how much after the common instant, by true time.</p></section>"
+    )
 
 
-def _ended(agent: AgentResult) -> str:
-    kind = {"COMPLETED": Verdict.COMPLETE, "ABORTED": Verdict.ABORTED}.get(agent.status, Verdict.FAILED)
-    return f'<span class="{kind}">{agent.status or "LOST"}</span>'
+def _row(agent: AgentResult, most: int) -> Iterator[str]:
+    clock, began = "—", "—"
+    if agent.offset_ms is not None:
+        clock = f"{agent.offset_ms:+,.2f} <small>± {agent.uncertainty_ms or 0:.2f}</small>"
+    if agent.began_ms is not None:
+        began = f"{agent.began_ms:+.2f}"
+    found = agent.latencies
+    bar = f'<span class="bar"><b style="width:{100 * agent.operations / most:.0f}%"></b></span>'
+    figures = (
+        f"{agent.operations:,}{bar}", f"{agent.errors:,}", f"{found.p50_ms:.3g}", f"{found.p99_ms:.3g}",
+        f"{found.max_ms:.3g}", clock, began,
+    )  # fmt: skip
+    ending = f'<span class="pill {_sign(agent)}">{_ending(agent)}</span>'
+    yield f"<tr><td>{escape(agent.agent)}</td><td>{ending}</td>"
+    yield from (f'<td class="n">{figure}</td>' for figure in figures)
+    yield "</tr>"
+
+
+def _ending(agent: AgentResult) -> str:
+    return agent.status or "LOST"
+
+
+def _sign(agent: AgentResult) -> str:
+    return _ENDINGS.get(agent.status, "bad")
