@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from interlock.store.postgres import PostgresStore
-from interlock.store.records import Commit, Illegal, Key
+from interlock.store.records import Commit, Committed, Illegal, Key
 from interlock.testing.store_contract.making import (
     PACKING,
     SENDING,
@@ -116,6 +116,42 @@ async def test_a_claim_that_the_database_finds_illegal_is_told_so(
     outcomes = await store.claim(take(5), Sender())
     assert outcomes == [Illegal(Key("parcel", name), "packed", "sent") for name in "ab"]
     assert (await see(store, "a")).version == 1
+
+
+async def test_those_who_make_the_same_move_are_looked_at_together_and_told_one_by_one(
+    store: PostgresStore,
+) -> None:
+    records = {name: await see(store, name) for name in STATES}
+    outcomes = await store.commit(each(*(move(records[name], "sent", note=SENDING) for name in "ac")))
+    assert kinds_of(outcomes)[0] is Committed
+    assert outcomes[1] == Illegal(Key("parcel", "c"), "delivered", "sent")
+    assert [(await see(store, name)).state for name in "ac"] == ["sent", "delivered"]
+
+
+async def test_a_creation_that_the_database_finds_illegal_is_told_so(
+    url: str, open_store: OpenStore, shell: Any
+) -> None:
+    store = await open_store(url)
+    await shell.execute("DELETE FROM interlock.path WHERE source = '' AND target = 'packed'")
+    alone = await store.commit(each(creation("a")))
+    assert alone == [Illegal(Key("parcel", "a"), "", "packed")]
+    mixed = await store.commit(each(creation("a"), creation("b", "lost")))
+    assert mixed[0] == Illegal(Key("parcel", "a"), "", "packed")
+    assert kinds_of(mixed)[1] is Committed
+
+
+async def test_who_says_that_it_was_vouched_for_is_believed_by_the_triggers_alone(
+    store: PostgresStore, shell: Any
+) -> None:
+    """The setting ends with the function that has it; only who sets it by hand gets past the triggers."""
+    await store.commit(each(move(await see(store, "a"), "sent", note=SENDING)))
+    assert await shell.fetchval("SELECT current_setting('interlock.vouched', true)") is None
+    await shell.execute(
+        "SET interlock.vouched = 'on'; UPDATE interlock.record SET state = 'packed' WHERE id = 'b'"
+    )
+    await shell.execute("RESET interlock.vouched")
+    with pytest.raises(asyncpg.PostgresError, match="cannot become"):
+        await shell.execute("UPDATE interlock.record SET state = 'packed' WHERE id = 'c'")
 
 
 async def test_steps_can_be_read_from_a_shell(store: PostgresStore, shell: Any) -> None:
