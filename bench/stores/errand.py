@@ -83,7 +83,7 @@ def with_result(body: bytes) -> bytes:
 
 def submitted(name: str, ready_at: datetime) -> Commit:
     """A new errand."""
-    note = Note(steps=(StepLine(KIND, name, SUBMIT.name, "", Errand.READY, "user"),), actor="shop-backend-3")
+    note = Note(steps=(StepLine(KIND, "", SUBMIT.name, "", Errand.READY, "user"),), actor="shop-backend-3")
     change = Change(
         kind=KIND,
         id=name,
@@ -115,7 +115,7 @@ def completed(record: Record, until: datetime) -> Commit:
 
 def renewed(name: str, version: int, until: datetime) -> Commit:
     """The errand is still being done."""
-    note = _note(name, Errand.RUNNING, RENEW)[1]
+    note = _note(Errand.RUNNING, RENEW)[1]
     change = Change(
         kind=KIND,
         id=name,
@@ -138,7 +138,7 @@ def refused(names: Sequence[str]) -> Commit:
 def _moved(
     record: Record, version: int, source: Errand, event: Event, body: bytes, until: datetime | None
 ) -> Change:
-    target, note = _note(record.id, source, event)
+    target, note = _note(source, event)
     return Change(
         kind=KIND,
         id=record.id,
@@ -154,12 +154,14 @@ def _moved(
     )
 
 
-def _note(name: str, source: Errand, event: Event) -> tuple[Errand, Note]:
+def _note(source: Errand, event: Event) -> tuple[Errand, Note]:
     decision = MACHINE.decide(source, None, event)
     if not isinstance(decision, Moved):
         raise decision.error()
     steps = tuple(
-        StepLine(step.machine, name, step.event, step.source, step.target, step.owner, step.moves)
-        for step in decision.steps
+        [
+            StepLine(step.machine, "", step.event, step.source, step.target, step.owner, step.moves)
+            for step in decision.steps
+        ]
     )
     return decision.state, Note(steps=steps, actor=ACTOR)
