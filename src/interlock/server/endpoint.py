@@ -5,7 +5,6 @@ All routes of one address are one endpoint, so that a wrong method is told which
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from interlock.errors import RequestIdReused
+from interlock.server.deadlines import Deadlines
 from interlock.server.declaring import Call, Lane, Route
 from interlock.server.limits import Buckets, Crowd
 from interlock.server.parts import Parts
@@ -44,10 +44,12 @@ class Exchange:
 
 
 class Lanes:
-    """The buckets of all lanes, and who is inside."""
+    """The buckets of all lanes, who is inside, and how long that may last."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self.crowd = Crowd(settings)
+        self.bodies = Deadlines(settings.body_s)
+        self.answers = Deadlines(settings.request_s)
         self._buckets = {Lane.API: Buckets(settings.api_rate), Lane.RUNNER: Buckets(settings.runner_rate)}
 
     def take(self, lane: Lane, principal: Principal) -> None:
@@ -94,9 +96,12 @@ class Endpoint:
         receive: Receive,
         send: Send,
     ) -> None:
-        call = await way.call(self.parts, principal, exchange, scope, receive)
-        response = await way.answer(call)
-        await response(scope, receive, send)
+        call = await way.call(self.parts, principal, exchange, scope, receive, self.lanes.bodies)
+        answer = await way.answer(call, self.lanes.answers)
+        if isinstance(answer, Response):
+            await answer(scope, receive, send)
+        else:
+            await way.send(answer, send)
 
     def _wrong_method(self, method: str) -> MethodNotAllowed:
         known = sorted({*self._ways, *(("HEAD",) if "GET" in self._ways else ())})
@@ -113,9 +118,16 @@ class Way:
         self._read = route.read
         if self._read is None and route.bodies:
             self._read = partial(decode, msgspec.json.Decoder(route.bodies[0]))
+        self._media = (b"content-type", route.media.encode("latin-1"))
 
     async def call(
-        self, parts: Parts, principal: Principal, exchange: Exchange, scope: Scope, receive: Receive
+        self,
+        parts: Parts,
+        principal: Principal,
+        exchange: Exchange,
+        scope: Scope,
+        receive: Receive,
+        in_time: Deadlines,
     ) -> Call:
         """The request, read."""
         route, headers = self.route, exchange.headers
@@ -125,7 +137,7 @@ class Way:
             body = stream_body(headers, receive, parts.settings, route.most(parts))
         elif self._read is not None:
             most = route.most(parts) if route.most is not None else None
-            sent = await read_body(headers, receive, parts.settings, most)
+            sent = await read_body(headers, receive, parts.settings, in_time, most)
             body = self._read(sent or (b"" if route.body_required else b"{}"))
         asked_as = request_id_of(headers, body) if route.repeatable else None
         return Call(
@@ -140,36 +152,35 @@ class Way:
             headers=headers,
         )
 
-    async def answer(self, call: Call) -> Response:
+    async def answer(self, call: Call, in_time: Deadlines) -> Any:
         """What the handler makes of it, in time and in the words of whoever asked."""
         try:
-            return await self._answer(call)
+            if not self.route.bounded:
+                return await self.route.handler(call)
+            return await self._bounded(call, in_time)
         except RequestIdReused as error:
             raise reused_as(error, call) from None
 
-    async def _answer(self, call: Call) -> Response:
-        route = self.route
-        if not route.bounded:
-            return self._response(await route.handler(call))
-        limit_s = call.parts.settings.request_s
+    async def _bounded(self, call: Call, in_time: Deadlines) -> Any:
+        limit = in_time()
         try:
-            async with asyncio.timeout(limit_s) as clock:
-                return self._response(await route.handler(call))
+            with limit:
+                return await self.route.handler(call)
         except TimeoutError:
-            if not clock.expired():
+            if not limit.expired:
                 raise
             raise TookTooLong(
-                f"The answer was not ready within {limit_s:g} s.",
+                f"The answer was not ready within {in_time.limit_s:g} s.",
                 todo="Look whether it was done; with a request id it can be sent again without harm.",
-                facts={"limit_s": limit_s},
+                facts={"limit_s": in_time.limit_s},
             ) from None
 
-    def _response(self, answer: Any) -> Response:
-        if isinstance(answer, Response):
-            return answer
-        return Response(
-            msgspec.json.encode(answer), status_code=self.route.status, media_type=self.route.media
-        )
+    async def send(self, answer: Any, send: Send) -> None:
+        """Say it. Headers are made once and not for each answer, of which there are thousands a second."""
+        body = msgspec.json.encode(answer)
+        headers = [(b"content-length", b"%d" % len(body)), self._media]
+        await send({"type": "http.response.start", "status": self.route.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
 
 def own_request_id(principal: Principal, asked_as: str) -> str:

@@ -8,9 +8,11 @@ The header Authorization and the query are never logged.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.routing import compile_path
@@ -38,6 +40,7 @@ _ALWAYS = (
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
 )
+_ALWAYS_NAMES = frozenset(name for name, _ in _ALWAYS)
 _ANYBODY = Principal(name="anybody", roles=(Role.ADMIN, Role.RUNNER))
 _STRANGER = Principal(name="", roles=())
 
@@ -50,15 +53,19 @@ class Gate:
         self._parts = parts
         self._open = frozenset(route.path for route in routes if route.role is None and not route.signed)
         self._signed = tuple(compile_path(route.path)[0] for route in routes if route.signed)
+        self._spelled_out = frozenset(
+            route.path for route in routes if "{" not in route.path and not route.signed
+        )
         self._hosts = _hosts(parts.settings)
         self._strangers = Buckets(parts.settings.stranger_rate)
         self._untold = LOCAL if parts.settings.loopback else _ANYBODY
+        self._names = _names()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        exchange = Exchange(secrets.token_hex(8), headers)
+        exchange = Exchange(next(self._names), headers)
         scope[EXCHANGE] = exchange
         began = time.perf_counter()
         try:
@@ -98,13 +105,16 @@ class Gate:
         self._check_host(exchange)
         if scope["method"] not in _SAFE:
             self._check_origin(exchange)
-        if scope["path"] in self._open:
+        if self._is_for_strangers(scope["path"]):
             exchange.principal = _STRANGER
-            return
-        if any(pattern.match(scope["path"]) for pattern in self._signed):
-            exchange.principal = _STRANGER
-            return
-        exchange.principal = await self._principal(exchange, scope)
+        else:
+            exchange.principal = await self._principal(exchange, scope)
+
+    def _is_for_strangers(self, path: str) -> bool:
+        """Whether nobody is asked for a token there. Most addresses are known by their very name."""
+        if path in self._spelled_out:
+            return path in self._open
+        return any(pattern.match(path) for pattern in self._signed)
 
     async def _principal(self, exchange: Exchange, scope: Scope) -> Principal:
         sent = exchange.headers.get("authorization")
@@ -177,16 +187,22 @@ def _noting(exchange: Exchange, send: Send) -> Send:
         if message["type"] == "http.response.start":
             exchange.began = True
             exchange.status = message["status"]
-            given = {name for name, _ in message["headers"]}
-            extra = [(name, value) for name, value in _ALWAYS if name not in given]
-            message["headers"] = [
-                *message["headers"],
-                *extra,
-                (b"x-request-id", exchange.request.encode()),
-            ]
+            given = message["headers"]
+            named = {name for name, _ in given}
+            if named.isdisjoint(_ALWAYS_NAMES):
+                extra: Iterable[tuple[bytes, bytes]] = _ALWAYS
+            else:
+                extra = [(name, value) for name, value in _ALWAYS if name not in named]
+            message["headers"] = [*given, *extra, (b"x-request-id", exchange.request.encode())]
         await send(message)
 
     return note
+
+
+def _names() -> Iterator[str]:
+    """What requests are called: none has the name of another, here or after a restart."""
+    first = secrets.token_hex(4)
+    return (f"{first}{number & 0xFFFFFFFF:08x}" for number in itertools.count(1))
 
 
 def _given_up() -> NotReady:
@@ -211,6 +227,7 @@ def _hosts(settings: ServerSettings) -> frozenset[str]:
     return frozenset({*own, *(name.lower() for name in settings.allowed_hosts)})
 
 
+@lru_cache(maxsize=64)
 def _name_of(host: str) -> str:
     """The header Host without its port."""
     if host.startswith("["):

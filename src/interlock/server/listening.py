@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 
 from interlock.errors import InterlockError
 from interlock.server.app import make_app
+from interlock.server.collecting import seldom_collecting
 from interlock.server.connections import connection_for
 from interlock.server.declaring import Route
 from interlock.server.logs import Log, libraries_logging
@@ -142,7 +143,8 @@ async def serve(
     try:
         async with open_parts(url, settings, orchestration=orchestration, log=log) as parts:
             listener = Listener(make_app(parts, more=more), parts, listening)
-            with libraries_logging(log), stopped_by_signals(listener) if signals else nullcontext():
+            signalled = stopped_by_signals(listener) if signals else nullcontext()
+            with libraries_logging(log), seldom_collecting(), signalled:
                 await listener.run_until_stopped(lambda it: started(it, parts) if started else None)
     finally:
         listening.close()

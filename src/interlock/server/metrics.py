@@ -11,13 +11,14 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from interlock.engine.committing import Committer
 from interlock.engine.loops import Health
 from interlock.errors import ConflictingCompletion, InterlockError, RunnerError, TransitionRefused
 from interlock.lifecycles.attempt import ATTEMPT
 from interlock.lifecycles.lease import LEASE
+from interlock.server.tallies import Tally, Timing
 from interlock.store.records import (
     Commit,
     Committed,
@@ -46,23 +47,19 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self._transitions = table.TRANSITIONS.counter(registry)
+        self._transitions = Tally(table.TRANSITIONS, registry)
         self._refused = table.REFUSED.counter(registry)
         self._journalled = table.REFUSALS_JOURNALLED.counter(registry)
-        self._seconds = table.STATE_SECONDS.histogram(registry)
+        self._seconds = Timing(table.STATE_SECONDS, registry)
         self._records = table.RECORDS.gauge(registry)
         self._ids = table.REQUEST_IDS.counter(registry)
         self._pruned = table.PRUNED.counter(registry)
         self._gaps = table.JOURNAL_GAPS.counter(registry)
-        self._requests = table.HTTP_REQUESTS.counter(registry)
-        self._request_s = table.HTTP_SECONDS.histogram(registry)
+        self._requests = Tally(table.HTTP_REQUESTS, registry)
+        self._request_s = Timing(table.HTTP_SECONDS, registry)
         self._loop_failures = table.LOOP_FAILURES.gauge(registry)
         self._loop_rounds = table.LOOP_ROUNDS.gauge(registry)
         self._entered: OrderedDict[tuple[str, str, str], datetime] = OrderedDict()
-        # What is counted under the same labels again and again: looking them up costs more than counting.
-        self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
-        self._steps: dict[tuple[str, str, str], Counter] = {}
-        self._times: dict[tuple[str, str], Histogram] = {}
         for outcome in ("done", "repeated", "reused"):  # a rate needs its zeros
             self._ids.labels(outcome)
         self.pruned(Pruned())
@@ -79,15 +76,9 @@ class Metrics:
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """A request has been answered; addresses and methods that are not known share one name."""
-        found = self._answers.get((method, route, status))
-        if found is None:
-            known, where = method if method in _METHODS else "other", route or "unknown"
-            found = self._requests.labels(known, where, str(status)), self._request_s.labels(known, where)
-            if known == method:  # of what somebody may invent nothing is kept
-                self._answers[method, route, status] = found
-        number, time = found
-        number.inc()
-        time.observe(seconds)
+        known, where = method if method in _METHODS else "other", route or "unknown"
+        self._requests.times[known, where, str(status)] += 1
+        self._request_s.took((known, where), seconds)
 
     def refused(self, error: InterlockError) -> None:
         """Somebody was told no; where that was a transition, it is counted."""
@@ -134,16 +125,10 @@ class Metrics:
 
     def _moved(self, who: tuple[str, str, str], step: StepLine, at: datetime) -> None:
         machine, source, target = step.machine, step.source, step.target
-        number = self._steps.get((machine, source, target))
-        if number is None:
-            number = self._steps[machine, source, target] = self._transitions.labels(machine, source, target)
-        number.inc()
+        self._transitions.times[machine, source, target] += 1
         since = self._entered.pop(who, None)
         if since is not None:
-            time = self._times.get((machine, source))
-            if time is None:
-                time = self._times[machine, source] = self._seconds.labels(machine, source)
-            time.observe(max(0.0, (at - since).total_seconds()))
+            self._seconds.took((machine, source), max(0.0, (at - since).total_seconds()))
         if (machine, target) not in _ENDS:
             self._enter(who, at)
 

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.types import Receive
 
+from interlock.server.deadlines import Deadlines
 from interlock.server.problems import (
     ArrivedTooSlowly,
     BadRequest,
@@ -40,7 +41,11 @@ class ClientGone(Exception):
 
 
 async def read_body(
-    headers: Mapping[str, str], receive: Receive, settings: ServerSettings, most: int | None = None
+    headers: Mapping[str, str],
+    receive: Receive,
+    settings: ServerSettings,
+    in_time: Deadlines,
+    most: int | None = None,
 ) -> bytes:
     """The whole body; raises as soon as it is clear that it is too large or comes too slowly."""
     limit = settings.max_body_bytes if most is None else most
@@ -48,10 +53,10 @@ async def read_body(
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)
     try:
-        async with asyncio.timeout(settings.body_s):
+        with in_time():
             body = await _collected(receive, limit)
     except TimeoutError:
-        raise _too_slow(settings.body_s) from None
+        raise _too_slow(in_time.limit_s) from None
     if body:
         _check_media(headers)
         check_depth(body, settings.max_json_depth)

@@ -154,8 +154,7 @@ class Broadcast:
             self._kept[self._next] = entry
             self._places[entry.cursor] = self._next
             self._next += 1
-        while len(self._kept) > KEPT:
-            oldest = next(iter(self._kept))
+        for oldest in range(self._next - len(self._kept), self._next - KEPT):
             del self._places[self._kept.pop(oldest).cursor]
             self._sent_as.pop(oldest, None)
         news, self._news = self._news, asyncio.Event()

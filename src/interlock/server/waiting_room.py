@@ -121,6 +121,7 @@ class WaitingRoom:
         self._visits: dict[Name, Visit] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._gathering: Gathering | None = None
+        self._telling = False
         self._loop = asyncio.get_running_loop()
         self._leave = store.subscribe(self._news)
 
@@ -264,11 +265,14 @@ class WaitingRoom:
             visit.found.exception()
 
     def _news(self) -> None:
-        """From any thread."""
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._tell_lines)
+        """From any thread. Where nobody waits, or all are told already, the loop need not be woken."""
+        if self._lines and not self._telling:
+            self._telling = True
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._tell_lines)
 
     def _tell_lines(self) -> None:
+        self._telling = False
         for line in list(self._lines.values()):
             line.news()
 

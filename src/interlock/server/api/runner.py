@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.responses import Response
@@ -58,6 +58,8 @@ MAX_WAIT_S = 30.0
 MAX_NAME = 200
 MAX_NAMES = 100
 
+_Said = TypeVar("_Said", bound=ClaimRequest | Message)
+
 _TOKEN = "j_0123456789ab.1.1.5f1c0d0a9b8e4c7d6a5b4c3d2e1f0a9b"
 
 
@@ -81,22 +83,18 @@ async def lease(call: Call) -> Granted | Response:
     asked: ClaimRequest = call.body
     _check_claim(asked)
     call.principal.need_queues(asked.queues)
-    asked = msgspec.structs.replace(asked, runner_id=known_as(call.principal, asked.runner_id))
+    asked = _named(call.principal, asked)
     here, room = call.parts.household, call.parts.waiting_room
     if asked.worker_id and not await here.workers.takes(asked.worker_id):
         return Granted(grants=(), now=await here.engine.clock.now())  # it is held, or it is over
     if why := here.quarantine.why_not(asked.runner_id):
         return _held(call, asked, why)
     claim = room.together(here.orchestrator.claim_all)
+    if asked.wait_s <= 0 and not asked.claim_id:
+        return await _granted(call, asked, await claim(asked))
 
     async def give_back(grants: list[Grant]) -> None:
         await here.orchestrator.take_back(asked.runner_id, grants)
-
-    async def granted(grants: Sequence[Grant]) -> Granted:
-        under_way = None
-        if asked.tell_under_way and not grants:
-            under_way = await here.jobs.under_way(asked.queues)
-        return Granted(grants=tuple(grants), now=await here.engine.clock.now(), under_way=under_way)
 
     async def wait() -> Granted:
         within_s = max(0.0, min(asked.wait_s, MAX_WAIT_S))
@@ -105,11 +103,19 @@ async def lease(call: Call) -> Granted | Response:
             given = await room.claim(whom, asked, claim, give_back, within_s=within_s, unless=stop)
         except ClaimOver:
             given = []
-        return await granted(await here.unless_held(asked, given))
+        return await _granted(call, asked, given)
 
-    if asked.wait_s <= 0 and not asked.claim_id:
-        return await granted(await here.unless_held(asked, await claim(asked)))
     return LongPoll(wait)
+
+
+async def _granted(call: Call, asked: ClaimRequest, given: list[Grant]) -> Granted:
+    """What a runner is told; where there is nothing, perhaps what others are at."""
+    here = call.parts.household
+    grants = await here.unless_held(asked, given)
+    under_way = None
+    if asked.tell_under_way and not grants:
+        under_way = await here.jobs.under_way(asked.queues)
+    return Granted(grants=tuple(grants), now=await here.engine.clock.now(), under_way=under_way)
 
 
 def _held(call: Call, asked: ClaimRequest, why: str) -> Response:
@@ -163,6 +169,12 @@ def known_as(principal: Principal, runner_id: str) -> str:
     return f"{principal.name}/{runner_id}" if principal.token_id else runner_id
 
 
+def _named(principal: Principal, said: _Said) -> _Said:
+    """What a runner asks or says, under the name that it is known by."""
+    name = known_as(principal, said.runner_id)
+    return said if name == said.runner_id else msgspec.structs.replace(said, runner_id=name)
+
+
 def _check_claim(asked: ClaimRequest) -> None:
     if not 1 <= asked.limit <= MAX_GRANTS:
         raise BadRequest(
@@ -196,11 +208,7 @@ async def _answers(call: Call, messages: Sequence[Message]) -> Answers:
             todo="Send them in several requests.",
             facts={"messages": len(messages), "most": MAX_MESSAGES},
         )
-    known = [
-        msgspec.structs.replace(message, runner_id=known_as(call.principal, message.runner_id))
-        for message in messages
-    ]
-    answers = await call.parts.hearing.hear(known)
+    answers = await call.parts.hearing.hear([_named(call.principal, message) for message in messages])
     return Answers(answers=tuple(answers), now=await call.parts.household.engine.clock.now())
 
 
@@ -210,7 +218,7 @@ def say(kind: type[RunnerMessage]) -> Handler:
     async def handle(call: Call) -> Heard | Answers:
         if isinstance(call.body, Messages):
             return await _answers(call, call.body.messages)
-        (answer,) = (await _answers(call, (call.body,))).answers
+        (answer,) = await call.parts.hearing.hear((_named(call.principal, call.body),))
         return heard_or_raise(answer)
 
     handle.__doc__ = kind.__doc__

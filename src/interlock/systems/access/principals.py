@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import lru_cache
 
 import msgspec
 
@@ -68,7 +69,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     def may(self, role: Role) -> bool:
         """Whether one of its roles allows what this one does."""
-        return any(own.includes(role) for own in self.roles)
+        return _is_enough(self.roles, role)
 
     def sees(self, queue: str) -> bool:
         """Whether a queue exists for it."""
@@ -104,6 +105,12 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
                 todo="Use a token that is not confined to queues.",
                 facts={"principal": self.name, "queues": sorted(self.queues)},
             )
+
+
+@lru_cache
+def _is_enough(roles: tuple[Role, ...], needed: Role) -> bool:
+    """There are few combinations, and each request asks for one."""
+    return any(own.includes(needed) for own in roles)
 
 
 def enough_for(role: Role) -> tuple[Role, ...]:

@@ -117,11 +117,16 @@ class Waiting:
 
 
 def waker(news: asyncio.Event) -> Callable[[], None]:
-    """What sets an event from whichever thread; does nothing once its loop is gone."""
+    """What sets an event from whichever thread; does nothing once its loop is gone.
+
+    Nor while it is set: a busy store wakes for each commit, and each call from another thread is a write
+    and a read of a socket, by which the loop wakes itself. So whoever waits clears it and then looks.
+    """
     loop = asyncio.get_running_loop()
 
     def wake() -> None:
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(news.set)
+        if not news.is_set():
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(news.set)
 
     return wake
