@@ -14,7 +14,10 @@ from tests.server.listeners import Listening, listening
 from tests.server.running import ANY_PORT, Running, running
 
 from interlock.server import streaming
+from interlock.server.following import Following
 from interlock.server.settings import ServerSettings
+from interlock.server.streaming import Broadcast
+from interlock.store.records import Feed
 from interlock.systems.access.principals import Role
 from interlock.wire.jobs import JobSpec
 
@@ -189,6 +192,44 @@ async def _submit_and_read(server: Running, events: Listening, number: int) -> N
     for _ in range(number):
         await server.submit()
     await reading
+
+
+async def test_whoever_is_there_in_time_is_sent_what_was_read_for_all_and_asks_the_store_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running(settings=MANY) as server, AsyncExitStack() as stack:
+        asked: list[str] = []
+        read = server.parts.broadcast.read
+
+        async def noted(cursor: str, limit: int) -> Feed:
+            asked.append(cursor)
+            return await read(cursor, limit)
+
+        monkeypatch.setattr(server.parts.broadcast, "read", noted)
+        client = server.client(limits=httpx2.Limits(max_connections=200))
+        before = [await stack.enter_async_context(listening(client, kind="job")) for _ in range(10)]
+        first = await server.submit()
+        assert [(await each.entry())["id"] for each in before] == [first] * 10
+        between = await stack.enter_async_context(listening(client))
+        await server.token(Role.VIEWER, "ann")  # which those who want jobs only pass over
+        assert (await between.entry())["kind"] == "token"
+        second = await server.submit()
+        assert [(await each.entry())["id"] for each in (*before, between)] == [second] * 11
+        assert not asked
+
+
+async def test_whoever_has_missed_much_is_sent_it_in_pieces(
+    server: Running, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "PIECE", 3)
+    cursor = await server.parts.store.latest()
+    ids = [await server.submit() for _ in range(10)]
+    lonely = Broadcast(server.parts.store, Following(server.parts.store))
+    stream = streaming.Stream(lonely, streaming.Wanted(kinds=frozenset({"job"})), cursor)
+    pieces = [await stream.next() for _ in range(4)]
+    assert [piece.count(b"event: entry") for piece in pieces] == [3, 3, 3, 1]
+    async with listening(client, after=cursor, kind="job") as events:
+        assert [entry["id"] for entry in await events.entries(10)] == ids
 
 
 async def test_somebody_may_have_only_so_many_streams_open() -> None:

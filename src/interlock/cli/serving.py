@@ -104,9 +104,11 @@ def run_server(here: Project, settings: ServerSettings, log: Log) -> None:
     """Serve the store of a project until a signal."""
     import asyncio
 
+    from interlock.server.collecting import collect_seldom
     from interlock.server.listening import serve
 
     def started(listener: Listener, parts: Parts) -> None:
+        collect_seldom()
         typer.echo("\n".join(announcement(listener.url, parts)))
 
     asyncio.run(serve(here.url, settings, orchestration=here.settings, log=log, started=started))

@@ -24,6 +24,14 @@ else:
     Protocol = AutoHTTPProtocol
 
 
+UNSENT_BYTES = 4_096
+"""Who has not taken more than this of what was said is told nothing more until it has.
+
+The system has a buffer for each connection anyway. What does not fit into it is kept here, and a
+thousand readers that do not keep up would have the usual 64 KiB each.
+"""
+
+
 class _NoHttp(BadRequest):
     """What was sent is no HTTP request, or its head is too large."""
 
@@ -78,6 +86,7 @@ class BoundedConnection(Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Somebody is there, and has to say something."""
+        transport.set_write_buffer_limits(high=UNSENT_BYTES)
         super().connection_made(Gathered(transport, self.loop))  # type: ignore[arg-type]
         self._expect_head()
 

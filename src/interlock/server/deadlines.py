@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 
 class Within:
@@ -22,7 +22,7 @@ class Within:
         self.expired = False
         """Its time was over before it was done."""
 
-    def __enter__(self) -> Within:
+    def __enter__(self) -> Self:
         self._task: asyncio.Task[Any] = _own_task()
         self._cancelling = self._task.cancelling()
         self._until = self._deadlines.begin(self)

@@ -18,7 +18,6 @@ from starlette.types import ASGIApp
 
 from interlock.errors import InterlockError
 from interlock.server.app import make_app
-from interlock.server.collecting import seldom_collecting
 from interlock.server.connections import connection_for
 from interlock.server.declaring import Route
 from interlock.server.logs import Log, libraries_logging
@@ -143,8 +142,7 @@ async def serve(
     try:
         async with open_parts(url, settings, orchestration=orchestration, log=log) as parts:
             listener = Listener(make_app(parts, more=more), parts, listening)
-            signalled = stopped_by_signals(listener) if signals else nullcontext()
-            with libraries_logging(log), seldom_collecting(), signalled:
+            with libraries_logging(log), stopped_by_signals(listener) if signals else nullcontext():
                 await listener.run_until_stopped(lambda it: started(it, parts) if started else None)
     finally:
         listening.close()

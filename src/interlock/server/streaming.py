@@ -19,6 +19,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from interlock.errors import StoreUnavailable
+from interlock.server.deadlines import Deadlines
 from interlock.server.following import Following
 from interlock.server.messages import entry_view
 from interlock.server.problems import TooMany
@@ -79,6 +80,8 @@ class Broadcast:
         self._streams = 0
         self._turns = asyncio.Semaphore(READING)
         self._news = asyncio.Event()
+        self._bell: asyncio.TimerHandle | None = None
+        self.patience = Deadlines(PATIENCE_S)
         self._leave = following.add(self._more)
 
     @property
@@ -89,6 +92,9 @@ class Broadcast:
     def close(self) -> None:
         """Hear of nothing more."""
         self._leave()
+        if self._bell is not None:
+            self._bell.cancel()
+        self.patience.close()
 
     def join(self) -> None:
         """One more reader."""
@@ -115,12 +121,16 @@ class Broadcast:
         place = self._places.get(cursor)
         return None if place is None else place + 1
 
-    def since(self, place: int, wanted: Wanted) -> tuple[bytes, str]:
-        """Some of what is kept from this place on, as it is sent, and the cursor of its end."""
+    def keeps(self, place: int) -> bool:
+        """Whether whoever is at this place can go on there."""
+        return place >= self._next - len(self._kept)
+
+    def since(self, place: int, wanted: Wanted) -> tuple[bytes, int, str]:
+        """Some of what is kept from this place on, as it is sent, its end, and the cursor of that."""
         end = min(place + PIECE, self._next)
         if place >= end:
-            return b"", ""
-        return self._block(place, end, wanted), self._kept[end - 1].cursor
+            return b"", place, ""
+        return self._block(place, end, wanted), end, self._kept[end - 1].cursor
 
     def _block(self, place: int, end: int, wanted: Wanted) -> bytes:
         """Put together once for all who are at the same place and want the same."""
@@ -133,11 +143,10 @@ class Broadcast:
         return found
 
     async def news(self, within_s: float) -> None:
-        """Until there may be something, or for so long. Where there are many readers, it is gathered."""
+        """Until there may be something, or for so long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._news.wait()
-                await asyncio.sleep(min(self._streams * GATHER_S, LONGEST_GATHER_S))
 
     def _encoded(self, place: int) -> bytes:
         found = self._sent_as.get(place)
@@ -150,6 +159,7 @@ class Broadcast:
             self._kept.clear()
             self._sent_as.clear()
             self._places.clear()
+            self._next += 1
         for entry in entries:
             self._kept[self._next] = entry
             self._places[entry.cursor] = self._next
@@ -157,6 +167,13 @@ class Broadcast:
         for oldest in range(self._next - len(self._kept), self._next - KEPT):
             del self._places[self._kept.pop(oldest).cursor]
             self._sent_as.pop(oldest, None)
+        if self._bell is None:
+            after_s = min(self._streams * GATHER_S, LONGEST_GATHER_S)
+            self._bell = asyncio.get_running_loop().call_later(after_s, self._ring)
+
+    def _ring(self) -> None:
+        """Wake all who wait. Where they are many, news is gathered first, once and not by each of them."""
+        self._bell = None
         news, self._news = self._news, asyncio.Event()
         news.set()
 
@@ -180,6 +197,9 @@ class Stream:
         self._broadcast = broadcast
         self._wanted = wanted
         self.cursor = cursor
+        # Where it is among what is kept. Whoever begins where all others are is there by its place alone:
+        # where the process has read to last need not be the cursor of any entry.
+        self._place = broadcast.place_after(cursor)
 
     def beginning(self) -> bytes:
         """Where the reader is, so that it can come back there although nothing has happened yet."""
@@ -190,12 +210,13 @@ class Stream:
         loop = asyncio.get_running_loop()
         until = loop.time() + SILENCE_S
         while True:
-            place = self._broadcast.place_after(self.cursor)
-            if place is None:
+            if self._place is None or not self._broadcast.keeps(self._place):
+                self._place = self._broadcast.place_after(self.cursor)
+            if self._place is None:
                 piece, more = await self._from_store()
                 wait_s = 0.0 if more else LOOK_EVERY_S
             else:
-                piece, cursor = self._broadcast.since(place, self._wanted)
+                piece, self._place, cursor = self._broadcast.since(self._place, self._wanted)
                 self.cursor = cursor or self.cursor
                 wait_s = 0.0 if cursor else SILENCE_S
             left_s = until - loop.time()
@@ -213,10 +234,15 @@ class Stream:
             feed = await self._broadcast.read(self.cursor, limit)
         except StoreUnavailable:
             return b"", False
-        pieces = [event_of(entry) for entry in feed.entries if self._wanted.has(entry)]
-        if feed.gap:
-            pieces.insert(0, gap_after(self.cursor))
-        self.cursor = feed.entries[-1].cursor if feed.entries else feed.cursor or self.cursor
+        pieces = [gap_after(self.cursor)] if feed.gap else []
+        if not feed.entries:
+            self.cursor = feed.cursor or self.cursor
+        for entry in feed.entries:
+            self.cursor = entry.cursor
+            if self._wanted.has(entry):
+                pieces.append(event_of(entry))
+                if len(pieces) >= PIECE:
+                    break  # what it is sent at once is bounded, however much of the page it wants
         return b"".join(pieces), bool(feed.entries)
 
 
@@ -263,7 +289,7 @@ class EventStream(Response):
         """Piece after piece; ends with an error when the reader does not take one in time."""
         piece = self._stream.beginning()
         while True:
-            async with asyncio.timeout(PATIENCE_S):
+            with self._broadcast.patience():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             piece = await self._stream.next()
 

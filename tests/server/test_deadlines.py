@@ -1,0 +1,83 @@
+"""One timer for many: whoever takes too long is told so, and nobody else is."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from interlock.server.deadlines import Deadlines
+from interlock.testing.virtual_time import VirtualTime
+
+
+async def test_what_takes_too_long_is_ended_in_time_and_the_rest_goes_on() -> None:
+    loop = asyncio.get_running_loop()
+    deadlines = Deadlines(10.0)
+
+    async def take(begin_s: float, seconds: float) -> tuple[bool, float]:
+        await asyncio.sleep(begin_s)
+        began = loop.time()
+        limit = deadlines()
+        try:
+            with limit:
+                await asyncio.sleep(seconds)
+        except TimeoutError:
+            return limit.expired, round(loop.time() - began, 3)
+        return limit.expired, round(loop.time() - began, 3)
+
+    with VirtualTime(loop).in_place():
+        ended = await asyncio.gather(take(0, 5), take(1, 60), take(2, 9.5), take(3, 60), take(50, 60))
+    assert ended == [(False, 5.0), (True, 10.0), (False, 9.5), (True, 10.0), (True, 10.0)]
+
+
+async def test_somebody_elses_cancel_is_no_timeout() -> None:
+    deadlines = Deadlines(10.0)
+    inside = asyncio.Event()
+
+    async def take() -> None:
+        with deadlines():
+            inside.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(take())
+    await inside.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    deadlines.close()
+
+
+async def test_a_timeout_of_somebody_inside_is_theirs() -> None:
+    deadlines = Deadlines(10.0)
+    limit = deadlines()
+    with pytest.raises(TimeoutError), limit:
+        raise TimeoutError
+    assert not limit.expired
+    deadlines.close()
+
+
+async def test_a_cancel_that_comes_together_with_the_deadline_is_not_swallowed() -> None:
+    loop = asyncio.get_running_loop()
+    deadlines = Deadlines(10.0)
+
+    async def take() -> None:
+        with deadlines():
+            await asyncio.Event().wait()
+
+    with VirtualTime(loop).in_place():
+        task = asyncio.create_task(take())
+        loop.call_later(10.0, task.cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_one_limit_inside_another_is_told_from_it() -> None:
+    loop = asyncio.get_running_loop()
+    body, answer = Deadlines(1.0), Deadlines(5.0)
+    outer, inner = answer(), body()
+    with VirtualTime(loop).in_place(), outer:
+        with pytest.raises(TimeoutError), inner:
+            await asyncio.sleep(60)
+        await asyncio.sleep(1)
+    assert (inner.expired, outer.expired) == (True, False)
+    answer.close()
