@@ -38,6 +38,7 @@ CREATE TABLE interlock.path (
     target text COLLATE "C" NOT NULL,
     PRIMARY KEY (kind, source, target)
 );
+CREATE INDEX path_by_target ON interlock.path (kind, target, source);
 
 -- The aggregates. `json`, not `jsonb`: the body comes back byte for byte, is checked to be JSON,
 -- and is readable from a shell.
@@ -96,6 +97,15 @@ CREATE INDEX record_by_parent ON interlock.record (kind, parent, created_at, id)
 CREATE INDEX record_by_state ON interlock.record (kind, state, created_at, id)
     WITH (deduplicate_items = off) WHERE version > 0;
 
+-- Lists by label. Only records that have one are in this index, so the others do not pay for it. It has a
+-- stretch for each set of labels and state that there is, in the order of creation: who asks for a label
+-- jumps from one to the next, and merges those whose set has it.
+--
+-- An inverted index would find the records of a label as well, but all of them at once, in no order: the
+-- newest fifty of a label that a fiftieth of a million has took 100 times as long.
+CREATE INDEX record_by_labels ON interlock.record (kind, labels, state, created_at, id)
+    WHERE labels <> '{}' AND version > 0;
+
 -- What happened, one row per record and commit.
 --
 -- Numbers from a sequence become visible out of order. So the order is by transaction first, and
@@ -129,7 +139,7 @@ CREATE TABLE interlock.request (
 WITH (autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX request_by_expiry ON interlock.request (expires_at);
 
--- For people: each step of each machine in a row of its own.
+-- For people: each step of each machine in a row of its own. What an entry leaves out is empty.
 CREATE VIEW interlock.journal_steps AS
 SELECT
     journal.at,
@@ -142,11 +152,11 @@ SELECT
     step.value ->> 3 AS source,
     step.value ->> 4 AS target,
     step.value ->> 5 AS owner,
-    journal.note ->> 'actor' AS actor,
-    journal.note ->> 'reason' AS reason,
-    journal.note ->> 'cause' AS cause,
-    journal.note ->> 'request_id' AS request_id,
-    journal.note ->> 'refusal' AS refusal,
+    coalesce(journal.note ->> 'actor', '') AS actor,
+    coalesce(journal.note ->> 'reason', '') AS reason,
+    coalesce(journal.note ->> 'cause', '') AS cause,
+    coalesce(journal.note ->> 'request_id', '') AS request_id,
+    coalesce(journal.note ->> 'refusal', '') AS refusal,
     journal.xact,
     journal.entry
 FROM interlock.journal

@@ -12,7 +12,13 @@
 --     (E'\x1f' between them), 9 priority, 10 ready_at, 11 rank, 12 deadline_at, 13 chain
 --
 -- with moments in microseconds since 1970. `ids` and `bodies` are texts like that, `notes` has a line
--- for each change, 'null' where there is none.
+-- for each change, 'null' where there is none. A body that is '', or `bodies` that are NULL, mean that it stays
+-- as it is: it need not be sent, nor taken apart, nor checked, and one that is stored apart from its row stays
+-- there.
+--
+-- Moves are compared with the table here (see 0002_enforcement.sql). What shares kind and state with all
+-- others, as it mostly does, is looked up once: `sources` are the states that may become this one, '' where
+-- it may begin.
 --
 -- The answer has one row with the time at which it is all true, and one for whatever stands in the way
 -- of a commit: 'repeated' (item counts the requests), 'late' (item counts the limits), 'stale' and
@@ -47,6 +53,7 @@ RETURNS TABLE (
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan SET jit = off
+SET interlock.vouched = 'on'
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -69,6 +76,7 @@ DECLARE
     the_rank bigint := shared[11];
     the_deadline_at timestamptz := timestamptz 'epoch' + shared[12]::bigint * interval '1 microsecond';
     the_chain text := shared[13];
+    sources text[];
     versions bigint[];
     states text[];
     repeated integer[];
@@ -125,6 +133,12 @@ BEGIN
         );
     END IF;
 
+    IF the_kind IS NOT NULL AND the_state IS NOT NULL THEN
+        sources := ARRAY(
+            SELECT path.source FROM interlock.path WHERE path.kind = the_kind AND path.target = the_state
+        );
+    END IF;
+
     -- What is there. BETWEEN, where = would do: each key is looked up in its index, one after the other as
     -- they come, and a planner that believes the table to be empty is not offered to begin with the table.
     -- Who was faster than us has left another version, which is not changed.
@@ -132,7 +146,7 @@ BEGIN
         UPDATE interlock.record AS r SET
             state = coalesce(c.state, the_state),
             version = r.version + 1,
-            body = c.body::json,
+            body = coalesce(c.body::json, r.body),
             parent = coalesce(c.parent, the_parent),
             queue = coalesce(c.queue, the_queue),
             labels = coalesce(string_to_array(coalesce(c.labels, the_labels), E'\x1f'), '{}'),
@@ -149,7 +163,7 @@ BEGIN
                 timestamptz 'epoch' + c.ready_us * interval '1 microsecond', the_ready_at
             ) <= moment, false)
         FROM unnest(
-            c_id, string_to_array(bodies, E'\x1e'), c_place, c_kind, c_expected, c_state,
+            c_id, string_to_array(bodies, E'\x1e', ''), c_place, c_kind, c_expected, c_state,
             string_to_array(varied[6], E'\x1e', ''), string_to_array(varied[7], E'\x1e', ''),
             string_to_array(varied[8], E'\x1e', ''), string_to_array(varied[9], E'\x1e')::integer[],
             string_to_array(varied[10], E'\x1e', '')::bigint[],
@@ -162,6 +176,11 @@ BEGIN
         WHERE r.id BETWEEN c.id AND c.id
           AND r.kind BETWEEN coalesce(c.kind, the_kind) AND coalesce(c.kind, the_kind)
           AND r.version = coalesce(c.expected::bigint, the_expected)
+          AND (r.state = coalesce(c.state, the_state) OR r.state = ANY (sources) OR sources IS NULL AND (
+              SELECT count(*) FROM interlock.path
+              WHERE path.kind = r.kind AND path.source = r.state
+                AND path.target = coalesce(c.state, the_state)
+          ) > 0)
           AND coalesce(c.place, the_place, c.item - 1) <> ALL (bad);
         GET DIAGNOSTICS changed = ROW_COUNT;
     END IF;
@@ -196,6 +215,11 @@ BEGIN
             deadline_us, chain, item
         )
         WHERE coalesce(c.expected::bigint, the_expected) = 0
+          AND ('' = ANY (sources) OR sources IS NULL AND (
+              SELECT count(*) FROM interlock.path
+              WHERE path.kind = coalesce(c.kind, the_kind) AND path.source = ''
+                AND path.target = coalesce(c.state, the_state)
+          ) > 0)
           AND coalesce(c.place, the_place, c.item - 1) <> ALL (bad);
         GET DIAGNOSTICS created = ROW_COUNT;
     END IF;
