@@ -31,6 +31,8 @@ class Wires:
         self.losses: dict[bytes, Loss] = {}
         self.counts: Counter[str] = Counter()
         self.swallowing = False
+        self.half_open = 0
+        """Connections whose near end does not know yet that the far one is gone."""
         self._upstream = upstream
         self._tasks: set[asyncio.Task[None]] = set()
         self._parting = asyncio.Event()
@@ -96,7 +98,11 @@ class Wires:
             with contextlib.suppress(ConnectionError):
                 await up_writer.wait_closed()
         if parting.is_set():
-            await self._swallow(reader)
+            self.half_open += 1
+            try:
+                await self._swallow(reader)
+            finally:
+                self.half_open -= 1
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if isinstance(self._upstream, Path):

@@ -10,6 +10,7 @@ Reading order:
     members     one server or worker: started, killed, frozen, asked to go
     fleet       all of them, with the wires between them
     clients     who submits, again and again until it was acknowledged; and a runner that comes too late
+    lag         how long each has waited for a processor
     troubles    what is done to the fleet
     chronicle   the journal, read back: who was given what, and what became of it
     judging     which promises were broken

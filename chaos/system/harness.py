@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from chaos.databases import ALL_STORES, SQLITE, server_for
@@ -51,7 +51,7 @@ BEGIN_S = 120.0
 SETTLE_S, SETTLE_BROKEN_S = 120.0, 3 * DURATIONS.lease_ttl_s
 """When the troubles are over, everything has to be done by then."""
 ONE_FORGOTTEN_AND_ONE_LATE = 2
-BREATH_S = 0.8
+BREATH_S = 0.5
 BEAT_S, STALL_S = 0.1, 0.5
 """A pause of the harness, and how much later than that it may end."""
 
@@ -84,7 +84,7 @@ async def _trial(setup: Setup, verdict: Verdict, way: str = "") -> list[str]:
             submitters = _submitters(fleet, setup.seed, naive=way == NAIVE)
             laggard = Laggard(fleet.address("right", wired=False), store)
             trouble = Troublemaker(fleet, store, setup.seed)
-            async with _at_work(store, submitters, laggard, trouble.ledger):
+            async with _at_work(store, submitters, laggard, trouble.ledger, fleet):
                 found = await _everybody_begins(fleet, submitters, laggard)
                 await _make_trouble(trouble, setup.rounds)
                 await fleet.mend()
@@ -106,7 +106,7 @@ async def _trial(setup: Setup, verdict: Verdict, way: str = "") -> list[str]:
         refusals_in_the_journal=chronicle.audit.refusals,
         results_from_skewed_hosts=chronicle.skewed,
     )
-    verdict.remarks += [workers.remark(), servers.remark()]
+    verdict.remarks += [workers.remark(), servers.remark(), trouble.ledger.lag.remark()]
     found += broken_promises(chronicle, acknowledged, laggard.reports)
     if setup.timed:
         found += [*workers.sentences(), *servers.sentences()]
@@ -140,14 +140,14 @@ async def _make_trouble(trouble: Troublemaker, kills: int) -> None:
 
 @asynccontextmanager
 async def _at_work(
-    store: Store, submitters: list[Submitter], laggard: Laggard, ledger: Ledger
+    store: Store, submitters: list[Submitter], laggard: Laggard, ledger: Ledger, fleet: Fleet
 ) -> AsyncIterator[None]:
     """While this lasts, jobs come; at the end all that was begun is acknowledged."""
     open_jobs = OpenJobs(store)
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         counting = group.create_task(open_jobs.keep_counting())
-        metronome = group.create_task(_metronome(store, ledger))
+        metronome = group.create_task(_metronome(store, ledger, fleet))
         for submitter in submitters:
             group.create_task(submitter.keep_on(open_jobs.may_come, stop))
         group.create_task(laggard.keep_on(stop))
@@ -183,18 +183,23 @@ class OpenJobs:
         return (await self._store.count(Query(kind=JOB.name, states=going), cap=2 * MOST_OPEN)).number
 
 
-async def _metronome(store: Store, ledger: Ledger) -> None:
-    """A machine that stops for a moment is a disturbance, and nobody's fault."""
+async def _metronome(store: Store, ledger: Ledger, fleet: Fleet) -> None:
+    """A machine that stops for a moment is a disturbance, and nobody's fault; what it withholds is read."""
+    beaten_at = datetime.now(UTC)  # the databases are on this host: its clock is theirs
     while True:
-        began = time.monotonic()
+        began, before = time.monotonic(), beaten_at
         await asyncio.sleep(BEAT_S)
+        beaten_at = datetime.now(UTC)
+        ledger.lag.read(beaten_at, [(one.name, one.life.pid) for one in fleet.members.values()])
+        if any(wires.half_open for wires in fleet.wires.values()):
+            ledger.disturb(before, beaten_at)
         late_s = time.monotonic() - began - BEAT_S
         if late_s > STALL_S:
             try:
                 now = await store.now()
             except StoreUnavailable:
                 continue
-            ledger.disturbances.append((now - timedelta(seconds=late_s + BEAT_S), now))
+            ledger.disturb(now - timedelta(seconds=late_s + BEAT_S), now)
             ledger.counts[STALLS] += 1
 
 

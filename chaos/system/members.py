@@ -57,7 +57,7 @@ class Life:
         order = Order(arguments=plan.arguments, folder=str(plan.folder), log=str(self.log), way=plan.way)
         self.pid = zygote(skew_s).fork(order)
         self._process = os.pidfd_open(self.pid)
-        self._gone = False
+        self._gone = self._up = False
 
     @property
     def runner_id(self) -> str:
@@ -68,8 +68,10 @@ class Life:
     @property
     def is_up(self) -> bool:
         """Whether it has come so far as to serve or to work."""
-        words = self.words()
-        return any(sign in words for sign in _SIGNS)
+        if not self._up:
+            words = self.words()
+            self._up = any(sign in words for sign in _SIGNS)
+        return self._up
 
     def words(self) -> str:
         """What it has written."""

@@ -25,6 +25,7 @@ import msgspec
 
 from chaos.counters import patiently
 from chaos.system.fleet import DURATIONS, Fleet
+from chaos.system.lag import Lag
 from chaos.system.members import Life, Member
 from interlock.store.contract import Store
 
@@ -33,6 +34,10 @@ STALLS = "stalls_of_the_machine"
 YOUNG = 1 / 8
 """How many are killed while they are still starting."""
 UP_S = 20.0
+ABREAST = 3
+"""How many are next in line at once; which of them it is, the seed decides."""
+AHEAD = 3
+"""How much oftener than anybody else one may be killed, while that one is not up yet."""
 STORM = 3
 """How often whoever has to go is told so."""
 _LOCKED_S = 1.5
@@ -59,6 +64,15 @@ class Ledger(msgspec.Struct):
     over_at: datetime | None = None
     """When the last of it was done."""
     counts: Counter[str] = msgspec.field(default_factory=Counter)
+    lag: Lag = msgspec.field(default_factory=Lag)
+    """What the machine kept from everybody meanwhile."""
+
+    def disturb(self, begin: datetime, end: datetime) -> None:
+        """Something went on in between; what follows upon the last one is one with it."""
+        if self.disturbances and begin <= self.disturbances[-1][1]:
+            before, until = self.disturbances.pop()
+            begin, end = min(begin, before), max(end, until)
+        self.disturbances.append((begin, end))
 
 
 class Troublemaker:
@@ -69,7 +83,9 @@ class Troublemaker:
         self._fleet = fleet
         self._store = store
         self._dice = random.Random(seed)
-        self._turns: list[Member] = []
+        self._line: list[Member] = []
+        """Everybody, and first whose last death is longest ago."""
+        self._deaths: Counter[str] = Counter()
         self.others: dict[str, Callable[[], Awaitable[None]]] = {
             "freezes": self._freeze,
             "deploys": self._deploy,
@@ -85,13 +101,8 @@ class Troublemaker:
 
     async def kill(self) -> None:
         """The next one of the fleet, each in turn."""
-        if not self._turns:
-            self._turns = list(self._fleet.members.values())
-            self._dice.shuffle(self._turns)
-        member = self._turns.pop()
+        member = await self._next()
         life = member.life
-        if self._dice.random() > YOUNG:
-            await _up(life)
         before = await self._now()
         await asyncio.to_thread(life.kill)
         after = await self._now()
@@ -108,7 +119,7 @@ class Troublemaker:
         """Anything else, by its name."""
         before = await self._now()
         await self.others[name]()
-        self.ledger.disturbances.append((before, await self._now()))
+        self.ledger.disturb(before, await self._now())
         self.ledger.counts[name] += 1
 
     async def is_over(self) -> None:
@@ -118,6 +129,25 @@ class Troublemaker:
     async def pause(self, longest_s: float) -> None:
         """Let the fleet work for a moment."""
         await asyncio.sleep(longest_s * self._dice.random())
+
+    async def _next(self) -> Member:
+        """One of the first in line. Most have come so far that their death matters, also on a busy machine.
+
+        Who is held up on the way there (by a connection that is half open, say) does not hold up the others
+        at once, and is not spared: nobody is killed much oftener than anybody else.
+        """
+        self._line = self._line or list(self._fleet.members.values())
+        least = min(self._deaths[one.name] for one in self._line)
+        due = [one for one in self._line if self._deaths[one.name] < least + AHEAD]
+        until = time.monotonic() + UP_S
+        young = self._dice.random() < YOUNG
+        while not (up := [one for one in due if young or one.life.is_up]) and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+        chosen = self._dice.choice((up or due)[:ABREAST])
+        self._deaths[chosen.name] += 1
+        self._line.remove(chosen)
+        self._line.append(chosen)
+        return chosen
 
     async def _now(self) -> datetime:
         return await patiently(self._store.now)
@@ -164,13 +194,6 @@ class Troublemaker:
         await asyncio.to_thread(database.kill)
         await self.pause(_AWAY_S)
         await asyncio.to_thread(database.start)
-
-
-async def _up(life: Life) -> None:
-    """Let it come so far that its death matters, also on a machine that is busy with other things."""
-    until = time.monotonic() + UP_S
-    while not life.is_up and time.monotonic() < until:
-        await asyncio.sleep(0.05)
 
 
 def _storm(life: Life) -> None:

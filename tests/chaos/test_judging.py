@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from chaos.system.chronicle import Chronicle, Try
-from chaos.system.judging import SERVER_BOUND_S, WORKER_BOUND_S, Recovery, recoveries
+from chaos.system.judging import SERVER_BOUND_S, WORKER_BOUND_S, Recovery, Took, recoveries
+from chaos.system.lag import Lag, Reading
 from chaos.system.troubles import Death, Ledger
 
 from interlock.engine.audit import Audit
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PEOPLE = {"left": ("left", "carl")}
+Waited = list[tuple[float, int, float]]
+"""When, which process, and what it had waited in all until then."""
 
 
 def after(seconds: float) -> datetime:
@@ -24,9 +28,14 @@ def death(name: str = "anna", *, serves: bool = False, at: float = 0.0) -> Death
     return Death(name=name, runner_id=runner_id, serves=serves, before=after(at), after=after(at + 0.01))
 
 
-def ledger(*deaths: Death, disturbed: tuple[float, float] | None = None) -> Ledger:
+def ledger(
+    *deaths: Death, disturbed: tuple[float, float] | None = None, waited: dict[str, Waited] | None = None
+) -> Ledger:
     disturbances = [(after(disturbed[0]), after(disturbed[1]))] if disturbed else []
-    return Ledger(deaths=list(deaths), disturbances=disturbances, over_at=after(60))
+    lag = Lag()
+    for name, told in (waited or {}).items():
+        lag.readings[name] += [Reading(after(at), pid, waited_s) for at, pid, waited_s in told]
+    return Ledger(deaths=list(deaths), disturbances=disturbances, over_at=after(60), lag=lag)
 
 
 def chronicle(*tries: Try, heard: dict[str, list[datetime]] | None = None) -> Chronicle:
@@ -43,7 +52,7 @@ def lost_and_given_again(again_s: float) -> Chronicle:
 
 
 def seconds_of(recovery: Recovery) -> list[float | None]:
-    return [None if seconds is None else round(seconds, 3) for seconds in recovery.seconds]
+    return [None if took is None else round(took.seconds, 3) for took in recovery.took]
 
 
 def test_a_worker_is_recovered_from_when_its_work_is_in_other_hands() -> None:
@@ -66,7 +75,7 @@ def test_work_that_nobody_takes_again_is_a_broken_promise() -> None:
 def test_what_a_worker_had_ended_before_it_died_needs_no_recovery() -> None:
     done = Try("j1", "1.1", "anna#1", after(-1), ended_at=after(-0.5), state="SUCCEEDED")
     workers, _ = recoveries(chronicle(done), ledger(death()), PEOPLE)
-    assert workers.seconds == []
+    assert workers.took == []
 
 
 @pytest.mark.parametrize(("heard_s", "broken"), [(3.0, 0), (SERVER_BOUND_S + 1, 1)])
@@ -82,7 +91,7 @@ def test_a_server_is_recovered_from_when_those_who_have_no_other_are_heard_again
 def test_a_death_beside_which_something_else_goes_on_is_not_judged() -> None:
     found = ledger(death(), death("left", serves=True), disturbed=(1, 2))
     workers, servers = recoveries(lost_and_given_again(9), found, PEOPLE)
-    assert (workers.seconds, servers.seconds) == ([], [])
+    assert (workers.took, servers.took) == ([], [])
     assert (workers.not_judged, servers.not_judged) == (1, 1)
 
 
@@ -91,3 +100,56 @@ def test_a_server_that_is_killed_again_at_once_is_judged_by_its_last_death() -> 
     _, servers = recoveries(chronicle(heard={"carl": [after(4)]}), ledger(*deaths), PEOPLE)
     assert seconds_of(servers) == [2.0]
     assert servers.not_judged == 1
+
+
+def test_what_a_server_waited_for_a_processor_in_its_new_life_is_taken_off() -> None:
+    waited = {"left": [(-0.1, 1, 9.0), (0.2, 2, 0.1), (3.0, 2, 1.6), (6.9, 2, 2.5), (7.2, 2, 2.8)]}
+    found = ledger(death("left", serves=True), waited=waited)
+    _, servers = recoveries(chronicle(heard={"carl": [after(7)]}), found, PEOPLE)
+    assert servers.took == [Took(found.deaths[0], 7.0, 2.4)]
+    assert list(servers.sentences()) == []
+    assert "7.00 s at most; 4.60 s at most without what the machine withheld" in servers.remark()
+    assert "1 were longer by the clock" in servers.remark()
+
+
+def test_too_late_is_too_late_when_the_machine_withheld_less_than_that() -> None:
+    found = ledger(death("left", serves=True), waited={"left": [(0.2, 2, 0.1), (6.9, 2, 1.9)]})
+    _, servers = recoveries(chronicle(heard={"carl": [after(7)]}), found, PEOPLE)
+    [said] = servers.sentences()
+    assert said.startswith(
+        "it took 7.00 s to recover from the death of a server, of which the machine withheld 1.80"
+    )
+
+
+def test_after_a_worker_s_death_only_what_everybody_waited_since_its_leases_ended_is_taken_off() -> None:
+    waited: dict[str, Waited] = {
+        "anna": [(0.5, 1, 1.0), (2.1, 1, 5.0), (3.0, 1, 6.0), (4.5, 1, 8.0)],
+        "carl": [(2.1, 3, 0.5), (3.0, 3, 1.0), (3.5, 4, 0.25), (4.5, 4, 0.75)],
+    }
+    workers, _ = recoveries(lost_and_given_again(4.6), ledger(death(), waited=waited), PEOPLE)
+    assert workers.took == [Took(death(), 4.6, 1.25)]
+
+
+def test_where_nothing_could_be_timed_the_bound_is_not_kept() -> None:
+    workers, servers = recoveries(chronicle(), ledger(), PEOPLE)
+    assert list(workers.sentences()) == ["no death of a worker could be timed"]
+    assert list(servers.sentences()) == ["no death of a server could be timed"]
+
+
+def test_the_kernel_tells_what_a_process_has_waited_and_nothing_of_one_that_is_gone() -> None:
+    gone = os.spawnlp(os.P_NOWAIT, "true", "true")
+    os.waitpid(gone, 0)
+    lag = Lag()
+    lag.read(NOON, [("here", os.getpid()), ("gone", gone)])
+    lag.read(after(1), [("here", os.getpid()), ("gone", gone)])
+    assert set(lag.readings) == {"here"}
+    assert lag.of("here", NOON, after(1)) >= 0
+    assert lag.of("gone", NOON, after(1)) == 0
+    assert f"of {os.cpu_count()} processors" in lag.remark()
+
+
+def test_troubles_that_follow_upon_each_other_are_one() -> None:
+    found = ledger()
+    for begin, end in ((1, 2), (1.5, 3), (0.5, 2.5), (4, 5)):
+        found.disturb(after(begin), after(end))
+    assert found.disturbances == [(after(0.5), after(3)), (after(4), after(5))]

@@ -124,7 +124,9 @@ async def test_a_connection_that_is_left_half_open_is_silent_and_new_ones_work()
         new_writer.write(b"three\n")
         assert await new_reader.readline() == b"three\n"
         assert not old_reader.at_eof(), "nobody tells it that the far end is gone"
+        assert wires.half_open == 1
         await wires.cut_all()
+        assert wires.half_open == 0
         assert await old_reader.read() == b"", "now it knows"
         for writer in (old_writer, new_writer):
             writer.close()

@@ -1,0 +1,65 @@
+"""Whose turn it is to be killed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from chaos.system import troubles
+from chaos.system.fleet import Fleet
+from chaos.system.troubles import Troublemaker
+
+from interlock.store.memory import MemoryStore
+from interlock.systems.catalogue import CATALOGUE
+
+NAMES = ("left", "right", "anna", "bela", "carl", "dora")
+
+
+class Standing:
+    """A member of the fleet that has no process: it is up, or never comes so far."""
+
+    runner_id = ""
+
+    def __init__(self, name: str, *, up: bool) -> None:
+        self.name = name
+        self.is_up = up
+        self.deaths = 0
+
+    @property
+    def life(self) -> Standing:
+        return self
+
+    def kill(self) -> None:
+        self.deaths += 1
+
+    def start_again(self) -> Standing:
+        return self
+
+
+async def deaths_of(kills: int, *, held_up: str = "") -> Counter[str]:
+    fleet = Fleet("", None, {})
+    standing: dict[str, Any] = {name: Standing(name, up=name != held_up) for name in NAMES}
+    fleet.members = standing
+    trouble = Troublemaker(fleet, MemoryStore(CATALOGUE), 1)
+    for _ in range(kills):
+        await trouble.kill()
+    assert trouble.ledger.counts["kills"] == kills
+    return Counter({name: one.deaths for name, one in standing.items()})
+
+
+async def test_everybody_has_their_turn() -> None:
+    deaths = await deaths_of(120)
+    assert max(deaths.values()) - min(deaths.values()) <= troubles.AHEAD
+
+
+async def test_who_is_held_up_while_starting_holds_up_the_others_only_when_they_are_far_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(troubles, "YOUNG", 0.0)
+    monkeypatch.setattr(troubles, "UP_S", 0.0)
+    others = len(NAMES) - 1
+    deaths = await deaths_of(others * troubles.AHEAD, held_up="bela")
+    assert deaths == Counter(dict.fromkeys(set(NAMES) - {"bela"}, troubles.AHEAD))
+    deaths = await deaths_of(others * troubles.AHEAD + 1, held_up="bela")
+    assert deaths["bela"] == 1
