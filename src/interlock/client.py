@@ -34,6 +34,7 @@ from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, Orchestrat
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.wire.trees import NODES, TreeView
+from interlock.worker.codec import decoder_of
 from interlock.worker.submissions import Work, spec_of
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class Interlock:
         """
         view = await self.wait(job_id, timeout_s=timeout_s)
         if view.state == job_lifecycle.COMPLETED and isinstance(view.result, msgspec.Raw):
-            return msgspec.json.decode(view.result, type=as_type)
+            return decoder_of(as_type)(view.result)
         raise _no_result(view)
 
     async def cancel(self, job_id: str, *, reason: str = "", request_id: str | None = None) -> JobView:

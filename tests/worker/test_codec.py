@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import socket
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -320,3 +322,31 @@ def test_a_complaint_is_told_with_its_path_first() -> None:
         == "a[0]: expected int, got str"
     )
     assert told(msgspec.ValidationError("Expected `int`"), at="x") == "x: expected int"
+
+
+TOGETHER = """
+import sys, threading
+import msgspec
+from interlock.worker.codec import decode
+
+sys.setswitchinterval(1e-6)
+for number in range(50):
+    parts = [msgspec.defstruct("Part", [("size", int, 0)]) for _ in range(20)]
+    Whole = msgspec.defstruct("Whole", [(f"p{place}", part, None) for place, part in enumerate(parts)])
+    ready = threading.Barrier(4)
+
+    def look():
+        ready.wait()
+        assert decode(b'{"p19": {"size": 3}}', Whole).p19.size == 3
+
+    threads = [threading.Thread(target=look) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+"""
+
+
+def test_threads_that_need_a_type_for_the_first_time_at_the_same_moment_do_not_crash_the_process() -> None:
+    ended = subprocess.run([sys.executable, "-c", TOGETHER], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -19,6 +19,7 @@ from interlock.lifecycles import job
 from interlock.wire.jobs import FailureView, JobSpec
 from interlock.wire.runner import Grant
 from interlock.wire.trees import MAX_CHILDREN, ChildPage, ChildView
+from interlock.worker.codec import decoder_of
 from interlock.worker.port import OrchestratorPort, Parental
 from interlock.worker.submissions import Work, spec_of
 
@@ -85,7 +86,7 @@ class Child:
     def result(self, type: Any = Any) -> Any:  # noqa: A002 - read as a sentence: result(type=Page)
         """What it returned; raises `JobError` where there is nothing."""
         if self.ok and isinstance(self._view.result, msgspec.Raw):
-            return msgspec.json.decode(self._view.result, type=type)
+            return decoder_of(type)(self._view.result)
         why = self.failure.error if self.failure else self._view.stop_reason or "it has not ended"
         raise JobError(
             f"The child {self.id} is {self.state} and has no result: {why}",
