@@ -45,7 +45,7 @@ SHORT, LONG = 10, 1_000
 
 KILLS_BETWEEN = 20
 """Kills between two other troubles, where there are enough of them."""
-MOST_OPEN = 200
+MOST_OPEN = 100
 """Jobs that may be under way at once."""
 BEGIN_S = 120.0
 SETTLE_S, SETTLE_BROKEN_S = 120.0, 3 * DURATIONS.lease_ttl_s
@@ -107,6 +107,7 @@ async def _trial(setup: Setup, verdict: Verdict, way: str = "") -> list[str]:
         results_from_skewed_hosts=chronicle.skewed,
     )
     verdict.remarks += [workers.remark(), servers.remark(), trouble.ledger.lag.remark()]
+    found += trouble.ledger.fallen
     found += broken_promises(chronicle, acknowledged, laggard.reports)
     if setup.timed:
         found += [*workers.sentences(), *servers.sentences()]

@@ -38,6 +38,7 @@ ABREAST = 3
 """How many are next in line at once; which of them it is, the seed decides."""
 AHEAD = 3
 """How much oftener than anybody else one may be killed, while that one is not up yet."""
+LAST_WORDS = 300
 STORM = 3
 """How often whoever has to go is told so."""
 _LOCKED_S = 1.5
@@ -64,6 +65,8 @@ class Ledger(msgspec.Struct):
     over_at: datetime | None = None
     """When the last of it was done."""
     counts: Counter[str] = msgspec.field(default_factory=Counter)
+    fallen: list[str] = []
+    """Who had ended before anybody killed it."""
     lag: Lag = msgspec.field(default_factory=Lag)
     """What the machine kept from everybody meanwhile."""
 
@@ -103,6 +106,7 @@ class Troublemaker:
         """The next one of the fleet, each in turn."""
         member = await self._next()
         life = member.life
+        self._look_after(member)
         before = await self._now()
         await asyncio.to_thread(life.kill)
         after = await self._now()
@@ -124,11 +128,18 @@ class Troublemaker:
 
     async def is_over(self) -> None:
         """Nothing more is done from now on."""
+        for member in self._fleet.members.values():
+            self._look_after(member)
         self.ledger.over_at = await self._now()
 
     async def pause(self, longest_s: float) -> None:
         """Let the fleet work for a moment."""
         await asyncio.sleep(longest_s * self._dice.random())
+
+    def _look_after(self, member: Member) -> None:
+        if member.life.is_gone(0.0):
+            words = member.life.words()[-LAST_WORDS:]
+            self.ledger.fallen.append(f"{member.name} had ended by itself, and its last words were: {words}")
 
     async def _next(self) -> Member:
         """One of the first in line. Most have come so far that their death matters, also on a busy machine.

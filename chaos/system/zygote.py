@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import os
 import signal
 import subprocess
@@ -80,6 +81,8 @@ def main() -> None:
     die_with_parent()
     for module in PRELOADED:
         import_module(module)
+    gc.collect()
+    gc.freeze()  # so that no child goes through what it has in common with the others
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who are killed
     for line in sys.stdin.buffer:
         order = msgspec.json.decode(line, type=Order)

@@ -24,11 +24,18 @@ class Standing:
     def __init__(self, name: str, *, up: bool) -> None:
         self.name = name
         self.is_up = up
+        self.fell = False
         self.deaths = 0
 
     @property
     def life(self) -> Standing:
         return self
+
+    def is_gone(self, _: float) -> bool:
+        return self.fell
+
+    def words(self) -> str:
+        return "It is dark here."
 
     def kill(self) -> None:
         self.deaths += 1
@@ -37,11 +44,15 @@ class Standing:
         return self
 
 
-async def deaths_of(kills: int, *, held_up: str = "") -> Counter[str]:
+def troublemaker(held_up: str = "") -> tuple[Troublemaker, dict[str, Any]]:
     fleet = Fleet("", None, {})
     standing: dict[str, Any] = {name: Standing(name, up=name != held_up) for name in NAMES}
     fleet.members = standing
-    trouble = Troublemaker(fleet, MemoryStore(CATALOGUE), 1)
+    return Troublemaker(fleet, MemoryStore(CATALOGUE), 1), standing
+
+
+async def deaths_of(kills: int, *, held_up: str = "") -> Counter[str]:
+    trouble, standing = troublemaker(held_up)
     for _ in range(kills):
         await trouble.kill()
     assert trouble.ledger.counts["kills"] == kills
@@ -63,3 +74,15 @@ async def test_who_is_held_up_while_starting_holds_up_the_others_only_when_they_
     assert deaths == Counter(dict.fromkeys(set(NAMES) - {"bela"}, troubles.AHEAD))
     deaths = await deaths_of(others * troubles.AHEAD + 1, held_up="bela")
     assert deaths["bela"] == 1
+
+
+async def test_who_ends_before_anybody_has_killed_it_is_noticed() -> None:
+    trouble, standing = troublemaker()
+    await trouble.is_over()
+    assert trouble.ledger.fallen == []
+    standing["dora"].fell = True
+    await trouble.is_over()
+    assert trouble.ledger.fallen == ["dora had ended by itself, and its last words were: It is dark here."]
+    while not standing["dora"].deaths:
+        await trouble.kill()
+    assert len(trouble.ledger.fallen) == 2
