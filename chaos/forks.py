@@ -12,7 +12,9 @@ import signal
 from multiprocessing import get_context
 
 PRELOADED = [
+    "anyio._backends._asyncio",
     "chaos.system.errands",
+    "httpcore2",
     "interlock.cli.bursting",
     "interlock.cli.chunks",
     "interlock.cli.connecting",
