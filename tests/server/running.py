@@ -53,10 +53,11 @@ class Running:
         return host, int(port)
 
     def client(self, token: str | None = None, **options: Any) -> httpx2.AsyncClient:
-        """Somebody who asks; with a token when there is one."""
+        """Somebody who asks; with a token when there is one. Whom to trust is read only where it matters."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
+        options.setdefault("verify", self.url.startswith("https:"))
         client = httpx2.AsyncClient(
-            base_url=self.url, headers=headers, trust_env=False, timeout=20.0, **options
+            base_url=self.url, headers=headers, trust_env=False, timeout=60.0, **options
         )
         self._clients.append(client)
         return client

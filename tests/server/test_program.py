@@ -39,7 +39,7 @@ def test_a_server_is_up_in_seconds_says_where_it_is_and_ends_when_told(tmp_path:
     began = time.monotonic()
     with (
         program(folder=tmp_path) as (process, url, said),
-        httpx2.Client(base_url=url, trust_env=False) as client,
+        httpx2.Client(base_url=url, trust_env=False, verify=False) as client,
     ):
         assert client.get("/readyz").status_code == 200
         took = time.monotonic() - began
@@ -61,7 +61,7 @@ def test_a_request_that_has_begun_is_finished_after_sigterm(tmp_path: Path) -> N
         with socket.create_connection(address, timeout=20) as half:
             head = f"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
             half.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body[:5])
-            with httpx2.Client(base_url=url, trust_env=False) as client:
+            with httpx2.Client(base_url=url, trust_env=False, verify=False) as client:
                 client.get("/healthz")  # by now the half of the other request has been read
             process.send_signal(signal.SIGTERM)
             while True:  # until the door is shut
@@ -76,11 +76,14 @@ def test_a_request_that_has_begun_is_finished_after_sigterm(tmp_path: Path) -> N
 
 def test_what_was_accepted_is_there_after_a_kill(tmp_path: Path) -> None:
     with program(folder=tmp_path) as (process, url, _):
-        with httpx2.Client(base_url=url, trust_env=False) as client:
+        with httpx2.Client(base_url=url, trust_env=False, verify=False) as client:
             job_id = client.post("/api/jobs", json={"task": "a.b"}).json()["id"]
         process.kill()
         process.wait(20)
-    with program(folder=tmp_path) as (_, url, _), httpx2.Client(base_url=url, trust_env=False) as client:
+    with (
+        program(folder=tmp_path) as (_, url, _),
+        httpx2.Client(base_url=url, trust_env=False, verify=False) as client,
+    ):
         assert client.get(f"/api/jobs/{job_id}").json()["state"] == "PENDING"
 
 
@@ -93,7 +96,10 @@ def test_tokens_are_made_listed_and_revoked_and_a_server_heeds_them(tmp_path: Pa
     listed = interlock("token", "list", folder=tmp_path)
     assert listed.stdout.startswith("ci\tviewer\tactive\tall\t")
     assert token not in listed.stdout
-    with program(folder=tmp_path) as (_, url, _), httpx2.Client(base_url=url, trust_env=False) as client:
+    with (
+        program(folder=tmp_path) as (_, url, _),
+        httpx2.Client(base_url=url, trust_env=False, verify=False) as client,
+    ):
         assert client.get("/api/jobs").status_code == 401
         assert client.get("/api/jobs", headers={"Authorization": f"Bearer {token}"}).status_code == 200
     twice = interlock("token", "create", "ci", "--role", "viewer", folder=tmp_path)

@@ -85,11 +85,11 @@ async def test_texts_that_a_database_could_trip_over_come_back_as_they_were(url:
 
 def test_when_one_of_two_servers_is_killed_the_other_goes_on(tmp_path: Path) -> None:
     with program(folder=tmp_path) as (one, first, _), program(folder=tmp_path) as (_, second, _):
-        with httpx2.Client(base_url=first, trust_env=False) as client:
+        with httpx2.Client(base_url=first, trust_env=False, verify=False) as client:
             job_id = client.post("/api/jobs", json={"task": "a.b"}).json()["id"]
         one.kill()
         one.wait(20)
-        with httpx2.Client(base_url=second, trust_env=False) as client:
+        with httpx2.Client(base_url=second, trust_env=False, verify=False) as client:
             assert client.get(f"/api/jobs/{job_id}").json()["state"] == "PENDING"
             assert client.post("/api/jobs", json={"task": "a.b"}).status_code == 201
             assert client.get("/readyz").status_code == 200

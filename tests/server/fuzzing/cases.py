@@ -1,0 +1,93 @@
+"""The requests: what the document names as bounds, and what comes by chance; the same ones every time."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import load_all_checks, not_a_server_error
+from schemathesis.config import ProjectConfig, SchemathesisConfig
+from schemathesis.core.result import Ok
+from schemathesis.generation.drivers import CoverageGenerator
+from schemathesis.generation.feedback import FeedbackSources
+from schemathesis.generation.overrides import Override
+from schemathesis.schemas import BaseSchema
+from schemathesis.specs.openapi import checks
+
+from interlock.server.app import every_route
+from interlock.server.declaring import Route
+from interlock.server.openapi import document_of
+
+Operation: TypeAlias = schemathesis.APIOperation[Any, Any, Any, Any]
+Case: TypeAlias = schemathesis.Case[Any]
+
+SAME_CHANCE = settings(
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+load_all_checks()
+ALWAYS = [
+    not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
+]
+AS_MADE = [*ALWAYS, checks.negative_data_rejection, checks.unsupported_method]
+"""What was put right in a request may make it a good one, so this is for those that were left alone."""
+
+
+def schema_of(more: Sequence[Route] = (), *, tokens: bool = False) -> BaseSchema:
+    """The document of a server, as a fuzzer reads it; read once."""
+    return _read(tuple(more), tokens)
+
+
+@functools.cache
+def _read(more: tuple[Route, ...], tokens: bool) -> BaseSchema:
+    document = json.loads(json.dumps(document_of(every_route(more), tokens_required=tokens)))
+    return schemathesis.openapi.from_dict(document, config=SchemathesisConfig())
+
+
+def operations(schema: BaseSchema) -> dict[str, Operation]:
+    """Everything that can be asked for, by method and address."""
+    found = (result.ok() for result in schema.get_all_operations() if isinstance(result, Ok))
+    return {operation.label: operation for operation in found}
+
+
+def systematic(operation: Operation) -> Iterator[Case]:
+    """Requests at and beyond every bound that the document names; always the same ones."""
+    project: ProjectConfig = operation.schema.config
+    generation = project.generation_for(operation=operation, phase="coverage")
+    yield from CoverageGenerator(
+        operation=operation,
+        generation_modes=generation.modes,
+        generation_config=generation,
+        auth_storage=None,
+        override=Override(),
+        feedback=FeedbackSources(),
+        hooks=None,
+    )
+
+
+def drawn(operation: Operation, number: int) -> list[Case]:
+    """Requests by chance, good ones and bad ones, but the same chance every time."""
+    cases: list[Case] = []
+    modes = [operation.as_strategy(generation_mode=mode) for mode in GenerationMode]
+
+    @settings(SAME_CHANCE, max_examples=number)
+    @given(case=st.one_of(modes))
+    def draw(case: Case) -> None:
+        cases.append(case)
+
+    draw()
+    return cases

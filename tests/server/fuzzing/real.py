@@ -1,0 +1,153 @@
+"""What is real at a place: a job, its lease, and what stands beside them, as far along as the job."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any, cast
+
+import msgspec
+from tests.server.fuzzing.world import World
+
+from interlock.systems.fleet.spec import TASK
+from interlock.systems.fleet.workloads import workload_id_of
+from interlock.systems.quarantine.counting import Lost
+from interlock.wire.jobs import JobSpec, JobView
+from interlock.wire.runner import ClaimRequest, Grant
+from interlock.wire.runs import Plan, PlannedJob, RunSpec, RunView
+from interlock.wire.simulations import SimulationSpec
+from interlock.wire.workers import WorkerSpec
+from interlock.wire.workloads import Happened, WorkloadFact
+
+RUNNER = "runner-7"
+UNLUCKY = "runner-8"
+"""A runner that has lost something, so that there is something to lift."""
+ARTIFACT = "report"
+SAVED = "deps-1"
+"""The key of something that was saved for later."""
+
+
+class Real(Mapping[str, str]):
+    """The values of one job, its lease and the journal; what is costly is made when somebody asks for it."""
+
+    def __init__(self, world: World, job_id: str, grant: Grant | None = None) -> None:
+        self._made: dict[str, str] = {
+            **dict.fromkeys(("job_id", "job", "parent", "id"), job_id),
+            "kind": "job",
+            "name": "job",
+            "attempt_id": f"{job_id}.1.1",
+            "attempt": "1.1",
+            "runner_id": RUNNER,
+            "after": world.run(world.parts.store.latest()),
+            "q": "queue:default",
+            "filter": f"id:{job_id}",
+            "task": TASK,
+            "artifact": ARTIFACT,
+            "key": SAVED,
+            "runner": UNLUCKY,
+        }
+        self._makers: dict[str, Callable[[], str]] = {
+            "run_id": lambda: evaluate(world, job_id),
+            "worker_id": lambda: hire(world, job_id),
+        }
+        if grant is not None:
+            self._made |= {"token": grant.token, "workload_id": load_of(grant).workload_id}
+
+    def __getitem__(self, name: str) -> str:
+        if name in self._makers:
+            self._made[name] = self._makers.pop(name)()
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._made or name in self._makers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._made, *self._makers))
+
+    def __len__(self) -> int:
+        return len(self._made) + len(self._makers)
+
+
+def submit(world: World) -> str:
+    """A job."""
+    return cast(str, world.run(world.parts.household.jobs.submit(JobSpec(task=TASK), actor="fuzzer")))
+
+
+def lease(world: World) -> Grant:
+    """A job that is leased."""
+    job_id = submit(world)
+    here = world.parts.household
+    request = ClaimRequest(runner_id=RUNNER, limit=500, queues=("default",))
+    grants: list[Grant] = world.run(here.orchestrator.claim(request))
+    grant = next(grant for grant in grants if grant.job_id == job_id)
+    lost = Lost(runner=UNLUCKY, job_id=job_id, attempt="1.1")
+    world.run(
+        _all_of(
+            here.artifacts.keep(grant.token, RUNNER, ARTIFACT, _pieces(b"well")),
+            here.caches.keep(grant.token, RUNNER, SAVED, _pieces(b"wheels")),
+            here.workloads.tell([load_of(grant)]),
+            here.quarantine.count(msgspec.json.encode(lost)),
+        )
+    )
+    return grant
+
+
+def load_of(grant: Grant) -> WorkloadFact:
+    """What the job drives on an agent: all jobs here could drive a fleet."""
+    name = workload_id_of(grant.job_id, grant.fence, 0)
+    return WorkloadFact(workload_id=name, job_id=grant.job_id, happened=Happened.READY, kind="sleep")
+
+
+def hear(world: World, message: Any) -> None:
+    """A message past the API."""
+    world.run(world.parts.household.orchestrator.hear([message]))
+
+
+def evaluate(world: World, job_id: str) -> str:
+    """A run, as far along as the job beside it: stopped where that one is."""
+    runs = world.parts.household.runs
+    plan = Plan(jobs=(PlannedJob(name="only", task="a.b", queue="elsewhere"),))
+    made: RunView = world.run(runs.submit(RunSpec(workflow="a", plan=plan), actor="fuzzer"))
+    view = _look(world, job_id)
+    if view.completed_at is not None or view.stop_reason is not None:
+        world.run(runs.cancel(made.id, actor="fuzzer"))
+    simulate(world, made.id, view)
+    return made.id
+
+
+def simulate(world: World, run_id: str, beside: JobView) -> None:
+    """A simulation of the same name, as far along as a job: it waits, runs, stands or has ended."""
+    manager = world.parts.household.simulations
+    world.run(manager.create_run(SimulationSpec(task="a.b", run_id=run_id, queue="elsewhere")))
+    if beside.completed_at is not None:
+        world.run(manager.cancel(run_id))
+    elif beside.started_at is not None:
+        world.run(manager.transition(run_id, "running", worker_id=RUNNER))
+        if beside.stop_reason is not None:
+            world.run(manager.transition(run_id, "interrupted"))
+
+
+def hire(world: World, job_id: str) -> str:
+    """A worker, as far along as the job beside it: idle, at work, held, or gone."""
+    workers = world.parts.household.workers
+    worker_id: str = world.run(workers.register(WorkerSpec(name=RUNNER, capacity=2))).id
+    view = _look(world, job_id)
+    if view.started_at is not None:
+        world.run(workers.start(worker_id))
+    if view.completed_at is not None:
+        world.run(workers.terminate(worker_id))
+    elif view.stop_reason is not None:
+        world.run(workers.pause(worker_id))
+    return worker_id
+
+
+def _look(world: World, job_id: str) -> JobView:
+    return cast(JobView, world.run(world.parts.household.jobs.get(job_id)))
+
+
+async def _all_of(*works: Any) -> None:
+    await asyncio.gather(*works)
+
+
+async def _pieces(content: bytes) -> AsyncIterator[bytes]:
+    yield content

@@ -1,0 +1,136 @@
+"""An application with a store of its own, and somebody who asks it and judges the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import requests
+from schemathesis.core.transport import Response
+from schemathesis.schemas import BaseSchema
+from tests.server.fuzzing.asking import exchange
+from tests.server.fuzzing.cases import ALWAYS, AS_MADE, Case, Operation, operations, schema_of
+from tests.server.fuzzing.putting_right import put_right
+
+from interlock.server.app import make_app
+from interlock.server.declaring import Route
+from interlock.server.logs import Log
+from interlock.server.parts import Parts, open_parts
+from interlock.server.settings import Rate, ServerSettings
+from interlock.systems.access.principals import Role
+
+CALLED = "http://localhost"
+PATIENCE_S = 30.0
+HURRY_S = 0.01
+"""A runner that is made up does not wait for work any longer than this."""
+FRESH_EVERY = 10
+"""A message may use up a lease, and a request a job, so now and then they are made anew."""
+
+Place: TypeAlias = "Callable[[World], Mapping[str, str]]"
+"""Makes what is real there: values by the names of the parameters and fields that they are for."""
+
+
+@dataclass(slots=True)
+class World:
+    """An application with a store of its own, and somebody who asks."""
+
+    parts: Parts
+    app: Any
+    loop: asyncio.AbstractEventLoop
+    schema: BaseSchema
+    statuses: Counter[int]
+    patience_s: float
+    bearer: str = ""
+    """The token that is sent along; none when it is empty."""
+
+    @property
+    def sent(self) -> int:
+        """How many requests there were."""
+        return self.statuses.total()
+
+    def operation(self, label: str) -> Operation:
+        """What can be asked for there."""
+        return operations(self.schema)[label]
+
+    def run(self, work: Any) -> Any:
+        """Let time go on until this is done."""
+        return self.loop.run_until_complete(asyncio.wait_for(work, self.patience_s))
+
+    def try_out(self, cases: Sequence[Case], place: Place, *, fresh_every: int = FRESH_EVERY) -> None:
+        """Send all of these to one place; raises at the first answer that is wrong."""
+        real: Mapping[str, str] = {}
+        for number, case in enumerate(cases):
+            if number == 0:
+                real = dict(place(self))  # all of it, so that no list is empty
+            elif number % fresh_every == 0:
+                real = place(self)
+            self.judge(put_right(case, real) if real else case, ALWAYS if real else AS_MADE)
+
+    def judge_all(self, cases: Sequence[Case]) -> None:
+        """Send all of these as they were made, by somebody who may not do any of it."""
+        for case in cases:
+            self.judge(case, ALWAYS)
+
+    def judge(self, case: Case, by: Sequence[Any]) -> None:
+        """Send one request, and hold the answer against the document."""
+        case.validate_response(self.call(case), checks=list(by))
+
+    def call(self, case: Case) -> Response:
+        """Send one request."""
+        if isinstance(case.body, dict) and _is_long(case.body.get("wait_s")):
+            case.body["wait_s"] = HURRY_S
+        if _is_long(_number(case.query.get("wait_s")), most=PATIENCE_S):  # beyond that it is refused
+            case.query["wait_s"] = HURRY_S
+        known = ("method", "url", "headers", "data", "json", "params", "cookies", "files")
+        options = case.as_transport_kwargs(base_url=CALLED)
+        request = requests.Request(**{name: options[name] for name in known if name in options}).prepare()
+        status, headers, body = self.run(exchange(self.app, request, self.bearer))
+        self.statuses[status] += 1
+        return Response(
+            status_code=status, headers=headers, content=body, request=request, elapsed=0.0, verify=False
+        )
+
+    def token(self, role: Role, queues: Sequence[str] = ()) -> str:
+        """A new token."""
+        name = f"{role}-{'-'.join(queues) or 'all'}"
+        issued = self.run(self.parts.tokens.create(name, role, queues=queues))
+        return cast(str, issued.token)
+
+
+@contextmanager
+def world(
+    folder: Path, more: Sequence[Route] = (), *, patience_s: float = PATIENCE_S, tokens: bool = False
+) -> Iterator[World]:
+    """A new one, with its store in a folder; where it asks for `tokens`, everybody needs one."""
+    log = Log("error", "json", io.StringIO())
+    loop = asyncio.new_event_loop()
+    server = ServerSettings(port=0, tokens_required=tokens or None, stranger_rate=Rate(1e6, 10**6))
+    opening = open_parts(f"sqlite:///{folder}/fuzz.db", server, log=log)
+    try:
+        parts = loop.run_until_complete(opening.__aenter__())
+        try:
+            schema = schema_of(more, tokens=tokens)
+            yield World(parts, make_app(parts, more=more), loop, schema, Counter(), patience_s)
+        finally:
+            loop.run_until_complete(opening.__aexit__(None, None, None))
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+def _is_long(wait_s: Any, most: float = float("inf")) -> bool:
+    return isinstance(wait_s, int | float) and HURRY_S < wait_s <= most
+
+
+def _number(text: Any) -> Any:
+    """In a query a number is written as text."""
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return None
