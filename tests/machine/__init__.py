@@ -1,0 +1,1 @@
+"""The kernel: tables, what must be true of them, and what they decide."""

@@ -1,0 +1,100 @@
+"""Connections that break, ports that fail and loops that crash: the worker goes on, or says why not."""
+
+from __future__ import annotations
+
+import pytest
+from tests.worker.board import Board
+from tests.worker.conftest import Gate, Start
+
+from interlock.errors import SchemaTooNew
+from interlock.lifecycles.process import STOPPED
+
+
+async def test_a_worker_that_cannot_connect_tries_again_until_it_can(board: Board, start: Start) -> None:
+    """S1-23: connecting failure retries."""
+    board.reachable = False
+    worker = start()
+    await worker.lines.until("connection_failed")
+    await board.until(lambda: worker.process.data.backoff_count >= 2, "a second try")
+    board.reachable = True
+    await board.until(lambda: board.claims, "a poll")
+    assert worker.path()[:4] == ["starting", "connecting", "connecting", "connecting"]
+    assert "recovering" in worker.path()
+
+
+async def test_a_store_that_can_never_be_used_ends_the_worker_with_its_error(
+    board: Board, start: Start
+) -> None:
+    board.fatal = SchemaTooNew("The schema is version 9 and this program knows 3.")
+    worker = start()
+    with pytest.raises(SchemaTooNew):
+        await worker.running
+    assert worker.process.state is STOPPED
+
+
+async def test_a_broken_connection_abandons_the_tasks_and_is_made_anew(
+    board: Board, start: Start, held: str, echo: str, gate: Gate
+) -> None:
+    """S1-27: reconnects after db failure; R14: the task is abandoned, then given back."""
+    job = board.pin(held)
+    worker = start(concurrency=2)
+    await gate.until_entered()
+    board.reachable = False
+    await worker.lines.until("connection_lost")
+    await board.until(lambda: worker.process.data.backoff_count >= 1, "a try to connect")
+    assert worker.process.data.active_tasks == 0
+    board.reachable = True
+    gate.open()
+    await board.until_state(job, "succeeded")
+    assert job.released == ["connection lost"]
+    assert job.attempts == 2, "it was given back, not lost"
+    assert "abandoned" in worker.path("task")
+    other = board.pin(echo)
+    await board.until_state(other, "succeeded")
+
+
+async def test_a_poll_that_fails_once_breaks_nothing(
+    board: Board, start: Start, held: str, gate: Gate
+) -> None:
+    job = board.pin(held)
+    worker = start(concurrency=2, patience_s=10.0)
+    await gate.until_entered()
+    board.reachable = False
+    await worker.lines.until("claim_failed")
+    board.reachable = True
+    gate.open()
+    await board.until_state(job, "succeeded")
+    assert job.attempts == 1
+    assert not worker.lines.all("connection_lost")
+
+
+async def test_a_loop_that_crashes_begins_again(board: Board, start: Start, echo: str) -> None:
+    crashes: list[str] = []
+
+    def crash(method: str) -> None:
+        if method == "claim" and len(crashes) < 2:
+            crashes.append(method)
+            raise RuntimeError("a bug in a port")
+
+    board.before = crash
+    worker = start()
+    job = board.pin(echo)
+    await board.until_state(job, "succeeded")
+    assert [line["loop"] for line in worker.lines.all("loop_crashed")] == ["poll", "poll"]
+
+
+async def test_a_reporter_that_crashes_says_what_it_had_to_say_afterwards(
+    board: Board, start: Start, echo: str
+) -> None:
+    crashes: list[str] = []
+
+    def crash(method: str) -> None:
+        if method == "hear" and not crashes:
+            crashes.append(method)
+            raise RuntimeError("a bug in a port")
+
+    board.before = crash
+    job = board.pin(echo)
+    worker = start()
+    await board.until_state(job, "succeeded")
+    assert [line["loop"] for line in worker.lines.all("loop_crashed")] == ["report"]

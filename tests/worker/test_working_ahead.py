@@ -1,0 +1,119 @@
+"""Grants that a worker holds before it has a slot for them: fetched ahead, or asked for ahead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.worker.board import Board
+from tests.worker.conftest import Gate, Start
+
+from interlock.wire.runner import Ack, Complete, Release
+from interlock.worker import executing, lanes
+from interlock.worker.settings import WorkerSettings
+
+
+async def test_prefetched_grants_wait_unacknowledged_and_are_acknowledged_together(
+    board: Board, start: Start, held: str, gate: Gate
+) -> None:
+    jobs = [board.pin(held) for _ in range(4)]
+    start(concurrency=2, prefetch=2)
+    await gate.until_entered(2)
+    await board.until(lambda: all(job.attempts for job in jobs), "all to be granted")
+    assert [claim.acknowledge for claim in board.claims[:2]] == [True, False]
+    assert board.claims[1].limit == 2
+    assert not board.said(Ack)
+    gate.open()
+    for job in jobs:
+        await board.until_state(job, "succeeded")
+    assert len(board.said(Ack)) == 2
+    assert all(job.attempts == 1 for job in jobs)
+
+
+async def test_a_prefetched_grant_that_is_not_used_is_given_back_in_time(
+    board: Board, start: Start, held: str, gate: Gate
+) -> None:
+    first, second = board.pin(held), board.pin(held)
+    start(concurrency=1, prefetch=1)
+    await gate.until_entered()
+    await board.until(lambda: board.said(Release), "a release")
+    assert second.released[0] == "unused"
+    assert second.losses == 0, "before the window for acknowledging it was over"
+    gate.open()
+    for job in (first, second):
+        await board.until_state(job, "succeeded")
+
+
+async def test_a_prefetched_grant_is_given_back_at_shutdown(
+    board: Board, start: Start, held: str, gate: Gate
+) -> None:
+    _, second = board.pin(held), board.pin(held)
+    worker = start(concurrency=1, prefetch=1)
+    await board.until(lambda: second.attempts == 1, "the second to be granted")
+    await gate.until_entered()
+    worker.process.shutdown.request()
+    await board.until(lambda: second.released == ["shutdown"], "the release")
+    gate.open()
+    assert await worker.stop() == 0
+
+
+async def test_a_prefetched_grant_that_somebody_else_got_meanwhile_is_nobodys_failure(
+    board: Board, start: Start, held: str, gate: Gate
+) -> None:
+    """R10: nothing is written, counted or notified."""
+    first, second = board.pin(held), board.pin(held)
+    worker = start(concurrency=1, prefetch=1)
+    await board.until(lambda: second.attempts == 1, "the second to be granted")
+    await gate.until_entered()
+    board.take_away(second)
+    gate.open()
+    await board.until_state(first, "succeeded")
+    await board.until(lambda: len(board.said(Ack)) == 1, "the acknowledgement")
+    assert await worker.stop() == 0
+    assert (worker.process.data.processed, worker.process.data.failed) == (1, 0)
+    assert len(board.said(Complete)) == 1
+
+
+async def test_what_was_asked_for_ahead_and_cannot_begin_is_given_back(
+    board: Board, start: Start, echo: str, held: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "SOON_S", 60.0)  # whatever it does is quick
+    monkeypatch.setattr(executing, "AHEAD_FOR_S", 0.1)
+    for _ in range(16):
+        board.pin(echo)
+    worker = start(concurrency=4)
+    await board.until(lambda: worker.process.data.processed == 16, "the quick ones to end")
+    slow = [board.pin(held) for _ in range(8)]
+    await gate.until_entered(4)
+    await board.until(lambda: all(job.attempts for job in slow), "all to be granted")
+    await board.until(lambda: len(board.said(Release)) >= 4, "what was asked for ahead to come back")
+    assert {reason for job in slow for reason in job.released} == {"unused"}
+    gate.open()
+    for job in slow:
+        await board.until_state(job, "succeeded")
+    assert await worker.stop() == 0
+    assert (worker.process.data.processed, worker.process.data.failed) == (24, 0)
+
+
+def test_work_is_asked_for_ahead_only_of_handlers_that_were_quick_and_are() -> None:
+    now = 0.0
+    all_lanes = lanes.Lanes(WorkerSettings(name="a", concurrency=4), lambda: now)
+    lane = all_lanes["async"]
+    tasks: list[Any] = [object() for _ in range(16)]
+    assert all_lanes.room_ahead(0) == 4
+    for one in tasks[:12]:
+        lane.running[one] = now
+        assert all_lanes.room_ahead(0) == (3 if lane.longest_s > lanes.SOON_S else 4)
+        lane.left(one, now)
+    assert lane.longest_s < lanes.SOON_S, "it has learnt that they are quick"
+    lane.running.update(dict.fromkeys(tasks[:4], now))
+    assert (all_lanes.room(0), all_lanes.room_ahead(0), all_lanes.room_ahead(1)) == (0, 4, -1)
+    lane.waiting.append(tasks[4])
+    assert all_lanes.room_ahead(0) == 0, "that many are there already"
+    lane.waiting.clear()
+    now = 2 * lanes.SOON_S
+    assert all_lanes.room_ahead(0) == 0, "what runs takes long, and what waits may have to wait"
+    lane.left(tasks[0], now)
+    now += lanes.SOON_S
+    lane.running = {tasks[5]: now}
+    assert all_lanes.room_ahead(0) == 3, "one that took long is remembered"
