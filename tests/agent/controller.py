@@ -17,7 +17,7 @@ from interlock.wire.fleet.fleet_pb2_grpc import AgentStub
 if TYPE_CHECKING:
     from interlock.wire.fleet.fleet_pb2_grpc import AgentAsyncStub
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 Stats: TypeAlias = wire.WorkloadStats
 

@@ -85,11 +85,11 @@ class Dev:
 
     def result_of(self, task: str, **arguments: int) -> object:
         """What comes of a job."""
-        with httpx2.Client(base_url=self.url, trust_env=False, verify=False, timeout=20.0) as client:
+        with httpx2.Client(base_url=self.url, trust_env=False, verify=False, timeout=60.0) as client:
             job_id = client.post("/api/jobs", json={"task": task, "input": arguments}).json()["id"]
         ended = self.interlock("job", "wait", job_id, "--timeout", "60s")
         assert ended.returncode == 0, ended.stdout + ended.stderr + "".join(self.said)
-        with httpx2.Client(base_url=self.url, trust_env=False, verify=False, timeout=20.0) as client:
+        with httpx2.Client(base_url=self.url, trust_env=False, verify=False, timeout=60.0) as client:
             found: object = client.get(f"/api/jobs/{job_id}").json()["result"]
             return found
 
@@ -193,7 +193,7 @@ def test_the_worker_does_not_outlive_a_command_that_was_killed(start: Start) -> 
 def test_a_second_signal_does_not_wait_for_what_runs(start: Start) -> None:
     dev = start("shop_tasks")
     with (
-        httpx2.Client(base_url=dev.url, trust_env=False, verify=False, timeout=20.0) as client,
+        httpx2.Client(base_url=dev.url, trust_env=False, verify=False, timeout=60.0) as client,
         client.stream("GET", "/api/events?kind=job") as events,
     ):
         client.post("/api/jobs", json={"task": "shop_tasks.wait"})
@@ -212,7 +212,7 @@ def test_a_second_signal_does_not_wait_for_what_runs(start: Start) -> None:
 def test_without_tasks_there_is_a_server_and_a_hint(start: Start) -> None:
     dev = start()
     dev.until("worker  none: interlock dev shop.tasks")
-    with httpx2.Client(base_url=dev.url, trust_env=False, verify=False, timeout=20.0) as client:
+    with httpx2.Client(base_url=dev.url, trust_env=False, verify=False, timeout=60.0) as client:
         assert client.get("/readyz").status_code == 200
     assert descendants(dev.process.pid) == []
     assert dev.end(signal.SIGTERM) == 0
@@ -243,7 +243,7 @@ def test_what_was_there_stays_until_somebody_resets_it(start: Start) -> None:
 
 
 def jobs_of(dev: Dev) -> list[object]:
-    with httpx2.Client(base_url=dev.url, trust_env=False, verify=False, timeout=20.0) as client:
+    with httpx2.Client(base_url=dev.url, trust_env=False, verify=False, timeout=60.0) as client:
         found: list[object] = client.get("/api/jobs").json()["jobs"]
         return found
 

@@ -29,7 +29,7 @@ def run_of(shop: Shop, *, fails: bool) -> str:
         plan = Plan(jobs=(PlannedJob(name="test (1)", task="shop_tasks.add", retries=0),))
         source = Source(repository="shop/web", sha=SHA, ref="refs/heads/main")
         view = await port.here.runs.submit(RunSpec(workflow="ci", plan=plan, source=source))
-        async with asyncio.timeout(20):  # it is planned beside whoever recovers
+        async with asyncio.timeout(60):  # it is planned beside whoever recovers
             while not (grants := await port.claim(ClaimRequest(runner_id="r", limit=1))):
                 await port.recover()
         (grant,) = grants

@@ -125,7 +125,7 @@ def start(request: pytest.FixtureRequest) -> Any:
 
         def end() -> None:
             process.send_signal(signal.SIGKILL)
-            process.communicate(timeout=20)
+            process.communicate(timeout=60)
 
         request.addfinalizer(end)
         return process
@@ -170,6 +170,6 @@ async def test_the_example_stops_what_is_cancelled(start: Any, tmp_path: Path) -
 async def test_the_example_ends_with_a_sentence_when_it_is_not_let_in(start: Any) -> None:
     async with running(settings=ANY_PORT) as server:
         process = start(server, await server.token(Role.VIEWER))
-        _, told = await asyncio.to_thread(process.communicate, timeout=20)
+        _, told = await asyncio.to_thread(process.communicate, timeout=50)
         assert process.returncode == 1
         assert "this needs runner" in told

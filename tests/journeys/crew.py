@@ -31,7 +31,7 @@ from interlock.wire.jobs import JobView
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = (sys.executable, "-m", "interlock.cli.main", "worker", "start")
-PATIENCE_S = 20.0
+PATIENCE_S = 90.0
 """After which waiting has failed; nothing here takes as long, not on a busy machine either."""
 LOOK_ANYWAY_S = 0.5
 """A call may be lost, and the end of a process calls nobody."""

@@ -49,7 +49,7 @@ class ServerProcess:
         """Send it a signal that ends it; its exit code."""
         assert self._process is not None
         self._process.send_signal(number)
-        self._process.communicate(timeout=20)
+        self._process.communicate(timeout=60)
         return self._process.returncode
 
     def close(self) -> None:

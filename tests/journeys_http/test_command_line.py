@@ -96,7 +96,7 @@ async def test_real_workers_are_previewed_held_and_ended_by_a_filter_through_a_s
 
 async def _preview(person: Person) -> str:
     """Which workers a filter means, once both are in the books."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while (shown := await person.says("worker", "drain", "label:gpu", "--dry-run")).count("\n") < 2:
             pass
     return shown

@@ -130,7 +130,7 @@ def _port(served: Served) -> HttpOrchestrator:
 
 async def _surely(port: HttpOrchestrator, message: Message) -> Answer:
     """Say it until it is answered, as a worker does."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 return (await port.hear([message]))[0]

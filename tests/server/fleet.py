@@ -85,7 +85,7 @@ class Fleet:
 async def at_work(runners: int, urls: Sequence[str], jobs: int) -> AsyncIterator[Fleet]:
     """So many runners, until these jobs are done."""
     limits = httpx2.Limits(max_connections=runners + 10)
-    async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=20.0, limits=limits) as client:
+    async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=60.0, limits=limits) as client:
         fleet = Fleet(client, urls, jobs)
         running = [asyncio.create_task(fleet.run(number)) for number in range(runners)]
         try:

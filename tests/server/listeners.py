@@ -46,7 +46,7 @@ class Listening:
     async def event(self) -> Event:
         """The next one, whatever it is."""
         lines: list[str] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             async for line in self._lines:
                 if line:
                     lines.append(line)
@@ -79,7 +79,7 @@ class Listening:
 
     async def ended(self) -> Self:
         """Until the server has ended it."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             async for _ in self._lines:
                 pass
         return self

@@ -153,9 +153,9 @@ def program(*arguments: str, folder: Path) -> Iterator[tuple[subprocess.Popen[st
         while "/docs" not in said and (line := process.stdout.readline()):
             said += line
         found = re.search(r"https?://\S+", said)
-        assert found, said + (process.communicate(timeout=20)[1])
+        assert found, said + (process.communicate(timeout=60)[1])
         yield process, found[0], said
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)

@@ -128,7 +128,7 @@ async def _stalling(server: Running, token: str) -> bytes:
     )
     writer.write(head.encode() + b"half")
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await reader.readuntil(b"\r\n\r\n")
     finally:
         writer.close()

@@ -211,6 +211,6 @@ def exposed(page: str) -> set[str]:
 
 
 def read(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=5) as got:
+    with urllib.request.urlopen(url, timeout=60) as got:
         text: str = got.read().decode()
     return text

@@ -277,9 +277,9 @@ async def test_long_polls_and_streams_do_not_keep_others_out_and_have_a_limit_of
     settings = ServerSettings(port=0, max_concurrent=1, max_waiting=3, shutdown_s=5.0)
     async with running(settings=settings) as one:
         client = one.client()
-        lease = {"runner_id": "r", "queues": ["none"], "wait_s": 20}
+        lease = {"runner_id": "r", "queues": ["none"], "wait_s": 30}
         polls = [asyncio.create_task(client.post("/api/runner/lease", json=lease)) for _ in range(2)]
-        async with asyncio.timeout(10), client.stream("GET", "/api/events") as stream:
+        async with asyncio.timeout(25), client.stream("GET", "/api/events") as stream:
             assert stream.status_code == 200
             while one.parts.waiting_room.waiting < 2:
                 await asyncio.sleep(0)

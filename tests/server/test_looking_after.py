@@ -65,7 +65,7 @@ async def until(server: Running, holds: Callable[[Sequence[Entry]], bool]) -> li
             news.set()
 
     remove = server.parts.following.add(read)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await news.wait()
     remove()
     return seen
@@ -113,7 +113,7 @@ async def test_what_ended_long_ago_is_pruned_by_the_server() -> None:
         client = one.client()
         job_id = await one.submit()
         assert (await client.post(f"/api/jobs/{job_id}/cancel")).status_code == 200
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (await client.get(f"/api/jobs/{job_id}")).status_code != 404:
                 pass
 
@@ -128,7 +128,7 @@ async def test_a_loop_that_fails_again_and_again_makes_the_server_unready(
         raise StoreUnavailable("The database does not answer.")
 
     monkeypatch.setattr(quick.parts.store, "due", away)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await quick.client().get("/readyz")).status_code == 200:
             await failures.acquire()
     told = (await quick.client().get("/readyz")).json()

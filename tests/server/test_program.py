@@ -45,7 +45,7 @@ def test_a_server_is_up_in_seconds_says_where_it_is_and_ends_when_told(tmp_path:
         took = time.monotonic() - began
         assert client.post("/api/jobs", json={"task": "a.b"}).status_code == 201
         process.send_signal(signal.SIGTERM)
-        errors = process.communicate(timeout=20)[1]
+        errors = process.communicate(timeout=60)[1]
         assert process.returncode == 0, errors
         assert f"{tmp_path}/interlock.db" in said
         assert "without a token" in said
@@ -58,7 +58,7 @@ def test_a_request_that_has_begun_is_finished_after_sigterm(tmp_path: Path) -> N
     body = b'{"task": "a.b"}'
     with program(folder=tmp_path) as (process, url, _):
         address = ("127.0.0.1", int(url.rpartition(":")[2]))
-        with socket.create_connection(address, timeout=20) as half:
+        with socket.create_connection(address, timeout=60) as half:
             head = f"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
             half.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body[:5])
             with httpx2.Client(base_url=url, trust_env=False, verify=False) as client:
@@ -66,12 +66,12 @@ def test_a_request_that_has_begun_is_finished_after_sigterm(tmp_path: Path) -> N
             process.send_signal(signal.SIGTERM)
             while True:  # until the door is shut
                 try:
-                    socket.create_connection(address, timeout=20).close()
+                    socket.create_connection(address, timeout=60).close()
                 except ConnectionError:
                     break
             half.sendall(body[5:])
             assert half.recv(12) == b"HTTP/1.1 201"
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_what_was_accepted_is_there_after_a_kill(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_what_was_accepted_is_there_after_a_kill(tmp_path: Path) -> None:
         with httpx2.Client(base_url=url, trust_env=False, verify=False) as client:
             job_id = client.post("/api/jobs", json={"task": "a.b"}).json()["id"]
         process.kill()
-        process.wait(20)
+        process.wait(60)
     with (
         program(folder=tmp_path) as (_, url, _),
         httpx2.Client(base_url=url, trust_env=False, verify=False) as client,

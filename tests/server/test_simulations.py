@@ -167,7 +167,7 @@ async def test_whoever_watches_waits_for_a_server_that_is_started_again(tmp_path
         async with running(url, again) as server:
             assert server.address == (host, port_number)
             await server.parts.household.simulations.cancel("flu")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 assert await seen == "cancelled"
     finally:
         await looks.aclose()

@@ -170,7 +170,7 @@ async def submit_and_cancel(url: str, token: str, jobs: int, reason: str, after:
     """Let something be told; the cursors of all that has happened."""
     headers = {"Authorization": f"Bearer {token}"}
     async with httpx2.AsyncClient(
-        base_url=url, trust_env=False, verify=False, timeout=20.0, headers=headers
+        base_url=url, trust_env=False, verify=False, timeout=60.0, headers=headers
     ) as client:
         await client.post("/api/jobs", json={"jobs": [{"task": "a.b"}] * jobs})
         stop = {"filter": "state:pending", "action": "cancel", "limit": 1_000, "reason": reason}
@@ -282,7 +282,7 @@ async def test_a_claim_whose_answer_died_with_its_server_is_answered_by_another_
             await until_running(second, 3)  # it is committed; of the answer nobody ever reads a byte
             one.kill()
             await asyncio.to_thread(one.wait, 20)
-        async with httpx2.AsyncClient(base_url=second, trust_env=False, verify=False, timeout=20.0) as client:
+        async with httpx2.AsyncClient(base_url=second, trust_env=False, verify=False, timeout=60.0) as client:
             answers = [(await client.post("/api/runner/lease", json=claim)).json() for _ in range(2)]
             given, again = [[grant["token"] for grant in answer["grants"]] for answer in answers]
             assert len(given) == 3
@@ -308,20 +308,20 @@ def lease_request(claim: dict[str, Any]) -> bytes:
 
 
 async def until_running(url: str, number: int) -> None:
-    async with httpx2.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=20.0) as client:
-        async with asyncio.timeout(20):
+    async with httpx2.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=60.0) as client:
+        async with asyncio.timeout(60):
             while len((await client.get("/api/jobs?q=state:running")).json()["jobs"]) < number:
                 await asyncio.sleep(0)
 
 
 async def submit(url: str, number: int) -> None:
-    async with httpx2.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=20.0) as client:
+    async with httpx2.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=60.0) as client:
         answer = await client.post("/api/jobs", json={"jobs": [{"task": "a.b"}] * number})
         assert answer.status_code == 201, answer.text
 
 
 async def jobs_at(url: str) -> list[dict[str, Any]]:
-    async with httpx2.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=20.0) as client:
+    async with httpx2.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=60.0) as client:
         found: list[dict[str, Any]] = (await client.get("/api/jobs?limit=1000")).json()["jobs"]
         return found
 

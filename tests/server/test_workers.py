@@ -53,9 +53,9 @@ async def test_a_worker_that_is_terminated_while_it_waits_for_work_is_given_none
     client = server.client()
     made = await registered(client, name="builder")
     await client.post(f"/api/workers/{made['id']}/start")
-    asked = {"runner_id": "builder", "worker_id": made["id"], "queues": ["default"], "wait_s": 20}
-    waiting = asyncio.create_task(client.post("/api/runner/lease", json=asked, timeout=30))
-    async with asyncio.timeout(10):
+    asked = {"runner_id": "builder", "worker_id": made["id"], "queues": ["default"], "wait_s": 30}
+    waiting = asyncio.create_task(client.post("/api/runner/lease", json=asked, timeout=60))
+    async with asyncio.timeout(25):
         while not server.parts.waiting_room.waiting:
             await asyncio.sleep(0)
     await client.post(f"/api/supervisor/workers/{made['id']}/terminate", json={})
@@ -213,5 +213,5 @@ async def test_a_server_that_has_to_go_does_not_keep_a_worker_waiting_for_orders
     asked = client.get(f"/api/workers/{made['id']}/orders", params={"after": 0, "wait_s": 30})
     waiting = asyncio.create_task(asked)
     server.parts.stopping.set()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(25):
         assert (await waiting).json()["state"] == "IDLE"

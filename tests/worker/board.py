@@ -39,7 +39,7 @@ from interlock.wire.runner import (
     Succeeded,
 )
 
-PATIENCE_S = 20.0
+PATIENCE_S = 50.0
 """How long a test waits for something that should happen before it fails."""
 
 

@@ -97,7 +97,7 @@ async def test_a_handler_may_begin_with_a_timeout_or_a_group(
 
     @registry.task(name="grouped")
     async def grouped() -> list[int]:
-        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             tasks = [group.create_task(asyncio.sleep(0, number)) for number in range(3)]
         return [task.result() for task in tasks]
 

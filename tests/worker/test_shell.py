@@ -241,7 +241,7 @@ asyncio.run(work())
 """
     worker = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
     note = tmp_path / "daemon"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(50):
         while not note.exists():
             await asyncio.sleep(0.01)
         worker.send_signal(signal.SIGKILL)

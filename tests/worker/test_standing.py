@@ -55,7 +55,7 @@ class Place:
         stop = here.store.subscribe(waker(news))
         seen: list[WorkerView] = []
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not (seen and holds(seen[0])):
                     seen, _ = await here.workers.find(Query(kind="worker"))
                     if not (seen and holds(seen[0])):
@@ -120,7 +120,7 @@ async def test_a_transient_error_is_tried_again_three_times_and_the_fourth_ends_
     ended = await place.ails_with(RuntimeError("the network"), lambda view: view.state == "FAILED")
     assert (ended.outcome, ended.completed_at is not None) == ("FAILED", True)
     assert place.worker is not None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await place.worker.running
     history = await place.looking.here.workers.history(ended.id)
     events = [step.event for entry in history for step in entry.note.steps]

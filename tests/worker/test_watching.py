@@ -80,7 +80,7 @@ async def test_prometheus_is_answered() -> None:
     port, stop = metrics.serve(0, "127.0.0.1")
     try:
         url = f"http://127.0.0.1:{port}/metrics"
-        answer = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=5).read().decode())
+        answer = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=60).read().decode())
     finally:
         stop()
     assert 'worker_state{state="starting",worker_id="tester"} 1.0' in answer

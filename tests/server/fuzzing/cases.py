@@ -48,12 +48,16 @@ AS_MADE = [*ALWAYS, checks.negative_data_rejection, checks.unsupported_method]
 
 
 def schema_of(more: Sequence[Route] = (), *, tokens: bool = False) -> BaseSchema:
-    """The document of a server, as a fuzzer reads it; read once."""
-    return _read(tuple(more), tokens)
+    """The document of a server, as a fuzzer reads it."""
+    return _read(more, tokens) if more else _own(tokens)
 
 
 @functools.cache
-def _read(more: tuple[Route, ...], tokens: bool) -> BaseSchema:
+def _own(tokens: bool) -> BaseSchema:
+    return _read((), tokens)
+
+
+def _read(more: Sequence[Route], tokens: bool) -> BaseSchema:
     document = json.loads(json.dumps(document_of(every_route(more), tokens_required=tokens)))
     return schemathesis.openapi.from_dict(document, config=SchemathesisConfig())
 

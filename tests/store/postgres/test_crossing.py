@@ -27,7 +27,7 @@ from interlock.testing.store_contract.making import (
 )
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]
-ENOUGH_S = 30.0
+ENOUGH_S = 60.0
 WAITING = (
     "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 )

@@ -21,7 +21,7 @@ from interlock.testing.store_contract.making import (
 )
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]
-ENOUGH_S = 20.0
+ENOUGH_S = 60.0
 
 USE = "SELECT indexrelname, idx_scan, idx_tup_read FROM pg_stat_user_indexes WHERE relname = 'record'"
 SCANS = "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'record'"

@@ -25,7 +25,7 @@ from interlock.testing.store_contract.making import (
 )
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]
-ENOUGH_S = 20.0
+ENOUGH_S = 60.0
 POOLED = "&listen=off"
 
 

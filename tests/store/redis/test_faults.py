@@ -51,7 +51,7 @@ async def test_nothing_acknowledged_is_lost_and_nothing_done_twice_when_the_serv
     counters = [asyncio.create_task(count_up(store, name, stop)) for name in names]
     for _ in range(3):
         cursor = await store.latest()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len((await store.feed(cursor)).entries) < 100:
                 await asyncio.sleep(0)
         await asyncio.to_thread(server.kill)

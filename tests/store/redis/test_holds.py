@@ -44,7 +44,7 @@ async def take_and_die(store: RedisStore, *, verb: str = "claim") -> None:
 
 async def until_some(store: RedisStore) -> list[str]:
     """Claim until something is given out."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         names: list[str] = []
         while not names:
 

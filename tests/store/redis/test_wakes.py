@@ -17,7 +17,7 @@ StartServer = Callable[..., RedisServer]
 
 
 async def woken(bell: asyncio.Event) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await bell.wait()
     bell.clear()
 
@@ -66,7 +66,7 @@ async def test_a_silent_connection_is_noticed_and_made_anew(
     store.subscribe(bell.set)
     await woken(bell)
     server.pause()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while store._wakes.standing:
             await asyncio.sleep(0)
     server.resume()

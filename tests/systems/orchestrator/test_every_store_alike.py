@@ -55,7 +55,7 @@ class Day:
 
     async def grant(self, name: str, *, house: House | None = None, **request: Any) -> Grant:
         """The next attempt of that job; the store's clock may be a little behind whoever made it ready."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 given = await (house or self.patient).claim(limit=1, queues=(name,), **request)
                 if given:

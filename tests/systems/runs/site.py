@@ -118,7 +118,7 @@ class Site(House):
 
 async def granted(site: Site) -> Grant:
     """The next attempt, as soon as there is one; whoever looks after runs is at work beside us."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (given := await site.claim(limit=1)):
             await asyncio.sleep(0)
     return given[0]
@@ -126,7 +126,7 @@ async def granted(site: Site) -> Grant:
 
 async def until(site: Site, run_id: str, state: str) -> RunView:
     """The run, once it is in that state."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (view := await site.look(run_id)).state != state:
             await asyncio.sleep(0)
     return view

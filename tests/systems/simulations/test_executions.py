@@ -295,7 +295,7 @@ async def test_a_whole_life_is_the_same_on_every_store(open_house: OpenHouse) ->
 
 async def given_up(house: House, run_id: str) -> None:
     """Until the sweep has made it interrupted, because nothing was heard of it."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while (await simulations(house).get(run_id)).status != "interrupted":
             await house.recover()
 

@@ -289,7 +289,7 @@ async def test_orders_are_waited_for_and_arrive_when_they_are_given(house: House
     await asyncio.sleep(0)
     assert (await workers(house).orders(made.id, after=0)).number == 0
     await workers(house).pause(made.id)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(25):
         assert (await waiting).state == "PAUSED"
 
 

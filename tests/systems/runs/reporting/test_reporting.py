@@ -187,7 +187,7 @@ async def test_an_outcome_is_never_followed_by_how_the_run_stood_before(
     go_on.set()
     site.runs.prompt = True
     site.runs.nudge()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await site.state(run_id) != "REPORTED":
             site.runs.nudge()
             await asyncio.sleep(0)
