@@ -20,7 +20,7 @@ demo: $(READY) ## Two workers and 28 jobs live on SQLite; then this repository's
 	$(BIN)/interlock demo --repository .
 
 test: $(READY) ## Run the tests
-	$(BIN)/pytest -q -n auto
+	$(BIN)/pytest -q -n auto --dist worksteal
 
 check: $(READY) ## Lint, types, layers, and whether the generated pages and files are up to date
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""What all tests share: each module is compiled once, and not by each of the many processes they start."""
+"""How all tests are run: modules compiled once, and one process more than there are cores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 def pytest_configure(config: pytest.Config) -> None:
     """Where bytecode may not lie beside the sources, it lies in the cache of pytest.
 
-    Without it a process spends most of its start on compiling, and the tests start over a thousand.
+    Without it each of the hundreds of processes that tests start would compile the whole package anew.
     """
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         _keep_bytecode_in(config.rootpath / ".pytest_cache" / "bytecode")
@@ -21,3 +21,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def _keep_bytecode_in(folder: Path) -> None:
     os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(folder)
     sys.dont_write_bytecode = False
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: many tests wait for what they have started, and leave theirs free."""
+    return len(os.sched_getaffinity(0)) + 1 if sys.platform == "linux" else (os.cpu_count() or 1) + 1
