@@ -1,4 +1,4 @@
-"""How all tests are run: modules compiled once, and one process more than there are cores."""
+"""How all tests are run: patiently, with modules compiled once, in one process more than there are cores."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes, or is looked for, says how busy the machine is and nothing about us.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def pytest_configure(config: pytest.Config) -> None:
