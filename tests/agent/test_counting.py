@@ -52,3 +52,15 @@ def test_what_is_counted_is_what_a_histogram_would_have_counted(values: list[int
         percentiles = [0.0, 50.0, 90.0, 99.0, 100.0]
         seen, right = (one.get_percentile_to_value_dict(percentiles) for one in (told, expected))
         assert seen == right
+
+
+def test_only_a_number_is_a_size_whatever_an_operation_answers() -> None:
+    class Ambiguous:
+        def __bool__(self) -> bool:
+            raise ValueError("neither true nor false")
+
+    counting, answers = Counting(), (7, 0, None, True, "text", 2.5, Ambiguous())
+    for answer in answers:
+        counting.note(1, answer)  # type: ignore[arg-type]
+    sample = counting.take(0)
+    assert (sample.operations, sample.errors, sample.size) == (len(answers), 0, 7)

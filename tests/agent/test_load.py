@@ -149,3 +149,12 @@ async def test_it_is_over_when_the_time_is_or_when_somebody_says_so(make: Make) 
     asyncio.get_running_loop().call_later(1.0, load.stop)
     await load.until_over()
     assert load.elapsed_ns < 1_001 * MS
+
+
+@pytest.mark.parametrize("rate", [0.0, 100.0])
+async def test_a_load_that_was_stopped_before_its_start_begins_nothing(make: Make, rate: float) -> None:
+    load = make(rate=rate)
+    load.stop()
+    load.begin()
+    await load.drive(taking(0.001))
+    assert load.counting.take(0).operations == 0

@@ -29,8 +29,11 @@ class Counting:
         self._sample = Sample(samples=0)
 
     def note(self, took_ns: int, size: int | None = None, error: str | None = None) -> None:
-        """One operation: how long it took, how many bytes it has moved, and why it has failed; any thread."""
-        if size:
+        """One operation: how long it took, how many bytes it has moved, and why it has failed; any thread.
+
+        An operation may be any function, which answers whatever it likes: only a number is a size.
+        """
+        if type(size) is int and size:
             self._moved.append(size)
         if error is not None:
             self._failed.append(error)

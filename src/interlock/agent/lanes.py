@@ -1,8 +1,8 @@
 """One lane of a load: operations one after another, each when it is due.
 
-Both ways to follow a lane are the same seven lines, one for operations that are awaited and one for
-those that block. They are the hot path of everything that is measured, so nothing is shared that would
-have to be called.
+Both ways to follow a lane are the same lines, one for operations that are awaited and one for those that
+block. They are the hot path of everything that is measured, so nothing is shared that would have to be
+called, and the clock is asked twice for an operation: when it begins, and when it has ended.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Protocol
 
@@ -26,13 +27,19 @@ class Due(Protocol):
     """What gives out operations."""
 
     counting: Counting
+    numbers: Iterator[int]
+    """Whoever takes the next one has that operation alone."""
+    paced: bool
+    """Whether an operation has a moment at which it is due; otherwise that is at once."""
+    end_ns: int
+    """From then on none should be begun; it may come nearer while others look."""
 
     def now_ns(self) -> int:
         """The monotonic clock."""
         ...
 
-    def due(self) -> int | None:
-        """When the next operation is due, 0 for at once; None when none should be begun."""
+    def due_ns(self, number: int) -> int:
+        """When an operation is due."""
         ...
 
 
@@ -54,24 +61,32 @@ class Lane:
 
     async def follow(self, operation: Operation) -> None:
         """Do operations that are awaited."""
-        load, now_ns = self._load, self._load.now_ns
-        rested_ns = now_ns()
-        while (due_ns := load.due()) is not None:
-            wait_ns = due_ns - now_ns()
-            if wait_ns > 0:
-                await asyncio.sleep(wait_ns / 1e9)
-                rested_ns = now_ns()
-            self._since_ns = began_ns = now_ns() if wait_ns > 0 or not due_ns else due_ns
+        load, now_ns, note, counting = self._load, self._load.now_ns, self._load.counting.note, self._counting
+        ended_ns = rested_ns = now_ns()
+        while ended_ns < load.end_ns and (number := next(load.numbers, None)) is not None:
+            began_ns = now_ns()
+            if load.paced:
+                wait_ns = self._wait_ns(number, began_ns)
+                if wait_ns is None:
+                    return
+                began_ns += wait_ns
+                if wait_ns > 0:
+                    await asyncio.sleep(wait_ns / 1e9)
+                    began_ns = rested_ns = now_ns()
+            self._since_ns = began_ns
             size, error = None, None
             try:
                 size = await operation()
             except Exception as caught:  # noqa: BLE001 - an operation that fails is counted as failed
                 error = told_briefly(caught)
             ended_ns = now_ns()
-            self._count(ended_ns - began_ns, size, error)
+            with counting:
+                if not self._closed:
+                    note(ended_ns - began_ns, size, error)
+                self._since_ns = 0
             if ended_ns - rested_ns > BREATH_NS:
                 await asyncio.sleep(0)
-                rested_ns = ended_ns
+                ended_ns = rested_ns = now_ns()
 
     def follow_in_thread(self, operation: BlockingOperation) -> asyncio.Future[None]:
         """Do operations that block; what is answered is done when the thread has ended."""
@@ -89,24 +104,34 @@ class Lane:
         return ended
 
     def _block(self, operation: BlockingOperation) -> None:
-        load, now_ns = self._load, self._load.now_ns
-        while (due_ns := load.due()) is not None:
-            wait_ns = due_ns - now_ns()
-            if wait_ns > 0:
-                time.sleep(wait_ns / 1e9)
-            self._since_ns = began_ns = now_ns() if wait_ns > 0 or not due_ns else due_ns
+        load, now_ns, note, counting = self._load, self._load.now_ns, self._load.counting.note, self._counting
+        ended_ns = now_ns()
+        while ended_ns < load.end_ns and (number := next(load.numbers, None)) is not None:
+            began_ns = now_ns()
+            if load.paced:
+                wait_ns = self._wait_ns(number, began_ns)
+                if wait_ns is None:
+                    return
+                began_ns += wait_ns
+                if wait_ns > 0:
+                    time.sleep(wait_ns / 1e9)
+                    began_ns = now_ns()
+            self._since_ns = began_ns
             size, error = None, None
             try:
                 size = operation()
             except Exception as caught:  # noqa: BLE001 - an operation that fails is counted as failed
                 error = told_briefly(caught)
-            self._count(now_ns() - began_ns, size, error)
+            ended_ns = now_ns()
+            with counting:
+                if not self._closed:
+                    note(ended_ns - began_ns, size, error)
+                self._since_ns = 0
 
-    def _count(self, took_ns: int, size: int | None, error: str | None) -> None:
-        with self._counting:
-            if not self._closed:
-                self._load.counting.note(took_ns, size, error)
-            self._since_ns = 0
+    def _wait_ns(self, number: int, now_ns: int) -> int | None:
+        """How long until an operation is due, less than 0 when it is late; None when it will not be."""
+        due_ns = self._load.due_ns(number)
+        return due_ns - now_ns if due_ns < self._load.end_ns else None
 
 
 def _resolve(ended: asyncio.Future[None]) -> None:

@@ -36,17 +36,22 @@ class PacedLoad:
         self._duration_ns = round(order.duration_s * 1e9)
         self._drain_s = order.drain_s
         self._period_ns = 1e9 / order.rate if order.rate else 0.0
+        self.paced = bool(order.rate)
         # Whoever takes the next number has it alone: an iterator written in C is not interrupted.
-        self._numbers = iter(range(order.max_operations)) if order.max_operations else count()
+        self.numbers = iter(range(order.max_operations)) if order.max_operations else count()
         self._stopped = asyncio.Event()
+        self.end_ns = self.start_ns + self._duration_ns
+        """From then on no operation is begun: its time is over, or somebody wants it to stop."""
 
     def begin(self) -> None:
         """The start is now."""
         self.start_ns = self.now_ns()
+        self.end_ns = 0 if self.stopped else self.start_ns + self._duration_ns
 
     def stop(self) -> None:
         """It is over: somebody wants it to stop."""
         self._stopped.set()
+        self.end_ns = 0
 
     @property
     def stopped(self) -> bool:
@@ -102,17 +107,9 @@ class PacedLoad:
         stopped.cancel()
         await asyncio.gather(done, stopped, return_exceptions=True)
 
-    def due(self) -> int | None:
-        """When the next operation is due, 0 for at once; None when none should be begun."""
-        if self._stopped.is_set() or self.now_ns() - self.start_ns >= self._duration_ns:
-            return None
-        number = next(self._numbers, None)
-        if number is None:
-            return None
-        if not self._period_ns:
-            return 0
-        after_ns = round(number * self._period_ns)
-        return self.start_ns + after_ns if after_ns < self._duration_ns else None
+    def due_ns(self, number: int) -> int:
+        """When an operation is due."""
+        return self.start_ns + round(number * self._period_ns)
 
     def _left_s(self) -> float:
         return max(0.0, (self._duration_ns - self.elapsed_ns) / 1e9)

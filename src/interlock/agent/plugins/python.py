@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -61,16 +62,12 @@ class Python(Workload[PythonSpec]):
     async def run(self, load: Load) -> None:
         """Call it again and again."""
         call, arguments = self._call, {} if self._made is not None else self.spec.arguments
-        awaited = call if inspect.isroutine(call) else getattr(call, "__call__", call)  # noqa: B004
-
-        if inspect.iscoroutinefunction(awaited):
-
-            async def once() -> int | None:
-                return _size(await call(**arguments))
-
-            await load.drive(once)
+        if not inspect.isroutine(call):
+            call = getattr(call, "__call__", call)  # noqa: B004 - a method is called more quickly than what has it
+        if inspect.iscoroutinefunction(call):
+            await load.drive(partial(call, **arguments) if arguments else call)
         else:
-            await load.drive_in_threads(lambda: _size(call(**arguments)))
+            await load.drive_in_threads(partial(call, **arguments) if arguments else call)
 
     async def cleanup(self) -> None:
         """Close what was made, if it can be closed."""
@@ -78,7 +75,3 @@ class Python(Workload[PythonSpec]):
         closed = closing() if closing is not None else None
         if inspect.isawaitable(closed):
             await closed
-
-
-def _size(answer: object) -> int | None:
-    return answer if type(answer) is int else None
