@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from time import perf_counter
+from typing import NamedTuple
 from urllib.parse import quote
 
 from bench.report import Line as Row
@@ -11,6 +12,7 @@ from bench.report import Section
 from bench.rounds import Figure, Pace
 from bench.server.house import NAME, House, door, house
 from bench.server.talking import Line
+from bench.stores.cpu import Used
 from interlock.wire.jobs import JobSpec
 
 STORED = 50_000
@@ -26,21 +28,41 @@ FILTERS = (
 )
 
 
+class Asked(NamedTuple):
+    """How long pages of one filter took, and what each cost the processors."""
+
+    times_ms: list[float]
+    cpu_ms: float
+
+    def late_ms(self, share: float) -> Figure:
+        """Within so many milliseconds this share of them was answered."""
+        return Figure((sorted(self.times_ms)[int(len(self.times_ms) * share)],))
+
+
 def run(pace: Pace) -> Section:
     """Fill the store, then ask for each kind of page again and again."""
     stored = pace.job_crowd or STORED
     with house() as place, asyncio.Runner() as runner:
         runner.run(_fill(place, stored))
-        taken = {text: runner.run(_ask(place, text)) for text in FILTERS}
-    figures = {text or "(everything)": Figure((_p99(times),)) for text, times in taken.items()}
+        asked = {text or "(everything)": runner.run(_ask(place, text)) for text in FILTERS}
     return Section(
-        f"Server: p99 of GET /api/jobs?q=… with {stored:,} jobs stored, {ASKED} times each",
+        f"Server: GET /api/jobs?q=… with {stored:,} jobs stored, {ASKED} times each",
         NAME,
-        lines=tuple(Row(text, "ms", {NAME: figure}) for text, figure in figures.items()),
+        lines=(
+            *(Row(f"{text}, p50", "ms", {NAME: each.late_ms(0.5)}) for text, each in asked.items()),
+            *(Row(f"{text}, p99", "ms", {NAME: each.late_ms(0.99)}) for text, each in asked.items()),
+            *(
+                Row(f"{text}, processors", "ms", {NAME: Figure((each.cpu_ms,))})
+                for text, each in asked.items()
+            ),
+        ),
+        notes=(
+            "Processors are the server's and the database's: what other work on the machine hardly changes.",
+        ),
         missed=tuple(
-            f"{text}: {figure.median:,.0f} ms, and should be {AIM_MS:g}."
-            for text, figure in figures.items()
-            if figure.median > AIM_MS and stored >= HELD_FROM
+            f"{text}: {each.late_ms(0.99).median:,.0f} ms, and should be {AIM_MS:g}."
+            for text, each in asked.items()
+            if each.late_ms(0.99).median > AIM_MS and stored >= HELD_FROM
         ),
     )
 
@@ -60,17 +82,18 @@ def _spec(number: int) -> JobSpec:
     )
 
 
-async def _ask(place: House, text: str) -> list[float]:
+async def _ask(place: House, text: str) -> Asked:
     line = await Line.to(place.address)
     path = f"/api/jobs?limit=50&q={quote(text)}".encode()
+    await line.ask(b"GET", path)
+    database, own = Used(place.store_pid), Used()
+    database()
+    before_s = place.cpu_s() + database() - own()
     times = []
     for _ in range(ASKED):
         began = perf_counter()
         await line.ask(b"GET", path)
         times.append((perf_counter() - began) * 1e3)
+    used_s = place.cpu_s() + database() - own() - before_s
     line.close()
-    return times
-
-
-def _p99(times: list[float]) -> float:
-    return sorted(times)[int(len(times) * 0.99)]
+    return Asked(times, used_s * 1e3 / ASKED)

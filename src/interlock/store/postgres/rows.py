@@ -15,6 +15,10 @@ from interlock.store.postgres.places import Place
 from interlock.store.ranking import moment
 from interlock.store.records import Answer, Entry, Feed, Note, Query, Record, Recorded
 
+BEGINNING = Place()
+
+_EDGE = 5
+"""So many columns of a row of `feed.sql` are about the journal, and come before those of an entry."""
 _note = msgspec.json.Decoder(Note).decode
 
 
@@ -91,16 +95,17 @@ def ready_record_of(row: asyncpg.Record, of_kind: str) -> Record:
     )
 
 
-def entry_of(row: asyncpg.Record, place: Place) -> Entry:
-    """An entry of the journal, at a place in the feed."""
+def entry_of(row: asyncpg.Record, start: Place = BEGINNING, xact_offset: int = 0, first: int = 0) -> Entry:
+    """An entry of the journal whose columns begin at the `first` of the row, read from `start` on."""
+    xact, entry, at, kind, name, version, note, chain = row[first:]
     return Entry(
-        cursor=place.cursor,
-        at=row["at"],
-        kind=row["kind"],
-        id=row["id"],
-        version=row["version"],
-        note=_note(row["note"]),
-        chain=row["chain"],
+        cursor=f"{xact}.{entry}" if start.snapshot is None else start.at(xact, entry, xact_offset).cursor,
+        at=at,
+        kind=kind,
+        id=name,
+        version=version,
+        note=_note(note),
+        chain=chain,
     )
 
 
@@ -121,11 +126,10 @@ def feed_of(rows: Sequence[asyncpg.Record], start: Place, after: str) -> Feed:
     head = rows[0]
     pruned = Place(head["pruned_xact"], head["pruned_entry"])
     gap = (start.xact, start.entry) < (pruned.xact, pruned.entry)
-    entries = tuple(
-        entry_of(row, start.at(row["xact"], row["entry"], head["xact_offset"]))
-        for row in rows
-        if row["xact"] is not None
-    )
+    entries: tuple[Entry, ...] = ()
+    if head["xact"] is not None:
+        offset = head["xact_offset"]
+        entries = tuple([entry_of(row, start, offset, _EDGE) for row in rows])
     if entries:
         return Feed(entries, entries[-1].cursor, gap)
     # Nobody has to be told of the same gap for ever.

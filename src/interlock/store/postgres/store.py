@@ -179,7 +179,7 @@ class PostgresStore:
         check_limit(limit)
         known_kind(self._catalogue, key.kind)
         rows = await self._ask("Reading a journal", "history", key.kind, key.id, after_version, limit)
-        entries = tuple(entry_of(row, Place(row["xact"], row["entry"])) for row in rows)
+        entries = tuple(map(entry_of, rows))
         return Feed(entries, entries[-1].cursor if entries else "")
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
