@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,12 +11,13 @@ from tests.systems.orchestrator.test_every_store_alike import OpenHouse
 
 from interlock.engine.audit import audit
 from interlock.errors import InvalidWorkload
+from interlock.lifecycles.durations import Durations
 from interlock.store.records import Query
 from interlock.systems.catalogue import JOURNALLED
-from interlock.systems.fleet.deciding import CONTROLLER_LOST
+from interlock.systems.fleet.deciding import ALIVE_EVERY_S, CONTROLLER_LOST
 from interlock.systems.fleet.spec import TASK
 from interlock.systems.fleet.workloads import Workloads, workload_id_of
-from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
+from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.fleet.errors import UnknownWorkload
 from interlock.wire.runner import Grant
 from interlock.wire.workloads import Happened, WorkloadFact
@@ -96,6 +98,18 @@ async def test_that_the_controller_lives_is_no_news_but_keeps_the_workload(house
         await workloads(house).sweep()
     assert (await workloads(house).get(name)).state == "RUNNING"
     assert len(await workloads(house).history(name)) == entries
+
+
+async def test_a_controller_that_says_it_lives_is_not_written_off_by_settings_that_are_short(
+    open_house: OpenHouse,
+) -> None:
+    hasty = Durations(worker_silence_s=2.0, worker_beat_every_s=1.0)
+    house = await open_house(OrchestratorSettings(durations=hasty))
+    grant = await house.started(task=TASK)
+    await workloads(house).tell([fact(grant, Happened.RUNNING)])
+    view = await workloads(house).get(fact(grant, Happened.RUNNING).workload_id)
+    assert view.deadline_at is not None
+    assert view.deadline_at - view.updated_at > timedelta(seconds=2 * ALIVE_EVERY_S)
 
 
 @pytest.mark.parametrize("state", [Happened.READY, Happened.RUNNING, Happened.ABORTING])

@@ -20,6 +20,10 @@ from interlock.store.records import Change, Note, Record, StepLine
 from interlock.wire.workloads import Happened, WorkloadFact, WorkloadView
 
 CONTROLLER_LOST = "its controller was not heard of any more"
+ALIVE_EVERY_S = 15.0
+"""How often a controller that has nothing to tell says that it is there."""
+SILENT_S = 3 * ALIVE_EVERY_S
+"""It is not written off sooner, however little silence is put up with of others."""
 
 
 class WorkloadBody(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -86,7 +90,7 @@ class Draft:
     def _within_s(self, durations: Durations) -> float:
         if self.body.lost and self.state is workload.ABORTING:
             return durations.abort_kill_s
-        return durations.worker_silence_s
+        return max(durations.worker_silence_s, SILENT_S)
 
 
 def heard(draft: Draft, fact: WorkloadFact) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from interlock.errors import InterlockError, StoreUnavailable
+from interlock.systems.fleet.deciding import ALIVE_EVERY_S
 from interlock.wire.workloads import Happened, WorkloadFact
 
 Tell = Callable[[Sequence[WorkloadFact]], Awaitable[None]]
-ALIVE_EVERY_S = 15.0
 PAUSE_S = 0.5
 """Before a store that is away is asked again."""
 LAST_WORDS_S = 5.0
