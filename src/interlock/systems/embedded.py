@@ -76,11 +76,9 @@ class EmbeddedOrchestrator:
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Work for this runner, unless it is held or quarantined."""
-        if request.worker_id and not await self.here.workers.takes(request.worker_id):
-            return []
         if self.here.quarantine.why_not(request.runner_id):
             return []
-        return await self.here.unless_held(request, await self.here.orchestrator.claim(request))
+        return await self.here.claims.claim(request)
 
     async def hear(self, messages: Sequence[Message]) -> list[Answer]:
         """Say these things."""

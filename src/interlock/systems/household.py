@@ -23,6 +23,7 @@ from interlock.store.contract import Store
 from interlock.store.records import Pruned
 from interlock.systems.blobs.port import Blobs
 from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.claims import WorkerClaims
 from interlock.systems.fleet.workloads import Workloads
 from interlock.systems.orchestrator.artifacts import Artifacts
 from interlock.systems.orchestrator.ids import JobIds
@@ -91,6 +92,7 @@ class Household:
         self.orchestrator = Orchestrator(self.engine, settings=settings, seeds=host.seeds)
         self.jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below))
         self.workers = Workers(self.engine, settings=settings, ids=JobIds(host.below, prefix="w_"))
+        self.claims = WorkerClaims(self.orchestrator, self.workers.takes)
         self.workloads = Workloads(self.engine, self.orchestrator.hear, settings=settings)
         self.quarantine = Quarantine(self.engine, settings.quarantine)
         self.waiting = Waiting(self.engine)

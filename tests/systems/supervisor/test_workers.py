@@ -109,16 +109,30 @@ async def test_a_worker_that_is_terminated_while_it_claims_is_given_nothing(
     grant = await house.started()
     claim = house.port.here.orchestrator.claim
 
-    async def late(request: ClaimRequest) -> list[Grant]:
+    async def late(request: ClaimRequest, **named: Any) -> list[Grant]:
         await workers(house).terminate(made.id, reason="on fire")
         await house.recover()
-        return await claim(request)
+        return await claim(request, **named)
 
     monkeypatch.setattr(house.port.here.orchestrator, "claim", late)
     asked = ClaimRequest(runner_id="anna#1", worker_id=made.id, limit=5)
     assert await house.port.claim(asked) == []
     job = await house.view(grant.job_id)
     assert (job.attempts[-1].state, job.losses) == ("QUEUED", 0)
+
+
+async def test_a_worker_that_was_trusted_and_is_held_gives_back_once_what_it_was_given(house: House) -> None:
+    made = await running(house)
+    first = await house.submit()
+    assert [grant.job_id for grant in await house.claim(worker_id=made.id)] == [first]
+    await workers(house).pause(made.id)
+    second = await house.submit()
+    for _ in range(3):
+        assert await house.claim(worker_id=made.id) == []
+    job = await house.view(second)
+    assert ([one.state for one in job.attempts], job.losses) == (["STALE", "QUEUED"], 0)
+    await workers(house).resume(made.id)
+    assert [grant.job_id for grant in await house.claim(worker_id=made.id)] == [second]
 
 
 @pytest.mark.parametrize("give_back", [False, True])

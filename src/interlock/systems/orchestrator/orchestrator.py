@@ -123,16 +123,21 @@ class Orchestrator:
 
     # Giving out work
 
-    async def claim(self, request: ClaimRequest) -> list[Grant]:
-        """Work for a runner; each attempt is given to one runner only."""
-        (claimed,) = await self.claim_all([request])
+    async def claim(self, request: ClaimRequest, *, seen: Callable[[], None] = nobody) -> list[Grant]:
+        """Work for a runner; each attempt is given to one runner only.
+
+        `seen` is called when work was found, before it is given out; also twice, and from any thread.
+        """
+        (claimed,) = await self.claim_all([request], seen=seen)
         if isinstance(claimed, InterlockError):
             raise claimed
         return claimed
 
-    async def claim_all(self, requests: Sequence[ClaimRequest]) -> list[Claimed]:
+    async def claim_all(
+        self, requests: Sequence[ClaimRequest], *, seen: Callable[[], None] = nobody
+    ) -> list[Claimed]:
         """Work for several runners that ask for the same queues with the same labels, in their order."""
-        claimed = await self._claim_all(requests)
+        claimed = await self._claim_all(requests, seen)
         return [
             await self._with_secrets(request, mine)
             if isinstance(mine, list) and any(grant.secrets for grant in mine)
@@ -148,7 +153,7 @@ class Orchestrator:
                 await self.hear([message])
         return ready.grants
 
-    async def _claim_all(self, requests: Sequence[ClaimRequest]) -> list[Claimed]:
+    async def _claim_all(self, requests: Sequence[ClaimRequest], seen: Callable[[], None]) -> list[Claimed]:
         first, epoch = requests[0], await self._known_epoch()
         chance, mark, most = self._seeds(), self.engine.mark(), self.engine.store.capabilities.max_body_bytes
         claimings = [
@@ -159,6 +164,8 @@ class Orchestrator:
         bundles: list[Bundle] = []
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
+            if records:
+                seen()
             shares = [
                 (place, self._without_repeats(offer)) for place, offer in shares_of(claimings, records, now)
             ]
