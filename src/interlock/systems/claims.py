@@ -1,11 +1,12 @@
 """Claims of workers that are in the books of the supervisor: who is held, or has ended, is given nothing.
 
-Authority. The worker's record says whether it may be given work. It is looked at *after* work was found for
-it: what a terminated worker had is ready again right after its end is stored, and its own next claim may be
-the first to find it. A look that begins after the work was seen sees that end as well.
+Authority. The worker's record says whether it may be given work. It is looked at before anything is claimed,
+and once more *after* work was seen: what a terminated worker had is ready again as soon as its end is stored,
+and its own claim, if one is under way, may be the first to find it. A look that begins after that work was
+seen sees the end as well.
 
-Price. That look is made while the claim is being written, so that nobody waits for it. Whoever was found to
-be held gives back what was written, which costs no try, and is asked about beforehand from then on.
+Price. The second look is made while the claim is being written, so that nobody waits for it. Who was held or
+ended in between gives back what was written, which costs no try.
 """
 
 from __future__ import annotations
@@ -26,14 +27,12 @@ class WorkerClaims:
     def __init__(self, orchestrator: Orchestrator, takes: Takes) -> None:
         self._orchestrator = orchestrator
         self._takes = takes
-        self._trusted: set[str] = set()
-        """Workers that could take when they were last looked at; those are not asked about beforehand."""
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Work for a worker, or for a runner that is in no books."""
         if not request.worker_id:
             return await self._orchestrator.claim(request)
-        if request.worker_id not in self._trusted and not await self._takes(request.worker_id):
+        if not await self._takes(request.worker_id):
             return []
         look = _Look(lambda: self._takes(request.worker_id))
         try:
@@ -41,9 +40,7 @@ class WorkerClaims:
         finally:
             may_take = await look.last()
         if may_take is not False:
-            self._trusted.add(request.worker_id)
             return grants
-        self._trusted.discard(request.worker_id)
         await self._orchestrator.take_back(request.runner_id, grants)
         return []
 

@@ -121,20 +121,6 @@ async def test_a_worker_that_is_terminated_while_it_claims_is_given_nothing(
     assert (job.attempts[-1].state, job.losses) == ("QUEUED", 0)
 
 
-async def test_a_worker_that_was_trusted_and_is_held_gives_back_once_what_it_was_given(house: House) -> None:
-    made = await running(house)
-    first = await house.submit()
-    assert [grant.job_id for grant in await house.claim(worker_id=made.id)] == [first]
-    await workers(house).pause(made.id)
-    second = await house.submit()
-    for _ in range(3):
-        assert await house.claim(worker_id=made.id) == []
-    job = await house.view(second)
-    assert ([one.state for one in job.attempts], job.losses) == (["STALE", "QUEUED"], 0)
-    await workers(house).resume(made.id)
-    assert [grant.job_id for grant in await house.claim(worker_id=made.id)] == [second]
-
-
 @pytest.mark.parametrize("give_back", [False, True])
 async def test_a_paused_worker_takes_nothing_new_until_it_is_resumed(house: House, give_back: bool) -> None:
     made = await running(house)

@@ -36,7 +36,9 @@ from interlock.wire.runner import Grant
 FEW = 4
 """Of fewer jobs than these it does not pay to find out whether they are alike."""
 MOST_MAKES = 4
-"""How many makes of jobs are known at once: where each is different, looking for twins costs little."""
+"""How many makes of jobs are known at once."""
+PATIENCE = 16
+"""After so many more misses than hits nobody looks for twins any more: where each is different that costs."""
 
 
 def shares_of(
@@ -61,27 +63,34 @@ def shares_of(
 class _Twins:
     """Gives jobs to one runner; of those that are alike, the first has the decision."""
 
-    __slots__ = ("_claiming", "_looks", "_makes", "_now")
+    __slots__ = ("_claiming", "_looks", "_makes", "_now", "_patience")
 
     def __init__(self, claiming: Claiming, now: datetime, number: int) -> None:
         self._claiming = claiming
         self._now = now
         self._makes: list[_Make] = []
-        self._looks = MOST_MAKES if number >= FEW else 0
+        self._looks = MOST_MAKES
+        self._patience = PATIENCE if number >= FEW else 0
 
     def offer(self, record: Record) -> Offer | None:
         """One attempt of this job; None when it has none."""
+        offer = self._like_another(record) if self._patience else None
+        return offer or offer_of(self._claiming, record, self._now)
+
+    def _like_another(self, record: Record) -> Offer | None:
         for make in self._makes:
             given = make.input_of(record)
-            if given is not None and (offer := make.offer(record, given)) is not None:
-                return offer
+            if given is not None:
+                self._patience += 1
+                return make.offer(record, given)
+        self._patience -= 1
         if self._looks:
             self._looks -= 1
             found = _make_of(self._claiming, record, self._now)
             if found is not None:
                 self._makes.append(found)
-                return self.offer(record)
-        return offer_of(self._claiming, record, self._now)
+                return self._like_another(record)
+        return None
 
 
 class _Make:

@@ -123,8 +123,8 @@ class Workers:
     async def takes(self, worker_id: str) -> bool:
         """Whether a worker may be given work.
 
-        Asked with every claim that has found something, after it has: what a terminated worker had is
-        ready again at once, and whoever remembers that it may take would be the first to take it.
+        Asked with every claim, and never remembered: what a terminated worker had is ready again at
+        once, and whoever remembers that it may take would be the first to ask for it.
         """
         (record,) = await self.engine.load([_key(worker_id)])
         return record is not None and WorkerState(record.state) in worker.TAKING
