@@ -21,8 +21,8 @@ from tests.journeys.crew import PATIENCE_S, PROGRAM, QUICK, Crew, Worker, alive
 from interlock import JobSpec
 from interlock.worker.codec import encode
 
-IN_TIME_S = QUICK.shutdown_deadline_s + 1.0
-"""The hard deadline, and what a busy machine may add to it."""
+IN_TIME_S = QUICK.shutdown_deadline_s + 20.0
+"""The hard deadline, and what a busy machine may add to it; what it does not wait for lasts two minutes."""
 
 SLOW_TO_IMPORT = """
 import time
@@ -163,7 +163,7 @@ async def test_what_a_leaving_worker_has_saved_is_where_the_next_one_begins(crew
     await crew.noted("stepwise 2")
     assert (await _goes(anna))[0] == 0
     await crew.start("ben")
-    assert await made.result(timeout_s=10) == {"began_after": 2, "attempt": 2}
+    assert await made.result(timeout_s=60) == {"began_after": 2, "attempt": 2}
     assert (await made.view()).losses == 0
 
 

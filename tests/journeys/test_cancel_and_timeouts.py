@@ -40,7 +40,7 @@ async def test_a_handler_that_listens_stops_and_says_so(crew: Crew) -> None:
             await handle.result(timeout_s=0.1)
     await crew.noted("polite stopped")
     await crew.noted("polite_thread stopped")
-    assert await (await crew.il.submit(errands.jot, 1)).result(timeout_s=10) == 1
+    assert await (await crew.il.submit(errands.jot, 1)).result(timeout_s=60) == 1
 
 
 @pytest.mark.parametrize("spec", [errands.family.spec(), SHELL], ids=["process", "shell"])
@@ -86,7 +86,7 @@ async def test_a_thread_that_does_not_listen_is_taken_for_stopped_at_the_deadlin
     await worker.drops(made.id)
     crew.open_gate("stubborn")
     await crew.noted("stubborn ended")
-    assert await (await crew.il.submit(errands.jot, 1)).result(timeout_s=10) == 1
+    assert await (await crew.il.submit(errands.jot, 1)).result(timeout_s=60) == 1
     again = await made.view()
     assert again.attempts == view.attempts
     assert again.state == "CANCELED"
@@ -97,7 +97,7 @@ async def test_a_job_that_nobody_has_begun_is_cancelled_at_once(crew: Crew) -> N
     made = await crew.il.submit(errands.jot, 1)
     assert (await made.cancel()).state == "CANCELED"
     await crew.start("anna")
-    assert await (await crew.il.submit(errands.jot, 2)).result(timeout_s=10) == 2
+    assert await (await crew.il.submit(errands.jot, 2)).result(timeout_s=60) == 2
     assert crew.notes == ["jot 2"]
 
 

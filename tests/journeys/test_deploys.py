@@ -55,7 +55,7 @@ async def test_a_worker_that_restarts_under_its_old_name_is_not_taken_for_the_on
 
     second = await crew.start("web-1")
 
-    assert await made.result(timeout_s=20) == f"attempt 2 in {second.pid}"
+    assert await made.result(timeout_s=60) == f"attempt 2 in {second.pid}"
     view = await made.view()
     assert [attempt.state for attempt in view.attempts] == ["STALE", "SUCCEEDED"]
     assert view.losses == 1

@@ -39,7 +39,7 @@ async def test_a_worker_processes_a_failing_task_and_goes_on(crew: Crew) -> None
     await crew.start("anna")
     made = await crew.il.submit(errands.fail, "no such page")
     with pytest.raises(JobFailed, match="no such page"):
-        await made.result(timeout_s=20)
+        await made.result(timeout_s=60)
     view = await made.view()
     assert view.state == "FAILED"
     assert view.failure is not None
@@ -47,7 +47,7 @@ async def test_a_worker_processes_a_failing_task_and_goes_on(crew: Crew) -> None
     assert "ValueError" in view.failure.exception
     assert "errands.py" in view.failure.details, "where it happened is kept"
     assert len(view.attempts) == 1, "a fault of the program is not tried again"
-    assert await (await crew.il.submit(errands.jot, 1)).result(timeout_s=10) == 1
+    assert await (await crew.il.submit(errands.jot, 1)).result(timeout_s=60) == 1
 
 
 async def test_a_slot_whose_lease_was_lost_is_used_again(crew: Crew) -> None:
@@ -58,7 +58,7 @@ async def test_a_slot_whose_lease_was_lost_is_used_again(crew: Crew) -> None:
     after = await crew.il.submit(errands.jot, 1)
     assert (await crew.ended(lost.id)).state == "FAILED"
     await crew.noted("deaf stopped")
-    assert await after.result(timeout_s=10) == 1
+    assert await after.result(timeout_s=60) == 1
 
 
 async def test_a_worker_backs_off_further_and_further_on_an_empty_queue_and_is_woken_by_work(
@@ -71,7 +71,7 @@ async def test_a_worker_backs_off_further_and_further_on_an_empty_queue_and_is_w
     assert first < second < third
     # By now it pauses for more than a second; work ends that at once.
     made = await crew.il.submit(errands.jot, 1)
-    await made.result(timeout_s=10)
+    await made.result(timeout_s=60)
     (attempt,) = (await made.view()).attempts
     assert attempt.started_at is not None
     assert (attempt.started_at - attempt.created_at).total_seconds() < 1.0
@@ -112,7 +112,7 @@ async def test_whoever_follows_the_store_is_told_when_a_task_is_completed(crew: 
 async def test_a_worker_runs_under_its_instance_name(crew: Crew) -> None:
     worker = await crew.start("kitchen-7")
     made = await crew.il.submit(errands.jot, 1)
-    await made.result(timeout_s=20)
+    await made.result(timeout_s=60)
     (attempt,) = (await made.view()).attempts
     assert attempt.lease is not None
     assert attempt.lease.runner_id.partition("#")[0] == "kitchen-7"

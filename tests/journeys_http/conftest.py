@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.journeys.crew import Crew
+from tests.journeys.crew import QUICK, Crew
 from tests.journeys_http.serving import Served
 
 from interlock.client import Interlock
+from interlock.lifecycles.durations import Durations
 
 
 @pytest.fixture
@@ -30,11 +31,19 @@ async def served(tmp_path: Path, store_url: str) -> AsyncIterator[Served]:
     made.server.close()
 
 
+@pytest.fixture
+def durations() -> Durations:
+    """Of the crew; a test in which nobody dies asks for longer ones."""
+    return QUICK
+
+
 @pytest.fixture(params=["store", "server"])
-async def crew(request: pytest.FixtureRequest, tmp_path: Path, store_url: str) -> AsyncIterator[Crew]:
+async def crew(
+    request: pytest.FixtureRequest, tmp_path: Path, store_url: str, durations: Durations
+) -> AsyncIterator[Crew]:
     """A crew of either kind."""
     made = Crew(tmp_path, store_url) if request.param == "store" else Served(tmp_path, store_url)
-    await made.open()
+    await made.open(durations)
     if isinstance(made, Served):
         await made.serve()
     yield made

@@ -24,7 +24,7 @@ def ci(plan: Flow, *, word: str = "fine") -> None:
 async def test_a_flow_runs_from_end_to_end(crew: Crew, client: Interlock) -> None:
     await crew.start("anna")
     run = await client.runs.submit(ci)
-    view = await run.wait(timeout_s=30)
+    view = await run.wait(timeout_s=60)
     required = {job.name: job.state for job in view.jobs if job.required}
     assert (view.outcome, required) == ("SUCCESS", {"first": "COMPLETED", "second": "COMPLETED"})
     found, cursor = await client.runs.find("outcome:success workflow:ci")
@@ -45,11 +45,11 @@ async def test_a_workflow_file_that_fails_is_done_again_from_where_it_failed(
         "  build: {steps: [{run: echo built}]}\n"
         f"  test: {{needs: build, steps: [{{run: 'test -e {marker}'}}]}}\n"
     )
-    failed = await (await client.runs.submit(path)).wait(timeout_s=30)
+    failed = await (await client.runs.submit(path)).wait(timeout_s=60)
     assert (failed.outcome, failed.workflow, failed.culprit) == ("FAILED", "flaky", "test")
     marker.touch()
     again = await client.runs.rerun(failed.id, "failed")
-    view = await again.wait(timeout_s=30)
+    view = await again.wait(timeout_s=60)
     assert (view.outcome, view.origin_run_id) == ("SUCCESS", failed.id)
 
 
@@ -58,7 +58,7 @@ async def test_a_run_that_nobody_works_on_is_stopped(crew: Crew, client: Interlo
     with pytest.raises(ResultNotReady, match="has not ended within"):
         await run.wait(timeout_s=0.2)
     await run.cancel(reason="enough")
-    assert (await run.wait(timeout_s=30)).outcome == "CANCELED"
+    assert (await run.wait(timeout_s=60)).outcome == "CANCELED"
     with pytest.raises(UnknownRun):
         await client.runs.view("r_000000000000")
 
@@ -73,7 +73,7 @@ async def test_the_synchronous_face_does_the_same(crew: Crew, tmp_path: Path) ->
     def use() -> str | None:
         with sync.Interlock(url, token=token) as il:
             run_id = il.runs.submit(ci, word="broken")
-            view = il.runs.wait(run_id, timeout_s=30)
+            view = il.runs.wait(run_id, timeout_s=60)
             assert il.runs.find("outcome:failed")[0][0].id == run_id
             assert il.runs.view(il.runs.rerun(run_id)).origin_run_id == run_id
             return view.outcome

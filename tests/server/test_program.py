@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import ssl
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx2
@@ -36,13 +36,12 @@ def interlock(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]
 
 
 def test_a_server_is_up_in_seconds_says_where_it_is_and_ends_when_told(tmp_path: Path) -> None:
-    began = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     with (
         program(folder=tmp_path) as (process, url, said),
         httpx2.Client(base_url=url, trust_env=False, verify=False) as client,
     ):
         assert client.get("/readyz").status_code == 200
-        took = time.monotonic() - began
         assert client.post("/api/jobs", json={"task": "a.b"}).status_code == 201
         process.send_signal(signal.SIGTERM)
         errors = process.communicate(timeout=60)[1]
@@ -51,7 +50,8 @@ def test_a_server_is_up_in_seconds_says_where_it_is_and_ends_when_told(tmp_path:
         assert "without a token" in said
         assert f"curl {url}/api/jobs" in said
         assert "Traceback" not in errors
-    assert took < 10, f"the start took {took:.1f} s"  # alone on a machine it is well under 2
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    assert spent < 5, f"it took {spent:.1f} s of a processor"  # a busy machine is no reason; usually it is 1
 
 
 def test_a_request_that_has_begun_is_finished_after_sigterm(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ async def test_a_program_does_the_same_over_a_server(server: Running) -> None:
             await handle.resume()
         ended = await handle.cancel(reason="no")
         assert ended.status == "cancelled"
-        assert (await handle.wait(timeout_s=5)).status == "cancelled"
+        assert (await handle.wait(timeout_s=60)).status == "cancelled"
         entries = await il.simulations.history("flu")
         assert [entry.version for entry in entries if entry.kind == "simulation"] == [1, 2]
         with pytest.raises(UnknownSimulation):

@@ -7,6 +7,7 @@ import json
 import resource
 import secrets
 import socket
+import time
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -86,17 +87,21 @@ def statuses(answers: list[list[bytes]]) -> set[bytes]:
 
 
 async def ask_as_usual(server: Running) -> list[float]:
-    """Submit and look, again and again; how long each took."""
-    client, loop = server.client(), asyncio.get_running_loop()
+    """Submit and look, again and again; how long each took.
+
+    By the processor's clock: all who ask and the server are in this process, which those who flood never
+    let rest, and a machine that is away with others is no fault of theirs.
+    """
+    client = server.client()
     took: list[float] = []
     for _ in range(40):
-        began = loop.time()
+        began = time.process_time()
         made = await client.post("/api/jobs", json={"task": "a.b"})
         assert made.status_code == 201
-        took.append(loop.time() - began)
-        began = loop.time()
+        took.append(time.process_time() - began)
+        began = time.process_time()
         assert (await client.get(f"/api/jobs/{made.json()['id']}")).json()["state"] == "PENDING"
-        took.append(loop.time() - began)
+        took.append(time.process_time() - began)
     return took
 
 

@@ -31,13 +31,13 @@ async def fail() -> None:
 async def test_a_task_can_be_tested_with_a_real_worker() -> None:
     async with at_work(shop) as il:
         job = await il.submit(double, 21)
-        assert await job.result(timeout_s=20) == 42
+        assert await job.result(timeout_s=60) == 42
 
 
 async def test_retries_and_failures_are_the_real_ones() -> None:
     async with at_work(shop) as il:
         again = await il.submit(fail_once)
         never = await il.submit(fail)
-        assert await again.result(timeout_s=20) == 2
+        assert await again.result(timeout_s=60) == 2
         with pytest.raises(JobFailed, match="it always fails"):
-            await never.result(timeout_s=20)
+            await never.result(timeout_s=60)

@@ -40,6 +40,8 @@ from interlock.wire.runner import (
 )
 
 PATIENCE_S = 50.0
+BUSY_S = 20.0
+"""What a busy machine may add to a deadline; whatever would not be waited for takes longer than both."""
 """How long a test waits for something that should happen before it fails."""
 
 

@@ -30,7 +30,7 @@ def test_synchronous_programs_do_the_same(tmp_path: Path) -> None:
         found, cursor = il.simulations.find(statuses=("pending",))
         assert ([each.run_id for each in found], cursor) == (["one"], "")
         assert il.simulations.cancel("one", reason="no").status == "cancelled"
-        assert il.simulations.wait("one", timeout_s=5).status == "cancelled"
+        assert il.simulations.wait("one", timeout_s=60).status == "cancelled"
         with pytest.raises(UnknownSimulation):
             il.simulations.pause("two")
 
