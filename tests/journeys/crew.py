@@ -52,7 +52,7 @@ QUICK = Durations(
     backoff_cap_s=0.4,
 )
 """So short that a dead worker is missed within a test."""
-LASTING = msgspec.structs.replace(QUICK, lease_ttl_s=20.0, ack_window_s=20.0)
+LASTING = msgspec.structs.replace(QUICK, lease_ttl_s=60.0, ack_window_s=60.0)
 """So long that a server is back, or a busy machine, before they have run out: for when no worker dies."""
 
 
