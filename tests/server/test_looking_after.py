@@ -106,9 +106,9 @@ async def test_the_children_of_a_job_that_was_stopped_are_told_by_the_server(qui
 
 
 async def test_what_ended_long_ago_is_pruned_by_the_server() -> None:
-    settings = ServerSettings(
-        port=0, retain_every_s=0.05, retention=Retention(default=timedelta(0)), shutdown_s=5.0
-    )
+    # Long enough that the answer to the cancel, which tells of the job, does not come after its end.
+    retention = Retention(default=timedelta(seconds=2))
+    settings = ServerSettings(port=0, retain_every_s=0.05, retention=retention, shutdown_s=5.0)
     async with running(settings=settings) as one:
         client = one.client()
         job_id = await one.submit()
