@@ -123,6 +123,16 @@ def heard(
     return echo, hear(record, offer.token, message, at, "m", DEFAULT_SETTINGS)
 
 
+@pytest.mark.parametrize(
+    "other", [{"queue": "mail"}, {"priority": 3}, {"labels": ("gpu",)}], ids=["queue", "priority", "labels"]
+)
+def test_what_only_the_columns_of_a_record_say_keeps_jobs_apart(other: dict[str, Any]) -> None:
+    specs = [JobSpec(task="a"), JobSpec(task="a", **other)] * 3
+    records = [queued(spec, f"j_{place}", b"%d" % place) for place, spec in enumerate(specs)]
+    offers = [offer for _, offer in shares_of([claiming()], records, NOW)]
+    assert told(offers) == told(offers_of(claiming(), records, NOW))
+
+
 def test_twins_are_decided_about_once(monkeypatch: pytest.MonkeyPatch) -> None:
     decided: list[str] = []
 
