@@ -31,6 +31,8 @@ from interlock.store.contract import Store
 
 TOO_LONG_S = 1.25 * DURATIONS.lease_ttl_s
 STALLS = "stalls_of_the_machine"
+GAVE_UP = "gave_up_and_said_why"
+TOLD, CRASHED = "Error: ", "Traceback"
 YOUNG = 1 / 8
 """How many are killed while they are still starting."""
 UP_S = 20.0
@@ -66,7 +68,7 @@ class Ledger(msgspec.Struct):
     """When the last of it was done."""
     counts: Counter[str] = msgspec.field(default_factory=Counter)
     fallen: list[str] = []
-    """Who had ended before anybody killed it."""
+    """Who had ended before anybody killed it, and did not say why."""
     lag: Lag = msgspec.field(default_factory=Lag)
     """What the machine kept from everybody meanwhile."""
 
@@ -100,7 +102,7 @@ class Troublemaker:
     @property
     def kinds(self) -> tuple[str, ...]:
         """What is counted, in the order in which it is told."""
-        return ("kills", "of_workers", "of_servers", *self.others, STALLS)
+        return ("kills", "of_workers", "of_servers", *self.others, STALLS, GAVE_UP)
 
     async def kill(self) -> None:
         """The next one of the fleet, each in turn."""
@@ -137,8 +139,13 @@ class Troublemaker:
         await asyncio.sleep(longest_s * self._dice.random())
 
     def _look_after(self, member: Member) -> None:
-        if member.life.is_gone(0.0):
-            words = member.life.words()[-LAST_WORDS:]
+        """Who is started while the database is away may say so and go; whoever crashed is found out."""
+        if not member.life.is_gone(0.0):
+            return
+        words = member.life.words()[-LAST_WORDS:]
+        if TOLD in words and CRASHED not in words:
+            self.ledger.counts[GAVE_UP] += 1
+        else:
             self.ledger.fallen.append(f"{member.name} had ended by itself, and its last words were: {words}")
 
     async def _next(self) -> Member:

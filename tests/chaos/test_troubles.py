@@ -25,6 +25,7 @@ class Standing:
         self.name = name
         self.is_up = up
         self.fell = False
+        self.said = "It is dark here."
         self.deaths = 0
 
     @property
@@ -35,7 +36,7 @@ class Standing:
         return self.fell
 
     def words(self) -> str:
-        return "It is dark here."
+        return self.said
 
     def kill(self) -> None:
         self.deaths += 1
@@ -86,3 +87,19 @@ async def test_who_ends_before_anybody_has_killed_it_is_noticed() -> None:
     while not standing["dora"].deaths:
         await trouble.kill()
     assert len(trouble.ledger.fallen) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "fallen"),
+    [
+        ("Error: Opening the store failed: nobody answers there.", 0),
+        ("Traceback …\nKeyError: 'a'", 1),
+        ("", 1),
+    ],
+)
+async def test_who_says_why_it_gives_up_has_not_crashed(said: str, fallen: int) -> None:
+    trouble, standing = troublemaker()
+    standing["left"].fell, standing["left"].said = True, said
+    await trouble.is_over()
+    assert len(trouble.ledger.fallen) == fallen
+    assert trouble.ledger.counts[troubles.GAVE_UP] == 1 - fallen

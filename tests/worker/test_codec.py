@@ -327,17 +327,17 @@ def test_a_complaint_is_told_with_its_path_first() -> None:
 TOGETHER = """
 import sys, threading
 import msgspec
-from interlock.worker.codec import decode
+from {module} import {function} as decode
 
 sys.setswitchinterval(1e-6)
 for number in range(50):
     parts = [msgspec.defstruct("Part", [("size", int, 0)]) for _ in range(20)]
-    Whole = msgspec.defstruct("Whole", [(f"p{place}", part, None) for place, part in enumerate(parts)])
+    Whole = msgspec.defstruct("Whole", [("p" + str(place), part, None) for place, part in enumerate(parts)])
     ready = threading.Barrier(4)
 
     def look():
         ready.wait()
-        assert decode(b'{"p19": {"size": 3}}', Whole).p19.size == 3
+        assert decode(b'{{"p19": {{"size": 3}}}}', Whole).p19.size == 3
 
     threads = [threading.Thread(target=look) for _ in range(4)]
     for thread in threads:
@@ -347,6 +347,12 @@ for number in range(50):
 """
 
 
-def test_threads_that_need_a_type_for_the_first_time_at_the_same_moment_do_not_crash_the_process() -> None:
-    ended = subprocess.run([sys.executable, "-c", TOGETHER], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(
+    ("module", "function"), [("interlock.worker.codec", "decode"), ("interlock.wire.decoding", "decode_as")]
+)
+def test_threads_that_need_a_type_for_the_first_time_at_the_same_moment_do_not_crash_the_process(
+    module: str, function: str
+) -> None:
+    program = TOGETHER.format(module=module, function=function)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -19,6 +19,7 @@ from interlock.errors import InterlockError, InvalidSettings, ServerRefused, Sto
 from interlock.remote.answers import Problem
 from interlock.systems.access import principals
 from interlock.wire import filter_words
+from interlock.wire.decoding import decode_as
 from interlock.wire.trust import trusting
 
 TIMEOUT_S = 35.0
@@ -179,7 +180,7 @@ def error_of(response: httpx2.Response) -> InterlockError:
 def _problem(response: httpx2.Response) -> Problem:
     plain = f"The server answered {response.status_code}."
     try:
-        problem = msgspec.json.decode(response.content, type=Problem)
+        problem = decode_as(response.content, Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return Problem(error=plain, todo="See whether this is the address of an Interlock server.")
     return problem if problem.error else msgspec.structs.replace(problem, error=plain)
@@ -187,7 +188,7 @@ def _problem(response: httpx2.Response) -> Problem:
 
 def _read(response: httpx2.Response, answer: type[T]) -> T:
     try:
-        return msgspec.json.decode(response.content, type=answer)
+        return decode_as(response.content, answer)
     except msgspec.DecodeError as error:
         raise ServerRefused(
             f"The answer of the server cannot be read: {error}.",

@@ -22,7 +22,6 @@ job. What a function takes as `**options` stands beside the others, under its ow
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import PurePath
@@ -32,6 +31,7 @@ import msgspec
 import msgspec.inspect
 
 from interlock.errors import InvalidArguments, NotJson
+from interlock.wire.decoding import LEARNING
 from interlock.worker.misfits import find_misfit, name_of
 
 Decode = Callable[[msgspec.Raw | bytes], Any]
@@ -39,10 +39,6 @@ Decode = Callable[[msgspec.Raw | bytes], Any]
 NULL = msgspec.Raw(b"null")
 _UNFIT = (TypeError, ValueError, OverflowError, RecursionError)
 """What encoders raise, msgspec's and those of models."""
-_LEARNING = threading.Lock()
-"""msgspec looks at a struct when it is first needed, and shows it to other threads before it is done with
-that; who decodes by it then crashes the process. So one thread at a time makes decoders, and nobody decodes
-by one that is not whole."""
 
 
 def encode(value: object, root: str = "result") -> msgspec.Raw:
@@ -143,7 +139,7 @@ def _is_json(value: object) -> bool:
 
 def _new_decoder(kind: Any) -> Decode:
     wanted = concrete(kind)
-    with _LEARNING:
+    with LEARNING:
         decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(wanted, dec_hook=_from_json)
     for stranger in _custom_types(wanted):
         if not _can_be_made(stranger):

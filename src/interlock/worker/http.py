@@ -24,6 +24,7 @@ import msgspec
 from interlock.errors import InvalidSettings, ServerRefused, StoreUnavailable
 from interlock.wire.artifacts import LEASE, RUNNER, ArtifactView, checked_name
 from interlock.wire.caches import CacheView
+from interlock.wire.decoding import decode_as
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import (
     Answer,
@@ -372,7 +373,7 @@ class HttpOrchestrator:
         if response.status_code not in (200, 201):
             raise refusal_of(response)
         try:
-            return msgspec.json.decode(response.content, type=answer)
+            return decode_as(response.content, answer)
         except msgspec.DecodeError as error:
             raise self._away(f"its answer cannot be read: {error}") from error
 

@@ -8,6 +8,7 @@ import httpx2
 import msgspec
 
 from interlock.errors import ServerRefused
+from interlock.wire.decoding import decode_as
 
 
 class Problem(msgspec.Struct):
@@ -22,7 +23,7 @@ class Problem(msgspec.Struct):
 def refusal_of(response: httpx2.Response) -> ServerRefused:
     """The error of an answer that is none."""
     try:
-        problem = msgspec.json.decode(response.content, type=Problem)
+        problem = decode_as(response.content, Problem)
     except msgspec.DecodeError:
         problem = Problem(error=f"The server answered {response.status_code}, and nothing that can be read.")
     return ServerRefused(
