@@ -108,6 +108,12 @@ class Household:
         self.orchestrator.on_word = self.jobs.on_word = self.trees.on_word = self.runs.nudge
         self.orchestrator.on_tree = self.jobs.on_tree = self._ring_for_trees
 
+    async def claim(self, request: ClaimRequest) -> list[Grant]:
+        """Work for a runner, unless it is held or quarantined."""
+        if self.quarantine.why_not(request.runner_id):
+            return []
+        return await self.claims.claim(request)
+
     async def unless_held(self, request: ClaimRequest, grants: list[Grant]) -> list[Grant]:
         """What was given to a worker; back with it where the worker was held, or ended, meanwhile.
 

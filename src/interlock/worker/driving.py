@@ -61,7 +61,8 @@ def drive(context: Context, steps_of: StepsOf, **options: Any) -> Ended:
 async def drive_async(context: Context, steps_of: StepsOf, **options: Any) -> Ended:
     """Execute a simulation whose steps are awaited; its result is the last thing that it yielded."""
     speech = context.speech()
-    sim = _begun(context, await asyncio.wrap_future(speech.say(Begin())), options)
+    orders = await asyncio.wrap_future(speech.say(Begin()))
+    sim = _begun(context, orders, {**options, "monotonic": asyncio.get_running_loop().time})
     with speech.living(sim.latest, sim.heard):
         try:
             steps: AsyncGenerator[Any, None] = steps_of(sim)

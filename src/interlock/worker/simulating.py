@@ -73,12 +73,11 @@ class Simulators:
         self._threads = threads
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._begun = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._over: asyncio.Event | None = None
+        self._over = asyncio.Event()
         self._join: Join | None = None
         self._port: OrchestratorPort | None = None
-        self._connecting: asyncio.Lock | None = None
+        self._connecting = asyncio.Lock()
 
     def say(self, token: str, word: AnySimulationWord, patience_s: float) -> Future[SimulationOrders]:
         """Have it said in the thread."""
@@ -97,7 +96,7 @@ class Simulators:
 
     def stop(self, timeout_s: float = 1.0) -> None:
         """End the thread, if it was begun; one that hangs is left behind."""
-        if self._loop is not None and self._over is not None and self._join is not None:
+        if self._loop is not None and self._join is not None:
             with contextlib.suppress(RuntimeError):  # it has ended by itself
                 self._loop.call_soon_threadsafe(self._over.set)
             self._join(timeout_s)
@@ -106,17 +105,16 @@ class Simulators:
         """The thread is begun with the first simulation: most workers never have one."""
         with self._lock:
             if self._join is None:
-                self._join = self._threads.serve("interlock-simulations", self._serve)
-        self._begun.wait()
+                self._join = self._threads.serve("interlock-simulations", self._serve, self._begins)
         assert self._loop is not None
         return self._loop
+
+    def _begins(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
 
     # In the thread
 
     async def _serve(self) -> None:
-        self._over, self._connecting = asyncio.Event(), asyncio.Lock()
-        self._loop = asyncio.get_running_loop()
-        self._begun.set()
         await self._over.wait()
         await self._let_go()
 
@@ -137,7 +135,6 @@ class Simulators:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def _once(self, token: str, word: AnySimulationWord) -> SimulationOrders:
-        assert self._connecting is not None
         async with self._connecting:
             if self._port is None:
                 port = self._connect()

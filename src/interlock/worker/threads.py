@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeAlias
 
+Begins: TypeAlias = Callable[[asyncio.AbstractEventLoop], None]
+"""Told the event loop in which something will run; what is put on it before it runs is not lost."""
 Join: TypeAlias = Callable[[float], None]
 """Wait for the end, at most so many seconds; what hangs is left behind."""
 
@@ -19,8 +21,13 @@ Join: TypeAlias = Callable[[float], None]
 class Threads(Protocol):
     """Where the loops beside the event loop run."""
 
-    def serve(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> Join:
-        """Run a coroutine in an event loop of its own, until it ends by itself."""
+    def serve(
+        self, name: str, main: Callable[[], Coroutine[Any, Any, None]], begins: Begins | None = None
+    ) -> Join:
+        """Run a coroutine in an event loop of its own, until it ends by itself.
+
+        Whoever wants to put something on that loop is told which it is (`begins`), before this returns.
+        """
         ...
 
     def repeat(self, name: str, every_s: float, body: Callable[[], None]) -> Join:
@@ -31,11 +38,16 @@ class Threads(Protocol):
 class MachineThreads:
     """Threads of this machine. They are daemons, so that none of them keeps a process from ending."""
 
-    def serve(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> Join:
+    def serve(
+        self, name: str, main: Callable[[], Coroutine[Any, Any, None]], begins: Begins | None = None
+    ) -> Join:
         """A thread with an event loop."""
+        runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        if begins is not None:
+            begins(runner.get_loop())
 
         def run() -> None:
-            with asyncio.Runner() as runner:
+            with runner:
                 runner.run(main())
 
         return _begun(name, run).join

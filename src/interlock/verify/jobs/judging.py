@@ -160,8 +160,10 @@ def timers_run(seen: Look) -> bool:
 
 
 def _is_held(seen: Look, one: AttemptBody) -> bool:
-    """A job of a run waits for what it needs, and nobody knows how long."""
-    return seen.body.run is not None and one.state is attempt.CREATED
+    """It waits for what its run needs first, for its children or for a place in its tree: who knows how long."""
+    if one.state is not attempt.CREATED:
+        return False
+    return seen.body.run is not None or seen.body.tree is not None or one.waits
 
 
 VALUE_CLAIMS: Mapping[str, Callable[[Look], bool]] = {

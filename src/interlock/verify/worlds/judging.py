@@ -11,14 +11,17 @@ from datetime import datetime
 
 import msgspec
 
+from interlock.engine.outbox import MESSAGE
 from interlock.lifecycles import attempt, job, lease
 from interlock.lifecycles.attempt import ATTEMPT
 from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.lease import LEASE
+from interlock.lifecycles.worker import WORKER
 from interlock.store.records import Key, Note, Record
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body
 from interlock.systems.orchestrator.failures import DEFAULT_LOSSES, FailureClass
 from interlock.systems.orchestrator.tokens import read_token
+from interlock.systems.quarantine.lifecycle import STANDING
 from interlock.verify.jobs.judging import (
     ASKED_FOR,
     DONE_ONCE,
@@ -31,6 +34,9 @@ from interlock.verify.jobs.judging import (
 )
 from interlock.verify.jobs.plan import JobPlan
 from interlock.verify.worlds.judging_runs import RunJudge
+from interlock.verify.worlds.judging_simulations import SimulationJudge
+from interlock.verify.worlds.judging_trees import TreeJudge
+from interlock.verify.worlds.judging_workers import WorkerJudge
 from interlock.verify.worlds.watching import Watcher, rows
 from interlock.wire.runner import (
     Ack,
@@ -95,6 +101,9 @@ class Judge:
         self._reported: set[tuple[str, str]] = set()
         """The reports that were heard, by their lease and what they are."""
         self._fences: dict[tuple[str, int], tuple[int, str]] = {}
+        self.trees = TreeJudge(watcher, self._looks.get, self.forgotten)
+        self.workers = WorkerJudge(watcher, self._looks.items)
+        self.simulations = SimulationJudge(watcher, self._looks.get)
 
     # What is written
 
@@ -107,7 +116,7 @@ class Judge:
             words = f"{after.id}: {rows(note.steps)} ({note.actor or 'somebody'}{_why(note)})"
             watcher.tell(watcher.time(), words, after.id)
         if after.kind != JOB.name:
-            self.runs.written(after)
+            self._other_written(after, now)
             return
         earlier = self._looks.get(after.id)
         look = self._look(after, note)
@@ -121,6 +130,19 @@ class Judge:
         if look.state in job.ENDED:
             self._has_ended(after.id, look)
         self._looks[after.id] = look
+        self.trees.job_written(after, earlier, look)
+
+    def _other_written(self, after: Record, now: datetime) -> None:
+        if after.kind == MESSAGE.name:
+            self.trees.message_written(after)
+            self.workers.message_written(after)
+        elif after.kind == WORKER.name:
+            self.workers.written(after, now)
+        elif after.kind == STANDING.name:
+            self.workers.standing_written(after, now)
+        else:
+            self.simulations.written(after)
+            self.runs.written(after)
 
     def refused(self, key: Key, note: Note) -> None:
         """A refusal was journalled."""
@@ -130,11 +152,15 @@ class Judge:
 
     def lost(self, key: Key, back_to: Record | None) -> None:
         """A fail-over has lost what was written of this record."""
+        if key.kind in (WORKER.name, STANDING.name):
+            self.workers.lost(key.kind, key.id, back_to)
+            return
         if key.kind != JOB.name:
+            self.simulations.lost(key.kind, key.id, back_to)
             self.runs.lost(key.kind, key.id, back_to)
             return
-        if (look := self._looks.get(key.id)) is not None and look.body.run is not None:
-            self.runs.shaken.add(look.body.run.run_id)
+        if (look := self._looks.get(key.id)) is not None:
+            self._shaken(key.id, look)
         self.forgotten.add(key.id)
         self._watcher.tell(self._watcher.time(), f"{key.id}: the fail-over loses a write", key.id)
         self._looks.pop(key.id, None)
@@ -147,8 +173,17 @@ class Judge:
                 succeeded = (one for one in look.body.attempts if one.state is attempt.SUCCEEDED)
                 self._succeeded.update((key.id, one.shard) for one in succeeded)
 
+    def _shaken(self, job_id: str, look: Look) -> None:
+        self.trees.lost(look, job_id)
+        if look.body.run is not None:
+            self.runs.shaken.add(look.body.run.run_id)
+        if look.body.simulation is not None:
+            self.simulations.shaken.add(look.body.simulation.run_id)
+
     def gone(self, job_id: str) -> None:
         """A job was pruned: what is known of it is its end."""
+        self.trees.gone(job_id)
+        self.workers.gone(job_id)
         self._looks.pop(job_id, None)
         self._releases.pop(job_id, None)
 
@@ -239,7 +274,10 @@ class Judge:
     def _step(self, before: Look, after: Look, note: Note | None, job_id: str, now: datetime) -> None:
         steps = note.steps if note is not None else ()
         spoken = next((s for s in steps if s.machine == LEASE.name and s.event in _SAYS and s.owner), None)
-        granting = any(s.machine == ATTEMPT.name and s.event == "grant" for s in steps)
+        grants = [s.entity for s in steps if s.machine == ATTEMPT.name and s.event == "grant"]
+        for entity in grants:
+            self.workers.granted(job_id, entity, now)
+        granting = bool(grants)
         heard = spoken is not None and not granting and note is not None and "#" in note.actor
         token = _named(spoken.entity) if spoken is not None and heard else None
         said = ""
@@ -263,8 +301,8 @@ class Judge:
                 self._watcher.broke(claim, words, job_id)
 
     def _created(self, job_id: str, look: Look) -> None:
-        if look.body.origin_job_id is not None:
-            return  # somebody has asked for it to be done again
+        if look.body.origin_job_id is not None or look.body.simulation is not None:
+            return  # somebody has asked for it to be done again, or it executes what somebody has asked for
         if look.body.run is not None:
             self.runs.made(job_id, look.body)
             return
@@ -296,11 +334,13 @@ class Judge:
             return job_id in self.asked or self.runs.may_be_stopped(job_id, look.body, reason)
         match reason:
             case "cancel":
-                return job_id in self.asked
+                return job_id in self.asked or look.body.simulation is not None
             case "parent":
                 assert isinstance(look.value, Record)
                 parent = look.value.parent or ""
                 return parent in self.asked or parent in self.ended or self._is_stopping(parent)
+            case "sibling":
+                return look.body.tree is not None
             case "timeout":
                 started = look.body.data.started_at
                 return started is not None and look.body.job_timeout_s is not None

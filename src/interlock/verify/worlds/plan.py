@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from interlock.lifecycles.durations import Durations
-from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.settings import DEFAULT_QUOTAS, OrchestratorSettings
 from interlock.wire.jobs import RetryRule
 
 HOUR_S = 3_600.0
@@ -25,6 +25,12 @@ class JobKind(msgspec.Struct, frozen=True, kw_only=True):
     """How its attempts end, one drawn for each: ok, user, infra, flaky, tooling, hang or deaf."""
     shards: int = 1
     children: int = 0
+    """How many are submitted below it by whoever submits it."""
+    breadth: int = 0
+    """How many children its handler submits and waits for; they do the same one level below."""
+    levels: int = 1
+    if_fails: str = "ignore"
+    """What a child of its handler that fails does to others."""
     priority: int = 0
     labels: tuple[str, ...] = ()
     delay_s: float = 0.0
@@ -62,6 +68,23 @@ class RunKind(msgspec.Struct, frozen=True, kw_only=True):
     """The chance that what has not succeeded is done again, once it was reported."""
 
 
+class SimulationKind(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of simulation that people start: a chain of steps."""
+
+    name: str
+    weight: float = 1.0
+    steps: tuple[int, int] = (2, 30)
+    seconds: Span = (0.5, 20.0)
+    """How long a step takes."""
+    save_every_s: float = 0.0
+    losses: int = 0
+    pauses: float = 0.0
+    """The chance that somebody pauses it, and resumes it later."""
+    cancels: float = 0.0
+    fails: float = 0.0
+    """The chance that one of its steps fails."""
+
+
 class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
     """When people submit."""
 
@@ -71,6 +94,9 @@ class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
     burst: int = 20
     """How many come at once."""
     runs_per_day: float = 0.0
+    simulations_per_day: float = 0.0
+    orders_per_h: float = 0.0
+    """How often the supervisor orders a worker something: to hold, to go on, to leave, to go at once."""
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +114,11 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     prefetch: int = 0
     kinds: tuple[JobKind, ...] = (JobKind(name="plain"),)
     runs: tuple[RunKind, ...] = ()
+    simulations: tuple[SimulationKind, ...] = ()
+    supervised: bool = False
+    """Whether its workers register with the supervisor, and hear its orders."""
+    quotas: tuple[int, ...] = DEFAULT_QUOTAS
+    """Of trees, from the root on."""
     arrivals: Arrivals = Arrivals()
     durations: Durations = Durations()
     first_backoff_s: float = 0.2
@@ -106,7 +137,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def settings(self) -> OrchestratorSettings:
         """What the orchestrators are told."""
-        return OrchestratorSettings(durations=self.durations)
+        return OrchestratorSettings(durations=self.durations, tree_quotas=self.quotas)
 
     @property
     def people(self) -> str:

@@ -16,15 +16,25 @@ from interlock.engine.audit import audit
 from interlock.errors import InterlockError
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
-from interlock.store.records import Key
+from interlock.lifecycles.simulation import SIMULATION
+from interlock.lifecycles.worker import WORKER
+from interlock.store.records import Key, Query
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.systems.orchestrator.explaining import explain
+from interlock.systems.orchestrator.trees.body import OPEN, TREE
+from interlock.systems.quarantine.lifecycle import STANDING
+from interlock.systems.simulations.pulse import PULSE
+from interlock.verify.worlds.casts.bench import Bench
+from interlock.verify.worlds.casts.operators import OperatorCast
 from interlock.verify.worlds.casts.orchestrators import OrchestratorCast
 from interlock.verify.worlds.casts.people import EXPLAINED, LOST, TOLD, PeopleCast
+from interlock.verify.worlds.casts.players import PlayerCast
 from interlock.verify.worlds.casts.submitters import SubmitterCast
-from interlock.verify.worlds.casts.workers import Bench, WorkerCast
+from interlock.verify.worlds.casts.workers import WorkerCast
 from interlock.verify.worlds.fates import Fates
 from interlock.verify.worlds.judging import Judge
+from interlock.verify.worlds.judging_trees import CLOSED
+from interlock.verify.worlds.judging_workers import BOOKS
 from interlock.verify.worlds.plan import HOUR_S, Faults, World
 from interlock.verify.worlds.scheduling import RunsInCircles
 from interlock.verify.worlds.stage import Cast, Place, Stage
@@ -38,8 +48,8 @@ REPLAYS = "the journal replays to the record"
 CIRCLES = "time goes on"
 SMALL = "memory is bounded"
 _LOOK_EVERY_S = 60.0
-_LOOKED_AFTER = (JOB.name, RUN.name, "message")
-SUBMITTERS = "ci"
+_LOOKED_AFTER = (JOB.name, RUN.name, SIMULATION.name, PULSE.name, WORKER.name, STANDING.name, TREE.name, "message")
+SUBMITTERS, PLAYERS, OPERATORS = "ci", "players", "operators"
 
 
 class Chapter(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +126,8 @@ class Play:
         self.watcher.halt = self._halt
         self.watcher.time = lambda: self.stage.schedule.now
         self.judge = Judge(self.watcher)
-        bench = Bench(self.watcher, self.judge, world.slots)
+        self.judge.trees.quotas = world.quotas
+        bench = Bench(self.watcher, self.judge, world.slots, world.simulations)
         self.store = SharedStore(CATALOGUE, self.stage.clock, self.judge)
         self.people = PeopleCast(self.store, self.judge, self.until_s)
         self.submitters = SubmitterCast(self.store, self.judge.runs, self.until_s)
@@ -133,6 +144,10 @@ class Play:
         self._place(world.people, self.people)
         if world.runs:
             self._place(SUBMITTERS, self.submitters)
+        if world.simulations:
+            self._place(PLAYERS, PlayerCast(self.store, self.judge.simulations, self.until_s))
+        if world.supervised:
+            self._place(OPERATORS, OperatorCast(self.store, self.until_s - faults.quiet_at_end_s))
 
     def run(self) -> Played:
         """From the first start to the last check."""
@@ -198,6 +213,8 @@ class Play:
             return
         for run_id in self.judge.runs.unsettled():
             self.watcher.broke(SETTLES, f"{run_id} was not reported", run_id)
+        for run_id in self.judge.simulations.unsettled():
+            self.watcher.broke(SETTLES, f"the simulation {run_id} has not ended", run_id)
         for job_id in self.judge.unsettled():
             self.watcher.broke(SETTLES, f"{job_id}: {self._explained(job_id)}", job_id)
         if undelivered := self._undelivered():
@@ -215,6 +232,7 @@ class Play:
                 REPLAYS, f"{fault.kind} {fault.id} v{fault.version}: {fault.sentence}", fault.id
             )
         self._look_at_memory()
+        self._look_at_the_books()
 
     def _look_at_memory(self) -> None:
         for name in self.workers:
@@ -222,6 +240,17 @@ class Play:
             worker = process.role if process is not None else None
             if isinstance(worker, WorkerProcess) and (left := worker.leftovers()):
                 self.watcher.broke(SMALL, f"{name} still has {left}")
+
+    def _look_at_the_books(self) -> None:
+        """Who has died was written off, and of trees in which nothing is left none is open."""
+        places = self.stage.places.values()
+        alive = {place.process.loop.name for place in places if place.process is not None}
+        for worker_id, runner_id in self.judge.workers.living().items():
+            if runner_id not in alive:
+                self.watcher.broke(BOOKS, f"{worker_id}, {runner_id}, is dead")
+        for record in driven(self.store.find(Query(kind=TREE.name, states=(OPEN,)))).records:
+            if record.id not in self.judge.trees.shaken:
+                self.watcher.broke(CLOSED, f"the tree of {record.id} is open", record.id)
 
     # Looking
 
@@ -232,7 +261,11 @@ class Play:
         self.stage.schedule.halted = True
 
     def _unsettled(self) -> list[str]:
-        return [*self.judge.unsettled(), *self.judge.runs.unsettled()]
+        return [
+            *self.judge.unsettled(),
+            *self.judge.runs.unsettled(),
+            *self.judge.simulations.unsettled(),
+        ]
 
     def _undelivered(self) -> dict[str, int]:
         records = driven(self.store.status()).records.get("message", {})

@@ -115,6 +115,7 @@ class StoreLink:
         self._stage = process.stage
         self._store = store
         self._stop: dict[object, Callable[[], None]] = {}
+        self._looked: dict[str, datetime] = {}
         process.at_end.append(self._unsubscribe_all)
 
     @property
@@ -144,7 +145,14 @@ class StoreLink:
 
     async def find(self, query: Query) -> Page:
         """A page."""
-        return await self._ask(lambda: self._store.find(query))
+        asked_at = self._stage.clock()
+        page = await self._ask(lambda: self._store.find(query))
+        self._looked[query.kind] = asked_at
+        return page
+
+    def looked_at(self, kind: str) -> datetime | None:
+        """What was answered last about records of a kind was read at this time or later."""
+        return self._looked.get(kind)
 
     async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
         """How many."""

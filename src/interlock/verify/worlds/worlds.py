@@ -10,7 +10,7 @@ from __future__ import annotations
 from interlock.errors import InvalidArguments
 from interlock.guessing import nearest
 from interlock.lifecycles.durations import Durations
-from interlock.verify.worlds.plan import HOUR_S, Arrivals, JobKind, RunKind, World
+from interlock.verify.worlds.plan import HOUR_S, Arrivals, JobKind, RunKind, SimulationKind, World
 
 PATIENT = Durations(
     ack_window_s=120.0,
@@ -68,6 +68,23 @@ BROKEN = RunKind(
 SLOW = RunKind(name="slow", weight=0.5, seconds=(60.0, 400.0), timeout_s=300.0, ends=("ok", "hang", "deaf"))
 RUNS = (CHECK, PATIENT_RUN, BROKEN, SLOW)
 
+FAMILY = JobKind(name="family", weight=3, seconds=(4.0, 60.0), breadth=4, ends=("ok",) * 6 + ("infra",), cancels=0.2)
+CLAN = JobKind(
+    name="clan", weight=2, seconds=(4.0, 60.0), breadth=3, levels=2, ends=("ok",) * 8 + ("flaky",), cancels=0.3
+)
+STRICT = JobKind(
+    name="strict", seconds=(4.0, 40.0), breadth=4, levels=2, ends=("ok",) * 9 + ("user",), if_fails="fail_parent"
+)
+ALLIED = JobKind(
+    name="allied", seconds=(4.0, 40.0), breadth=5, ends=("ok",) * 6 + ("user",), if_fails="cancel_siblings"
+)
+FAMILIES = (FAMILY, CLAN, STRICT, ALLIED)
+
+WALK = SimulationKind(name="walk", weight=3, pauses=0.4, cancels=0.1)
+STUBBORN = SimulationKind(name="stubborn", weight=2, losses=5, save_every_s=10.0, pauses=0.2, cancels=0.1)
+DOOMED = SimulationKind(name="doomed", losses=1, fails=0.7, cancels=0.2)
+SIMULATIONS = (WALK, STUBBORN, DOOMED)
+
 WORLDS = (
     World(
         name="laptop",
@@ -101,6 +118,46 @@ WORLDS = (
         runs=RUNS,
         arrivals=Arrivals(
             by_day_per_h=4.0, by_night_per_h=1.0, bursts_per_day=1.0, burst=10, runs_per_day=240.0
+        ),
+        chapter_h=2.0,
+        scene_h=0.5,
+    ),
+    World(
+        name="forest",
+        doc="Trees: handlers that submit children and wait for them, little room, and subtrees that are stopped.",
+        orchestrators=2,
+        workers=3,
+        slots=3,
+        kinds=(*FAMILIES, PLAIN, TREE),
+        quotas=(10, 3, 2, 1, 1, 1),
+        arrivals=Arrivals(by_day_per_h=30.0, by_night_per_h=5.0, bursts_per_day=2.0, burst=10),
+        chapter_h=2.0,
+        scene_h=0.5,
+    ),
+    World(
+        name="lab",
+        doc="Simulations on two servers and three workers: paused, resumed, cancelled, and losing their workers.",
+        orchestrators=2,
+        workers=2,
+        embedded=1,
+        kinds=(PLAIN, STOPPED),
+        simulations=SIMULATIONS,
+        arrivals=Arrivals(
+            by_day_per_h=4.0, by_night_per_h=1.0, bursts_per_day=1.0, burst=10, simulations_per_day=480.0
+        ),
+        chapter_h=2.0,
+        scene_h=0.5,
+    ),
+    World(
+        name="shift",
+        doc="Workers under a supervisor who holds, drains and ends them, and who writes off the silent.",
+        orchestrators=2,
+        workers=3,
+        embedded=1,
+        supervised=True,
+        kinds=(PLAIN, LONG, STOPPED, SHARDED, FAMILY),
+        arrivals=Arrivals(
+            by_day_per_h=40.0, by_night_per_h=5.0, bursts_per_day=3.0, burst=20, orders_per_h=20.0
         ),
         chapter_h=2.0,
         scene_h=0.5,

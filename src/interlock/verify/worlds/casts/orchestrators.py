@@ -13,6 +13,7 @@ from interlock.engine.loops import Loop, run_loops
 from interlock.engine.sweeps.retention import Retention
 from interlock.lifecycles.job import JOB
 from interlock.systems.household import DELIVERY, SWEEP, Household
+from interlock.systems.quarantine.lifecycle import STANDING
 from interlock.verify.worlds.judging import Judge
 from interlock.verify.worlds.stage import Process
 from interlock.verify.worlds.storage import SharedStore, StoreLink
@@ -28,7 +29,10 @@ class Watched:
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Work for a runner."""
-        grants = await self.household.orchestrator.claim(request)
+        store = self.household.store
+        looked_at = store.looked_at(STANDING.name) if isinstance(store, StoreLink) else None
+        grants = await self.household.claim(request)
+        self._judge.workers.given(request, grants, looked_at)
         for grant in grants:
             self._judge.granted(grant)
         return grants

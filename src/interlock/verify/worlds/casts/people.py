@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -14,6 +15,7 @@ from interlock.lifecycles.job import JobState
 from interlock.systems.household import Household
 from interlock.verify.worlds.casts.asking import Errands, surely
 from interlock.verify.worlds.judging import Judge
+from interlock.verify.worlds.judging_trees import BRANCH
 from interlock.verify.worlds.plan import HOUR_S, JobKind, World
 from interlock.verify.worlds.stage import Process
 from interlock.verify.worlds.storage import SharedStore, StoreLink
@@ -186,9 +188,15 @@ class Errand:
 def spec_of(world: World, asked: Submission, parent: str | None) -> JobSpec:
     """The job as it is submitted."""
     kind = asked.kind
-    arguments = {"number": asked.number, "seconds": asked.seconds, "ends": list(asked.ends)}
+    arguments: dict[str, Any] = {
+        "number": asked.number,
+        "seconds": asked.seconds,
+        "ends": list(asked.ends),
+    }
+    if kind.breadth:
+        arguments |= {"breadth": kind.breadth, "levels": kind.levels, "if_fails": kind.if_fails}
     return JobSpec(
-        task="work",
+        task=BRANCH if kind.breadth else "work",
         input=msgspec.Raw(msgspec.json.encode(arguments)),
         priority=kind.priority,
         labels=kind.labels,

@@ -16,7 +16,11 @@ from interlock.verify.worlds.casts.orchestrators import Served, Watched
 from interlock.verify.worlds.judging import Judge
 from interlock.verify.worlds.stage import Process
 from interlock.verify.worlds.storage import SharedStore, StoreLink
+from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
+from interlock.wire.simulations import AnySimulationWord, SimulationOrders
+from interlock.wire.trees import ChildPage
+from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
 
 T = TypeVar("T")
 
@@ -55,6 +59,45 @@ class ServedPort:
         for message in messages:
             self._judge.says(message)
         return await self._ask(lambda served: served.hear(messages), repeats=True)
+
+    async def submit_children(
+        self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]
+    ) -> tuple[str, ...]:
+        """Children of the job that a handler is at."""
+        return await self._ask(
+            lambda served: served.household.trees.submit(token, runner_id, name, specs), repeats=True
+        )
+
+    async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
+        """What has become of them."""
+        return await self._ask(lambda served: served.household.trees.children(token, runner_id, cursor))
+
+    async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
+        """Say something about a simulation; it may arrive twice."""
+        self._judge.simulations.says(token, runner_id, word)
+        return await self._ask(
+            lambda served: served.household.simulations.hear(token, runner_id, word), repeats=True
+        )
+
+    async def register(self, spec: WorkerSpec) -> str:
+        """A new life in the books of the supervisor."""
+        named = as_in_this_world(self._process, spec)
+        return (await self._ask(lambda served: served.household.workers.register(named))).id
+
+    async def beat(self, worker_id: str, beat: WorkerBeat) -> WorkerOrders:
+        """A sign of life, answered with orders; it may arrive twice."""
+        return await self._ask(lambda served: served.household.workers.beat(worker_id, beat), repeats=True)
+
+    async def orders(self, worker_id: str, after: int, wait_s: float) -> WorkerOrders:
+        """The orders, as soon as there are newer ones."""
+        return await self._ask(
+            lambda served: served.household.workers.orders(worker_id, after=after, wait_s=wait_s),
+            within_s=TIMEOUT_S + wait_s,
+        )
+
+    async def leave(self, worker_id: str, reason: str) -> None:
+        """It goes."""
+        await self._ask(lambda served: served.household.workers.leave(worker_id, reason=reason))
 
     async def recover(self) -> int:
         """The servers look after the store themselves."""
@@ -95,13 +138,19 @@ class ServedPort:
         self._process.at_end.append(stop)
         return stop
 
-    async def _ask(self, ask: Callable[[Served], Coroutine[Any, Any, T]], *, repeats: bool = False) -> T:
+    async def _ask(
+        self,
+        ask: Callable[[Served], Coroutine[Any, Any, T]],
+        *,
+        repeats: bool = False,
+        within_s: float = TIMEOUT_S,
+    ) -> T:
         def arrive(done: Done) -> None:
             server = self._stage.places[self._server].process
             if server is not None and server.alive and server.role is not None:
                 serve(server, ask(server.role), done)
 
-        call = Call(self._process, self._server, arrive, TIMEOUT_S, repeats=repeats)
+        call = Call(self._process, self._server, arrive, within_s, repeats=repeats)
         answer: T = await call.answer()
         return answer
 
@@ -132,7 +181,7 @@ class EmbeddedPort(EmbeddedOrchestrator):
             store=lambda: StoreLink(process, store),
             host=process.host,
         )
-        self._judge = judge
+        self._process, self._judge = process, judge
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Work for this runner."""
@@ -143,3 +192,17 @@ class EmbeddedPort(EmbeddedOrchestrator):
         for message in messages:
             self._judge.says(message)
         return await Watched(self.here, self._judge).hear(messages)
+
+    async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
+        """Say something about a simulation."""
+        self._judge.simulations.says(token, runner_id, word)
+        return await super().simulate(token, runner_id, word)
+
+    async def register(self, spec: WorkerSpec) -> str:
+        """A new life in the books of the supervisor."""
+        return await super().register(as_in_this_world(self._process, spec))
+
+
+def as_in_this_world(process: Process, spec: WorkerSpec) -> WorkerSpec:
+    """A worker names its host and the number of its process, and no seed decides those."""
+    return msgspec.structs.replace(spec, host=process.name, pid=process.incarnation)

@@ -1,0 +1,160 @@
+"""What keeps trees, simulations and workers correct is taken out, one thing at a time, and a world notices."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import msgspec
+import pytest
+
+from interlock.systems.orchestrator.trees import joining
+from interlock.systems.orchestrator.trees.keeping import Trees
+from interlock.systems.orchestrator.trees.seating import Seating
+from interlock.systems.quarantine.quarantine import Quarantine
+from interlock.systems.simulations import tending, worded
+from interlock.systems.simulations.draft import Draft
+from interlock.systems.simulations.tending import Tending
+from interlock.systems.simulations.worded import Speaker
+from interlock.systems.supervisor import workers
+from interlock.systems.supervisor.workers import Workers
+from interlock.verify.jobs.judging import DONE_ONCE
+from interlock.verify.worlds import judging_simulations, judging_trees, judging_workers
+from interlock.verify.worlds.mixes import faults_named
+from interlock.verify.worlds.playing import SETTLES, play
+from interlock.verify.worlds.worlds import world_named
+from interlock.worker import families
+
+
+def claim_broken(world: str, faults: str, *, hours: float = 1.0, seeds: int = 6) -> str:
+    """What the first seed that notices something has noticed."""
+    for seed in range(1, seeds + 1):
+        played = play(world_named(world), faults_named(faults), seed=seed, hours=hours)
+        if played.broken is not None:
+            return played.broken.claim
+    raise AssertionError(f"nobody has noticed anything in {seeds} chapters of {world} with {faults}")
+
+
+async def nothing(*_: Any, **__: Any) -> Any:
+    """What nobody does."""
+    return 0
+
+
+# Trees
+
+
+def test_a_tree_that_lets_everybody_in_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Seating, "room", lambda *_: 99)
+    monkeypatch.setattr(Seating, "someone_waits", lambda *_: False)
+    assert claim_broken("forest", "none") == judging_trees.QUOTA
+
+
+def test_a_handler_that_does_not_wait_for_its_children_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(families, "_all_ended", lambda children: children)
+    assert claim_broken("forest", "none") == judging_trees.FOUND
+
+
+def test_children_that_are_not_stopped_with_their_parent_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Trees, "stop_children", nothing)
+    assert claim_broken("forest", "none", hours=2.0) == judging_trees.STOPPED
+
+
+def test_a_parent_that_takes_its_children_for_ended_too_soon_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(families.Child, "ended", True)
+    assert claim_broken("forest", "none") == judging_trees.WAITED
+
+
+def test_children_that_are_not_found_again_by_their_name_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    names, submit = itertools.count(), Trees.submit
+
+    async def anew(self: Trees, token: str, runner_id: str, name: str, specs: Any) -> Any:
+        return await submit(self, token, runner_id, f"{name} {next(names)}", specs)
+
+    monkeypatch.setattr(Trees, "submit", anew)
+    assert claim_broken("forest", "none") == DONE_ONCE
+
+
+def test_children_of_parents_that_have_ended_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "depth_below", lambda *_: 1)
+    assert claim_broken("forest", "network", hours=2.0) == judging_trees.BORN
+
+
+def test_trees_that_nobody_tends_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Trees, "tend", nothing)
+    assert claim_broken("forest", "none") == SETTLES
+
+
+# Simulations
+
+
+def test_a_simulation_that_hears_whoever_speaks_of_it_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    hear = worded.hear
+
+    def unfenced(draft: Draft, speaker: Speaker, *rest: Any) -> Any:
+        pulse = draft.pulse
+        if pulse.execution and pulse.attempt:
+            speaker = Speaker(draft.id, pulse.execution, pulse.attempt, pulse.worker_id)
+        return hear(draft, speaker, *rest)
+
+    monkeypatch.setattr(tending, "hear", unfenced)
+    assert claim_broken("lab", "network", hours=2.0) == judging_simulations.RIGHTFUL
+
+
+def test_a_simulation_that_goes_on_after_a_step_that_was_not_saved_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    orders_of = worded.orders_of
+
+    def hasty(draft: Draft, *rest: Any) -> Any:
+        return msgspec.structs.replace(orders_of(draft, *rest), step=draft.pulse.step)
+
+    monkeypatch.setattr(worded, "orders_of", hasty)
+    assert claim_broken("lab", "deaths", hours=2.0) == judging_simulations.GOES_ON
+
+
+def test_a_checkpoint_that_is_kept_under_another_step_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    note = Draft._note
+
+    def off_by_one(self: Draft, word: Any) -> None:
+        note(self, word)
+        if self.pulse.saved_step == word.step:
+            self.pulse.saved_step += 1
+
+    monkeypatch.setattr(Draft, "_note", off_by_one)
+    assert claim_broken("lab", "none") in (judging_simulations.SAVED, judging_simulations.RIGHTFUL)
+
+
+def test_simulations_of_which_nobody_hears_that_they_are_lost_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Tending, "lost", nothing)
+    monkeypatch.setattr(Tending, "sweep", nothing)
+    assert claim_broken("lab", "deaths", hours=2.0) == SETTLES
+
+
+# Workers
+
+
+def test_a_supervisor_whose_holds_nobody_heeds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def always(*_: Any) -> bool:
+        return True
+
+    monkeypatch.setattr(Workers, "takes", always)
+    assert claim_broken("shift", "network", hours=2.0) == judging_workers.HELD
+
+
+def test_leases_of_a_terminated_worker_that_stay_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "let_go", nothing)
+    assert claim_broken("shift", "none", hours=2.0) == judging_workers.LETS_GO
+
+
+def test_dead_workers_that_stay_in_the_books_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Workers, "sweep", nothing)
+    assert claim_broken("shift", "deaths", hours=2.0) == judging_workers.BOOKS
+
+
+def test_a_quarantine_that_nobody_heeds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Quarantine, "why_not", lambda *_: "")
+    assert claim_broken("shift", "deaths", hours=2.0) == judging_workers.QUARANTINE
