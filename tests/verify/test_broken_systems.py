@@ -1,4 +1,4 @@
-"""What keeps trees, simulations and workers correct is taken out, one thing at a time, and a world notices."""
+"""What keeps trees, simulations and workers correct is taken out, one by one, and a world notices."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_children_that_are_not_found_again_by_their_name_are_noticed(monkeypatch
 
 def test_children_of_parents_that_have_ended_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joining, "depth_below", lambda *_: 1)
-    assert claim_broken("forest", "network", hours=2.0) == judging_trees.BORN
+    assert claim_broken("forest", "none") == judging_trees.BORN
 
 
 def test_trees_that_nobody_tends_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_a_supervisor_whose_holds_nobody_heeds_is_noticed(monkeypatch: pytest.Mo
 
 def test_leases_of_a_terminated_worker_that_stay_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "let_go", nothing)
-    assert claim_broken("shift", "none", hours=2.0) == judging_workers.LETS_GO
+    assert claim_broken("shift", "deaths", hours=2.0) == judging_workers.LETS_GO
 
 
 def test_dead_workers_that_stay_in_the_books_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,4 +157,4 @@ def test_dead_workers_that_stay_in_the_books_are_noticed(monkeypatch: pytest.Mon
 
 def test_a_quarantine_that_nobody_heeds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Quarantine, "why_not", lambda *_: "")
-    assert claim_broken("shift", "deaths", hours=2.0) == judging_workers.QUARANTINE
+    assert claim_broken("forest", "network") == judging_workers.QUARANTINE

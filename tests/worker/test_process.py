@@ -17,7 +17,7 @@ from interlock.machine import Refused
 from interlock.wire.runner import Complete
 from interlock.worker.context import Context
 from interlock.worker.tasks import Registry
-from interlock.worker.threads import Join, MachineThreads
+from interlock.worker.threads import Begins, Join, MachineThreads
 
 
 async def test_a_worker_starts_connects_recovers_and_runs(board: Board, start: Start, echo: str) -> None:
@@ -57,9 +57,11 @@ class NamedThreads(MachineThreads):
     def __init__(self) -> None:
         self.names: list[str] = []
 
-    def serve(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> Join:
+    def serve(
+        self, name: str, main: Callable[[], Coroutine[Any, Any, None]], begins: Begins | None = None
+    ) -> Join:
         self.names.append(name)
-        return super().serve(name, main)
+        return super().serve(name, main, begins)
 
     def repeat(self, name: str, every_s: float, body: Callable[[], None]) -> Join:
         self.names.append(name)

@@ -17,7 +17,7 @@ from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.signals import Shutdown
 from interlock.worker.tasks import Registry
-from interlock.worker.threads import Join
+from interlock.worker.threads import Begins, Join
 
 
 class Worker:
@@ -93,9 +93,13 @@ class _InLoop:
     def __init__(self, tasks: list[asyncio.Task[None]]) -> None:
         self._tasks = tasks
 
-    def serve(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> Join:
+    def serve(
+        self, name: str, main: Callable[[], Coroutine[Any, Any, None]], begins: Begins | None = None
+    ) -> Join:
         """A task, which ends by itself."""
         self._tasks.append(asyncio.create_task(main(), name=name))
+        if begins is not None:
+            begins(asyncio.get_running_loop())
         return lambda _timeout_s: None
 
     def repeat(self, name: str, every_s: float, body: Callable[[], None]) -> Join:  # noqa: ARG002

@@ -6,8 +6,8 @@ Twice, for functions and for coroutines; what is decided between two steps is in
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import aclosing, closing, suppress
 from typing import Any
 
 import msgspec
@@ -34,21 +34,20 @@ def drive(context: Context, steps_of: StepsOf, **options: Any) -> Ended:
     sim = _begun(context, speech.say(Begin()).result(), options)
     with speech.living(sim.latest, sim.heard):
         try:
-            steps: Generator[Any, None, Any] = steps_of(sim)
-            result = None
-            while True:
-                try:
-                    state = next(steps)
-                except StopIteration as end:
-                    result = end.value
-                    break
-                if (beat := sim.completed_step(state)) is not None:
-                    with suppress(StoreUnavailable):
-                        sim.heard(speech.say(beat).result())
-                if sim.must_pause():
-                    orders = speech.say(sim.paused(state)).result()
-                    steps.close()
-                    return _ended(sim, orders)
+            # Closed however it ends: what a step has opened is closed before the job counts as ended.
+            with closing(steps_of(sim)) as steps:
+                result = None
+                while True:
+                    try:
+                        state = next(steps)
+                    except StopIteration as end:
+                        result = end.value
+                        break
+                    if (beat := sim.completed_step(state)) is not None:
+                        with suppress(StoreUnavailable):
+                            sim.heard(speech.say(beat).result())
+                    if sim.must_pause():
+                        return _ended(sim, speech.say(sim.paused(state)).result())
             last = sim.done(result)
         except (TaskCancelled, NotExecuted):
             raise
@@ -65,16 +64,14 @@ async def drive_async(context: Context, steps_of: StepsOf, **options: Any) -> En
     sim = _begun(context, orders, {**options, "monotonic": asyncio.get_running_loop().time})
     with speech.living(sim.latest, sim.heard):
         try:
-            steps: AsyncGenerator[Any, None] = steps_of(sim)
             state = sim.restored()
-            async for state in steps:
-                if (beat := sim.completed_step(state)) is not None:
-                    with suppress(StoreUnavailable):
-                        sim.heard(await asyncio.wrap_future(speech.say(beat)))
-                if sim.must_pause():
-                    orders = await asyncio.wrap_future(speech.say(sim.paused(state)))
-                    await steps.aclose()
-                    return _ended(sim, orders)
+            async with aclosing(steps_of(sim)) as steps:
+                async for state in steps:
+                    if (beat := sim.completed_step(state)) is not None:
+                        with suppress(StoreUnavailable):
+                            sim.heard(await asyncio.wrap_future(speech.say(beat)))
+                    if sim.must_pause():
+                        return _ended(sim, await asyncio.wrap_future(speech.say(sim.paused(state))))
             last = sim.done(state)
         except (TaskCancelled, NotExecuted, asyncio.CancelledError):
             raise

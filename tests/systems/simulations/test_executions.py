@@ -28,6 +28,7 @@ from interlock.store.urls import store_for
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.household import Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.orchestrator.words import Lost
 from interlock.wire.simulations import Begin, Failed, Paused, SimulationSpec
 
 SAVED = msgspec.Raw(b"3")
@@ -345,3 +346,15 @@ class _household:  # noqa: N801 - read as a function
 
     async def __aexit__(self, *_: object) -> None:
         await self._here.close()
+
+
+async def test_late_word_of_an_earlier_attempt_does_not_keep_it_from_being_resumed(house: House) -> None:
+    """A world found it: the second attempt was lost before it had begun, and word of the first came last."""
+    view, player = await running(house)
+    await player.beat(3)
+    words = Lost(view.run_id, 1, 1, True, "given back"), Lost(view.run_id, 1, 2, False, "not heard of")
+    for word in reversed(words):
+        await simulations(house).lost(msgspec.json.encode(word))
+    stands = await simulations(house).get(view.run_id)
+    assert (stands.status, stands.resuming, stands.trouble) == ("interrupted", False, "not heard of")
+    assert (await simulations(house).resume(view.run_id)).execution == 2

@@ -19,7 +19,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     number: int = 0
     job_id: str = ""
     attempt: int = 0
-    """The newest attempt at the job that has begun."""
+    """The newest attempt at the job that has begun, or was lost before it could."""
     awaited: bool = False
     """Its job waits for a worker; resuming now would make a second execution."""
 

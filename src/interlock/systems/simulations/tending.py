@@ -108,7 +108,10 @@ class Tending:
             if draft.state in simulation.ENDED:
                 return Decision(None)
             draft.tell(simulation.Interrupt(at=now))
-            draft.body.execution = msgspec.structs.replace(execution, awaited=word.again)
+            # The attempt is noted although it may never have begun: word of an earlier one comes too late.
+            draft.body.execution = msgspec.structs.replace(
+                execution, attempt=word.attempt, awaited=word.again
+            )
             draft.body.trouble = word.reason
             return Decision(
                 None, draft.commit(mark=self.engine.mark(), actor="orchestrator", reason=word.reason)

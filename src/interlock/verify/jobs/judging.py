@@ -160,7 +160,7 @@ def timers_run(seen: Look) -> bool:
 
 
 def _is_held(seen: Look, one: AttemptBody) -> bool:
-    """It waits for what its run needs first, for its children or for a place in its tree: who knows how long."""
+    """It waits for what its run needs first, for its children, or for a place in its tree."""
     if one.state is not attempt.CREATED:
         return False
     return seen.body.run is not None or seen.body.tree is not None or one.waits

@@ -95,6 +95,8 @@ class Judge:
         self.forgotten: set[str] = set()
         """Of which a fail-over has lost something: nobody can promise more than the store keeps."""
         self._succeeded: set[tuple[str, int]] = set()
+        self._written_off: set[tuple[str, str]] = set()
+        """Attempts whose runners were written off by the supervisor."""
         self._said: set[tuple[str, int, int, str]] = set()
         """What was said, under the lease of which attempt."""
         self._refusals: set[tuple[str, str]] = set()
@@ -197,7 +199,12 @@ class Judge:
         return list(self._looks)
 
     def was_lost(self, job_id: str, name: str) -> bool:
-        """Whether an attempt ended because its runner was not heard of in time."""
+        """Whether an attempt ended because its runner had not renewed its lease in time.
+
+        Whom the supervisor has written off loses its leases before they end, and may not know it (0117).
+        """
+        if (job_id, name) in self._written_off:
+            return False
         look = self._looks.get(job_id)
         attempts = look.body.attempts if look is not None else []
         return any(
@@ -278,6 +285,7 @@ class Judge:
         for entity in grants:
             self.workers.granted(job_id, entity, now)
         granting = bool(grants)
+        self._written_off.update((job_id, s.entity) for s in steps if s.event == lease.holder_lost.name)
         heard = spoken is not None and not granting and note is not None and "#" in note.actor
         token = _named(spoken.entity) if spoken is not None and heard else None
         said = ""

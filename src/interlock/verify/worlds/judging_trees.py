@@ -1,4 +1,4 @@
-"""What is claimed of the trees of a world: of children and their parents, of places, and of subtrees that stop.
+"""What is claimed of the trees of a world: of children and parents, of places, and of subtrees that stop.
 
 The quotas are counted from the jobs themselves, not from what the record of a tree has noted of them.
 """
@@ -6,6 +6,7 @@ The quotas are counted from the jobs themselves, not from what the record of a t
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 
 import msgspec
 
@@ -22,7 +23,7 @@ BRANCH = "branch"
 BORN = "a child is made only while its parent has not ended"
 WAITED = "a job that waits for its children completes after them"
 QUOTA = "of a tree no more are at work at one depth than its quota says"
-STOPPED = "when the word to the children of a stopped job is done, none of them goes on"
+STOPPED = "when the word to the children of a stopped job is done, none that it had then goes on"
 FOUND = "a handler finds every child that it has submitted, and has waited for"
 CLOSED = "a tree in which everything has ended is closed"
 _AT_WORK = (attempt.LEASED, *attempt.EXECUTING, attempt.CANCEL_REQUESTED)
@@ -31,14 +32,13 @@ _AT_WORK = (attempt.LEASED, *attempt.EXECUTING, attempt.CANCEL_REQUESTED)
 class TreeJudge:
     """Reads along with the store, and asks every claim about trees."""
 
-    def __init__(
-        self, watcher: Watcher, look_of: Callable[[str], Look | None], forgotten: set[str]
-    ) -> None:
+    def __init__(self, watcher: Watcher, look_of: Callable[[str], Look | None], forgotten: set[str]) -> None:
         self._watcher = watcher
         self._look_of = look_of
         self._forgotten = forgotten
         self.quotas: tuple[int, ...] = ()
-        self._children: dict[str, set[str]] = {}
+        self._children: dict[str, dict[str, datetime]] = {}
+        """Of each parent, and since when they are there."""
         self._at_work: dict[tuple[str, int], dict[str, int]] = {}
         self.shaken: set[str] = set()
         """Roots of which a fail-over has lost something: the tree and its jobs may disagree for ever."""
@@ -47,7 +47,7 @@ class TreeJudge:
         """A job has changed."""
         parent = record.parent if look.body.run is None else None
         if before is None and parent is not None:
-            self._born(record.id, parent)
+            self._born(record, parent)
         if look.body.tree is not None:
             self._seated(record.id, look)
         if look.state is job.COMPLETED and (before is None or before.state not in job.ENDED):
@@ -60,12 +60,19 @@ class TreeJudge:
         self._watcher.saw("a subtree is stopped")
         payload = bytes(msgspec.json.decode(record.body, type=Letter).payload)
         parent = msgspec.json.decode(payload, type=CancelChildren).job_id
-        for child in sorted(self._children.get(parent, ())):
+        for child, born_at in sorted(self._children.get(parent, {}).items()):
             look = self._look_of(child)
-            if look is None or child in self._forgotten or parent in self._forgotten:
+            if (
+                look is None
+                or born_at > record.created_at
+                or child in self._forgotten
+                or parent in self._forgotten
+            ):
                 continue
             if look.state not in job.ENDED and not look.body.data.stop_reason:
-                self._watcher.broke(STOPPED, f"{child} is {look.state}, its parent {parent} was stopped", child)
+                self._watcher.broke(
+                    STOPPED, f"{child} is {look.state}, its parent {parent} was stopped", child
+                )
 
     def lost(self, look: Look, job_id: str) -> None:
         """A fail-over has lost something of a job."""
@@ -83,8 +90,9 @@ class TreeJudge:
         if not set(submitted) <= set(children) or not all(children.values()):
             self._watcher.broke(FOUND, f"{job_id} has submitted {submitted} and finds {children}", job_id)
 
-    def _born(self, job_id: str, parent: str) -> None:
-        self._children.setdefault(parent, set()).add(job_id)
+    def _born(self, record: Record, parent: str) -> None:
+        job_id = record.id
+        self._children.setdefault(parent, {})[job_id] = record.created_at
         above = self._look_of(parent)
         if above is not None and above.state in job.ENDED and parent not in self._forgotten:
             self._watcher.broke(BORN, f"{job_id} is made, and its parent {parent} is {above.state}", job_id)

@@ -112,7 +112,9 @@ class WorkerJudge:
             if life is None or life.held_since is None or at is None:
                 continue
             if life.held_since < at:
-                words = f"{asked.worker_id} is {life.state} since {life.held_since}, and was given work at {at}"
+                words = (
+                    f"{asked.worker_id} is {life.state} since {life.held_since}, and was given work at {at}"
+                )
                 self._watcher.broke(HELD, words, grant.job_id)
 
     def gone(self, job_id: str) -> None:
@@ -137,4 +139,6 @@ class WorkerJudge:
                 if held is None or held.state not in lease.LIVE or held.data.runner_id != order.runner_id:
                     continue
                 if held.granted_at <= until:
-                    self._watcher.broke(LETS_GO, f"{order.runner_id} still has {one.name} of {job_id}", job_id)
+                    self._watcher.broke(
+                        LETS_GO, f"{order.runner_id} still has {one.name} of {job_id}", job_id
+                    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+import warnings
 from collections.abc import Collection
 
 import msgspec
@@ -48,7 +49,16 @@ REPLAYS = "the journal replays to the record"
 CIRCLES = "time goes on"
 SMALL = "memory is bounded"
 _LOOK_EVERY_S = 60.0
-_LOOKED_AFTER = (JOB.name, RUN.name, SIMULATION.name, PULSE.name, WORKER.name, STANDING.name, TREE.name, "message")
+_LOOKED_AFTER = (
+    JOB.name,
+    RUN.name,
+    SIMULATION.name,
+    PULSE.name,
+    WORKER.name,
+    STANDING.name,
+    TREE.name,
+    "message",
+)
 SUBMITTERS, PLAYERS, OPERATORS = "ci", "players", "operators"
 
 
@@ -154,17 +164,18 @@ class Play:
         begun = time.process_time()
         before = logging.root.manager.disable
         logging.disable(logging.CRITICAL)  # a world is for things to fail now and then
-        try:
-            self._act()
-            self._settle()
-            self._look_back()
-        except RunsInCircles as circle:
-            self.watcher.broke(CIRCLES, str(circle))
-        finally:
-            logging.disable(before)
-        for place in self.stage.places.values():
-            if place.process is not None:
-                place.process.end()
+        with warnings.catch_warnings():
+            # What a process that is killed has begun is awaited by nobody any more.
+            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+            try:
+                self._act()
+                self._settle()
+                self._look_back()
+            except RunsInCircles as circle:
+                self.watcher.broke(CIRCLES, str(circle))
+            finally:
+                self._end()
+                logging.disable(before)
         broken = self.watcher.broken
         return Played(
             chapter=self.chapter,
@@ -181,6 +192,11 @@ class Play:
         )
 
     # The acts
+
+    def _end(self) -> None:
+        for place in self.stage.places.values():
+            if place.process is not None:
+                place.process.end()
 
     def _act(self) -> None:
         """People want things, and things go wrong."""
@@ -211,10 +227,8 @@ class Play:
         """Everything that can only be said at the end."""
         if self.watcher.broken is not None or not self.chapter.settles:
             return
-        for run_id in self.judge.runs.unsettled():
-            self.watcher.broke(SETTLES, f"{run_id} was not reported", run_id)
-        for run_id in self.judge.simulations.unsettled():
-            self.watcher.broke(SETTLES, f"the simulation {run_id} has not ended", run_id)
+        for run_id in (*self.judge.runs.unsettled(), *self.judge.simulations.unsettled()):
+            self.watcher.broke(SETTLES, f"{run_id} was not reported, or has not ended", run_id)
         for job_id in self.judge.unsettled():
             self.watcher.broke(SETTLES, f"{job_id}: {self._explained(job_id)}", job_id)
         if undelivered := self._undelivered():

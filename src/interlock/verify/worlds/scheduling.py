@@ -177,8 +177,9 @@ class Loop(asyncio.AbstractEventLoop):
 
     def kill(self) -> None:
         """Whatever goes on in it ends in the middle, and says nothing to anybody any more."""
+        tasks = [task for known in self._tasks if (task := known()) is not None and not task.done()]
         self.dead, self._held = True, None
-        for task in [task for known in self._tasks if (task := known()) is not None and not task.done()]:
+        for task in tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - it is no loss
             with suppress(Exception):
                 coroutine = task.get_coro()

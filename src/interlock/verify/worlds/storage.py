@@ -115,7 +115,7 @@ class StoreLink:
         self._stage = process.stage
         self._store = store
         self._stop: dict[object, Callable[[], None]] = {}
-        self._looked: dict[str, datetime] = {}
+        self._looked: dict[tuple[str, tuple[str, ...]], datetime] = {}
         process.at_end.append(self._unsubscribe_all)
 
     @property
@@ -147,12 +147,12 @@ class StoreLink:
         """A page."""
         asked_at = self._stage.clock()
         page = await self._ask(lambda: self._store.find(query))
-        self._looked[query.kind] = asked_at
+        self._looked[query.kind, tuple(query.states)] = asked_at
         return page
 
-    def looked_at(self, kind: str) -> datetime | None:
-        """What was answered last about records of a kind was read at this time or later."""
-        return self._looked.get(kind)
+    def looked_at(self, kind: str, *states: str) -> datetime | None:
+        """What was answered last about records of a kind in these states was read then, or later."""
+        return self._looked.get((kind, states))
 
     async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
         """How many."""

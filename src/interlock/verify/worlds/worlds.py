@@ -68,12 +68,25 @@ BROKEN = RunKind(
 SLOW = RunKind(name="slow", weight=0.5, seconds=(60.0, 400.0), timeout_s=300.0, ends=("ok", "hang", "deaf"))
 RUNS = (CHECK, PATIENT_RUN, BROKEN, SLOW)
 
-FAMILY = JobKind(name="family", weight=3, seconds=(4.0, 60.0), breadth=4, ends=("ok",) * 6 + ("infra",), cancels=0.2)
+FAMILY = JobKind(
+    name="family", weight=3, seconds=(4.0, 60.0), breadth=4, ends=("ok",) * 6 + ("infra",), cancels=0.2
+)
 CLAN = JobKind(
-    name="clan", weight=2, seconds=(4.0, 60.0), breadth=3, levels=2, ends=("ok",) * 8 + ("flaky",), cancels=0.3
+    name="clan",
+    weight=2,
+    seconds=(4.0, 60.0),
+    breadth=3,
+    levels=2,
+    ends=("ok",) * 8 + ("flaky",),
+    cancels=0.3,
 )
 STRICT = JobKind(
-    name="strict", seconds=(4.0, 40.0), breadth=4, levels=2, ends=("ok",) * 9 + ("user",), if_fails="fail_parent"
+    name="strict",
+    seconds=(4.0, 40.0),
+    breadth=4,
+    levels=2,
+    ends=("ok",) * 9 + ("user",),
+    if_fails="fail_parent",
 )
 ALLIED = JobKind(
     name="allied", seconds=(4.0, 40.0), breadth=5, ends=("ok",) * 6 + ("user",), if_fails="cancel_siblings"
@@ -124,7 +137,7 @@ WORLDS = (
     ),
     World(
         name="forest",
-        doc="Trees: handlers that submit children and wait for them, little room, and subtrees that are stopped.",
+        doc="Trees: handlers that submit children and wait for them, little room, subtrees that are stopped.",
         orchestrators=2,
         workers=3,
         slots=3,
@@ -136,7 +149,7 @@ WORLDS = (
     ),
     World(
         name="lab",
-        doc="Simulations on two servers and three workers: paused, resumed, cancelled, and losing their workers.",
+        doc="Simulations on two servers and three workers: paused, resumed, cancelled, losing their workers.",
         orchestrators=2,
         workers=2,
         embedded=1,

@@ -1,4 +1,4 @@
-"""What there is to do in a world: handlers that wait, save, fail, have children and are deaf as their job says."""
+"""What there is to do in a world: handlers that wait, save, fail, have children, are deaf, and take steps."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Bench:
         ctx: Context,
     ) -> None:
         """Submit children, work beside them, and wait for them; some of that again after each wait."""
-        breadth, levels, if_fails = shape
+        breadth = shape[0]
         first = [_child(number, each, seconds, ends, shape) for each in range(breadth - 1)]
         submitted = await ctx.submit_many(first, child_name="first")
         await asyncio.sleep(seconds / 4)

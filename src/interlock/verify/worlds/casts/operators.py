@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from interlock.errors import InterlockError
@@ -70,9 +71,7 @@ class Desk:
             await self._surely(what, lambda: self._workers.terminate(whom, request_id=name))
         else:
             give_back = what != "pause"
-            await self._surely(
-                what, lambda: self._workers.pause(whom, request_id=name, give_back=give_back)
-            )
+            await self._surely(what, lambda: self._workers.pause(whom, request_id=name, give_back=give_back))
             await asyncio.sleep(drawn.uniform(*HOLDS_S))
             await self._surely("resume", lambda: self._workers.resume(whom, request_id=f"{name}.resume"))
 
@@ -80,8 +79,8 @@ class Desk:
         """Nobody stays held."""
         for each in await self._found(worker.PAUSED):
             self._resumed += 1
-            name, whom = f"resume{self._resumed}", each.id
-            await self._surely("resume", lambda whom=whom, name=name: self._workers.resume(whom, request_id=name))
+            resume = partial(self._workers.resume, each.id, request_id=f"resume{self._resumed}")
+            await self._surely("resume", resume)
 
     async def _found(self, *states: WorkerState) -> list[WorkerView]:
         query = Query(kind=WORKER.name, states=states, limit=100)

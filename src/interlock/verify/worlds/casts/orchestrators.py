@@ -13,7 +13,7 @@ from interlock.engine.loops import Loop, run_loops
 from interlock.engine.sweeps.retention import Retention
 from interlock.lifecycles.job import JOB
 from interlock.systems.household import DELIVERY, SWEEP, Household
-from interlock.systems.quarantine.lifecycle import STANDING
+from interlock.systems.quarantine.lifecycle import QUARANTINED, STANDING
 from interlock.verify.worlds.judging import Judge
 from interlock.verify.worlds.stage import Process
 from interlock.verify.worlds.storage import SharedStore, StoreLink
@@ -30,7 +30,8 @@ class Watched:
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Work for a runner."""
         store = self.household.store
-        looked_at = store.looked_at(STANDING.name) if isinstance(store, StoreLink) else None
+        assert isinstance(store, StoreLink)
+        looked_at = store.looked_at(STANDING.name, QUARANTINED)
         grants = await self.household.claim(request)
         self._judge.workers.given(request, grants, looked_at)
         for grant in grants:

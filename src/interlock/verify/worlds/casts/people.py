@@ -104,6 +104,7 @@ class Errand:
         for child in range(asked.kind.children):
             number = 1_000_000 + 100 * asked.number + child
             below = msgspec.structs.replace(asked, number=number, seconds=asked.seconds / 2)
+            await asyncio.sleep(drawn.random() * asked.seconds)  # the parent may have ended by then
             await self._submit(below, job_id, drawn)
         if drawn.random() < asked.kind.cancels:
             await asyncio.sleep(drawn.random() * 2.0 * asked.seconds)

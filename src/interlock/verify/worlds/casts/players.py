@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 
@@ -130,10 +131,8 @@ class Seat:
                     return
                 if view is None or not _stands(view):
                     continue
-                request_id = self._request(run_id)
-                resumed = await surely(
-                    self._process, lambda: self._simulations.resume(run_id, request_id=request_id)
-                )
+                resume = partial(self._simulations.resume, run_id, request_id=self._request(run_id))
+                resumed = await surely(self._process, resume)
                 if resumed is not None:
                     self._saw("somebody resumes a simulation")
             except InterlockError:

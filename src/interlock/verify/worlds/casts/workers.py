@@ -1,8 +1,8 @@
 """A worker: the process of production with its crew, its machines and its async executor.
 
-It has no threads: what has a loop in a thread elsewhere (the renewer, the voice of simulations, whoever speaks
-with the supervisor of all workers) runs in the one event loop, and the supervisor that only looks at loops
-which hang does not run.
+It has no threads: what has a loop in a thread elsewhere (the renewer, the voice of simulations, whoever
+speaks with the supervisor of all workers) runs in the one event loop, and the supervisor that only looks at
+loops which hang does not run.
 """
 
 from __future__ import annotations

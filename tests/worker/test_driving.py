@@ -1,0 +1,75 @@
+"""Driving the steps of a simulation: what a step has opened is closed before its job counts as ended."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from interlock.wire.runner import Grant
+from interlock.wire.simulations import AnySimulationWord, Begin, SimulationOrders
+from interlock.worker.context import Context
+from interlock.worker.course import NotExecuted, SimulationContext
+from interlock.worker.driving import drive, drive_async
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+GRANT = Grant(
+    token="j_1.1.1.0",
+    job_id="j_1",
+    task="walk",
+    input=msgspec.Raw(b"{}"),
+    fence=1,
+    granted_at=NOW,
+    expires_at=NOW,
+    ttl_s=120.0,
+    heartbeat_every_s=20.0,
+    timeout_s=60.0,
+)
+
+
+class GivenToAnother:
+    """A voice that hears after the first step that the simulation was given to somebody else."""
+
+    def say(self, _: str, word: AnySimulationWord, __: float) -> Future[SimulationOrders]:
+        answer = Future[SimulationOrders]()
+        answer.set_result(SimulationOrders(run_id="s_1", status="running", go_on=isinstance(word, Begin)))
+        return answer
+
+    def living(self, *_: object) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+async def test_a_simulation_that_is_taken_away_is_closed_before_its_job_ends() -> None:
+    """A world found it: the generator was left to the garbage collector, and so was what it had open."""
+    told: list[str] = []
+
+    async def steps(sim: SimulationContext) -> AsyncIterator[int]:
+        try:
+            for step in sim.steps(9):
+                yield step
+        finally:
+            told.append("closed")
+
+    context = Context(GRANT, now=lambda: NOW, voice=GivenToAnother())
+    with pytest.raises(NotExecuted):
+        await drive_async(context, steps, save_every_s=0.0)
+    assert told == ["closed"]
+
+
+def test_so_is_one_that_is_plain_python() -> None:
+    told: list[str] = []
+
+    def steps(sim: SimulationContext) -> Iterator[int]:
+        try:
+            yield from sim.steps(9)
+        finally:
+            told.append("closed")
+
+    context = Context(GRANT, now=lambda: NOW, voice=GivenToAnother())
+    with pytest.raises(NotExecuted):
+        drive(context, steps, save_every_s=0.0)
+    assert told == ["closed"]
