@@ -20,7 +20,21 @@ from interlock.verify.worlds.shrinking import again
 from interlock.verify.worlds.worlds import WORLDS
 
 LATE_REPORT = "a report that comes too late is refused"
-SIGHTS_OF_WORLDS = (*SIGHTS, LATE_REPORT)
+SIGHTS_OF_SYSTEMS = (
+    "a depth of a tree is full",
+    "a handler has waited for its children",
+    "a subtree is stopped",
+    "a simulation goes on elsewhere",
+    "simulation paused",
+    "simulation interrupted",
+    "simulation cancelled",
+    "a worker is let go of",
+    "a runner is quarantined",
+    "worker PAUSED",
+    "worker COMPLETED",
+    "worker TERMINATED in silence",
+)
+SIGHTS_OF_WORLDS = (*SIGHTS, LATE_REPORT, *SIGHTS_OF_SYSTEMS)
 """What has to be seen in a long season, so that no claim holds only because nothing happens."""
 LONG_H = 2_000.0
 """From how many hours on a season is long, if it has every world and mix."""

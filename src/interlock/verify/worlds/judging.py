@@ -18,7 +18,7 @@ from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.lease import LEASE
 from interlock.lifecycles.worker import WORKER
 from interlock.store.records import Key, Note, Record
-from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body
+from interlock.systems.orchestrator.body import decode_body
 from interlock.systems.orchestrator.failures import DEFAULT_LOSSES, FailureClass
 from interlock.systems.orchestrator.tokens import read_token
 from interlock.systems.quarantine.lifecycle import STANDING
@@ -37,6 +37,7 @@ from interlock.verify.worlds.judging_runs import RunJudge
 from interlock.verify.worlds.judging_simulations import SimulationJudge
 from interlock.verify.worlds.judging_trees import TreeJudge
 from interlock.verify.worlds.judging_workers import WorkerJudge
+from interlock.verify.worlds.looking import attempts_of, is_held, most_retries, named, was_pending, why
 from interlock.verify.worlds.watching import Watcher, rows
 from interlock.wire.runner import (
     Ack,
@@ -99,6 +100,8 @@ class Judge:
         """Attempts whose runners were written off by the supervisor."""
         self._said: set[tuple[str, int, int, str]] = set()
         """What was said, under the lease of which attempt."""
+        self._handed: set[tuple[str, int, int]] = set()
+        """Which attempts somebody was told to have been given."""
         self._refusals: set[tuple[str, str]] = set()
         self._reported: set[tuple[str, str]] = set()
         """The reports that were heard, by their lease and what they are."""
@@ -115,7 +118,7 @@ class Judge:
         watcher.heard(f"{watcher.time():.6f} {after.kind} {after.id} {after.version} {after.state} ".encode())
         watcher.heard(after.body)
         if watcher.tells and note is not None:
-            words = f"{after.id}: {rows(note.steps)} ({note.actor or 'somebody'}{_why(note)})"
+            words = f"{after.id}: {rows(note.steps)} ({note.actor or 'somebody'}{why(note)})"
             watcher.tell(watcher.time(), words, after.id)
         if after.kind != JOB.name:
             self._other_written(after, now)
@@ -123,7 +126,7 @@ class Judge:
         earlier = self._looks.get(after.id)
         look = self._look(after, note)
         self._values(look, after.id)
-        if look.body.run is not None and look.state is job.RUNNING and _was_pending(earlier):
+        if look.body.run is not None and look.state is job.RUNNING and was_pending(earlier):
             self.runs.begun(after.id, look.body)
         if earlier is not None and before is not None:
             self._step(earlier, look, note, after.id, now)
@@ -214,7 +217,7 @@ class Judge:
 
     def unsettled(self) -> list[str]:
         """The jobs that have not ended, or have a live lease."""
-        return [name for name, look in self._looks.items() if look.state not in job.ENDED or _held_by(look)]
+        return [name for name, look in self._looks.items() if look.state not in job.ENDED or is_held(look)]
 
     # What is said
 
@@ -253,6 +256,7 @@ class Judge:
     def granted(self, grant: Grant) -> None:
         """An orchestrator has given out an attempt."""
         self._watcher.heard(f"grant {grant.job_id} {grant.shard} {grant.attempt} {grant.fence}".encode())
+        self._handed.add((grant.job_id, grant.shard, grant.attempt))
         before, token = self._fences.get((grant.job_id, grant.shard), (0, ""))
         if grant.token == token:
             return  # a claim that was repeated is answered as before
@@ -268,7 +272,7 @@ class Judge:
         if note is not None and any(line.event == "release" for line in note.steps):
             self._releases[record.id] = self._releases.get(record.id, 0) + 1
         losses = DEFAULT_LOSSES if body.losses_allowed is None else body.losses_allowed
-        shards, retries = body.data.worker_count, _retries(body)
+        shards, retries = body.data.worker_count, most_retries(body)
         plan = JobPlan(shards=shards, retries=retries, losses=losses, attempt_timeout=1)
         releases = self._releases.get(record.id, 0)
         return Look(JobState(record.state), body, record, plan, releases, _CLASSES)
@@ -276,7 +280,7 @@ class Judge:
     def _values(self, look: Look, job_id: str) -> None:
         for claim, holds in VALUE_CLAIMS.items():
             if not holds(look):
-                self._watcher.broke(claim, f"{job_id} is {look.state}: {_attempts(look)}", job_id)
+                self._watcher.broke(claim, f"{job_id} is {look.state}: {attempts_of(look)}", job_id)
 
     def _step(self, before: Look, after: Look, note: Note | None, job_id: str, now: datetime) -> None:
         steps = note.steps if note is not None else ()
@@ -287,7 +291,7 @@ class Judge:
         granting = bool(grants)
         self._written_off.update((job_id, s.entity) for s in steps if s.event == lease.holder_lost.name)
         heard = spoken is not None and not granting and note is not None and "#" in note.actor
-        token = _named(spoken.entity) if spoken is not None and heard else None
+        token = named(spoken.entity) if spoken is not None and heard else None
         said = ""
         if token is not None and spoken is not None:
             said = "BEAT" if spoken.event == "heartbeat" else ""
@@ -297,7 +301,7 @@ class Judge:
         if note is not None:
             cause = "runner" if "#" in note.actor else "clock" if note.actor == "clock" else "user"
         told = spoken.event if spoken is not None and token is not None else "heartbeat"
-        if told != "heartbeat" and token is not None and (job_id, *token, told) not in self._said:
+        if told != "heartbeat" and token is not None and not self._was_said(job_id, token, told):
             # A heartbeat may also be the renewal that comes with a claim which is answered again.
             self._watcher.broke(HOLDER, f"nobody has said so: {rows(steps)}", job_id)
         taken = Taken(before, after, steps, cause, token, heard, said, now)
@@ -305,8 +309,13 @@ class Judge:
             if note is None and claim in _OF_NOTED_STEPS:
                 continue
             if not holds(taken):
-                words = f"{job_id}: {rows(steps)}; {_attempts(before)} → {_attempts(after)}"
+                words = f"{job_id}: {rows(steps)}; {attempts_of(before)} → {attempts_of(after)}"
                 self._watcher.broke(claim, words, job_id)
+
+    def _was_said(self, job_id: str, token: tuple[int, int], told: str) -> bool:
+        """By whom it was given to; what was never handed out is given back by whoever had granted it."""
+        never_handed_out = told == "release" and (job_id, *token) not in self._handed
+        return never_handed_out or (job_id, *token, told) in self._said
 
     def _created(self, job_id: str, look: Look) -> None:
         if look.body.origin_job_id is not None or look.body.simulation is not None:
@@ -362,39 +371,3 @@ class Judge:
 
 _OF_NOTED_STEPS = ("the journal replays to the record", "only the runner does what belongs to the runner")
 """A renewal leaves no entry, and so no steps."""
-
-
-def _why(note: Note) -> str:
-    return f", {note.reason}" if note.reason else ""
-
-
-def _retries(body: JobBody) -> int:
-    own = [rule.retries for rule in body.retry.values()]
-    return max([3, body.retries or 0, *own])
-
-
-def _named(entity: str) -> tuple[int, int]:
-    shard, _, index = entity.partition(".")
-    return int(shard), int(index)
-
-
-def _was_pending(look: Look | None) -> bool:
-    return look is None or look.state is job.PENDING
-
-
-def _held_by(look: Look | None) -> dict[str, str]:
-    if look is None:
-        return {}
-    return {
-        one.name: one.lease.data.runner_id
-        for one in look.body.attempts
-        if one.lease is not None and one.lease.state in lease.LIVE
-    }
-
-
-def _attempts(look: Look) -> str:
-    return ", ".join(_attempt(one) for one in look.body.attempts) or "no attempts"
-
-
-def _attempt(one: AttemptBody) -> str:
-    return f"{one.name} {one.state}" + (f" ({one.lease.state})" if one.lease is not None else "")
