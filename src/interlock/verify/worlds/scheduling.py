@@ -26,6 +26,9 @@ _enter, _running_loop = asyncio._set_running_loop, asyncio._get_running_loop  # 
 MOST_AT_ONCE = 50_000
 """How many turns may be taken at one instant before somebody is said to run in circles."""
 
+_WAITS_AT_END = 20
+"""How often something may wait on its way out, before it is left as it is."""
+
 
 class RunsInCircles(Exception):
     """Something goes on and on without any time passing."""
@@ -136,6 +139,14 @@ class Schedule:
         return True
 
 
+def _close(coroutine: Coroutine[Any, Any, Any] | Generator[Any, None, Any]) -> None:
+    """End it here and now: what waits once more while it ends would be left to the garbage collector."""
+    for _ in range(_WAITS_AT_END):
+        with suppress(Exception):
+            coroutine.close()
+            return
+
+
 class Loop(asyncio.AbstractEventLoop):
     """The event loop of one process of a world. `rate` is how fast its clock runs."""
 
@@ -181,10 +192,9 @@ class Loop(asyncio.AbstractEventLoop):
         self.dead, self._held = True, None
         for task in tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - it is no loss
-            with suppress(Exception):
-                coroutine = task.get_coro()
-                assert coroutine is not None
-                coroutine.close()
+            coroutine = task.get_coro()
+            assert coroutine is not None
+            _close(coroutine)
         self._tasks.clear()
 
     # What asyncio asks of a loop
