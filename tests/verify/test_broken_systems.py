@@ -131,7 +131,7 @@ def test_simulations_of_which_nobody_hears_that_they_are_lost_are_noticed(
 ) -> None:
     monkeypatch.setattr(Tending, "lost", nothing)
     monkeypatch.setattr(Tending, "sweep", nothing)
-    assert claim_broken("lab", "deaths", hours=2.0) == SETTLES
+    assert claim_broken("lab", "deaths") == SETTLES
 
 
 # Workers
@@ -152,7 +152,7 @@ def test_leases_of_a_terminated_worker_that_stay_are_noticed(monkeypatch: pytest
 
 def test_dead_workers_that_stay_in_the_books_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Workers, "sweep", nothing)
-    assert claim_broken("shift", "deaths", hours=2.0) == judging_workers.BOOKS
+    assert claim_broken("shift", "deaths") == judging_workers.BOOKS
 
 
 def test_a_quarantine_that_nobody_heeds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

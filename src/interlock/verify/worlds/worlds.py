@@ -145,7 +145,7 @@ WORLDS = (
         quotas=(10, 3, 2, 1, 1, 1),
         arrivals=Arrivals(by_day_per_h=30.0, by_night_per_h=5.0, bursts_per_day=2.0, burst=10),
         chapter_h=2.0,
-        scene_h=0.5,
+        scene_h=0.3,
     ),
     World(
         name="lab",
@@ -159,7 +159,7 @@ WORLDS = (
             by_day_per_h=4.0, by_night_per_h=1.0, bursts_per_day=1.0, burst=10, simulations_per_day=480.0
         ),
         chapter_h=2.0,
-        scene_h=0.5,
+        scene_h=0.3,
     ),
     World(
         name="shift",
@@ -173,7 +173,7 @@ WORLDS = (
             by_day_per_h=40.0, by_night_per_h=5.0, bursts_per_day=3.0, burst=20, orders_per_h=20.0
         ),
         chapter_h=2.0,
-        scene_h=0.5,
+        scene_h=0.3,
     ),
     World(
         name="nights",
