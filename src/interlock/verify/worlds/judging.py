@@ -105,7 +105,8 @@ class Judge:
         self._refusals: set[tuple[str, str]] = set()
         self._reported: set[tuple[str, str]] = set()
         """The reports that were heard, by their lease and what they are."""
-        self._fences: dict[tuple[str, int], tuple[int, str]] = {}
+        self._fences: dict[tuple[str, int], tuple[int, int]] = {}
+        """Of each shard: the latest fence, and the attempt that has it."""
         self.trees = TreeJudge(watcher, self._looks.get, self.forgotten)
         self.workers = WorkerJudge(watcher, self._looks.items)
         self.simulations = SimulationJudge(watcher, self._looks.get)
@@ -257,10 +258,10 @@ class Judge:
         """An orchestrator has given out an attempt."""
         self._watcher.heard(f"grant {grant.job_id} {grant.shard} {grant.attempt} {grant.fence}".encode())
         self._handed.add((grant.job_id, grant.shard, grant.attempt))
-        before, token = self._fences.get((grant.job_id, grant.shard), (0, ""))
-        if grant.token == token:
-            return  # a claim that was repeated is answered as before
-        self._fences[grant.job_id, grant.shard] = grant.fence, grant.token
+        before, latest = self._fences.get((grant.job_id, grant.shard), (0, 0))
+        if grant.attempt <= latest:
+            return  # a claim that was repeated is answered as before, or its answer was overtaken
+        self._fences[grant.job_id, grant.shard] = grant.fence, grant.attempt
         if grant.fence <= before:
             words = f"attempt {grant.shard}.{grant.attempt} has {grant.fence} after {before}"
             self._watcher.broke(FENCE, words, grant.job_id)
