@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Said before anybody imports gRPC, which reads it then. With its care for forks a process that has spoken gRPC
-# now and then loses a child between fork and exec, or leaves it hanging there with all its pipes open.
+# Said before anybody imports gRPC, which reads it then. With its care for forks a process that has spoken
+# gRPC now and then loses a child between fork and exec, or leaves it hanging there with all its pipes open.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 # How long an example takes, or is looked for, says how busy the machine is and nothing about us.
