@@ -89,6 +89,12 @@ def test_a_shard_that_succeeded_before_a_fail_over_is_counted_once() -> None:
     assert played.broken is None
 
 
+def test_a_claim_of_which_everything_has_ended_is_answered_with_nothing_as_over_http() -> None:
+    """A server of a world once passed the refusal on, and the worker's loop crashed."""
+    played = play(world_named("team"), faults_named("store"), seed=53, hours=1.1)
+    assert played.broken is None
+
+
 def test_a_failure_is_cut_off_behind_it_and_not_before_the_faults_that_lead_to_it() -> None:
     broken = Broken(claim="anything", words="", at_s=1_400.0, about="")
     played = msgspec.structs.replace(

@@ -233,8 +233,8 @@ class Play:
             self.watcher.broke(SETTLES, f"{job_id}: {self._explained(job_id)}", job_id)
         if undelivered := self._undelivered():
             self.watcher.broke(SETTLES, f"messages are not delivered: {undelivered}")
-        if self.people.waiting:
-            self.watcher.broke(TOLD, f"{self.people.waiting} still wait although every job has ended")
+        if waiting := self.people.waiting:
+            self.watcher.broke(TOLD, f"somebody still waits for {waiting}, and every job has ended")
         for number, job_id in self.people.acknowledged.items():
             if job_id not in self.judge.ended and job_id not in self.judge.forgotten:
                 self.watcher.broke(

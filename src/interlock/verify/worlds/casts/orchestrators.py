@@ -13,6 +13,7 @@ from interlock.engine.loops import Loop, run_loops
 from interlock.engine.sweeps.retention import Retention
 from interlock.lifecycles.job import JOB
 from interlock.systems.household import DELIVERY, SWEEP, Household
+from interlock.systems.orchestrator.claiming_again import ClaimOver
 from interlock.systems.quarantine.lifecycle import QUARANTINED, STANDING
 from interlock.verify.worlds.judging import Judge
 from interlock.verify.worlds.stage import Process
@@ -32,7 +33,10 @@ class Watched:
         store = self.household.store
         assert isinstance(store, StoreLink)
         looked_at = store.looked_at(STANDING.name, QUARANTINED)
-        grants = await self.household.claim(request)
+        try:
+            grants = await self.household.claim(request)
+        except ClaimOver:
+            grants = []  # as its HTTP route answers it
         self._judge.workers.given(request, grants, looked_at)
         for grant in grants:
             self._judge.granted(grant)

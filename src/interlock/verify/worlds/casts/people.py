@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -72,7 +73,19 @@ class PeopleCast:
         self.acknowledged: dict[int, str] = {}
         self.unknown: set[int] = set()
         """Whoever asked for these was never answered."""
-        self.waiting = 0
+        self._waiting: Counter[str] = Counter()
+
+    @property
+    def waiting(self) -> list[str]:
+        """The jobs for whose ends somebody waits; for one that a fail-over has lost one may wait for ever."""
+        gone = self._judge.forgotten
+        return [name for name in self._waiting if name not in gone or self._judge.state_of(name)]
+
+    def waits(self, job_id: str, people: int) -> None:
+        """So many more wait for it, or fewer."""
+        self._waiting[job_id] += people
+        if not self._waiting[job_id]:
+            del self._waiting[job_id]
 
     async def live(self, process: Process) -> None:
         """Submit one after the other, and look after each."""
@@ -158,11 +171,11 @@ class Errand:
 
     async def _wait(self, job_id: str) -> None:
         """Until it has ended; whoever is told so is told the truth."""
-        self._people.waiting += 1
+        self._people.waits(job_id, 1)
         try:
             record = await surely(self._process, lambda: self._here.waiting.ended(job_id))
         finally:
-            self._people.waiting -= 1
+            self._people.waits(job_id, -1)
         if record is None:
             return
         self._watcher.saw("somebody has waited for an end")
