@@ -156,9 +156,9 @@ def test_a_failure_shrinks_to_a_story_that_one_can_read_and_play_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(hearing, "_repeated", lambda *_: None)
-    (chapter,) = chapters_with(3, worlds=[world_named("team")], faults=[faults_named("network")], hours=1.0)
+    (chapter,) = chapters_with(7, worlds=[world_named("pair")], faults=[faults_named("network")], hours=0.5)
     (failure,) = play_all([chapter]).failures
-    smaller = shrunk(failure, within_s=5.0)
+    smaller = shrunk(failure)  # which is done long before its time is over, so no clock has a say
     assert smaller.broken is not None
     assert smaller.broken.claim == TWICE
     assert smaller.chapter.only is not None
