@@ -42,7 +42,8 @@ async def deaf(note: str) -> None:
         [sys.executable, "-c", "import signal; signal.signal(15, signal.SIG_IGN); signal.pause()"],
         start_new_session=True,
     )
-    Path(note).write_text(f"{os.getpid()} {child.pid}")
+    with Path(note).open("a") as notes:
+        notes.write(f"{os.getpid()} {child.pid}\n")
     while True:
         try:
             await asyncio.sleep(3_600)

@@ -22,7 +22,7 @@ from interlock.wire.fleet.errors import SkewTooLarge, WorkloadFailed
 from interlock.wire.fleet.fleet_pb2_grpc import AgentServicer, add_AgentServicer_to_server
 from interlock.wire.workloads import Happened
 
-from .fleets import PATIENCE_S, Driven, asked, fleet, states, until_all_are
+from .fleets import PATIENCE_S, Driven, asked, fleet, states, until_all_are, wait
 from .test_merging import packed
 
 READY, RUNNING = Happened.READY, Happened.RUNNING
@@ -152,9 +152,12 @@ async def test_an_agent_that_falls_silent_is_lost_and_stops_by_itself(tmp_path: 
 
 
 async def test_an_agent_that_is_killed_while_it_stops_is_not_waited_for(two: list[AgentProcess]) -> None:
-    deaf = {"target": "odd:deaf", "arguments": {"note": str(two[0].log) + ".note"}, "path": [str(ODD)]}
+    note = Path(f"{two[0].log}.note")
+    note.touch()
+    deaf = {"target": "odd:deaf", "arguments": {"note": str(note)}, "path": [str(ODD)]}
     driven = Driven(asked(two, kind="python", spec=deaf, duration_s=30.0))
-    await driven.until(lambda live: live.running == 2)
+    # Running is not deaf yet: one that is told to stop before its function has begun stops at once.
+    await asyncio.to_thread(wait, lambda: note.read_text().count("\n") == 2, "both are deaf")
     driven.drive.stop("enough")
     await asyncio.to_thread(until_all_are, two[:1], "ABORTING")
     two[0].kill()
