@@ -27,6 +27,7 @@ from interlock.lifecycles import job
 from interlock.lifecycles.durations import Durations
 from interlock.store.records import Entry, Query
 from interlock.systems.catalogue import JOURNALLED
+from interlock.testing.freezing import freeze
 from interlock.wire.jobs import JobView
 
 ROOT = Path(__file__).parents[2]
@@ -130,9 +131,9 @@ class Worker:
         """`kill -9`."""
         os.kill(self.pid, signal.SIGKILL)
 
-    def freeze(self) -> None:
+    async def freeze(self) -> None:
         """As a laptop that is closed, or a host that swaps."""
-        os.kill(self.pid, signal.SIGSTOP)
+        await asyncio.to_thread(freeze, self.pid, self._crew.url)
 
     def thaw(self) -> None:
         """It goes on, and does not know that time has passed."""

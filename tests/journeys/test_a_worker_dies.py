@@ -84,7 +84,7 @@ async def test_a_worker_that_was_frozen_past_its_lease_changes_nothing_when_it_c
     anna = await crew.start("anna")
     made = await crew.il.submit(errands.held, "errand")
     await crew.noted("errand began 1")
-    anna.freeze()
+    await anna.freeze()
     ben = await crew.start("ben")
     await crew.noted("errand began 2")
     crew.open_gate("errand.2")

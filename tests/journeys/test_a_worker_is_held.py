@@ -210,7 +210,7 @@ async def test_a_frozen_worker_that_was_written_off_registers_anew_and_works_on(
     await crew.open(SUPERVISED)
     worker, view = await supervised(crew)
     other = await crew.ready("berta")
-    worker.freeze()
+    await worker.freeze()
     await seen(crew, "anna", "TERMINATED")
     worker.thaw()
     again = await seen(crew, "anna", "RUNNING")

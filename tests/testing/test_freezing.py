@@ -1,0 +1,85 @@
+"""Processes are frozen between two writes."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from interlock.testing import freezing
+
+WRITER = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)
+for line in sys.stdin:
+    db.execute(line)
+    print("done", flush=True)
+"""
+
+
+@contextmanager
+def writer(path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        (sys.executable, "-c", WRITER, str(path)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def tell(process: subprocess.Popen[str], sql: str) -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(sql + "\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "done\n"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    with closing(sqlite3.connect(tmp_path / "db")) as made:
+        made.execute("PRAGMA journal_mode = WAL")
+        made.execute("CREATE TABLE thing (name)")
+    return tmp_path / "db"
+
+
+def test_who_holds_the_lock_is_not_left_stopped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(freezing, "_LOCK_S", 0.1)
+    monkeypatch.setattr(freezing, "_TRIES", 3)
+    with writer(path) as process:
+        tell(process, "BEGIN IMMEDIATE")
+
+        with pytest.raises(freezing.NeverOutsideAWrite, match=str(process.pid)):
+            freezing.freeze(process.pid, f"sqlite:///{path}")
+
+        tell(process, "ROLLBACK")  # so it is running
+
+
+def test_who_is_between_two_writes_is_stopped_and_others_can_write(path: Path) -> None:
+    with writer(path) as process:
+        tell(process, "INSERT INTO thing VALUES ('one')")
+
+        freezing.freeze(process.pid, f"sqlite:///{path}")
+
+        assert freezing.is_frozen(process.pid)
+        with closing(sqlite3.connect(path, timeout=5)) as other, other:
+            other.execute("INSERT INTO thing VALUES ('two')")
+        process.send_signal(signal.SIGCONT)
+        tell(process, "INSERT INTO thing VALUES ('three')")
+
+
+def test_of_a_server_nothing_is_asked(path: Path) -> None:
+    with writer(path) as process:
+        tell(process, "BEGIN IMMEDIATE")
+
+        freezing.freeze(process.pid, "postgresql://nowhere/nothing")
+
+        assert freezing.is_frozen(process.pid)
