@@ -38,6 +38,8 @@ QUICK_S, SLOW_S = (0.0, 0.1), (1.0, 2.5)
 SHARES = (60, 30, 10)
 """Of those for anybody, of the slow ones, and of those for hosts whose clock is wrong."""
 MOST_EATEN = 0.1
+PATIENCE_S = 5.0
+"""How long a submitter waits for an answer, before it asks again under the same intent."""
 LATEST_S = 2 * DURATIONS.lease_ttl_s
 TOO_LATE = msgspec.Raw(b'"too late"')
 
@@ -80,7 +82,7 @@ class Submitter:
         while True:
             try:
                 self.acknowledged[intent] = await self._ask(spec, intent)
-            except (StoreUnavailable, httpx2.RequestError):
+            except (StoreUnavailable, TimeoutError, httpx2.RequestError):
                 self.asked_again += 1
                 await asyncio.sleep(PAUSE_S)
             else:
@@ -93,10 +95,11 @@ class Submitter:
         return self._dice.choice(errands.KINDS).options(queue=queue).spec(intent=intent, for_s=for_s)
 
     async def _ask(self, spec: JobSpec, intent: str) -> str:
-        if self._naive and self._wires is not None:
-            return await self._ask_naively(spec)
-        await self._il.open()
-        return (await self._il.submit(spec, request_id=None if self._naive else intent)).id
+        async with asyncio.timeout(PATIENCE_S):
+            if self._naive and self._wires is not None:
+                return await self._ask_naively(spec)
+            await self._il.open()
+            return (await self._il.submit(spec, request_id=None if self._naive else intent)).id
 
     async def _ask_naively(self, spec: JobSpec) -> str:
         async with httpx2.AsyncClient() as http:

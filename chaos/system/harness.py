@@ -27,7 +27,7 @@ from chaos.databases import ALL_STORES, SQLITE, server_for
 from chaos.system.chronicle import read_chronicle
 from chaos.system.clients import Laggard, Submitter
 from chaos.system.fleet import DURATIONS, Database, Fleet, fleet_on
-from chaos.system.judging import broken_promises, recoveries
+from chaos.system.judging import SERVER_BOUND_S, broken_promises, recoveries
 from chaos.system.troubles import STALLS, Ledger, Troublemaker
 from chaos.system.ways import NAIVE, WAYS
 from chaos.verdict import Setup, Verdict, judging
@@ -52,6 +52,7 @@ SETTLE_S, SETTLE_BROKEN_S = 120.0, 3 * DURATIONS.lease_ttl_s
 """When the troubles are over, everything has to be done by then."""
 ONE_FORGOTTEN_AND_ONE_LATE = 2
 BREATH_S = 0.5
+CALM_S = SERVER_BOUND_S + 0.5
 BEAT_S, STALL_S = 0.1, 0.5
 """A pause of the harness, and how much later than that it may end."""
 
@@ -86,7 +87,7 @@ async def _trial(setup: Setup, verdict: Verdict, way: str = "") -> list[str]:
             trouble = Troublemaker(fleet, store, setup.seed)
             async with _at_work(store, submitters, laggard, trouble.ledger, fleet):
                 found = await _everybody_begins(fleet, submitters, laggard)
-                await _make_trouble(trouble, setup.rounds)
+                await _make_trouble(trouble, setup.rounds, timed=setup.timed)
                 await fleet.mend()
             found += await _settled(store, SETTLE_BROKEN_S if way else SETTLE_S)
             people = {server.name: (server.name, fleet.people_of(server.name)) for server in fleet.servers}
@@ -126,13 +127,19 @@ async def _everybody_begins(fleet: Fleet, submitters: list[Submitter], laggard: 
     return [f"nothing was heard of {', '.join(missing)} in {BEGIN_S:g} s"] if missing else []
 
 
-async def _make_trouble(trouble: Troublemaker, kills: int) -> None:
-    """Kill after kill, and between them each of the other troubles in turn; the last ones in quiet."""
+async def _make_trouble(trouble: Troublemaker, kills: int, *, timed: bool) -> None:
+    """Kill after kill, and between them each of the other troubles in turn; the last ones in quiet.
+
+    Where recovery is timed, half-way between two troubles everybody is left alone for as long as it may take:
+    else the next kill or trouble would be its excuse.
+    """
     between = min(KILLS_BETWEEN, max(1, kills // (2 * len(trouble.others))))
     others = itertools.cycle(trouble.others)
     for number in range(1, kills + 1):
         await trouble.pause(BREATH_S)
         await trouble.kill()
+        if timed and number % between == between // 2:
+            await asyncio.sleep(CALM_S)
         if number % between == 0 and number <= kills - min(KILLS_BETWEEN, kills // 2):
             await trouble.pause(BREATH_S)
             await trouble.trouble(next(others))
