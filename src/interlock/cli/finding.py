@@ -14,8 +14,9 @@ from interlock.lifecycles.job import JOB
 from interlock.remote.offering import JobsOffer
 from interlock.store.records import Query
 from interlock.systems.orchestrator.ids import drawn_at
-from interlock.wire.filters import ID_DIGITS, MAX_SCANNED, Filter, Selection, job_id_of, read_filter
+from interlock.wire.filters import MAX_SCANNED, Filter, Selection, job_id_of, read_filter
 from interlock.wire.jobs import JobView
+from interlock.wire.wanted import ID_DIGITS
 
 PAGE = 500
 MAX_CANDIDATES = 10

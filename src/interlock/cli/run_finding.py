@@ -10,8 +10,9 @@ from interlock.errors import InvalidArguments, UnknownRun
 from interlock.remote.offering import Reach, RunsOffer
 from interlock.systems.orchestrator.ids import drawn_at
 from interlock.systems.runs.seeking import found_runs
-from interlock.wire.run_filters import ID_DIGITS, WantedRuns, read_run_filter, run_id_of
+from interlock.wire.run_filters import WantedRuns, read_run_filter, run_id_of
 from interlock.wire.runs import RunFilter, RunView
+from interlock.wire.wanted import ID_DIGITS
 
 PAGE = 500
 MOST = 1_000

@@ -13,88 +13,47 @@ All words must hold. States may be spelled in any case, with one l or two in can
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-import msgspec
-
-from interlock.errors import UnknownState
 from interlock.lifecycles.job import JOB
 from interlock.store.records import Query
-from interlock.wire.filter_parts import Moment, gather, instant, is_one_of, text_of
-from interlock.wire.filter_words import JOBS, BadFilter, Word, written
+from interlock.wire.filter_parts import gather, instant, is_one_of
+from interlock.wire.filter_words import JOBS, Word
+from interlock.wire.wanted import Said, Wanted, check_possible, common_parts, id_of, state_of, whole_id
 
 MAX_SCANNED = 10_000
 """How many records are looked at for what the store itself cannot filter by."""
-ID_DIGITS = 12
-
-_STATES = tuple(str(state) for state in JOB.states)
-_ID = re.compile(rf"(?:j_)?([0-9a-f]{{1,{ID_DIGITS}}})", re.ASCII | re.IGNORECASE)
 
 
-class Filter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Filter(Wanted, frozen=True, kw_only=True, omit_defaults=True):
     """Which jobs are meant; empty parts do not filter."""
 
-    states: tuple[str, ...] = ()
-    other_than: tuple[str, ...] = ()
-    """States that they are not in."""
+    machine = JOB
     queues: tuple[str, ...] = ()
-    labels: tuple[tuple[str, ...], ...] = ()
-    """One of each group."""
     parents: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
-    ids: tuple[str, ...] = ()
-    since: Moment | None = None
-    until: Moment | None = None
-
-    def __str__(self) -> str:
-        """The filter as text, which reads back as the same filter."""
-        return " ".join(self._words())
-
-    @property
-    def wanted_states(self) -> tuple[str, ...]:
-        """The states that a job may be in."""
-        return tuple(state for state in self.states or _STATES if state not in self.other_than)
-
-    def among(self, states: Iterable[str]) -> Filter:
-        """The same jobs, but only those in one of these states."""
-        others = set(_STATES) - set(states)
-        left_out = tuple(state for state in _STATES if state in others or state in self.other_than)
-        return msgspec.structs.replace(self, other_than=left_out)
 
     def selection(self, now: datetime, *, limit: int = 100, cursor: str = "") -> Selection:
         """What to ask a store for, and what has to be looked at afterwards."""
-        since, until = instant(self.since, now), instant(self.until, now)
-        states = self.wanted_states
         query = Query(
             kind=JOB.name,
-            states=states if len(states) < len(_STATES) else (),
+            states=self.asked_states,
             queue=self.queues[0] if len(self.queues) == 1 else None,
             parent=self.parents[0] if len(self.parents) == 1 else None,
-            labels=tuple(sorted({group[0] for group in self.labels if len(group) == 1})),
-            since=since,
-            until=until,
+            labels=self.sure_labels,
+            since=instant(self.since, now),
+            until=instant(self.until, now),
             limit=limit,
             cursor=cursor,
         )
         return Selection(self, query)
 
-    def _words(self) -> Iterator[str]:
-        groups = (
-            ("state", self.states),
-            ("-state", self.other_than),
-            ("queue", self.queues),
-            *(("label", group) for group in self.labels),
-            ("parent", self.parents),
-            ("task", self.tasks),
-            ("id", self.ids),
-            ("since", () if self.since is None else (text_of(self.since),)),
-            ("until", () if self.until is None else (text_of(self.until),)),
-        )
-        yield from (written(name, values) for name, values in groups if values)
+    def own_words(self) -> Iterator[Said]:
+        """Queues, parents and tasks."""
+        yield from (("queue", self.queues), ("parent", self.parents), ("task", self.tasks))
 
 
 class Shown(Protocol):
@@ -139,12 +98,10 @@ class Selection:
         """Whether a job is meant."""
         wanted, since, until = self.filter, self.query.since, self.query.until
         return (
-            view.state in wanted.wanted_states
+            wanted.knows(view.id, view.state, view.labels)
             and is_one_of(wanted.queues, view.queue)
-            and all(not set(group).isdisjoint(view.labels) for group in wanted.labels)
             and is_one_of(wanted.parents, view.parent_job_id)
             and is_one_of(wanted.tasks, view.task)
-            and is_one_of(wanted.ids, view.id)
             and (since is None or view.created_at >= since)
             and (until is None or view.created_at < until)
         )
@@ -153,55 +110,26 @@ class Selection:
 def read_filter(text: str) -> Filter:
     """The filter that somebody has typed; what is wrong is named with its place."""
     parts = gather(text, JOBS, _checked)
-    names = parts.names
     found = Filter(
-        states=names.get("state", ()),
-        other_than=names.get("-state", ()),
-        queues=names.get("queue", ()),
-        labels=tuple(parts.labels),
-        parents=names.get("parent", ()),
-        tasks=names.get("task", ()),
-        ids=names.get("id", ()),
-        since=parts.moments.get("since"),
-        until=parts.moments.get("until"),
+        queues=parts.names.get("queue", ()),
+        parents=parts.names.get("parent", ()),
+        tasks=parts.names.get("task", ()),
+        **common_parts(parts),
     )
-    if not found.wanted_states:
-        raise BadFilter(
-            f"The filter {text!r} leaves no state that a job could be in.",
-            todo="Leave out state: or -state:.",
-            facts={"filter": text},
-        )
+    check_possible(found, text)
     return found
 
 
 def job_id_of(text: str) -> str | None:
     """An id or the beginning of one as jobs are called, also without `j_`; None for what is none."""
-    found = _ID.fullmatch(text.strip())
-    return f"j_{found[1].lower()}" if found else None
+    return id_of(text, "j")
 
 
 def _checked(word: Word) -> tuple[str, ...]:
     match word.key:
         case "state":
-            return tuple(_state(word, name) for name in word.values)
+            return tuple(state_of(word, name, JOB) for name in word.values)
         case "id" | "parent":
-            return tuple(_whole_id(word, name) for name in word.values)
+            return tuple(whole_id(word, name, "j", JOB.name) for name in word.values)
         case _:
             return word.values
-
-
-def _state(word: Word, name: str) -> str:
-    try:
-        return str(JOB.state(name))
-    except UnknownState as error:
-        raise word.bad(error.sentence.rstrip(".?"), allowed=error.allowed, todo=error.todo) from None
-
-
-def _whole_id(word: Word, name: str) -> str:
-    job_id = job_id_of(name)
-    if job_id is None or len(job_id) < len("j_") + ID_DIGITS:
-        raise word.bad(
-            f"{name!r} is not the id of a job, which is j_ and {ID_DIGITS} hex digits",
-            todo="Take ids from `interlock job list`.",
-        )
-    return job_id
