@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import msgspec
 
-from interlock.cli.many import too_many
-from interlock.errors import InvalidArguments, UnknownJob
+from interlock.cli.many import filter_among, too_many
+from interlock.errors import UnknownJob
 from interlock.lifecycles.job import JOB
 from interlock.remote.offering import JobsOffer
 from interlock.store.records import Query
@@ -88,17 +88,7 @@ async def chosen(jobs: JobsOffer, words: Sequence[str], *, among: Sequence[str] 
 
 def filter_in(words: Sequence[str]) -> Filter | None:
     """The filter that words make together; None when they are ids."""
-    if all(":" not in word for word in words):
-        return None
-    text = " ".join(words)
-    ids = [word for word in words if ":" not in word and job_id_of(word)]
-    if ids:
-        raise InvalidArguments(
-            f"{ids[0]} is an id, and the rest of {text!r} is a filter.",
-            todo=f"Give either, or write id:{','.join(ids)} in the filter.",
-            facts={"filter": text},
-        )
-    return read_filter(text)
+    return filter_among(words, job_id_of, read_filter)
 
 
 async def whole_id(jobs: JobsOffer, text: str) -> str:

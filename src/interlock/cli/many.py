@@ -36,6 +36,7 @@ class Shown(Protocol):
         ...
 
 
+F = TypeVar("F")
 V = TypeVar("V", bound=Shown)
 V_contra = TypeVar("V_contra", bound=Shown, contravariant=True)
 
@@ -139,6 +140,23 @@ class Many(Generic[V]):
 def part_of(request_id: str | None, record_id: str) -> str | None:
     """One request id for each record, so that repeating the whole repeats every part."""
     return None if request_id is None else f"{request_id}.{record_id}"
+
+
+def filter_among(
+    words: Sequence[str], id_of: Callable[[str], str | None], read: Callable[[str], F]
+) -> F | None:
+    """The filter that words make together; None when they are ids."""
+    if all(":" not in word for word in words):
+        return None
+    text = " ".join(words)
+    ids = [word for word in words if ":" not in word and id_of(word)]
+    if ids:
+        raise InvalidArguments(
+            f"{ids[0]} is an id, and the rest of {text!r} is a filter.",
+            todo=f"Give either, or write id:{','.join(ids)} in the filter.",
+            facts={"filter": text},
+        )
+    return read(text)
 
 
 def too_many(noun: str, wanted: object, limit: int, *, keys: str) -> InvalidArguments:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from interlock.cli.many import too_many
-from interlock.errors import InvalidArguments, UnknownRun
+from interlock.cli.many import filter_among, too_many
+from interlock.errors import UnknownRun
 from interlock.remote.offering import Reach, RunsOffer
 from interlock.systems.orchestrator.ids import drawn_at
 from interlock.systems.runs.seeking import found_runs
@@ -54,17 +54,7 @@ async def chosen_runs(port: Reach, words: Sequence[str], *, among: Sequence[str]
 
 def filter_in(words: Sequence[str]) -> WantedRuns | None:
     """The filter that words make together; None when they are ids."""
-    if all(":" not in word for word in words):
-        return None
-    text = " ".join(words)
-    ids = [word for word in words if ":" not in word and run_id_of(word)]
-    if ids:
-        raise InvalidArguments(
-            f"{ids[0]} is an id, and the rest of {text!r} is a filter.",
-            todo=f"Give either, or write id:{','.join(ids)} in the filter.",
-            facts={"filter": text},
-        )
-    return read_run_filter(text)
+    return filter_among(words, run_id_of, read_run_filter)
 
 
 async def _completed(runs: RunsOffer, beginning: str) -> str:

@@ -15,6 +15,7 @@ from interlock.cli.run_finding import whole_run_id
 from interlock.cli.steps import StepShown, steps_in
 from interlock.remote.offering import Reach
 from interlock.systems.runs.seeking import MAX_SCANNED, FoundRuns, found_runs
+from interlock.wire.harmless import harmless
 from interlock.wire.run_filters import read_run_filter
 from interlock.wire.runs import RunExplanation, RunView
 
@@ -89,7 +90,7 @@ def explain(store: str | None, text: str, *, as_json: bool) -> None:
         print_struct(told)
         return
     terminal = printing.on_terminal()
-    typer.echo(f"{told.run_id} is {told.state}. {told.sentence}")
+    typer.echo(harmless(f"{told.run_id} is {told.state}. {told.sentence}"))
     printing.print_sheets([run_sheets.explanation_sheet(told, now, terminal=terminal)])
     if told.more:
         typer.echo(f"… and {told.more} more jobs that have not ended", err=True)
