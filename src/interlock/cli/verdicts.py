@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import resource
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -20,6 +21,8 @@ from interlock.verify.jobs.plan import Plan
 from interlock.verify.mutants import all_mutants
 from interlock.verify.mutating import Caught, Fate, try_mutants
 from interlock.verify.survivors import harmless
+
+TELL_EVERY_S = 60.0
 
 
 def explore_all(plans: Sequence[Plan], *, most: int | None, side_by_side: bool, as_json: bool) -> bool:
@@ -147,14 +150,14 @@ def say(text: str) -> None:
 
 @contextmanager
 def bar(noun: str, total: int | None) -> Iterator[Watch]:
-    """A progress bar on a terminal; nothing in a pipe. It is told of several things and shows their sum."""
+    """A progress bar on a terminal, and in a pipe a line a minute. It is told of several things: their sum."""
+    counts: dict[str, int] = {}
     if not sys.stderr.isatty():
-        yield lambda *_: None
+        yield _a_line_a_minute(counts, noun, total)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    counts: dict[str, int] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(noun))
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=total)
@@ -164,3 +167,18 @@ def bar(noun: str, total: int | None) -> Iterator[Watch]:
             progress.update(task, completed=sum(counts.values()), description=name)
 
         yield watch
+
+
+def _a_line_a_minute(counts: dict[str, int], noun: str, total: int | None) -> Watch:
+    """For whoever reads a log: whether it goes on, and how far it has come."""
+    told_at = time.monotonic()
+    whole = "" if total is None else f" of {total:,}"
+
+    def watch(name: str, done: int, _: int) -> None:
+        nonlocal told_at
+        counts[name] = done
+        if time.monotonic() - told_at >= TELL_EVERY_S:
+            told_at = time.monotonic()
+            typer.echo(f"{sum(counts.values()):,}{whole} {noun} ({name})", err=True)
+
+    return watch
