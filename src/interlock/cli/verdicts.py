@@ -150,7 +150,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def bar(noun: str, total: int | None) -> Iterator[Watch]:
-    """A progress bar on a terminal, and in a pipe a line a minute. It is told of several things: their sum."""
+    """A progress bar on a terminal, a line a minute in a pipe. It is told of several things: their sum."""
     counts: dict[str, int] = {}
     if not sys.stderr.isatty():
         yield _a_line_a_minute(counts, noun, total)
