@@ -26,6 +26,7 @@ slots = 20
 
 [durations]
 lease_ttl_s = 240
+worker_silence_s = 240
 
 [retries.flaky]
 retries = 5

@@ -34,7 +34,8 @@ BROKEN: list[tuple[str, str, dict[str, float]]] = [
     ("abort_warning_s", "abort_kill_s", {"abort_warning_s": 15}),  # R38: warned before it is killed
     ("shutdown_soft_s", "shutdown_deadline_s", {"shutdown_soft_s": 30}),  # R13: soft before hard
     ("simulation_stale_s", "simulation_silence_s", {"simulation_stale_s": 60}),  # R46: 30 s, then 60 s
-    ("worker_beat_every_s", "worker_silence_s", {"worker_beat_every_s": 60}),  # ours: one beat in time
+    ("worker_beat_every_s", "worker_silence_s", {"worker_beat_every_s": 120}),  # ours: one beat in time
+    ("lease_ttl_s", "worker_silence_s", {"lease_ttl_s": 120.1}),  # ours: no two at one job
     ("ack_window_s", "lease_ttl_s", {"ack_window_s": 120.1}),  # ours: nobody waits longer for a yes
 ]
 
@@ -94,6 +95,7 @@ def test_all_contradictions_are_reported_at_once() -> None:
         "simulation_stale_s": 61.0,
         "ack_window_s": 2.0,
         "worker_beat_every_s": 61.0,
+        "worker_silence_s": 0.5,
         "sweep_every_s": 0.0,
     }
     faults = faults_of(**worst)

@@ -136,9 +136,9 @@ def test_a_timeout_that_was_set_before_the_last_heartbeat_terminates_nobody(
     follow: Follow, refusal: Refuse
 ) -> None:
     beating = follow(WORKER, RUNNING, Worker(started_at=AT), Heartbeat(at=AT + timedelta(seconds=50))).data
-    stale = SupervisorTimeout(at=AT + timedelta(seconds=60))
+    stale = SupervisorTimeout(at=AT + timedelta(seconds=120))
     assert refusal(WORKER, RUNNING, beating, stale).kind is Refusal.GUARD
-    late = SupervisorTimeout(at=AT + timedelta(seconds=110))
+    late = SupervisorTimeout(at=AT + timedelta(seconds=170))
     assert follow(WORKER, RUNNING, beating, late).state is TERMINATED
 
 

@@ -2,7 +2,8 @@
 
 Every duration is a setting, in seconds, and may be a fraction of one. They nest: an agent is killed
 before its cancel is forced, a cancel is forced before a shutdown is, and all of that ends before the
-lease does, so that nobody takes the work over while its old holder is still being stopped.
+lease does, so that nobody takes the work over while its old holder is still being stopped. For the same
+reason a worker that is silent is not written off before the leases that it trusts have ended.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _NESTING = (
     ("shutdown_deadline_s", "less than", "lease_ttl_s"),
     ("ack_window_s", "at most", "lease_ttl_s"),
     ("worker_beat_every_s", "less than", "worker_silence_s"),
+    ("lease_ttl_s", "at most", "worker_silence_s"),
     ("simulation_stale_s", "less than", "simulation_silence_s"),
 )
 
@@ -43,7 +45,7 @@ class Durations(msgspec.Struct, frozen=True, kw_only=True):
     run_timeout_s: float = 21_600.0
     planner_timeout_s: float = 60.0
     worker_beat_every_s: float = 10.0
-    worker_silence_s: float = 60.0
+    worker_silence_s: float = 120.0
     shutdown_soft_s: float = 20.0
     shutdown_deadline_s: float = 30.0
     backoff_cap_s: float = 10.0

@@ -17,6 +17,7 @@ PATIENT = Durations(
     lease_ttl_s=900.0,
     heartbeat_every_s=300.0,
     sweep_every_s=600.0,
+    worker_silence_s=900.0,
     attempt_timeout_s=4 * HOUR_S,
     job_timeout_s=24 * HOUR_S,
     backoff_cap_s=1_200.0,
