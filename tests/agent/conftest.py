@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -68,11 +67,11 @@ def python(name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def gone(pid: int) -> bool:
+    """Whether it has ended, also if nobody has asked for its exit code; it may go while it is looked at."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+    except (FileNotFoundError, ProcessLookupError):
         return True
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
 
 
 async def until(holds: Callable[[], object | Awaitable[object]], what: str) -> None:
