@@ -20,7 +20,7 @@ from bench.report import Line, Section
 from bench.rounds import Figure, Pace
 from interlock.systems.fleet.coverage import Verdict
 from interlock.systems.fleet.driving import Drive, Driver, Hands
-from interlock.systems.fleet.line import Access
+from interlock.systems.fleet.line import Access, over_grpc
 from interlock.systems.fleet.results import WorkloadResult
 from interlock.systems.fleet.spec import WorkloadSpec
 
@@ -82,7 +82,7 @@ async def _drive(agents: Sequence[str]) -> Driven:
         ready_within_s=30.0,
     )
     before = time.process_time()
-    drive = Drive(spec, Driver(job_id="bench", fence=next(FENCES)), hands, Access())
+    drive = Drive(spec, Driver(job_id="bench", fence=next(FENCES)), hands, over_grpc(Access()))
     result = await drive.run()
     return Driven(result=result, processor_s=time.process_time() - before)
 

@@ -18,7 +18,8 @@ from interlock.errors import InterlockError
 from interlock.systems.fleet.coverage import Verdict
 from interlock.systems.fleet.driving import Drive, Driver, Hands
 from interlock.systems.fleet.files import files_of
-from interlock.systems.fleet.line import Access
+from interlock.systems.fleet.line import Access, over_grpc
+from interlock.systems.fleet.lines import Lines, Reference
 from interlock.systems.fleet.live import LEVEL, Live, line_of
 from interlock.systems.fleet.results import WorkloadResult, in_short
 from interlock.systems.fleet.spec import QUEUE, TASK, WorkloadSpec, checked
@@ -60,6 +61,19 @@ class Watcher:
 
 async def drive(workload: WorkloadSpec, ctx: Context, watcher: Watcher) -> WorkloadResult:
     """The same, with somebody looking on."""
+    driving = prepared(workload, ctx, watcher, over_grpc(access_here()))
+    result = await driven(driving, ctx)
+    ctx.log(result.sentence)
+    files = files_of(result, driving.merged.histograms_by_second())
+    watcher.save(result, files)
+    await _save(ctx, files)
+    return worth(result, ctx)
+
+
+def prepared(
+    workload: WorkloadSpec, ctx: Context, watcher: Watcher, lines: Lines, reference: Reference | None = None
+) -> Drive:
+    """The drive of a job, over these lines; nothing is asked of any agent yet."""
 
     def news(live: Live) -> None:
         _show(ctx, live)
@@ -67,12 +81,11 @@ async def drive(workload: WorkloadSpec, ctx: Context, watcher: Watcher) -> Workl
 
     driver = Driver(job_id=ctx.job_id, fence=ctx.fence, controller=f"job {ctx.job_id}")
     hands = Hands(tell=ctx.tell_workloads, news=news, log=ctx.log)
-    driving = Drive(checked(workload), driver, hands, access_here())
-    result = await _driven(driving, ctx)
-    ctx.log(result.sentence)
-    files = files_of(result, driving.merged.histograms_by_second())
-    watcher.save(result, files)
-    await _save(ctx, files)
+    return Drive(checked(workload), driver, hands, lines, reference)
+
+
+def worth(result: WorkloadResult, ctx: Context) -> WorkloadResult:
+    """The result as the job keeps it; raises when the job was stopped, or has failed."""
     match result.verdict:
         case Verdict.ABORTED:
             raise TaskCancelled(result.sentence)
@@ -90,7 +103,7 @@ def access_here() -> Access:
     return Access(token=os.environ.get(TOKEN, ""), ca=os.environ.get(CA, ""))
 
 
-async def _driven(drive: Drive, ctx: Context) -> WorkloadResult:
+async def driven(drive: Drive, ctx: Context) -> WorkloadResult:
     """Drive, and stop when the job shall stop; whoever cancels us waits until the agents have stopped."""
     driving = asyncio.create_task(drive.run(), name="drive")
     watching = asyncio.create_task(ctx.wait_cancelled(), name="stop of the job")

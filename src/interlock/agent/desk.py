@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import ParamSpec
 
 from interlock.agent.checking import Asked, Checked, look_at, too_far
+from interlock.agent.clocks import THIS_MACHINE, Clocks
 from interlock.agent.execution import KILLED_S, Execution, Log, Spawn
 from interlock.agent.family import ProcessFamily
 from interlock.agent.kinds import Offered
@@ -71,17 +71,23 @@ class Desk:
     """Has one workload at a time, or none."""
 
     def __init__(
-        self, settings: AgentSettings, kinds: Mapping[str, Offered], log: Log, spawn: Spawn = ProcessFamily
+        self,
+        settings: AgentSettings,
+        kinds: Mapping[str, Offered],
+        log: Log,
+        spawn: Spawn = ProcessFamily,
+        clocks: Clocks = THIS_MACHINE,
     ) -> None:
         self.state: WorkloadState = WORKLOAD.initial
         self.record = Workload()
         self.present: Present | None = None
         self.kinds = kinds
+        self.clocks = clocks
         self._settings = settings
         self._durations = settings.durations
         self._log = log
         self._spawn = spawn
-        self._since_ns = time.monotonic_ns()
+        self._since_ns = self.clocks.monotonic_ns()
         self._used: deque[str] = deque(maxlen=REMEMBERED)
         self._idle = asyncio.Event()
         self._idle.set()
@@ -89,7 +95,7 @@ class Desk:
     @property
     def since_s(self) -> float:
         """How long it has been in its state."""
-        return (time.monotonic_ns() - self._since_ns) / 1e9
+        return (self.clocks.monotonic_ns() - self._since_ns) / 1e9
 
     # What the controller wants
 
@@ -119,7 +125,7 @@ class Desk:
         refused = WORKLOAD.decide(self.state, self.record, StartTimeReached(workload_id=workload_id))
         if isinstance(refused, Refused):
             raise refused.error()
-        if fault := too_far(start_at_unix_ns, time.time_ns(), self._durations):
+        if fault := too_far(start_at_unix_ns, self.clocks.wall_ns(), self._durations):
             raise InvalidWorkload(f"{fault[0].upper()}{fault[1:]}.", todo="Choose an earlier start.")
         assert self.present is not None
         return self._schedule(self.present, start_at_unix_ns)
@@ -157,12 +163,12 @@ class Desk:
     def _look_at(self, asked: Asked) -> Checked:
         if asked.workload_id in self._used:
             raise InvalidWorkload(f"There was a workload {asked.workload_id!r} here before.")
-        return look_at(asked, self.kinds, self._durations, time.time_ns())
+        return look_at(asked, self.kinds, self._durations, self.clocks.wall_ns())
 
     def _schedule(self, present: Present, start_at_unix_ns: int) -> int:
         """From here on the monotonic clock counts, whatever happens to the other one."""
-        ahead_ns = start_at_unix_ns - time.time_ns()
-        present.start_at_ns = time.monotonic_ns() + ahead_ns
+        ahead_ns = start_at_unix_ns - self.clocks.wall_ns()
+        present.start_at_ns = self.clocks.monotonic_ns() + ahead_ns
         prepare_s = present.checked.prepare_s if present.checked is not None else 0.0
         self._disarm(present)
         reached = StartTimeReached(workload_id=present.workload_id)
@@ -195,7 +201,7 @@ class Desk:
         return decision
 
     def _note(self, source: str, target: str, event: OfWorkload) -> None:
-        self._since_ns = time.monotonic_ns()
+        self._since_ns = self.clocks.monotonic_ns()
         self._log.info(
             "workload_state_transition",
             workload_id=event.workload_id,
@@ -270,7 +276,7 @@ class Desk:
         """From now until it has to have ended; its process should have seen to that long before."""
         assert present.checked is not None
         assert present.start_at_ns is not None
-        ahead_s = max(0.0, (present.start_at_ns - time.monotonic_ns()) / 1e9)
+        ahead_s = max(0.0, (present.start_at_ns - self.clocks.monotonic_ns()) / 1e9)
         slack_s = self._settings.drain_s + self._durations.abort_warning_s + self._durations.start_wait_s
         return ahead_s + present.checked.duration_s + slack_s
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 from hdrh.histogram import HdrHistogram
@@ -15,15 +14,15 @@ from interlock.wire.fleet import fleet_pb2 as wire
 SIGNIFICANT_DIGITS = 3
 
 
-def stats_of(workload_id: str, message: Message) -> wire.WorkloadStats:
-    """The message for the controller."""
+def stats_of(workload_id: str, message: Message, at_unix_ns: int) -> wire.WorkloadStats:
+    """The message for the controller, at this time by the agent's wall clock."""
     said, started, totals, since = message.said, message.started, message.totals, message.since
     return wire.WorkloadStats(
         workload_id=workload_id,
         sequence=message.sequence,
         status=wire.Status.ValueType(said.status),
         completed=said.completed,
-        at_unix_ns=time.time_ns(),
+        at_unix_ns=at_unix_ns,
         started_at_unix_ns=started.at_unix_ns if started is not None else 0,
         late_ns=started.late_ns if started is not None else 0,
         elapsed_ns=totals.elapsed_ns,

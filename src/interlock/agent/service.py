@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import AsyncIterator
 from importlib.metadata import version
 from typing import Any
@@ -38,7 +37,7 @@ class AgentService(AgentServicer):
             await refuse(context, error)
         try:
             while (message := await outbox.next()) is not None:
-                yield stats_of(request.workload_id, message)
+                yield stats_of(request.workload_id, message, self._desk.clocks.wall_ns())
         finally:
             # Also after the last message, when it means nothing any more; the table knows.
             self._desk.disconnected(request.workload_id)
@@ -65,10 +64,10 @@ class AgentService(AgentServicer):
         self, request: wire.PingRequest, context: aio.ServicerContext[Any, Any]
     ) -> wire.PingAnswer:
         """Say what time it is."""
-        received = time.time_ns()
+        received = self._desk.clocks.wall_ns()
         del context
         answer = wire.PingAnswer(sent_unix_ns=request.sent_unix_ns, received_unix_ns=received)
-        answer.answered_unix_ns = time.time_ns()
+        answer.answered_unix_ns = self._desk.clocks.wall_ns()
         return answer
 
     async def GetStatus(  # noqa: N802

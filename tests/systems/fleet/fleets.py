@@ -14,7 +14,8 @@ from typing import Any
 
 from interlock.lifecycles.durations import Durations
 from interlock.systems.fleet.driving import Drive, Driver, Hands
-from interlock.systems.fleet.line import Access, Line, Reference
+from interlock.systems.fleet.line import Access, Line, over_grpc
+from interlock.systems.fleet.lines import Reference
 from interlock.systems.fleet.live import Live
 from interlock.systems.fleet.results import WorkloadResult
 from interlock.systems.fleet.spec import WorkloadSpec, checked
@@ -73,7 +74,7 @@ class Driven:
         self._news = asyncio.Event()
         hands = Hands(tell=self._tell, news=self._show, log=lambda text, _: self.lines.append(text))
         driver = Driver(job_id="j_0123456789ab", fence=next(FENCES), controller="a test")
-        self.drive = Drive(spec, driver, hands, Access())
+        self.drive = Drive(spec, driver, hands, over_grpc(Access()))
         self.running = asyncio.create_task(self.drive.run())
         self.running.add_done_callback(lambda _: self._news.set())
 

@@ -21,7 +21,7 @@ import msgspec
 
 from interlock.errors import InterlockError
 from interlock.systems.fleet.coverage import can_still_do
-from interlock.systems.fleet.line import Access, Line, Reference
+from interlock.systems.fleet.lines import Lines, Reference
 from interlock.systems.fleet.live import Live, live_of
 from interlock.systems.fleet.member import Member
 from interlock.systems.fleet.merging import Merged, Report
@@ -62,15 +62,22 @@ class Hands(msgspec.Struct, frozen=True, kw_only=True):
 class Drive:
     """One workload on one fleet. `stop` may be called at any moment, from the loop that drives it."""
 
-    def __init__(self, spec: WorkloadSpec, driver: Driver, hands: Hands, access: Access) -> None:
+    def __init__(
+        self,
+        spec: WorkloadSpec,
+        driver: Driver,
+        hands: Hands,
+        lines: Lines,
+        reference: Reference | None = None,
+    ) -> None:
         self.spec = spec
         self.merged = Merged(spec.agents)
         self._driver = driver
         self._hands = hands
-        self._reference = Reference()
+        self._reference = reference or Reference()
         names = (workload_id_of(driver.job_id, driver.fence, number) for number in range(len(spec.agents)))
         self._members = [
-            Member(Line(agent, self._reference, access), name)
+            Member(lines(agent, self._reference), name)
             for agent, name in zip(spec.agents, names, strict=True)
         ]
         self._start: Start | None = None

@@ -7,8 +7,7 @@ pings on the connection, so that no answer is waited for longer than a few secon
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,6 +18,7 @@ from grpc import aio
 from interlock.errors import InterlockError, InvalidSettings
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Exchange, Offset, offset_of
+from interlock.systems.fleet.lines import ANSWER_S, EXCHANGES, Lines, Reference
 from interlock.systems.fleet.merging import Report
 from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.wire.fleet import fleet_pb2 as wire
@@ -26,11 +26,8 @@ from interlock.wire.fleet.errors import AgentRefused, AgentUnavailable
 from interlock.wire.fleet.fleet_pb2_grpc import AgentStub
 
 PROBLEM = "interlock-problem-bin"
-EXCHANGES = 8
 PREPARE_S = 5.0
 """So long before the start, if there is so long, agents begin to prepare: a busy machine starts slowly."""
-ANSWER_S = 5.0
-"""How long an agent may take for a short answer."""
 _SILENT = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -59,30 +56,32 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         return f"Access(token={'…' if self.token else ''}, ca={self.ca!r})"
 
 
-class Reference:
-    """The controller's time: its wall clock once, and from there the clock that nobody can set."""
+NOTHING_NEEDED = Access()
 
-    def __init__(
-        self,
-        wall_ns: Callable[[], int] = time.time_ns,
-        monotonic_ns: Callable[[], int] = time.monotonic_ns,
-    ) -> None:
-        self._monotonic_ns = monotonic_ns
-        self._base_ns = wall_ns() - monotonic_ns()
 
-    def now_ns(self) -> int:
-        """Nanoseconds since 1970."""
-        return self._base_ns + self._monotonic_ns()
+def over_grpc(access: Access) -> Lines:
+    """The lines of production: over the network, let in with this."""
+
+    def line(agent: str, reference: Reference) -> Line:
+        return Line(agent, reference, access)
+
+    return line
 
 
 class Line:
-    """A connection to one agent. Close it when it is not needed any more."""
+    """A connection to one agent; see `AgentLine`. Close it when it is not needed any more."""
 
-    def __init__(self, agent: str, reference: Reference, access: Access = Access()) -> None:  # noqa: B008 - frozen
+    def __init__(
+        self,
+        agent: str,
+        reference: Reference,
+        access: Access = NOTHING_NEEDED,
+        channel: aio.Channel | None = None,
+    ) -> None:
         self.agent = agent
         self._reference = reference
         self._metadata = (("authorization", f"Bearer {access.token}"),) if access.token else ()
-        self._channel = _channel(agent, access)
+        self._channel = channel or _channel(agent, access)
         self._stub = AgentStub(self._channel)
 
     async def close(self) -> None:

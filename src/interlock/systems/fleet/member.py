@@ -9,7 +9,7 @@ from contextlib import suppress
 from interlock.errors import InterlockError
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Offset
-from interlock.systems.fleet.line import ANSWER_S, Line
+from interlock.systems.fleet.lines import ANSWER_S, AgentLine
 from interlock.systems.fleet.merging import Report
 from interlock.systems.fleet.results import Ending
 from interlock.systems.fleet.spec import WorkloadSpec
@@ -26,7 +26,7 @@ FINALS = {
 class Member:
     """One agent. Its events are set once: READY, and that nothing more will come of it."""
 
-    def __init__(self, line: Line, workload_id: str) -> None:
+    def __init__(self, line: AgentLine, workload_id: str) -> None:
         self.line = line
         self.agent = line.agent
         self.workload_id = workload_id
