@@ -2,8 +2,8 @@
 
     interlock worker start interlock.workloads --queue workloads
 
-A job of it has one attempt. Stopping the job stops the
-agents: the handler tells every one of them, and ends when they have said that they have stopped.
+A job of it drives once: whatever comes after its first attempt asks nothing of any agent. Stopping the job
+stops the agents: the handler tells every one of them, and ends when they have said that they have stopped.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from interlock.worker.tasks import task
 
 TOKEN, CA = "INTERLOCK_AGENT_TOKEN", "INTERLOCK_AGENT_CA"
 
+FIRST = 1
+"""The attempt at a job that drives; no other does."""
 NEVER_AGAIN = {str(each): RetryRule(retries=0) for each in FailureClass if each is not FailureClass.LOST}
 """A load test must not start again by itself, whatever has ended it."""
 
@@ -73,7 +75,18 @@ async def drive(workload: WorkloadSpec, ctx: Context, watcher: Watcher) -> Workl
 def prepared(
     workload: WorkloadSpec, ctx: Context, watcher: Watcher, lines: Lines, reference: Reference | None = None
 ) -> Drive:
-    """The drive of a job, over these lines; nothing is asked of any agent yet."""
+    """The drive of a job, over these lines; nothing is asked of any agent yet.
+
+    Raises when there was an attempt before, however it ended. Work that a worker gives back, because it goes
+    or has lost its connection, is given out again whatever the rules for failures say; and nobody knows here
+    how far the former attempt has come.
+    """
+    if ctx.attempt > FIRST:
+        raise WorkloadFailed(
+            "It was given to a worker before, and load does not start again by itself.",
+            todo=f"Have it done again when you want it: interlock job retry {ctx.job_id}",
+            facts={"job_id": ctx.job_id, "attempt": ctx.attempt},
+        )
 
     def news(live: Live) -> None:
         _show(ctx, live)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,14 +12,19 @@ import pytest
 from interlock.client import Interlock
 from interlock.errors import JobFailed
 from interlock.store.records import Query
+from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.fleet.coverage import Verdict
 from interlock.systems.fleet.results import WorkloadResult
 from interlock.systems.fleet.spec import QUEUE, TASK, WorkloadSpec
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.testing.agent_process import AgentProcess
 from interlock.testing.at_work import at_work
+from interlock.wire.runner import ClaimRequest, Heard, Release
 from interlock.wire.runs import Plan, PlannedJob, RunSpec
 from interlock.wire.workloads import WorkloadView
+from interlock.worker.logs import make_log
+from interlock.worker.process import WorkerProcess
+from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry
 from interlock.workloads import drive_workload
 
@@ -79,6 +85,33 @@ async def test_a_canceled_run_reaches_the_agents_of_its_workload(
     (job,) = (await il.jobs())[0]
     assert job.state == "CANCELED"
     assert (await il.here.artifacts.find(job.id, "result.json")).size > 0
+
+
+async def test_a_workload_that_a_worker_gives_back_does_not_start_again_by_itself(tmp_path: Path) -> None:
+    """A worker that lost its connection gave its workload back, and load began anew a moment later."""
+    url = f"sqlite:///{tmp_path}/interlock.db"
+    async with Interlock(url) as il:
+        job = await il.submit(drive_workload, WorkloadSpec(kind="sleep", agents=("127.0.0.1:1",)))
+        (grant,) = await il.here.claim(ClaimRequest(runner_id="first#1", queues=(QUEUE,)))
+        lost = Release(token=grant.token, runner_id="first#1", sequence=1, reason="connection lost")
+        assert isinstance((await il.here.orchestrator.hear([lost]))[0], Heard)
+        registry = Registry()
+        registry.add(drive_workload)
+        second = WorkerProcess(
+            WorkerSettings(name="second", queues=(QUEUE,), log_level="error"),
+            registry,
+            lambda: EmbeddedOrchestrator(url),
+            incarnation="1",
+            log=make_log("error", "text"),
+        )
+        working = asyncio.create_task(second.run())
+        try:
+            with pytest.raises(JobFailed, match="load does not start again by itself"):
+                await job.result(timeout_s=PATIENCE_S)
+        finally:
+            second.shutdown.request()
+            await asyncio.wait([working])
+        assert await workloads(il) == []
 
 
 async def test_a_workload_that_fails_is_not_tried_again(il: Interlock, agents: list[AgentProcess]) -> None:
