@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import typer
 
+from interlock.cli.being_agent import check_installed
 from interlock.cli.printing import Sheet, on_terminal, print_json, print_sheets
 from interlock.cli.verdicts import bar, say
 from interlock.verify.worlds.chapters import Season, play_all
 from interlock.verify.worlds.mixes import MIXES
 from interlock.verify.worlds.playing import Chapter, Played
 from interlock.verify.worlds.shrinking import shrunk
-from interlock.verify.worlds.worlds import WORLDS
+from interlock.verify.worlds.worlds import WORLDS, world_named
 
 LAST_LINES = 40
 SHRINK_S = 60.0
@@ -39,6 +40,8 @@ def print_worlds(*, as_json: bool) -> None:
 
 def play_season(chapters: Sequence[Chapter], *, processes: int, as_json: bool) -> bool:
     """Play these chapters and say what was found; whether all is well."""
+    if any(world_named(chapter.world).agents for chapter in chapters):
+        check_installed()
     with bar("simulated hours", round(sum(chapter.hours for chapter in chapters))) as watch:
         season = play_all(
             chapters, processes=processes, progress=lambda hours: watch("worlds", round(hours), 0)

@@ -24,7 +24,10 @@ Arrive: TypeAlias = Callable[[Done], None]
 
 
 class Call:
-    """A call under way. What is `certain` answers whenever it is reached; all else may be silent."""
+    """A call under way. What is `certain` answers whenever it is reached; all else may be silent.
+
+    Over a connection that `resends` what is lost, most of that is only late.
+    """
 
     __slots__ = (
         "_answer",
@@ -47,6 +50,7 @@ class Call:
         *,
         repeats: bool = False,
         certain: bool = False,
+        resends: bool = False,
     ) -> None:
         stage = self._stage = caller.stage
         self._caller = caller
@@ -56,7 +60,8 @@ class Call:
         self._timer: Turn | None = None
         self._answer: asyncio.Future[Any] = caller.loop.create_future()
         self._sent_at = now = stage.schedule.now
-        self._fate = stage.fates.of_call(caller.name, to, now, repeats=repeats)
+        fate = stage.fates.of_call(caller.name, to, now, repeats=repeats)
+        self._fate = fates.resent(fate) if resends else fate
         if self._fate is None:
             if not certain:
                 self._give_up_in_time()

@@ -34,7 +34,22 @@ SIGHTS_OF_SYSTEMS = (
     "worker COMPLETED",
     "worker TERMINATED in silence",
 )
-SIGHTS_OF_WORLDS = (*SIGHTS, LATE_REPORT, *SIGHTS_OF_SYSTEMS)
+SIGHTS_OF_FLEETS = (
+    "a workload completes on every agent",
+    "agents begin together",
+    "an agent is lost, and the others go on",
+    "too few agents are there",
+    "clocks are not known well enough",
+    "a clock is set between being told the start and the start",
+    "a workload is stopped before its end",
+    "a workload that does not stop is killed",
+    "an agent is wanted by two, and one is refused",
+    "a controller dies while its agents run, and they stop",
+    "a stream breaks",
+    "a late word for an old workload",
+    "a workload that was there before is asked for again",
+)
+SIGHTS_OF_WORLDS = (*SIGHTS, LATE_REPORT, *SIGHTS_OF_SYSTEMS, *SIGHTS_OF_FLEETS)
 """What has to be seen in a long season, so that no claim holds only because nothing happens."""
 LONG_H = 2_000.0
 """From how many hours on a season is long, if it has every world and mix."""

@@ -15,6 +15,9 @@ import msgspec
 from interlock.verify.worlds.plan import HOUR_S, Faults, Span
 
 REQUEST_LOST, REPLY_LOST, LATE, TWICE = "request lost", "reply lost", "late", "twice"
+LOST_BELOW_S, FELT_ABOVE_S, RESENT = 0.25, 14.0, 0.05
+"""On a connection what is lost is sent again, within a part of the time after which others would give up; but
+whose loss is known so soon has lost its connection, and what is so late is as late as that."""
 _TIMED = ("kill", "deploy", "freeze", "partition", "outage", "failover", "lag")
 
 
@@ -23,6 +26,14 @@ class Fate(msgspec.Struct, frozen=True):
 
     what: str
     seconds: float
+
+
+def resent(fate: Fate | None) -> Fate | None:
+    """What becomes of it on a connection that sends again what is lost: most of it is a little late."""
+    if fate is None or fate.what is TWICE:
+        return fate
+    felt = fate.seconds > FELT_ABOVE_S if fate.what is LATE else fate.seconds < LOST_BELOW_S
+    return fate if felt else Fate(LATE, fate.seconds * RESENT)
 
 
 class Blow(msgspec.Struct, frozen=True):

@@ -17,7 +17,9 @@ from interlock.lifecycles.attempt import ATTEMPT
 from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.lease import LEASE
 from interlock.lifecycles.worker import WORKER
+from interlock.lifecycles.workload import WORKLOAD
 from interlock.store.records import Key, Note, Record
+from interlock.systems.fleet.spec import TASK
 from interlock.systems.orchestrator.body import decode_body
 from interlock.systems.orchestrator.failures import DEFAULT_LOSSES, FailureClass
 from interlock.systems.orchestrator.tokens import read_token
@@ -33,6 +35,7 @@ from interlock.verify.jobs.judging import (
     Taken,
 )
 from interlock.verify.jobs.plan import JobPlan
+from interlock.verify.worlds.judging_fleet import FleetJudge
 from interlock.verify.worlds.judging_runs import RunJudge
 from interlock.verify.worlds.judging_simulations import SimulationJudge
 from interlock.verify.worlds.judging_trees import TreeJudge
@@ -110,6 +113,7 @@ class Judge:
         self.trees = TreeJudge(watcher, self._looks.get, self.forgotten)
         self.workers = WorkerJudge(watcher, self._looks.items)
         self.simulations = SimulationJudge(watcher, self._looks.get)
+        self.fleet = FleetJudge(watcher, self.forgotten)
 
     # What is written
 
@@ -146,6 +150,8 @@ class Judge:
             self.workers.written(after, now)
         elif after.kind == STANDING.name:
             self.workers.standing_written(after, now)
+        elif after.kind == WORKLOAD.name:
+            self.fleet.written(after)
         else:
             self.simulations.written(after)
             self.runs.written(after)
@@ -160,6 +166,9 @@ class Judge:
         """A fail-over has lost what was written of this record."""
         if key.kind in (WORKER.name, STANDING.name):
             self.workers.lost(key.kind, key.id, back_to)
+            return
+        if key.kind == WORKLOAD.name:
+            self.fleet.lost(key.id, back_to)
             return
         if key.kind != JOB.name:
             self.simulations.lost(key.kind, key.id, back_to)
@@ -323,6 +332,9 @@ class Judge:
             return  # somebody has asked for it to be done again, or it executes what somebody has asked for
         if look.body.run is not None:
             self.runs.made(job_id, look.body)
+            return
+        if look.body.task == TASK:
+            self.fleet.made(job_id, look.body.input)
             return
         number = msgspec.json.decode(look.body.input, type=Arguments).number
         jobs = self.made.setdefault(number, [])

@@ -85,6 +85,23 @@ class SimulationKind(msgspec.Struct, frozen=True, kw_only=True):
     """The chance that one of its steps fails."""
 
 
+class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of workload that people have driven on the fleet."""
+
+    name: str
+    weight: float = 1.0
+    agents: tuple[int, int] = (2, 4)
+    """On how many of them."""
+    seconds: Span = (5.0, 60.0)
+    lead_s: Span = (1.0, 20.0)
+    """How long after the last READY all begin."""
+    policy: str = "all"
+    ends: tuple[str, ...] = ("ok",)
+    """How it ends on an agent, one drawn for each: ok, early, fails, stillborn, slow, mute, hangs, deaf (to
+    being asked), stubborn (to being terminated as well) or undead (it survives a kill for a while)."""
+    cancels: float = 0.0
+
+
 class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
     """When people submit."""
 
@@ -95,6 +112,7 @@ class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
     """How many come at once."""
     runs_per_day: float = 0.0
     simulations_per_day: float = 0.0
+    workloads_per_h: float = 0.0
     orders_per_h: float = 0.0
     """How often the supervisor orders a worker something: to hold, to go on, to leave, to go at once."""
 
@@ -115,6 +133,11 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[JobKind, ...] = (JobKind(name="plain"),)
     runs: tuple[RunKind, ...] = ()
     simulations: tuple[SimulationKind, ...] = ()
+    agents: int = 0
+    """Of the fleet, which the workers drive."""
+    workloads: tuple[WorkloadKind, ...] = ()
+    clocks_set_per_h: float = 0.0
+    """How often somebody sets the clock of an agent's machine, in a storm, where clocks are off at all."""
     supervised: bool = False
     """Whether its workers register with the supervisor, and hear its orders."""
     quotas: tuple[int, ...] = DEFAULT_QUOTAS
@@ -138,6 +161,11 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     def settings(self) -> OrchestratorSettings:
         """What the orchestrators are told."""
         return OrchestratorSettings(durations=self.durations, tree_quotas=self.quotas)
+
+    @property
+    def fleet(self) -> list[str]:
+        """Where the agents live."""
+        return [f"a{number}" for number in range(1, self.agents + 1)]
 
     @property
     def people(self) -> str:

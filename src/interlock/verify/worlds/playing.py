@@ -19,6 +19,7 @@ from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
 from interlock.lifecycles.simulation import SIMULATION
 from interlock.lifecycles.worker import WORKER
+from interlock.lifecycles.workload import WORKLOAD
 from interlock.store.records import Key, Query
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.systems.orchestrator.explaining import explain
@@ -34,6 +35,7 @@ from interlock.verify.worlds.casts.submitters import SubmitterCast
 from interlock.verify.worlds.casts.workers import WorkerCast
 from interlock.verify.worlds.fates import Fates
 from interlock.verify.worlds.judging import Judge
+from interlock.verify.worlds.judging_fleet import FREED
 from interlock.verify.worlds.judging_trees import CLOSED
 from interlock.verify.worlds.judging_workers import BOOKS
 from interlock.verify.worlds.plan import HOUR_S, Faults, World
@@ -43,6 +45,7 @@ from interlock.verify.worlds.storage import SharedStore, driven
 from interlock.verify.worlds.striking import Striker
 from interlock.verify.worlds.watching import Broken, Watcher
 from interlock.worker.process import WorkerProcess
+from interlock.worker.tasks import Registry
 
 SETTLES = "after the last fault everything settles"
 REPLAYS = "the journal replays to the record"
@@ -55,6 +58,7 @@ _LOOKED_AFTER = (
     SIMULATION.name,
     PULSE.name,
     WORKER.name,
+    WORKLOAD.name,
     STANDING.name,
     TREE.name,
     "message",
@@ -158,6 +162,8 @@ class Play:
             self._place(PLAYERS, PlayerCast(self.store, self.judge.simulations, self.until_s))
         if world.supervised:
             self._place(OPERATORS, OperatorCast(self.store, self.until_s - faults.quiet_at_end_s))
+        if world.agents:
+            self._place_fleet(bench.registry)
 
     def run(self) -> Played:
         """From the first start to the last check."""
@@ -204,7 +210,7 @@ class Play:
             place.start()
         quiet = self.until_s - self.faults.quiet_at_end_s
         striker = Striker(self.stage, self.store)
-        for blow in self.fates.blows(quiet, self.servers, self.workers):
+        for blow in self.fates.blows(quiet, *self._struck()):
             self.stage.schedule.call_at(blow.at_s, striker.strike, blow)
         self.stage.schedule.call_in(self.world.retain_every_s, self._notice_pruned)
         self.stage.schedule.run(self.until_s)
@@ -227,8 +233,8 @@ class Play:
         """Everything that can only be said at the end."""
         if self.watcher.broken is not None or not self.chapter.settles:
             return
-        for run_id in (*self.judge.runs.unsettled(), *self.judge.simulations.unsettled()):
-            self.watcher.broke(SETTLES, f"{run_id} was not reported, or has not ended", run_id)
+        for name in self._unsettled_but_for_jobs():
+            self.watcher.broke(SETTLES, f"{name} was not reported, or has not ended", name)
         for job_id in self.judge.unsettled():
             self.watcher.broke(SETTLES, f"{job_id}: {self._explained(job_id)}", job_id)
         if undelivered := self._undelivered():
@@ -247,6 +253,7 @@ class Play:
             )
         self._look_at_memory()
         self._look_at_the_books()
+        self._look_at_the_fleet()
 
     def _look_at_memory(self) -> None:
         for name in self.workers:
@@ -266,20 +273,43 @@ class Play:
             if record.id not in self.judge.trees.shaken:
                 self.watcher.broke(CLOSED, f"the tree of {record.id} is open", record.id)
 
-    # Looking
+    def _look_at_the_fleet(self) -> None:
+        """Every agent is free again."""
+        for name in self.world.fleet:
+            process = self.stage.places[name].process
+            if process is None or process.role is None or not process.role.is_idle:
+                self.watcher.broke(FREED, f"{name} is busy in the end")
+
+    # Who is there
+
+    def _struck(self) -> tuple[list[str], list[str]]:
+        """Whom others speak to, and who can be asked to go; who drives a fleet is both."""
+        if not self.world.agents:
+            return self.servers, self.workers
+        return [*self.servers, *self.workers], [*self.world.fleet, *self.workers]
+
+    def _place_fleet(self, registry: Registry) -> None:
+        """Agents, who drives them, and whoever wants that."""
+        from interlock.verify.worlds.casts.fleet import fleet_of  # noqa: PLC0415 - libraries for fleets alone
+
+        fleet = fleet_of(self.stage, self.store, self.judge, registry, self.faults, self.until_s)
+        for name, cast in fleet:
+            self._place(name, cast)
 
     def _place(self, name: str, cast: Cast) -> None:
         self.stage.places[name] = Place(self.stage, name, cast, self.faults.skew)
+
+    # Looking
 
     def _halt(self) -> None:
         self.stage.schedule.halted = True
 
     def _unsettled(self) -> list[str]:
-        return [
-            *self.judge.unsettled(),
-            *self.judge.runs.unsettled(),
-            *self.judge.simulations.unsettled(),
-        ]
+        return [*self.judge.unsettled(), *self._unsettled_but_for_jobs()]
+
+    def _unsettled_but_for_jobs(self) -> list[str]:
+        judge = self.judge
+        return [*judge.runs.unsettled(), *judge.simulations.unsettled(), *judge.fleet.unsettled()]
 
     def _undelivered(self) -> dict[str, int]:
         records = driven(self.store.status()).records.get("message", {})

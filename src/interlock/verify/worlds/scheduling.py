@@ -188,14 +188,17 @@ class Loop(asyncio.AbstractEventLoop):
 
     def kill(self) -> None:
         """Whatever goes on in it ends in the middle, and says nothing to anybody any more."""
-        tasks = [task for known in self._tasks if (task := known()) is not None and not task.done()]
         self.dead, self._held = True, None
-        for task in tasks:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - it is no loss
-            coroutine = task.get_coro()
-            assert coroutine is not None
-            _close(coroutine)
-        self._tasks.clear()
+        before = _running_loop()
+        _enter(self)  # whatever is still begun on the way out is begun here, where nothing comes of it
+        while tasks := [task for known in self._tasks if (task := known()) is not None and not task.done()]:
+            self._tasks.clear()
+            for task in tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - it is no loss
+                coroutine = task.get_coro()
+                assert coroutine is not None
+                _close(coroutine)
+        _enter(before)
 
     # What asyncio asks of a loop
 

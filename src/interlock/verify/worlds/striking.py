@@ -8,7 +8,7 @@ from typing import ClassVar
 from interlock.verify.worlds.fates import Blow
 from interlock.verify.worlds.stage import Process, Stage
 from interlock.verify.worlds.storage import SharedStore
-from interlock.worker.process import WorkerProcess
+from interlock.worker.signals import Shutdown
 
 LEAVES = "a worker that is asked to go is gone in time"
 
@@ -86,5 +86,6 @@ class Striker:
 
 
 def _is_leaving(process: Process) -> bool:
-    worker = process.role
-    return not isinstance(worker, WorkerProcess) or worker.shutdown.requested
+    """Whether it was asked to go already, or is nobody who could be asked."""
+    shutdown = getattr(process.role, "shutdown", None)
+    return not isinstance(shutdown, Shutdown) or shutdown.requested

@@ -10,7 +10,15 @@ from __future__ import annotations
 from interlock.errors import InvalidArguments
 from interlock.guessing import nearest
 from interlock.lifecycles.durations import Durations
-from interlock.verify.worlds.plan import HOUR_S, Arrivals, JobKind, RunKind, SimulationKind, World
+from interlock.verify.worlds.plan import (
+    HOUR_S,
+    Arrivals,
+    JobKind,
+    RunKind,
+    SimulationKind,
+    WorkloadKind,
+    World,
+)
 
 PATIENT = Durations(
     ack_window_s=120.0,
@@ -98,6 +106,29 @@ WALK = SimulationKind(name="walk", weight=3, pauses=0.4, cancels=0.1)
 STUBBORN = SimulationKind(name="stubborn", weight=2, losses=5, save_every_s=10.0, pauses=0.2, cancels=0.1)
 DOOMED = SimulationKind(name="doomed", losses=1, fails=0.7, cancels=0.2)
 SIMULATIONS = (WALK, STUBBORN, DOOMED)
+
+BRISK = WorkloadKind(name="brisk", weight=3, ends=("ok",) * 8 + ("early", "mute", "slow"), cancels=0.1)
+LASTING = WorkloadKind(name="lasting", seconds=(60.0, 400.0), ends=("ok",) * 6 + ("deaf",), cancels=0.3)
+TOLERANT = WorkloadKind(
+    name="tolerant",
+    weight=2,
+    agents=(3, 4),
+    seconds=(10.0, 120.0),
+    policy="majority",
+    ends=("ok",) * 6 + ("fails", "stillborn", "hangs"),
+)
+WHATEVER = WorkloadKind(
+    name="whatever",
+    agents=(2, 4),
+    seconds=(10.0, 90.0),
+    policy="best-effort",
+    ends=("ok", "ok", "fails", "hangs", "stubborn"),
+    cancels=0.3,
+)
+OBSTINATE = WorkloadKind(
+    name="obstinate", agents=(1, 3), ends=("deaf", "stubborn", "undead", "hangs"), cancels=0.7
+)
+WORKLOADS = (BRISK, LASTING, TOLERANT, WHATEVER, OBSTINATE)
 
 WORLDS = (
     World(
@@ -224,6 +255,21 @@ WORLDS = (
         settles_within_s=24 * HOUR_S,
         chapter_h=480.0,
         scene_h=20.0,
+    ),
+    World(
+        name="fleet",
+        doc="Five agents with clocks of their own, and two workers that drive load on them as jobs.",
+        orchestrators=1,
+        workers=1,
+        embedded=1,
+        slots=2,
+        agents=5,
+        workloads=WORKLOADS,
+        clocks_set_per_h=60.0,
+        kinds=(PLAIN,),
+        arrivals=Arrivals(by_day_per_h=0.0, by_night_per_h=0.0, bursts_per_day=0.0, workloads_per_h=50.0),
+        chapter_h=2.0,
+        scene_h=0.4,
     ),
 )
 

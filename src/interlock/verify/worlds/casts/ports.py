@@ -21,6 +21,7 @@ from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.wire.simulations import AnySimulationWord, SimulationOrders
 from interlock.wire.trees import ChildPage
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
+from interlock.wire.workloads import WorkloadFact
 
 T = TypeVar("T")
 
@@ -77,6 +78,12 @@ class ServedPort:
         self._judge.simulations.says(token, runner_id, word)
         return await self._ask(
             lambda served: served.household.simulations.hear(token, runner_id, word), repeats=True
+        )
+
+    async def tell_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
+        """Have it known what was heard of agents; it may arrive twice."""
+        await self._ask(
+            lambda served: served.household.workloads.tell_under(token, runner_id, facts), repeats=True
         )
 
     async def register(self, spec: WorkerSpec) -> str:

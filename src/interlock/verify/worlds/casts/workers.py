@@ -65,7 +65,7 @@ class WorkerCast:
         self._judge = judge
         self._registry = registry
         self._servers = servers
-        self._log = make_log("error", "json", cast(TextIO, _Alarm(watcher)))
+        self._log = make_log("error", "json", cast(TextIO, Alarm(watcher)))
 
     async def live(self, process: Process) -> None:
         """Work until somebody asks it to go."""
@@ -101,7 +101,7 @@ class WorkerCast:
         return EmbeddedPort(process, self._store, self._judge)
 
 
-class _Alarm:
+class Alarm:
     """A worker that writes an error about itself has met something that should not be."""
 
     def __init__(self, watcher: Watcher) -> None:

@@ -1,0 +1,125 @@
+"""What keeps a fleet correct is taken out, one by one, and a world notices."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import pytest
+
+from interlock import workloads
+from interlock.agent.desk import Desk, Present
+from interlock.systems.fleet import driving
+from interlock.systems.fleet.driving import Drive
+from interlock.systems.fleet.merging import Merged, Report
+from interlock.systems.fleet.starting import choose_start
+from interlock.verify.worlds import judging_fleet
+from interlock.verify.worlds.mixes import faults_named
+from interlock.verify.worlds.playing import play
+from interlock.verify.worlds.worlds import world_named
+
+
+def claim_broken(faults: str, *, hours: float = 0.5, seeds: int = 8) -> str:
+    """What the first seed that notices something has noticed."""
+    for seed in range(1, seeds + 1):
+        played = play(world_named("fleet"), faults_named(faults), seed=seed, hours=hours)
+        if played.broken is not None:
+            return played.broken.claim
+    raise AssertionError(f"nobody has noticed anything in {seeds} chapters with {faults}")
+
+
+async def nothing(*_: Any, **__: Any) -> None:
+    """What nobody does."""
+
+
+def test_an_agent_that_goes_on_when_its_stream_breaks_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Desk, "disconnected", lambda *_: None)
+    assert claim_broken("network") == judging_fleet.STOPS
+
+
+def test_a_drive_that_stops_nobody_in_the_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Drive, "_all_stopped", nothing)
+    assert claim_broken("none") == judging_fleet.LEFT
+
+
+def test_an_agent_that_takes_a_workload_a_second_time_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    init = Desk.__init__
+
+    def forgetful(self: Desk, *args: Any, **more: Any) -> None:
+        init(self, *args, **more)
+        self._used = deque(maxlen=0)
+
+    monkeypatch.setattr(Desk, "__init__", forgetful)
+    assert claim_broken("network") == judging_fleet.ONCE
+
+
+def test_an_agent_that_trusts_its_wall_clock_once_the_start_was_told_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    schedule, begin = Desk._schedule, Desk._begin
+    told: dict[str, int] = {}
+
+    def noted(self: Desk, present: Present, start_at_unix_ns: int) -> int:
+        told[present.workload_id] = start_at_unix_ns
+        return schedule(self, present, start_at_unix_ns)
+
+    def gullible(self: Desk, present: Present) -> None:
+        ahead_ns = told[present.workload_id] - self.clocks.wall_ns()
+        present.start_at_ns = self.clocks.monotonic_ns() + ahead_ns
+        begin(self, present)
+
+    monkeypatch.setattr(Desk, "_schedule", noted)
+    monkeypatch.setattr(Desk, "_begin", gullible)
+    assert claim_broken("network") in (judging_fleet.NOT_BEFORE, judging_fleet.TOGETHER)
+
+
+def test_load_that_starts_again_when_a_worker_gives_it_back_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workloads, "FIRST", 99)
+    assert claim_broken("network") == judging_fleet.AGAIN
+
+
+def test_an_abort_that_stops_whatever_there_is_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    abort = Desk.abort
+
+    def careless(self: Desk, workload_id: str, reason: str = "") -> bool:
+        return abort(self, self.record.workload_id or workload_id, reason)
+
+    monkeypatch.setattr(Desk, "abort", careless)
+    assert claim_broken("everything") == judging_fleet.OLD_WORDS
+
+
+def test_a_controller_that_believes_the_clocks_of_agents_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def trusting(now_ns: int, offsets: Any, **limits: float) -> Any:
+        start = choose_start(now_ns, offsets, **limits)
+        for number, agent in enumerate(start.told_ns):
+            start.told_ns[agent] += number * 10_000_000
+        return start
+
+    monkeypatch.setattr(driving, "choose_start", trusting)
+    assert claim_broken("none") == judging_fleet.TOGETHER
+
+
+def test_a_result_that_counts_a_report_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    measure = Merged._measure
+
+    def twice(self: Merged, part: Any, report: Report) -> str:
+        measure(self, part, report)
+        return measure(self, part, report)
+
+    monkeypatch.setattr(Merged, "_measure", twice)
+    assert claim_broken("none") == judging_fleet.COUNTED
+
+
+def test_a_drive_that_does_not_notice_that_its_agents_are_over_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driving, "SLACK_S", 10_000.0)
+    monkeypatch.setattr(Drive, "_noticed", nothing)
+    assert claim_broken("none") == judging_fleet.ENDS
+
+
+def test_a_workload_that_nobody_kills_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Desk, "_kill", lambda *_: None)
+    assert claim_broken("none") in (judging_fleet.LEFT, judging_fleet.STOPS, judging_fleet.FREED)
