@@ -83,3 +83,13 @@ def test_of_a_server_nothing_is_asked(path: Path) -> None:
         freezing.freeze(process.pid, "postgresql://nowhere/nothing")
 
         assert freezing.is_frozen(process.pid)
+
+
+def test_who_is_gone_cannot_be_stopped(path: Path) -> None:
+    with writer(path) as process:
+        pass
+
+    with pytest.raises(ProcessLookupError):
+        freezing.freeze(process.pid, f"sqlite:///{path}")
+    with pytest.raises(FileNotFoundError):
+        freezing.is_frozen(process.pid)

@@ -37,9 +37,16 @@ def freeze(pid: int, store_url: str) -> None:
 
 
 def is_frozen(pid: int) -> bool:
-    """Whether all threads of a process have stopped; Linux tells it behind the name, which is in brackets."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return all((thread / "stat").read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+    """Whether all threads of a process have stopped; raises when there is no such process."""
+    return all(map(_is_stopped, list(Path(f"/proc/{pid}/task").iterdir())))
+
+
+def _is_stopped(thread: Path) -> bool:
+    """Linux tells it behind the name, which is in brackets. Of one that has just ended it is not known."""
+    try:
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def _can_write(path: str) -> bool:
