@@ -43,6 +43,7 @@ SIGHTS_OF_FLEETS = (
     "a clock is set between being told the start and the start",
     "a workload is stopped before its end",
     "a workload that does not stop is killed",
+    "whoever could be reached has stopped when a drive ends",
     "an agent is wanted by two, and one is refused",
     "a controller dies while its agents run, and they stop",
     "a stream breaks",

@@ -74,3 +74,8 @@ class Troubles:
     def since(self, one: str, other: str, at_s: float) -> bool:
         """Whether there was any since then."""
         return self._last.get(frozenset((one, other)), float("-inf")) >= at_s
+
+
+def job_of(workload_id: str) -> str:
+    """The job that drives it, of whose story it is a part; any other name is that of its own story."""
+    return workload_id.rsplit("_", 2)[0] if workload_id.count("_") > 2 else workload_id

@@ -35,6 +35,7 @@ from interlock.verify.jobs.judging import (
     Taken,
 )
 from interlock.verify.jobs.plan import JobPlan
+from interlock.verify.worlds.fleets import job_of
 from interlock.verify.worlds.judging_fleet import FleetJudge
 from interlock.verify.worlds.judging_runs import RunJudge
 from interlock.verify.worlds.judging_simulations import SimulationJudge
@@ -124,7 +125,7 @@ class Judge:
         watcher.heard(after.body)
         if watcher.tells and note is not None:
             words = f"{after.id}: {rows(note.steps)} ({note.actor or 'somebody'}{why(note)})"
-            watcher.tell(watcher.time(), words, after.id)
+            watcher.tell(watcher.time(), words, job_of(after.id))
         if after.kind != JOB.name:
             self._other_written(after, now)
             return

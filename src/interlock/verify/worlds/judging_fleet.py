@@ -16,7 +16,7 @@ from interlock.store.records import Record
 from interlock.systems.fleet.deciding import WorkloadBody
 from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.verify.jobs.judging import DONE_ONCE
-from interlock.verify.worlds.fleets import Life, Tour, Troubles
+from interlock.verify.worlds.fleets import Life, Tour, Troubles, job_of
 from interlock.verify.worlds.stage import Process
 from interlock.verify.worlds.watching import Watcher
 
@@ -129,7 +129,7 @@ class FleetJudge:
     def drive_ends(self, tour: Tour) -> None:
         """It has come to a result, or to a refusal; whoever could be reached has stopped by now."""
         tour.ended_s = self._watcher.time()
-        self._note(f"{tour.job_id} ends")
+        self._note(f"the drive of {tour.job_id} ends", tour.job_id)
         self.call_in(1.0, self._look_who_goes_on, tour)
 
     def result(self, tour: Tour, counts: Sequence[Counted], operations: int, measured: int) -> None:
@@ -169,11 +169,15 @@ class FleetJudge:
             return
         for agent, workload_id in tour.workloads.items():
             life = self._lives.get(workload_id)
-            if life is None or life.over or life.survives_s or life.process.was_held_up_since(since_s):
+            if life is None or life.survives_s or life.process.was_held_up_since(since_s):
                 continue
-            if not self.troubles.since(tour.controller.name, agent, since_s):
+            if self.troubles.since(tour.controller.name, agent, since_s):
+                continue
+            if not life.over:
                 words = f"{life.process.loop.name} still has {workload_id}, {life.end}"
                 self._broke(LEFT, words, tour.job_id)
+            elif not life.well and life.process.alive:
+                self._watcher.saw("whoever could be reached has stopped when a drive ends")
 
     def _controller_died(self, tour: Tour) -> None:
         if tour.over:
@@ -197,7 +201,7 @@ class FleetJudge:
 
     def said(self, agent: Process, workload_id: str, status: int) -> None:
         """An agent says how it stands with a workload."""
-        self._note(f"{agent.loop.name} says {status} of {workload_id}")
+        self._note(f"{agent.loop.name} says {Status(status).name} of {workload_id}", workload_id)
         key = (agent.loop.name, workload_id)
         if status == Status.READY:
             if key in self._taken:
@@ -266,7 +270,7 @@ class FleetJudge:
     def began(self, life: Life, at_ns: int) -> None:
         """A workload begins its operations, at this time by the clock that nobody can set."""
         name = life.process.loop.name
-        self._note(f"{name} begins {life.workload_id}")
+        self._note(f"{name} begins {life.workload_id}", life.workload_id)
         life.began_s = self._watcher.time()
         told = self._taken.get((name, life.workload_id))
         if told is None:
@@ -299,7 +303,7 @@ class FleetJudge:
             return
         life.over, life.well = True, well
         del self._at[life.process.loop.name]
-        self._note(f"{life.workload_id} is over {well}")
+        self._note(f"{life.workload_id} is over{'' if well else ', not well'}", life.workload_id)
         if life.orphaned and life.process.alive:
             self._watcher.saw("a controller dies while its agents run, and they stop")
 
@@ -325,13 +329,13 @@ class FleetJudge:
             body = msgspec.json.decode(back_to.body, type=WorkloadBody)
             self._records[name] = back_to.state, body.data
 
-    def _note(self, words: str) -> None:
+    def _note(self, words: str, about: str) -> None:
         now = self._watcher.time()
         self._watcher.heard(f"{now:.6f} {words}".encode())
-        self._watcher.tell(now, words)
+        self._watcher.tell(now, words, job_of(about))
 
     def _broke(self, claim: str, words: str, about: str) -> None:
-        self._watcher.broke(claim, words, about)
+        self._watcher.broke(claim, words, job_of(about))
 
 
 def _is_over(state: str, data: Workload) -> bool:

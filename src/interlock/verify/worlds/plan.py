@@ -95,6 +95,8 @@ class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
     seconds: Span = (5.0, 60.0)
     lead_s: Span = (1.0, 20.0)
     """How long after the last READY all begin."""
+    skew_limit_s: float = 0.1
+    """How far apart they may begin at worst, for all that is known of their clocks."""
     policy: str = "all"
     ends: tuple[str, ...] = ("ok",)
     """How it ends on an agent, one drawn for each: ok, early, fails, stillborn, slow, mute, hangs, deaf (to

@@ -107,8 +107,23 @@ STUBBORN = SimulationKind(name="stubborn", weight=2, losses=5, save_every_s=10.0
 DOOMED = SimulationKind(name="doomed", losses=1, fails=0.7, cancels=0.2)
 SIMULATIONS = (WALK, STUBBORN, DOOMED)
 
-BRISK = WorkloadKind(name="brisk", weight=3, ends=("ok",) * 8 + ("early", "mute", "slow"), cancels=0.1)
-LASTING = WorkloadKind(name="lasting", seconds=(60.0, 400.0), ends=("ok",) * 6 + ("deaf",), cancels=0.3)
+BRISK = WorkloadKind(
+    name="brisk",
+    weight=2,
+    agents=(1, 3),
+    lead_s=(1.0, 40.0),
+    ends=("ok",) * 8 + ("early", "mute", "slow"),
+    cancels=0.1,
+)
+LASTING = WorkloadKind(
+    name="lasting",
+    weight=2,
+    agents=(1, 3),
+    seconds=(60.0, 400.0),
+    ends=("ok",) * 6 + ("deaf",),
+    cancels=0.3,
+)
+EXACT = WorkloadKind(name="exact", weight=0.5, agents=(2, 3), seconds=(5.0, 20.0), skew_limit_s=0.0012)
 TOLERANT = WorkloadKind(
     name="tolerant",
     weight=2,
@@ -119,7 +134,7 @@ TOLERANT = WorkloadKind(
 )
 WHATEVER = WorkloadKind(
     name="whatever",
-    agents=(2, 4),
+    agents=(2, 3),
     seconds=(10.0, 90.0),
     policy="best-effort",
     ends=("ok", "ok", "fails", "hangs", "stubborn"),
@@ -128,7 +143,7 @@ WHATEVER = WorkloadKind(
 OBSTINATE = WorkloadKind(
     name="obstinate", agents=(1, 3), ends=("deaf", "stubborn", "undead", "hangs"), cancels=0.7
 )
-WORKLOADS = (BRISK, LASTING, TOLERANT, WHATEVER, OBSTINATE)
+WORKLOADS = (BRISK, LASTING, EXACT, TOLERANT, WHATEVER, OBSTINATE)
 
 WORLDS = (
     World(
@@ -265,9 +280,9 @@ WORLDS = (
         slots=2,
         agents=5,
         workloads=WORKLOADS,
-        clocks_set_per_h=60.0,
+        clocks_set_per_h=90.0,
         kinds=(PLAIN,),
-        arrivals=Arrivals(by_day_per_h=0.0, by_night_per_h=0.0, bursts_per_day=0.0, workloads_per_h=50.0),
+        arrivals=Arrivals(by_day_per_h=0.0, by_night_per_h=0.0, bursts_per_day=0.0, workloads_per_h=45.0),
         chapter_h=2.0,
         scene_h=0.4,
     ),

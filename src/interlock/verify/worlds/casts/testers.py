@@ -53,6 +53,7 @@ def _spec(world: World, kind: WorkloadKind, number: int, drawn: random.Random) -
         agents=tuple(f"{place}:{PORT}" for place in places),
         duration_s=round(drawn.uniform(*kind.seconds), 1),
         lead_s=round(drawn.uniform(*kind.lead_s), 1),
+        skew_limit_s=kind.skew_limit_s,
         policy=Policy(kind.policy),
     )
 

@@ -1,0 +1,202 @@
+"""The wires of a world carry calls and streams as gRPC does, and break as it does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import grpc
+import pytest
+from grpc import aio
+
+from interlock.verify.worlds.casts.streams import PING_S, WireChannel
+from interlock.verify.worlds.casts.wires import WireServer
+from interlock.verify.worlds.fates import Fates
+from interlock.verify.worlds.fleets import Troubles
+from interlock.verify.worlds.mixes import faults_named
+from interlock.verify.worlds.stage import Place, Process, Stage
+from interlock.verify.worlds.watching import Watcher
+from interlock.verify.worlds.worlds import world_named
+
+FOREVER_S = 1_000.0
+
+
+class Bell:
+    """A service that rings every second, and notes when nobody listens any more."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.cut_at: float | None = None
+        self.rung = 0
+
+    async def ring(self, _request: bytes, _context: Any) -> AsyncIterator[bytes]:
+        try:
+            while True:
+                self.rung += 1
+                yield str(self.rung).encode()
+                await asyncio.sleep(1.0)
+        finally:
+            self.cut_at = self._stage.schedule.now
+
+    async def refuse(self, _request: bytes, context: Any) -> bytes:
+        await context.abort(grpc.StatusCode.NOT_FOUND, "there is none", (("why-bin", b"because"),))
+        raise AssertionError("it was refused")
+
+
+class Silence:
+    """Ears that nobody has."""
+
+    def hears(self, method: str, request: Any) -> None: ...
+
+    def says(self, method: str, request: Any, message: Any) -> None: ...
+
+    def refuses(self, method: str, request: Any) -> None: ...
+
+    def alone(self, request: Any) -> None: ...
+
+
+class Role:
+    """What a process of a test offers."""
+
+    def __init__(self, server: WireServer) -> None:
+        self.server = server
+
+
+class Ringer:
+    """Lives where the bell is."""
+
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+
+    async def live(self, process: Process) -> None:
+        server = WireServer(process, Silence())
+        methods = {
+            "ring": grpc.unary_stream_rpc_method_handler(self._bell.ring, _same, _same),
+            "refuse": grpc.unary_unary_rpc_method_handler(self._bell.refuse, _same, _same),
+        }
+        server.add_registered_method_handlers("bell", methods)
+        process.role = Role(server)
+        await asyncio.Event().wait()
+
+
+class Listener:
+    """Lives elsewhere, and does what a test says."""
+
+    def __init__(self, act: Callable[[WireChannel], Coroutine[Any, Any, None]]) -> None:
+        self._act = act
+
+    async def live(self, process: Process) -> None:
+        await self._act(WireChannel(process, "b", Troubles()))
+        await asyncio.Event().wait()
+
+
+class Scene:
+    """A bell and a listener, and nothing that goes wrong by itself."""
+
+    def __init__(self, act: Callable[[WireChannel], Coroutine[Any, Any, None]]) -> None:
+        faults = faults_named("none")
+        self.stage = Stage(world_named("fleet"), 1, Fates(1, faults), Watcher())
+        self.bell = Bell(self.stage)
+        self.stage.places["b"] = Place(self.stage, "b", Ringer(self.bell), 0.0)
+        self.stage.places["l"] = Place(self.stage, "l", Listener(act), 0.0)
+        for place in self.stage.places.values():
+            place.start()
+
+    def at(self, at_s: float, act: Callable[..., object], *args: Any) -> None:
+        self.stage.schedule.call_at(at_s, act, *args)
+
+    def play(self, until_s: float = 60.0) -> None:
+        self.stage.schedule.run(until_s)
+        for place in self.stage.places.values():
+            assert place.process is not None
+            place.process.end()
+        assert self.stage.watcher.broken is None
+
+
+def _same(payload: bytes) -> bytes:
+    return payload
+
+
+def _listening(heard: list[int], errors: list[aio.AioRpcError]) -> Callable[..., Coroutine[Any, Any, None]]:
+    async def listen(channel: WireChannel) -> None:
+        try:
+            async for message in channel.unary_stream("/bell/ring", _same, _same)(b""):
+                heard.append(int(message))  # noqa: PERF401 - what came before an error was heard
+        except aio.AioRpcError as error:
+            errors.append(error)
+
+    return listen
+
+
+def test_a_refusal_arrives_with_its_code_its_words_and_its_metadata() -> None:
+    found: list[aio.AioRpcError] = []
+
+    async def ask(channel: WireChannel) -> None:
+        try:
+            await channel.unary_unary("/bell/refuse", _same, _same)(b"", timeout=5.0)
+        except aio.AioRpcError as error:
+            found.append(error)
+
+    Scene(ask).play()
+    (error,) = found
+    assert (error.code(), error.details()) == (grpc.StatusCode.NOT_FOUND, "there is none")
+    assert list(error.trailing_metadata()) == [("why-bin", b"because")]
+
+
+def test_a_short_partition_delays_a_stream_and_loses_nothing_of_it() -> None:
+    heard: list[int] = []
+    errors: list[aio.AioRpcError] = []
+    scene = Scene(_listening(heard, errors))
+    scene.at(10.0, lambda: scene.stage.part("b", "l", PING_S - 1.0))
+    scene.play()
+    assert not errors
+    assert heard == list(range(1, len(heard) + 1))
+    assert len(heard) > 40
+
+
+def test_both_sides_of_a_long_partition_find_out_within_two_pings() -> None:
+    heard: list[int] = []
+    errors: list[aio.AioRpcError] = []
+    scene = Scene(_listening(heard, errors))
+    scene.at(10.0, lambda: scene.stage.part("b", "l", FOREVER_S))
+    scene.play(10.0 + 2 * PING_S)
+    assert [error.code() for error in errors] == [grpc.StatusCode.UNAVAILABLE]
+    assert scene.bell.cut_at is not None
+    assert scene.bell.cut_at < 10.0 + 2 * PING_S
+    assert scene.bell.rung < 13, "who cannot be reached is not written to"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_listens_and_dies_cuts_its_stream_with_a_word_or_without(seed: int) -> None:
+    scene = Scene(_listening([], []))
+    scene.stage.random.seed(seed)
+    scene.at(10.0, lambda: scene.stage.places["l"].kill(FOREVER_S))
+    scene.play(10.0 + 2 * PING_S)
+    assert scene.bell.cut_at is not None
+    assert 10.0 < scene.bell.cut_at < 10.0 + 2 * PING_S
+
+
+def test_who_serves_and_stands_still_is_given_up_and_finds_that_out_later() -> None:
+    heard: list[int] = []
+    errors: list[aio.AioRpcError] = []
+    scene = Scene(_listening(heard, errors))
+    process = scene.stage.places["b"].process
+    assert process is not None
+    scene.at(10.0, lambda: scene.stage.freeze(process, 30.0))
+    scene.play(55.0)
+    assert len(errors) == 1
+    assert scene.bell.cut_at is not None
+    assert 40.0 <= scene.bell.cut_at < 40.0 + PING_S
+
+
+def test_who_cancels_is_heard() -> None:
+    async def listen(channel: WireChannel) -> None:
+        stream = channel.unary_stream("/bell/ring", _same, _same)(b"")
+        await anext(stream)
+        await channel.close()
+
+    scene = Scene(listen)
+    scene.play(1.0)
+    assert scene.bell.cut_at is not None
+    assert scene.bell.rung == 1
