@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
@@ -12,7 +13,7 @@ from grpc import aio
 
 from interlock.verify.worlds.casts.streams import PING_S, WireChannel
 from interlock.verify.worlds.casts.wires import WireServer
-from interlock.verify.worlds.fates import Fates
+from interlock.verify.worlds.fates import REPLY_LOST, REQUEST_LOST, TWICE, Fates, resent
 from interlock.verify.worlds.fleets import Troubles
 from interlock.verify.worlds.mixes import faults_named
 from interlock.verify.worlds.stage import Place, Process, Stage
@@ -188,6 +189,16 @@ def test_who_serves_and_stands_still_is_given_up_and_finds_that_out_later() -> N
     assert len(errors) == 1
     assert scene.bell.cut_at is not None
     assert 40.0 <= scene.bell.cut_at < 40.0 + PING_S
+
+
+def test_on_a_connection_most_of_what_is_lost_is_sent_again_and_a_little_late() -> None:
+    drawn = Fates(1, faults_named("network"))
+    found = [drawn.of_call("l", "b", 0.0, repeats=True) for _ in range(20_000)]
+    felt = Counter(fate.what for fate in map(resent, found) if fate is not None)
+    lost = sum(fate.what in (REQUEST_LOST, REPLY_LOST) for fate in found if fate is not None)
+    assert 0 < felt[REQUEST_LOST] + felt[REPLY_LOST] < lost / 10
+    assert felt[TWICE] == sum(fate.what is TWICE for fate in found if fate is not None)
+    assert felt.total() == sum(fate is not None for fate in found)
 
 
 def test_who_cancels_is_heard() -> None:

@@ -101,6 +101,11 @@ class FleetJudge:
         self._made: dict[str, str] = {}
         self._driven: set[str] = set()
 
+    @property
+    def wanted(self) -> int:
+        """How many workloads people have asked for."""
+        return len(self._made)
+
     def unsettled(self) -> list[str]:
         """What has not come to its end: drives, workloads that live, and records that do not say so."""
         driven = {tour.job_id for tour in self._tours.values() if tour.controller.alive and not tour.over}

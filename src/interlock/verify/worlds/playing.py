@@ -189,7 +189,7 @@ class Play:
             faults=dict(self.fates.counts),
             happened=tuple(self.fates.happened) if broken is not None else (),
             seen=dict(sorted(self.watcher.seen.items())),
-            submitted=len(self.people.acknowledged) + len(self.people.unknown),
+            submitted=len(self.people.acknowledged) + len(self.people.unknown) + self.judge.fleet.wanted,
             settled=len(self.judge.ended),
             turns=self.stage.schedule.turns,
             seconds=time.process_time() - begun,
