@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import Any
 
@@ -118,6 +119,20 @@ def test_a_drive_that_does_not_notice_that_its_agents_are_over_is_noticed(
     monkeypatch.setattr(driving, "SLACK_S", 10_000.0)
     monkeypatch.setattr(Drive, "_noticed", nothing)
     assert claim_broken("none") == judging_fleet.ENDS
+
+
+def test_a_drive_that_says_that_nothing_was_started_although_agents_have_begun_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begin = Drive._begin
+
+    async def lie(self: Drive) -> None:
+        await begin(self)
+        await asyncio.sleep(self.spec.lead_s + 1.0)
+        raise driving.too_few(self.spec, "nobody knows why", 1)
+
+    monkeypatch.setattr(Drive, "_begin", lie)
+    assert claim_broken("none", first=3) == judging_fleet.TRUTH
 
 
 def test_a_workload_that_nobody_kills_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,7 +157,8 @@ class Drive:
         told = f"All {len(offsets)} begin at {self._started_at.isoformat()}"
         self._hands.log(f"{told}, at most {start.bound_ns / 1e6:.3g} ms apart.", "info")
         await _each(self._told(member, start.told_ns[member.agent]) for member in self._living)
-        self._refuse_if_too_few()
+        # Who was told may have begun while another did not answer: from here on there is a result.
+        self._stop_if_too_few()
 
     async def _follow(self) -> None:
         """Until everybody is over, it was stopped, too many are lost, or it takes too long."""

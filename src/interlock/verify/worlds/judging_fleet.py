@@ -32,6 +32,7 @@ COUNTED = "a result counts the operations of each agent once, and no others"
 FREED = "an agent that is free takes the next workload, and is not busy with what is over"
 OLD_WORDS = "a late word for an old workload changes nothing"
 AGAIN = "load does not start again by itself"
+TRUTH = "where a drive says that nothing was started, nothing has begun"
 HAPPENED = "what the store says of a workload has happened"
 STAYS_OVER = "a workload that is over stays as it ended"
 
@@ -136,6 +137,15 @@ class FleetJudge:
         tour.ended_s = self._watcher.time()
         self._note(f"the drive of {tour.job_id} ends", tour.job_id)
         self.call_in(1.0, self._look_who_goes_on, tour)
+
+    def refused(self, tour: Tour, sentence: str) -> None:
+        """A drive has come to a refusal, which says that nothing was started."""
+        for workload_id in tour.workloads.values():
+            life = self._lives.get(workload_id)
+            if life is not None and life.began_s is not None:
+                self._broke(
+                    TRUTH, f"{life.process.loop.name} has begun {workload_id}: {sentence}", tour.job_id
+                )
 
     def result(self, tour: Tour, counts: Sequence[Counted], operations: int, measured: int) -> None:
         """What a drive has come to, in numbers."""

@@ -77,6 +77,7 @@ class Controlling:
             skewed = isinstance(refusal, SkewTooLarge)
             self._watcher.saw("clocks are not known well enough" if skewed else "too few agents are there")
             self._judge.drive_ends(tour)
+            self._judge.refused(tour, refusal.sentence)
             raise
         self._judge.drive_ends(tour)
         self._tell(tour, result)
