@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 from tests.journeys import errands
 from tests.journeys.conftest import Server
-from tests.journeys.crew import Crew
+from tests.journeys.crew import LASTING, Crew, Worker
 
 every_store = pytest.mark.parametrize("store_url", ["sqlite", "postgres", "redis"], indirect=True)
 JOBS = 300
+PAUSES_IN_TWO_SECONDS = 12
+"""Of 0.2 s each."""
 
 
 @pytest.fixture(params=["postgres", "redis"])
@@ -61,6 +63,30 @@ async def test_workers_go_on_by_themselves_after_the_server_was_killed(
     assert await crew.faults() == []
     # And nobody had to help them.
     assert [worker.exit_code for worker in workers] == [None, None]
+
+
+def asked_in_vain(worker: Worker) -> int:
+    return len(worker.said("claim_failed")) + len(worker.said("recovery_failed"))
+
+
+@pytest.mark.parametrize("server", ["redis"], indirect=True)  # whose absence is known at once
+async def test_a_handler_goes_on_while_its_database_is_killed_and_started_again(
+    crew_there: Crew, server: Server
+) -> None:
+    """Its worker gave it up after two seconds, although its lease lived on: a long job began anew."""
+    crew = await crew_there.open(LASTING)
+    anna = await crew.start("anna")
+    made = await crew.il.submit(errands.held, "errand")
+    await crew.noted("errand began 1")
+
+    server.kill()
+    await crew.until(lambda: asked_in_vain(anna) > PAUSES_IN_TWO_SECONDS, "she asks in vain")
+    server.start()
+    crew.open_gate("errand.1")
+
+    view = await crew.ended(made.id)
+    assert [attempt.state for attempt in view.attempts] == ["SUCCEEDED"]
+    assert anna.said("connection_lost") == []
 
 
 @every_store

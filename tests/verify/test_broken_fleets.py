@@ -20,7 +20,7 @@ from interlock.verify.worlds.playing import play
 from interlock.verify.worlds.worlds import world_named
 
 
-def claim_broken(faults: str, *, hours: float = 0.5, first: int = 1, seeds: int = 8) -> str:
+def claim_broken(faults: str, *, hours: float = 0.5, first: int = 1, seeds: int = 40) -> str:
     """What the first seed that notices something has noticed."""
     for seed in range(first, first + seeds):
         played = play(world_named("fleet"), faults_named(faults), seed=seed, hours=hours)

@@ -22,7 +22,7 @@ from interlock.worker.signals import Shutdown, heeding_signals
 from interlock.worker.tasks import Registry, load_tasks
 
 DEFAULT_GRACE_S = 5.0
-SERVER_PATIENCE_S = 10.0
+PATIENCE_S = 10.0
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,11 +119,10 @@ def settings_for(here: project.Project, asked: Asked) -> WorkerSettings:
         "durations": here.settings.durations,
         # A handler that does not listen has to be stopped well before its cancel is forced.
         "stop_grace_s": min(DEFAULT_GRACE_S, here.settings.durations.cancel_deadline_s / 4),
+        # A server or a database that is started again is back in seconds, and leases last for longer: nobody
+        # has to let go of what it does meanwhile.
+        "patience_s": min(max(2.0, here.settings.durations.lease_ttl_s / 4), PATIENCE_S),
     }
-    if is_server(here.url):
-        # A server that is started again is back in seconds, and leases last for longer: nobody has to
-        # let go of what it does meanwhile.
-        options["patience_s"] = min(max(2.0, here.settings.durations.lease_ttl_s / 4), SERVER_PATIENCE_S)
     return WorkerSettings(**{name: value for name, value in options.items() if value not in (None, ())})
 
 

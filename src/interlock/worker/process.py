@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
+from typing import Any, TypeAlias, TypeVar
 
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.lifecycles import PROCESS
@@ -45,7 +46,7 @@ from interlock.lifecycles.process import (
 )
 from interlock.lifecycles.task import COMPLETED
 from interlock.machine import Event, Moved
-from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
+from interlock.wire.runner import Answer, ClaimRequest, Message
 from interlock.worker.connection import LET_GO_S, Connection
 from interlock.worker.crew import Crew, Surroundings
 from interlock.worker.logs import Log
@@ -62,6 +63,8 @@ from interlock.worker.tracing import Tracing
 from interlock.worker.waiting import set_within, soon, unless
 from interlock.worker.watching import Watch
 
+T = TypeVar("T")
+Ask: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
 _SUCCEEDED, _FAILED, _NEITHER = TaskEnded(succeeded=True), TaskEnded(failed=True), TaskEnded()
 _LAST_CLAIM_S = 5.0
 """How long a claim that is under way when the process is asked to go may take to be answered."""
@@ -212,11 +215,9 @@ class WorkerProcess:
 
     async def _recover(self) -> None:
         """Look for what others have lost, unless that was just done."""
-        try:
-            await unless(self._asked, self._connection.recover(self._durations.sweep_every_s))
-        except StoreUnavailable as failure:
-            await self._break(failure)
-        else:
+        recover, every_s = self._connection.recover, self._durations.sweep_every_s
+        await self._patiently(lambda: recover(every_s), "recovery_failed")
+        if self.state is RECOVERING:
             self.tell(RecoveryComplete(at=self._now()))
 
     async def _poll(self) -> None:
@@ -275,9 +276,9 @@ class WorkerProcess:
         )
 
     async def _poll_for(self, request: ClaimRequest) -> None:
-        self._woken = False
-        self._polled_at = self._monotonic()
-        grants = await self._claim(request)
+        self._woken, self._polled_at = False, self._monotonic()
+        last_s = min(_LAST_CLAIM_S, self._durations.shutdown_soft_s)
+        grants = await self._patiently(lambda: self._connection.port.claim(request), "claim_failed", last_s)
         if not grants:
             if grants is not None:
                 self.tell(no_tasks_available)
@@ -289,22 +290,6 @@ class WorkerProcess:
         if not request.acknowledge:
             self._loop.call_later(self._durations.ack_window_s / 2, self._executing.release_old)
         await asyncio.sleep(0)
-
-    async def _claim(self, request: ClaimRequest) -> list[Grant] | None:
-        """What was granted; None when the process is to go, or the connection is broken."""
-        patient_until = self._monotonic() + self._settings.patience_s
-        last_s = min(_LAST_CLAIM_S, self._durations.shutdown_soft_s)
-        while True:
-            try:
-                return await unless(self._asked, self._connection.port.claim(request), last_s)
-            except StoreUnavailable as failure:
-                if self.shutdown.requested:
-                    return None
-                if self._monotonic() >= patient_until:
-                    await self._break(failure)
-                    return None
-                self._log.warning("claim_failed", error=failure.sentence)
-                await set_within(self._asked, self._settings.first_backoff_s)
 
     def _should_poll(self) -> bool:
         """Whether the loop has something to do, for whoever wonders why it is silent."""
@@ -324,6 +309,21 @@ class WorkerProcess:
         (self._connection.hasten if held else self._connection.relax)()
 
     # What goes wrong
+
+    async def _patiently(self, ask: Ask[T], message: str, then_s: float = 0.0) -> T | None:
+        """What comes of a question, asked again while patience lasts; else the connection is broken."""
+        until = self._monotonic() + self._settings.patience_s
+        while True:
+            try:
+                return await unless(self._asked, ask(), then_s)
+            except StoreUnavailable as failure:
+                if self.shutdown.requested:
+                    return None
+                if self._monotonic() >= until:
+                    await self._break(failure)
+                    return None
+                self._log.warning(message, error=failure.sentence)
+                await set_within(self._asked, self._settings.first_backoff_s)
 
     async def _break(self, failure: InterlockError) -> None:
         """The connection is gone: the tasks are abandoned, it is released, and connected anew."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
@@ -160,7 +159,9 @@ class Loop(asyncio.AbstractEventLoop):
         self.owner: Any = None
         """Whose loop it is."""
         self._held: list[Turn] | None = None
-        self._tasks: list[weakref.ref[asyncio.Task[Any]]] = []
+        self._tasks: list[asyncio.Task[Any]] = []
+        """Those that have not ended, and some that have. Held, because the garbage collector comes when it
+        likes: one that nobody else holds would end at a moment that no seed decides."""
         self._tidy_at = 64
 
     def __repr__(self) -> str:
@@ -191,7 +192,7 @@ class Loop(asyncio.AbstractEventLoop):
         self.dead, self._held = True, None
         before = _running_loop()
         _enter(self)  # whatever is still begun on the way out is begun here, where nothing comes of it
-        while tasks := [task for known in self._tasks if (task := known()) is not None and not task.done()]:
+        while tasks := [task for task in self._tasks if not task.done()]:
             self._tasks.clear()
             for task in tasks:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - it is no loss
@@ -261,9 +262,9 @@ class Loop(asyncio.AbstractEventLoop):
         task: asyncio.Task[Any] = asyncio.Task(
             coro, loop=self, name=None if name is None else str(name), context=context
         )
-        self._tasks.append(weakref.ref(task))
+        self._tasks.append(task)
         if len(self._tasks) > self._tidy_at:
-            self._tasks = [known for known in self._tasks if known() is not None]
+            self._tasks = [known for known in self._tasks if not known.done()]
             self._tidy_at = 2 * len(self._tasks) + 64
         return task
 
