@@ -17,7 +17,7 @@ from interlock.verify.worlds.judging import Judge
 from interlock.verify.worlds.stage import Process
 from interlock.verify.worlds.storage import SharedStore, StoreLink
 from interlock.wire.jobs import JobSpec
-from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
+from interlock.wire.runner import Answer, ClaimRequest, Complete, Failed, Grant, Message
 from interlock.wire.simulations import AnySimulationWord, SimulationOrders
 from interlock.wire.trees import ChildPage
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
@@ -59,7 +59,8 @@ class ServedPort:
         """Say these things; they may arrive twice."""
         for message in messages:
             self._judge.says(message)
-        return await self._ask(lambda served: served.hear(messages), repeats=True)
+        said = placeless(messages)
+        return await self._ask(lambda served: served.hear(said), repeats=True)
 
     async def submit_children(
         self, token: str, runner_id: str, name: str, specs: Sequence[JobSpec]
@@ -198,7 +199,7 @@ class EmbeddedPort(EmbeddedOrchestrator):
         """Say these things."""
         for message in messages:
             self._judge.says(message)
-        return await Watched(self.here, self._judge).hear(messages)
+        return await Watched(self.here, self._judge).hear(placeless(messages))
 
     async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
         """Say something about a simulation."""
@@ -213,3 +214,13 @@ class EmbeddedPort(EmbeddedOrchestrator):
 def as_in_this_world(process: Process, spec: WorkerSpec) -> WorkerSpec:
     """A worker names its host and the number of its process, and no seed decides those."""
     return msgspec.structs.replace(spec, host=process.name, pid=process.incarnation)
+
+
+def placeless(messages: Sequence[Message]) -> list[Message]:
+    """The same without tracebacks: they name files, and these lie elsewhere on another machine."""
+    return [
+        msgspec.structs.replace(message, outcome=msgspec.structs.replace(message.outcome, details=""))
+        if isinstance(message, Complete) and isinstance(message.outcome, Failed)
+        else message
+        for message in messages
+    ]
