@@ -252,7 +252,7 @@ class Judge:
             self._reported.add(report)
             return
         ends = isinstance(message, Complete | CancelAck | Release)
-        if ends and report in self._reported and self._is_sure_of(token.job_id):
+        if ends and report in self._reported and self._knows(token.job_id, f"{token.shard}.{token.index}"):
             self._watcher.broke(TWICE, f"{type(message).__name__} → {answer}", token.job_id)
         if isinstance(answer, NotHeard) or answer.code is not StaleCode.UNKNOWN_LEASE:
             if (token.job_id, message.runner_id) not in self._refusals and token.job_id not in self.forgotten:
@@ -260,9 +260,10 @@ class Judge:
             if isinstance(answer, Stale) and isinstance(message, Complete):
                 self._watcher.saw("a report that comes too late is refused")
 
-    def _is_sure_of(self, job_id: str) -> bool:
-        """Whether the job is there, and nothing of it was lost."""
-        return job_id in self._looks and job_id not in self.forgotten
+    def _knows(self, job_id: str, name: str) -> bool:
+        """Whether the job is there, nothing of it was lost, and the attempt is not folded by now."""
+        look = self._looks.get(job_id) if job_id not in self.forgotten else None
+        return look is not None and any(one.name == name for one in look.body.attempts)
 
     def granted(self, grant: Grant) -> None:
         """An orchestrator has given out an attempt."""
