@@ -83,6 +83,31 @@ async def test_whoever_is_overtaken_decides_again_on_what_is_there_now(
     assert applied.answer == 2
 
 
+async def test_after_a_fail_over_that_lost_it_a_version_with_the_same_number_is_looked_at_again(
+    store: Any, clock: Any, make_commit: MakeCommit
+) -> None:
+    """The commit is sent a second time, to a database that has counted to the same number anew."""
+    await store.commit([make_commit("p", 0, "packed")])
+    seen: list[str] = []
+
+    def send_it(records: Sequence[Record | None], _: datetime) -> Decision[str]:
+        (record,) = records
+        assert record is not None
+        seen.append(record.state)
+        if len(seen) == 1:
+            clock.jump(1)
+            store._put(P, None)
+            store._commit_one(make_commit("p", 0, "delivered", actor="somebody else"))
+            store.losses = ["before"]
+        if record.state == "delivered":
+            return Decision("it has arrived")
+        return Decision("sent", make_commit("p", 1, "sent"))
+
+    applied = await engine_on(store).apply([P], send_it)
+    assert isinstance(applied, Applied)
+    assert (applied.answer, seen) == ("it has arrived", ["packed", "delivered"])
+
+
 async def test_a_hundred_racers_on_one_record_all_get_through(
     store: MemoryStore, make_change: MakeChange
 ) -> None:

@@ -67,6 +67,21 @@ def test_a_store_that_does_not_compare_versions_is_noticed(monkeypatch: pytest.M
     assert claim_broken("team", "network")
 
 
+def test_a_store_that_knows_versions_by_their_numbers_only_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a fail-over that has lost writes the same number stands for something else."""
+    judge = MemoryStore._why_not
+
+    def by_number(self: MemoryStore, commit: Commit, now: datetime) -> Outcome | None:
+        changes = tuple(msgspec.structs.replace(change, expected_at=None) for change in commit.changes)
+        return judge(self, msgspec.structs.replace(commit, changes=changes), now)
+
+    monkeypatch.setattr(MemoryStore, "_why_not", by_number)
+    broken = claim_broken("forest", "flapping", seeds=12)
+    assert broken in ("the claims of the tables about each step hold", "the journal replays to the record")
+
+
 def test_an_orchestrator_that_hears_whoever_speaks_about_the_job_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

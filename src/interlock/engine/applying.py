@@ -8,7 +8,7 @@ committed whole or not at all, and effects are handed over only after that.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Generic, TypeAlias, TypeVar
 
@@ -189,13 +189,15 @@ class Engine:
         return self._ids()
 
     def sealed(self, commit: Commit, records: Sequence[Record | None]) -> Commit:
-        """With a mark by which it can be told from every other, and with its links in the chain."""
-        if not self._chain and commit.request is None and _is_marked(commit):
+        """With a mark by which it can be told from every other, with when what it was decided on was written,
+        and with its links in the chain."""
+        if not self._chain and commit.request is None and _is_sealed(commit):
             return commit
         mark = commit.request.id if commit.request is not None else self._ids()
-        links = {record.key: record.chain for record in records if record is not None}
-        changes = [_marked(change, mark) for change in commit.changes]
+        seen = {record.key: record for record in records if record is not None}
+        changes = [_dated(_marked(change, mark), seen) for change in commit.changes]
         if self._chain:
+            links = {key: record.chain for key, record in seen.items()}
             changes = [chained(links.get(change.key, ""), change) for change in changes]
         refusals = [msgspec.structs.replace(r, note=_mark(r.note, mark)) for r in commit.refusals]
         return msgspec.structs.replace(commit, changes=tuple(changes), refusals=tuple(refusals))
@@ -211,9 +213,11 @@ def _nobody_counts(_: Repeated | RequestReused) -> None:
     """For those who do not want to know."""
 
 
-def _is_marked(commit: Commit) -> bool:
+def _is_sealed(commit: Commit) -> bool:
     for change in commit.changes:
         if change.note is not None and not change.note.request_id:
+            return False
+        if change.expected and change.expected_at is None:
             return False
     return not commit.refusals or all(refused.note.request_id for refused in commit.refusals)
 
@@ -222,6 +226,11 @@ def _marked(change: Change, mark: str) -> Change:
     if change.note is None:
         return change
     return msgspec.structs.replace(change, note=_mark(change.note, mark))
+
+
+def _dated(change: Change, seen: Mapping[Key, Record]) -> Change:
+    record = seen.get(change.key) if change.expected and change.expected_at is None else None
+    return change if record is None else msgspec.structs.replace(change, expected_at=record.updated_at)
 
 
 def _mark(note: Note, mark: str) -> Note:

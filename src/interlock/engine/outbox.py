@@ -180,7 +180,7 @@ async def take_all(store: Store, topics: Sequence[str], patience: timedelta, *, 
 
     outcomes = await store.claim(Claim(kind=MESSAGE.name, queues=tuple(topics), limit=limit), send)
     return [
-        msgspec.structs.replace(record, version=record.version + 1, state=SENDING)
+        msgspec.structs.replace(record, version=record.version + 1, state=SENDING, updated_at=outcome.at)
         for record, outcome in zip(taken, outcomes, strict=True)
         if isinstance(outcome, Committed)
     ]
@@ -239,6 +239,7 @@ def _moved(
         kind=MESSAGE.name,
         id=record.id,
         expected=record.version,
+        expected_at=record.updated_at,
         state=decision.state,
         body=record.body if body is None else body,
         queue=record.queue,

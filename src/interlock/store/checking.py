@@ -188,7 +188,7 @@ def _check_placing(change: Change) -> None:
         raise _invalid(f"A priority lies in {MIN_PRIORITY} to {MAX_PRIORITY}, {change.priority} does not.")
     if change.ready_at is not None and not change.queue:
         raise _invalid(f"{change.kind} {change.id} is to be claimed but is in no queue.")
-    for at in (change.ready_at, change.deadline_at):
+    for at in (change.ready_at, change.deadline_at, change.expected_at):
         _check_moment(at)
 
 

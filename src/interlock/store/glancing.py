@@ -70,6 +70,7 @@ def _is_placed(changes: Sequence[Change]) -> bool:
         and _are_names([name for name in (*queues, *parents) if name is not None])
         and _are_moments(ready)
         and _are_moments([change.deadline_at for change in changes])
+        and _are_moments([change.expected_at for change in changes])
     )
 
 

@@ -280,7 +280,7 @@ class MemoryStore:
         for change in commit.changes:
             record = self._records.get(change.key)
             version = record.version if record else 0
-            if version != change.expected:
+            if version != change.expected or (record and change.expected_at not in (None, record.updated_at)):
                 return Conflict(change.key, change.expected, version)
         for change in commit.changes:
             record = self._records.get(change.key)

@@ -92,6 +92,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     kind: str
     id: str
     expected: int
+    expected_at: datetime | None = None
+    """When that version was written: a database that has lost its latest writes counts to the same number
+    again. None where nobody has seen the record."""
     state: str
     body: bytes
     parent: str | None = None
@@ -164,7 +167,10 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """Nothing was done: a record is not in the version that was decided on. 0 means: not there."""
+    """Nothing was done: a record is not in the version that was decided on. 0 means: not there.
+
+    The same number twice means that this version was written at another time, after a fail-over.
+    """
 
     key: Key
     expected: int

@@ -93,6 +93,7 @@ class Wave:
             ranks,
             _moments([c.deadline_at for c in changes]),
             _column([c.chain for c in changes]),
+            _moments([c.expected_at for c in changes]),
         ]
         return [shared for shared, _ in columns], [varied for _, varied in columns]
 

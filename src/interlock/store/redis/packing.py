@@ -144,6 +144,7 @@ def _change(change: Change, showing: Showing) -> tuple[object, ...]:
         None if change.note is None else _note(change.note),
         str(change.expected + 1),
         showing.of(change),
+        _time(change.expected_at),
     )
 
 

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from datetime import datetime
 from typing import TypeAlias
 
+from interlock.store.ranking import moment
 from interlock.store.records import Record
 from interlock.store.sqlite.rows import labels_of, list_text
 
 Placing: TypeAlias = tuple[str | None, str | None, tuple[str, ...], int, str]
 """Queue, parent, labels, priority and chain: what most steps leave as it was."""
 
-Standing: TypeAlias = tuple[int, int, str, Placing, bool, bool]
-"""Number, version, state, placing, whether it is ready and whether it has a deadline; all empty for a
-record that is not there."""
+Standing: TypeAlias = tuple[int, int, str, Placing, bool, bool, datetime | None]
+"""Number, version, state, placing, whether it is ready, whether it has a deadline, and since when it stands so;
+all empty for a record that is not there."""
 
 Known: TypeAlias = dict[str, dict[str, Standing]]
 
 NOWHERE: Placing = (None, None, (), 0, "")
-ABSENT: Standing = (0, 0, "", NOWHERE, False, False)
+ABSENT: Standing = (0, 0, "", NOWHERE, False, False, None)
 
 _COLUMNS = (
     "r.id, r.number, r.version, r.state, r.queue, r.parent, r.labels, r.priority, r.chain,"
-    " r.ready_us IS NOT NULL, r.deadline_us IS NOT NULL"
+    " r.ready_us IS NOT NULL, r.deadline_us IS NOT NULL, r.updated_us"
 )
 _ONE = f"SELECT {_COLUMNS} FROM records AS r WHERE kind = ? AND id = ?"
 # CROSS JOIN holds the order: each name is looked up, however many records there are.
@@ -65,9 +67,9 @@ def look_up(connection: sqlite3.Connection, kind: str, names: list[str], known: 
         known[name] = ABSENT
     one = len(names) == 1
     found = connection.execute(_ONE if one else _MANY, (kind, names[0] if one else list_text(names)))
-    for name, number, version, state, queue, parent, labels, priority, chain, ready, timed in found:
+    for name, number, version, state, queue, parent, labels, priority, chain, ready, timed, since_us in found:
         placing = (queue, parent, labels_of(labels), priority, chain)
-        known[name] = (number, version, state, placing, bool(ready), bool(timed))
+        known[name] = (number, version, state, placing, bool(ready), bool(timed), moment(since_us))
 
 
 def keep(numbered: Iterable[tuple[int, Record]], known: Known) -> None:
@@ -75,4 +77,12 @@ def keep(numbered: Iterable[tuple[int, Record]], known: Known) -> None:
     for number, record in numbered:
         placing = (record.queue, record.parent, record.labels, record.priority, record.chain)
         ready, timed = record.ready_at is not None, record.deadline_at is not None
-        known[record.kind][record.id] = (number, record.version, record.state, placing, ready, timed)
+        known[record.kind][record.id] = (
+            number,
+            record.version,
+            record.state,
+            placing,
+            ready,
+            timed,
+            record.updated_at,
+        )

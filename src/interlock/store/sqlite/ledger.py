@@ -96,7 +96,7 @@ class Ledger:
         self.now_us = now_us
         self.now = moment(now_us)
         self._committed = Committed(self.now)
-        self._pending = Pending(self.connection, now_us)
+        self._pending = Pending(self.connection, now_us, self.now)
 
     def _judge_one(self, commit: Commit) -> Outcome:
         request, not_after, changes = commit.request, commit.not_after, commit.changes
@@ -125,7 +125,9 @@ class Ledger:
             return TooLate(not_after, self.now)
         kind = change.kind
         before = self._known[kind].get(change.id) or self._standing(change)
-        if before[1] != change.expected:
+        if before[1] != change.expected or (
+            change.expected_at is not None and change.expected_at != before[6]
+        ):
             return Conflict(change.key, change.expected, before[1])
         moved = self._moves[kind].get((before[2], change.state))
         if moved is None:
@@ -147,8 +149,8 @@ class Ledger:
         illegal: Illegal | None = None
         for change in changes:
             kind = change.kind
-            _, version, state, _, _, _ = self._known[kind].get(change.id) or self._standing(change)
-            if version != change.expected:
+            _, version, state, _, _, _, since = self._known[kind].get(change.id) or self._standing(change)
+            if version != change.expected or change.expected_at not in (None, since):
                 return Conflict(change.key, change.expected, version)
             if illegal is None and (state, change.state) not in self._moves[kind]:
                 illegal = Illegal(change.key, state, change.state)

@@ -47,8 +47,9 @@ _encode_lines = msgspec.json.Encoder().encode_lines
 class Pending:
     """One batch. Creations are written first, then the changes in their order: one may follow another."""
 
-    def __init__(self, connection: sqlite3.Connection, now_us: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, now_us: int, now: datetime) -> None:
         self.now_us = now_us
+        self._now = now
         self.recorded: list[Row] = []
         self._connection = connection
         self._created: defaultdict[tuple[bool, bool, bool], list[list[Any]]] = defaultdict(list)
@@ -88,11 +89,11 @@ class Pending:
             row += _placed(change)
         ready, timed = ready_at is not None, deadline_at is not None
         self._created[ready, timed, placed].append(row)
-        return number, 1, state, placing, ready, timed
+        return number, 1, state, placing, ready, timed, self._now
 
     def change(self, change: Change, standing: Standing, moved: Moved, *, bodied: bool) -> Standing:
         """A record that is there; how it stands then. Unless `bodied`, its body stays as it is."""
-        number, version, _, before, was_ready, was_timed = standing
+        number, version, _, before, was_ready, was_timed, _ = standing
         state, place, is_moved = moved
         ready_at, deadline_at = change.ready_at, change.deadline_at
         placing = (change.queue, change.parent, change.labels, change.priority, change.chain)
@@ -119,7 +120,7 @@ class Pending:
             self._changing = changing
             self._changed.append((changing, []))
         self._changed[-1][1].append(row)
-        return number, version, state, placing, ready == SET, timed == SET
+        return number, version, state, placing, ready == SET, timed == SET, self._now
 
     def note(
         self, sequence: int, number: int, kind: str, name: str, version: int, note: Note, chain: str

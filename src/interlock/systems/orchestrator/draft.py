@@ -162,6 +162,7 @@ class Draft:
             kind=JOB.name,
             id=self.id,
             expected=self.record.version if self.record else 0,
+            expected_at=self.record.updated_at if self.record else None,
             state=self.job.state,
             body=encode_body(self.body),
             parent=self.place.parent,

@@ -80,7 +80,7 @@ class Echoes:
         body = echo.stencil.filled(
             pattern.input, token.digest.encode(), outcome.result, digest_of_report(message).encode()
         )
-        change = replace(echo.change, id=record.id, body=body)
+        change = replace(echo.change, id=record.id, body=body, expected_at=record.updated_at)
         return Decision(echo.answer, Commit(changes=(change,), not_after=echo.not_after))
 
 

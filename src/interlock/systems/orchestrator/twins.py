@@ -127,7 +127,7 @@ class _Make:
             return None
         return Offer(
             replace(self._grant, token=str(token), job_id=record.id, input=msgspec.Raw(given)),
-            replace(self._change, id=record.id, body=body),
+            replace(self._change, id=record.id, body=body, expected_at=record.updated_at),
             record,
             None,
             token,

@@ -57,6 +57,34 @@ async def test_what_is_not_there_cannot_be_changed(store: Store) -> None:
     assert await look(store, "a") is None
 
 
+async def test_a_version_that_was_written_at_another_time_is_not_the_one_that_was_decided_on(
+    store: Store,
+) -> None:
+    """After a fail-over that lost it the same number may stand for something else."""
+    [a, b, c] = await made(store, creation("a"), creation("b"), creation("c"))
+    lost_at = a.updated_at - timedelta(microseconds=1)
+    late = move(a, expected_at=lost_at, note=SENDING)
+    assert await store.commit(each(late)) == [Conflict(a.key, 1, 1)]
+    outcomes = await store.commit(each(late, move(b), move(c, expected_at=None)))
+    assert kinds_of(outcomes) == [Conflict, Committed, Committed]
+    assert outcomes[0] == Conflict(a.key, 1, 1)
+    assert await store.commit([Commit(changes=(creation("d"), late))]) == [Conflict(a.key, 1, 1)]
+    assert await see(store, "a") == a
+    assert await look(store, "d") is None
+    assert await whole_feed(store) == []
+
+
+async def test_what_was_written_in_one_moment_may_be_changed_together(store: Store) -> None:
+    records = await made(store, *(creation(f"p{number:02}") for number in range(20)))
+    records = await made(store, *(move(record, note=SENDING) for record in records))
+    assert {record.version for record in records} == {2}
+    wrong = move(records[7], DELIVERED, expected_at=records[7].updated_at + LONG_AGO)
+    changes = [move(record, DELIVERED) for record in records]
+    outcomes = await store.commit(each(*changes[:7], wrong, *changes[8:]))
+    assert [place for place, outcome in enumerate(outcomes) if isinstance(outcome, Conflict)] == [7]
+    assert (await see(store, "p07")).state == "sent"
+
+
 async def test_what_is_there_cannot_be_created(store: Store) -> None:
     [seen] = await made(store, creation("a"))
     assert await store.commit(each(creation("a", body=b"2"))) == [Conflict(seen.key, 0, 1)]

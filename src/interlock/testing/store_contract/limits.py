@@ -155,6 +155,7 @@ BEYOND: dict[str, dict[str, Any]] = {
     "a parent with a zero": {"parent": "or\x00der"},
     "a naive ready time": {"queue": "post", "ready_at": datetime(2026, 1, 1)},  # noqa: DTZ001
     "a naive deadline": {"deadline_at": datetime(2026, 1, 1)},  # noqa: DTZ001
+    "a version of a naive time": {"expected": 1, "expected_at": datetime(2026, 1, 1)},  # noqa: DTZ001
 }
 
 

@@ -42,7 +42,8 @@ def creation(name: str, state: str = PACKED, *, kind: str = "parcel", **columns:
 def move(record: Record, state: str = SENT, **columns: Any) -> Change:
     """The record in another state; other columns stay, except where something else is said."""
     kept = {name: getattr(record, name) for name in Change.__struct_fields__ if name in _KEPT}
-    return Change(expected=record.version, state=state, **{**kept, **columns})
+    seen = {"expected": record.version, "expected_at": record.updated_at}
+    return Change(state=state, **{**kept, **seen, **columns})
 
 
 _KEPT = frozenset(Record.__struct_fields__) - {"state", "version", "created_at", "updated_at"}

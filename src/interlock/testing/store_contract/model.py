@@ -32,6 +32,8 @@ class Writing(msgspec.Struct, frozen=True):
     name: str
     off: int
     """How far the expected version is off the mark."""
+    off_us: int | None
+    """How far the time is at which that was written; None when nothing is said about it."""
     state: str
     queue: str
     labels: tuple[str, ...]
@@ -94,6 +96,7 @@ _writings = st.builds(
     Writing,
     name=st.sampled_from(NAMES),
     off=st.sampled_from([0, 0, 0, 0, 1, -1]),
+    off_us=st.sampled_from([None, None, 0, 0, 0, 1]),
     state=st.sampled_from(["packed", "packed", "packed", *STATES]),
     queue=_queues,
     labels=_labels,
@@ -241,6 +244,9 @@ class Play:
             kind="parcel",
             id=writing.name,
             expected=max(0, (record.version if record else 0) + writing.off),
+            expected_at=None
+            if record is None or writing.off_us is None
+            else record.updated_at + timedelta(microseconds=writing.off_us),
             state=writing.state,
             body=b'{"off":%d}' % writing.off,
             queue=writing.queue,

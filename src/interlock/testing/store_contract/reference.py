@@ -120,8 +120,9 @@ class Reference:
 
     def _conflict(self, commit: Commit) -> Conflict | None:
         for change in commit.changes:
-            found = self.records[change.key].version if change.key in self.records else 0
-            if found != change.expected:
+            record = self.records.get(change.key)
+            found = record.version if record else 0
+            if found != change.expected or (record and change.expected_at not in (None, record.updated_at)):
                 return Conflict(change.key, change.expected, found)
         return None
 

@@ -52,6 +52,16 @@ MIXES = (
         calm=0.4,
     ),
     Faults(
+        name="flapping",
+        doc="The store fails over again and again, to replicas that have not heard the latest seconds.",
+        request_lost=0.05,
+        reply_lost=0.1,
+        failovers=40.0,
+        lossy_s=5.0,
+        kills=1.0,
+        calm=0.4,
+    ),
+    Faults(
         name="everything",
         doc="All of it at once, but for lost writes.",
         request_lost=0.05,

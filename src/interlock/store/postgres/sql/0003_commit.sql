@@ -9,7 +9,8 @@
 -- Both have the order
 --
 --     1 place, 2 turn (position in the commit), 3 kind, 4 expected, 5 state, 6 parent, 7 queue, 8 labels
---     (E'\x1f' between them), 9 priority, 10 ready_at, 11 rank, 12 deadline_at, 13 chain
+--     (E'\x1f' between them), 9 priority, 10 ready_at, 11 rank, 12 deadline_at, 13 chain, 14 expected_at (when
+--     the expected version was written: a server that has lost its latest writes counts the same again)
 --
 -- with moments in microseconds since 1970. `ids` and `bodies` are texts like that, `notes` has a line
 -- for each change, 'null' where there is none. A body that is '', or `bodies` that are NULL, mean that it stays
@@ -64,6 +65,7 @@ DECLARE
     c_expected text[] := string_to_array(varied[4], E'\x1e');
     c_state text[] := string_to_array(varied[5], E'\x1e');
     c_chain text[] := string_to_array(varied[13], E'\x1e');
+    c_expected_us bigint[] := string_to_array(varied[14], E'\x1e', '')::bigint[];
     the_place integer := shared[1];
     the_kind text := shared[3];
     the_expected bigint := shared[4];
@@ -76,8 +78,10 @@ DECLARE
     the_rank bigint := shared[11];
     the_deadline_at timestamptz := timestamptz 'epoch' + shared[12]::bigint * interval '1 microsecond';
     the_chain text := shared[13];
+    the_expected_at timestamptz := timestamptz 'epoch' + shared[14]::bigint * interval '1 microsecond';
     sources text[];
     versions bigint[];
+    moments timestamptz[];
     states text[];
     repeated integer[];
     late integer[];
@@ -92,10 +96,11 @@ BEGIN
     IF judging THEN
         -- A LATERAL subquery that locks cannot be turned into another join: the keys are
         -- locked one after the other, as they come.
-        SELECT array_agg(r.version), array_agg(r.state) INTO versions, states
+        SELECT array_agg(r.version), array_agg(r.state), array_agg(r.updated_at)
+        INTO versions, states, moments
         FROM unnest(c_id, c_kind) AS c (id, kind)
         LEFT JOIN LATERAL (
-            SELECT record.version, record.state FROM interlock.record
+            SELECT record.version, record.state, record.updated_at FROM interlock.record
             WHERE record.id = c.id AND record.kind = coalesce(c.kind, the_kind) FOR UPDATE
         ) AS r ON true;
 
@@ -113,8 +118,12 @@ BEGIN
         FROM unnest(l_not_after) WITH ORDINALITY AS l (not_after, item)
         WHERE l.not_after < moment;
         SELECT coalesce(array_agg(c.item), '{}') INTO stale
-        FROM unnest(c_id, c_expected, versions) WITH ORDINALITY AS c (id, expected, version, item)
-        WHERE coalesce(c.expected::bigint, the_expected) <> coalesce(c.version, 0);
+        FROM unnest(c_id, c_expected, versions, c_expected_us, moments) WITH ORDINALITY
+            AS c (id, expected, version, expected_us, updated_at, item)
+        WHERE coalesce(c.expected::bigint, the_expected) <> coalesce(c.version, 0)
+           OR c.updated_at <> coalesce(
+               timestamptz 'epoch' + c.expected_us * interval '1 microsecond', the_expected_at
+           );
         SELECT coalesce(array_agg(c.item), '{}') INTO illegal
         FROM unnest(c_id, c_kind, c_state, states) WITH ORDINALITY AS c (id, kind, state, source, item)
         WHERE coalesce(c.state, the_state) IS DISTINCT FROM c.source
@@ -168,14 +177,17 @@ BEGIN
             string_to_array(varied[8], E'\x1e', ''), string_to_array(varied[9], E'\x1e')::integer[],
             string_to_array(varied[10], E'\x1e', '')::bigint[],
             string_to_array(varied[11], E'\x1e', '')::bigint[],
-            string_to_array(varied[12], E'\x1e', '')::bigint[], c_chain
+            string_to_array(varied[12], E'\x1e', '')::bigint[], c_chain, c_expected_us
         ) WITH ORDINALITY AS c (
             id, body, place, kind, expected, state, parent, queue, labels, priority, ready_us, rank,
-            deadline_us, chain, item
+            deadline_us, chain, expected_us, item
         )
         WHERE r.id BETWEEN c.id AND c.id
           AND r.kind BETWEEN coalesce(c.kind, the_kind) AND coalesce(c.kind, the_kind)
           AND r.version = coalesce(c.expected::bigint, the_expected)
+          AND r.updated_at = coalesce(
+              timestamptz 'epoch' + c.expected_us * interval '1 microsecond', the_expected_at, r.updated_at
+          )
           AND (r.state = coalesce(c.state, the_state) OR r.state = ANY (sources) OR sources IS NULL AND (
               SELECT count(*) FROM interlock.path
               WHERE path.kind = r.kind AND path.source = r.state

@@ -12,7 +12,7 @@ local epoch, sequence = known[2], tonumber(known[3] or 0)
 local answers, texts, written = {}, {}, false
 local JOURNAL = P .. 'journal'
 
-local NEEDED = { 'version', 'state', 'created_at', 'marks', 'ready_at', 'deadline_at', 'chain' }
+local NEEDED = { 'version', 'state', 'created_at', 'marks', 'ready_at', 'deadline_at', 'chain', 'updated_at' }
 
 -- What the caller holds, unless the hold has run out and somebody has put it all back. Held records
 -- stand in no set where others look, as long as they keep the version in which they were taken.
@@ -62,7 +62,10 @@ local function refusal_of(commit, befores)
   for i, change in ipairs(commit[3]) do
     local before = call('HMGET', key.record[change[1]] .. change[2], unpack(NEEDED))
     local found = before[1] or '0'
-    if found ~= change[3] then return { 'conflict', i - 1, found } end
+    -- After a fail-over that has lost writes the same number may stand for another version.
+    if found ~= change[3] or (change[14] ~= '' and change[14] ~= before[8]) then
+      return { 'conflict', i - 1, found }
+    end
     befores[i] = before
   end
   for i, change in ipairs(commit[3]) do
