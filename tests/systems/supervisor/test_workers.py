@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.systems.orchestrator.house import House, beat, done
+from tests.systems.orchestrator.house import CANCEL_DEADLINE_S, House, beat, done, failed
 from tests.systems.orchestrator.test_every_store_alike import OpenHouse
 
 from interlock.engine.audit import audit
@@ -99,6 +99,21 @@ async def test_a_terminated_worker_gives_its_work_back_and_nobody_loses_a_try(ho
     )  # fmt: skip
     entry = (await workers(house).history(made.id))[-1]
     assert (entry.note.actor, entry.note.reason) == ("ann", "on fire")
+
+
+async def test_what_a_terminated_worker_was_stopping_ends_when_its_time_to_stop_is_over(house: House) -> None:
+    """Its job has ended by another shard: nothing of it returns to the queue."""
+    made = await running(house)
+    job_id = await house.submit(worker_count=2, retries=0)
+    mine, others = await house.grant(), await house.grant("another#1")
+    await house.heard(failed(others, runner_id="another#1"))
+    assert await house.states(job_id) == ("FAILED", ["CANCEL_REQUESTED", "FAILED"])
+    await workers(house).terminate(made.id)
+    await house.later(CANCEL_DEADLINE_S + 1)
+    assert await house.states(job_id) == ("FAILED", ["CANCELED", "FAILED"])
+    assert await house.leases(job_id) == ["REVOKED", "COMPLETED"]
+    assert (await house.stale(done(mine))).code is StaleCode.LEASE_REVOKED
+    assert await house.claim() == []
 
 
 async def test_a_worker_that_is_terminated_while_it_claims_is_given_nothing(

@@ -15,8 +15,8 @@ Placing: TypeAlias = tuple[str | None, str | None, tuple[str, ...], int, str]
 """Queue, parent, labels, priority and chain: what most steps leave as it was."""
 
 Standing: TypeAlias = tuple[int, int, str, Placing, bool, bool, datetime | None]
-"""Number, version, state, placing, whether it is ready, whether it has a deadline, and since when it stands so;
-all empty for a record that is not there."""
+"""Number, version, state, placing, whether it is ready and has a deadline, and since when it stands so; all
+empty for a record that is not there."""
 
 Known: TypeAlias = dict[str, dict[str, Standing]]
 

@@ -3,6 +3,9 @@
 Which leases a worker holds is read from the jobs themselves, never counted beside them. Jobs that
 run are as many as there is capacity, so looking through them costs little, and is done only when
 somebody ends a worker.
+
+A job of several shards may have ended while some of them are still being stopped. Those are left alone:
+nothing of them returns to the queue, and their leases end when their time to stop is over.
 """
 
 from __future__ import annotations

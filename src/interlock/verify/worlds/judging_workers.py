@@ -12,7 +12,7 @@ from datetime import datetime
 import msgspec
 
 from interlock.engine.outbox import SENT, Letter
-from interlock.lifecycles import lease, worker
+from interlock.lifecycles import job, lease, worker
 from interlock.lifecycles.worker import WORKER, WorkerState
 from interlock.store.records import Record
 from interlock.systems.quarantine.counting import name_of
@@ -134,6 +134,8 @@ class WorkerJudge:
         self._watcher.saw("a worker is let go of")
         until = order.until or life.held_since
         for job_id, look in self._looks():
+            if look.state in job.ENDED:
+                continue  # what is still being stopped of it has a time of its own to stop in
             for one in look.body.attempts:
                 held = one.lease
                 if held is None or held.state not in lease.LIVE or held.data.runner_id != order.runner_id:
