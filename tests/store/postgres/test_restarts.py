@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +14,17 @@ from interlock.errors import StoreUnavailable
 from interlock.store.postgres import PostgresStore
 from interlock.store.records import Committed, Conflict, Key
 from interlock.testing.servers import PostgresServer, postgres_server
-from interlock.testing.store_contract.making import PACKING, creation, each, made, see, whole_feed
+from interlock.testing.store_contract.catalogue import DELIVERED, SENT
+from interlock.testing.store_contract.making import (
+    PACKING,
+    SENDING,
+    creation,
+    each,
+    made,
+    move,
+    see,
+    whole_feed,
+)
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]
 ROUNDS = 3
@@ -101,3 +114,33 @@ async def test_a_stand_by_is_refused_until_it_is_promoted_and_then_the_epoch_has
     assert await store.epoch() >= 2, "No less than the timeline."
     await made(store, creation("b"))
     assert (await see(store, "a")).version == 1
+
+
+async def test_after_a_fail_over_that_lost_writes_what_was_decided_on_them_is_refused(
+    fragile: PostgresServer, open_store: OpenStore, tmp_path: Path
+) -> None:
+    """The promoted one counts to the same version again; who decided before must not be taken for later."""
+    store = await open_store(fragile.new_database(), timeout_s=30.0)
+    [first] = await made(store, creation("a", body=b'"first"'))
+    before = await store.epoch()
+    fragile.stop()
+    stand_by = tmp_path / "stand-by"
+    subprocess.run(["cp", "-a", str(fragile.data), str(stand_by)], check=True)
+    fragile.start()
+    [lost] = await made(store, move(first, SENT, body=b'"lost"', note=SENDING))
+    fragile.kill()
+    shutil.rmtree(fragile.data)
+    subprocess.run(["cp", "-a", str(stand_by), str(fragile.data)], check=True)
+    signal = fragile.data / "standby.signal"
+    signal.touch()
+    signal.chmod(0o666)
+    fragile.start()
+    assert fragile.sql("SELECT pg_promote()") == [["t"]]
+    assert await store.epoch() > before
+    assert await see(store, "a") == first, "The write is lost."
+    [other] = await made(store, move(first, SENT, body=b'"somebody else"', note=SENDING))
+    assert (other.version, other.state) == (lost.version, lost.state)
+    late = move(lost, DELIVERED, note=SENDING)
+    assert await store.commit(each(late)) == [Conflict(other.key, 2, 2)]
+    assert await see(store, "a") == other
+    assert (await made(store, move(other, DELIVERED)))[0].state == "delivered"

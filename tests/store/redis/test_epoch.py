@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from interlock.errors import StoreUnavailable
-from interlock.store.records import Commit, Committed
+from interlock.store.records import Commit, Committed, Conflict
 from interlock.store.redis import RedisStore
 from interlock.testing.servers import RedisServer
-from interlock.testing.store_contract.making import PACKING, creation
+from interlock.testing.store_contract.catalogue import DELIVERED, SENT
+from interlock.testing.store_contract.making import PACKING, SENDING, creation, each, made, move, see
 
 from .conftest import OpenStore
 
@@ -75,6 +79,32 @@ async def test_a_server_that_forgot_everything_is_set_up_again_by_whoever_connec
     assert [type(outcome) for outcome in await store.commit([noted("a")])] == [Committed]
     feed = await store.feed(cursor)
     assert [entry.id for entry in feed.entries] == ["a"], "Numbers begin anew, the cursor is still good."
+
+
+async def test_after_a_fail_over_that_lost_writes_what_was_decided_on_them_is_refused(
+    own_server: StartServer, open_store: OpenStore, tmp_path: Path
+) -> None:
+    """Who goes on counts to the same version again; who decided before must not be taken for later."""
+    server = own_server(append_only="always")
+    store = await open_store(server, "a")
+    [first] = await made(store, creation("p", body=b'"first"'))
+    before, files = await store.epoch(), server.folder / "appendonlydir"
+    server.stop()
+    subprocess.run(["cp", "-a", str(files), str(tmp_path / "heard")], check=True)
+    server.start()
+    [lost] = await made(store, move(first, SENT, body=b'"lost"', note=SENDING))
+    server.kill()
+    shutil.rmtree(files)
+    subprocess.run(["cp", "-a", str(tmp_path / "heard"), str(files)], check=True)
+    server.start()
+    assert await store.epoch() > before
+    assert await see(store, "p") == first, "The write is lost."
+    [other] = await made(store, move(first, SENT, body=b'"somebody else"', note=SENDING))
+    assert (other.version, other.state) == (lost.version, lost.state)
+    late = move(lost, DELIVERED, note=SENDING)
+    assert await store.commit(each(late)) == [Conflict(other.key, 2, 2)]
+    assert await see(store, "p") == other
+    assert (await made(store, move(other, DELIVERED)))[0].state == "delivered"
 
 
 async def test_a_primary_that_becomes_a_replica_is_left_and_found_again(
