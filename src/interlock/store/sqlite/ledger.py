@@ -113,7 +113,8 @@ class Ledger:
         for refused in commit.refusals:
             number, version, *_ = self._standing(refused)
             self._sequence += 1
-            self._pending.note(self._sequence, number, refused.kind, refused.id, version, refused.note, "")
+            said = (number, refused.kind, refused.id, version)
+            self._pending.entries.add(self._sequence, said, refused.note, "")
         if request is not None:
             recorded = self._requests[request.id] = self._record(request)
             self._pending.recorded.append(row_of_recorded(recorded))
@@ -170,7 +171,11 @@ class Ledger:
         self._known[kind][name] = after
         if (note := change.note) is not None:
             self._sequence += 1
-            pending.note(self._sequence, after[0], kind, name, after[1], note, change.chain)
+            said = (after[0], kind, name, after[1])
+            if change.chain or note.refusal:
+                pending.entries.add(self._sequence, said, note, change.chain)
+            else:
+                pending.entries.say(self._sequence, said, note)
 
     def _standing(self, item: Change | Refused) -> Standing:
         """How a record stands; the first that is not known makes all of this call known."""

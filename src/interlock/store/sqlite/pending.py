@@ -8,17 +8,14 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-import msgspec
-
 from interlock.store.ranking import lane_of, microseconds
-from interlock.store.records import Change, Note
+from interlock.store.records import Change
+from interlock.store.sqlite.entries import Entries
 from interlock.store.sqlite.knowing import NOWHERE, Known, Standing
 from interlock.store.sqlite.rows import NO_LABELS, list_text
 from interlock.store.sqlite.shapes import (
     CLEARED,
-    INSERT_ENTRY,
     INSERT_REQUEST,
-    INSERT_SHORT_ENTRY,
     KEPT,
     SET,
     Row,
@@ -35,13 +32,11 @@ Changing: TypeAlias = tuple[bool, bool, int, int, bool]
 """What of a record changes: see `shapes.update`."""
 
 _NUMBER, _KIND, _ID = 0, 1, 2
-_RECORD_OF_ENTRY, _STEPS_OF_ENTRY = 2, 6
 _NUMBER_OF_CHANGE = -1
 # The journal may still tell of a record that somebody has removed by hand.
 _LAST_NUMBER = (
     "SELECT max(ifnull((SELECT max(number) FROM records), 0), ifnull((SELECT max(record) FROM journal), 0))"
 )
-_encode_lines = msgspec.json.Encoder().encode_lines
 
 
 class Pending:
@@ -56,8 +51,7 @@ class Pending:
         self._changed: list[tuple[Changing, list[list[Any]]]] = []
         """Stretches of changes that the same statement makes."""
         self._changing: Changing | None = None
-        self._entries: list[list[Any]] = []
-        self._short_entries: list[list[Any]] = []
+        self.entries = Entries(now_us)
         self._last_number = -1
         self._last_name = ""
         self._in_order = True
@@ -65,7 +59,7 @@ class Pending:
         self._at_us = 0
 
     def __bool__(self) -> bool:
-        return bool(self._created or self._changed or self._entries or self._short_entries or self.recorded)
+        return bool(self._created or self._changed or self.entries or self.recorded)
 
     @property
     def creates(self) -> bool:
@@ -93,7 +87,9 @@ class Pending:
 
     def change(self, change: Change, standing: Standing, moved: Moved, *, bodied: bool) -> Standing:
         """A record that is there; how it stands then. Unless `bodied`, its body stays as it is."""
-        number, version, _, before, was_ready, was_timed, _ = standing
+        number, version, _, before, was_ready, was_timed, since = standing
+        if since is self._now:
+            self.entries.are_final = False
         state, place, is_moved = moved
         ready_at, deadline_at = change.ready_at, change.deadline_at
         placing = (change.queue, change.parent, change.labels, change.priority, change.chain)
@@ -122,44 +118,19 @@ class Pending:
         self._changed[-1][1].append(row)
         return number, version, state, placing, ready == SET, timed == SET, self._now
 
-    def note(
-        self, sequence: int, number: int, kind: str, name: str, version: int, note: Note, chain: str
-    ) -> None:
-        """An entry for the journal."""
-        row = [sequence, self.now_us, number, kind, name, version, note.steps, note.actor, note.request_id]
-        reason, cause, refusal = note.reason, note.cause, note.refusal
-        if reason or cause or refusal or chain:
-            row += (reason, cause, refusal, chain)
-            self._entries.append(row)
-        else:
-            self._short_entries.append(row)
-
     def write(self, known: Known) -> None:
         """All of it."""
         if not self._in_order:
             self._renumber(known)
-        self._spell_steps(self._short_entries)
-        self._spell_steps(self._entries)
         many = self._connection.executemany
         for creating, rows in self._created.items():
             many(insertion(*creating), rows)
         for changing, rows in self._changed:
             if changing[0] or not self._write_stretch(update(*changing), rows):
                 many(update(*changing), rows)
-        for statement, entries in (
-            (INSERT_SHORT_ENTRY, self._short_entries),
-            (INSERT_ENTRY, self._entries),
-            (INSERT_REQUEST, self.recorded),
-        ):
-            if entries:
-                many(statement, entries)
-
-    @staticmethod
-    def _spell_steps(entries: list[list[Any]]) -> None:
-        """Those of all entries at once: a line each, none of which JSON breaks."""
-        lines = _encode_lines([entry[_STEPS_OF_ENTRY] for entry in entries]).decode().split("\n")
-        for entry, line in zip(entries, lines, strict=False):  # behind the last line comes nothing
-            entry[_STEPS_OF_ENTRY] = line
+        self.entries.write(self._connection)
+        if self.recorded:
+            many(INSERT_REQUEST, self.recorded)
 
     def _write_stretch(self, statement: str, rows: list[list[Any]]) -> bool:
         """Neighbours that become the same, as those do that are claimed in order, take one statement."""
@@ -190,14 +161,10 @@ class Pending:
             standings, name = known[row[_KIND]], row[_ID]
             standings[name] = (new[row[_NUMBER]], *standings[name][1:])
         changed = (row for _, rows in self._changed for row in rows)
-        entries = (*self._short_entries, *self._entries)
-        for rows, place in (
-            (created, _NUMBER),
-            (changed, _NUMBER_OF_CHANGE),
-            (entries, _RECORD_OF_ENTRY),
-        ):
+        for rows, place in ((created, _NUMBER), (changed, _NUMBER_OF_CHANGE)):
             for row in rows:
                 row[place] = new.get(row[place], row[place])
+        self.entries.renumber(new)
 
     def _us(self, at: datetime) -> int:
         """Records that are claimed together have one deadline, and often it is one object."""

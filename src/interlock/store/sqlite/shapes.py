@@ -29,6 +29,12 @@ def _insertion(table: str, columns: str) -> str:
 INSERT_ENTRY = _insertion("journal", ENTRY)
 INSERT_SHORT_ENTRY = _insertion("journal", _SHORT_ENTRY)
 """For one that says neither why nor because of what, as most do."""
+INSERT_ALIKE = """
+INSERT INTO journal (sequence, at_us, record, kind, id, version, steps, actor, request_id, reason, cause)
+SELECT ?1 + said.key, ?2, r.number, r.kind, r.id, r.version, ?3, ?4, ?5, ?6, ?7
+FROM json_each(?8) AS said CROSS JOIN records AS r ON r.number = said.value
+"""
+"""For many that say the same, each about the version that its record has by now."""
 
 # A request that has expired counts as unknown, so that its id may be used anew.
 INSERT_REQUEST = _insertion("requests", REQUEST).replace("INSERT", "INSERT OR REPLACE")
