@@ -1,13 +1,13 @@
 """A look at a whole batch at once, by which nearly every batch is seen to be as it should be.
 
-Column by column, so that what the commits share is looked at once and what they do not is looked at
-without a call for each. It knows no rule that `checking` does not know, and finds no words for what is
+What a change shares with the one before it was looked at there: in a batch that is nearly everything, and
+mostly the very same object. It knows no rule that `checking` does not know, and finds no words for what is
 wrong: who fails here is looked at closely there, and is either told or let through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -30,82 +30,73 @@ def plainly_fine(
 
     `trusted` are the identities of bodies that came out of the store just now.
     """
-    changes = [commit.changes[0] for commit in commits if len(commit.changes) == 1]
-    if len(commits) < FEWEST or len(changes) != len(commits):
+    if len(commits) < FEWEST:
         return False
+    names: list[str] = []
+    before, until = _NOBODY, None
     for commit in commits:
-        if commit.refusals or commit.request is not None:
+        changes = commit.changes
+        if len(changes) != 1 or commit.refusals or commit.request is not None:
             return False
-    return (
-        _stands(catalogue, changes)
-        and _is_placed(changes)
-        and _are_moments([commit.not_after for commit in commits])
-        and _are_texts([change.note for change in changes])
-        and _are_bodies([change.body for change in changes], max_body_bytes, trusted)
-    )
-
-
-def _stands(catalogue: Catalogue, changes: Sequence[Change]) -> bool:
-    """Kinds, states, names and versions."""
-    for kind, state in {(change.kind, change.state) for change in changes}:
-        known = catalogue.get(kind)
-        if known is None or state not in known.states:
+        if commit.not_after is not until:
+            until = commit.not_after
+            if not _is_moment(until):
+                return False
+        change = changes[0]
+        names.append(change.id)
+        if (
+            not 0 < len(change.id) <= MAX_ID
+            or not 0 <= change.expected <= MAX_VERSION
+            or not _is_like(change, before, catalogue)
+            or not _is_body(change.body, max_body_bytes, trusted)
+        ):
             return False
-    versions = [change.expected for change in changes]
+        before = change
+    return "".join(names).isprintable()
+
+
+_NOBODY = Change(kind="no kind", id="", expected=0, state="", body=b"")
+"""Before the first one: it has no kind that anybody has, and the rest of it is empty."""
+
+
+def _is_like(change: Change, before: Change, catalogue: Catalogue) -> bool:
+    """Whether what it does not share with the one before it, which is fine, is fine as well."""
+    if change.kind is not before.kind or change.state is not before.state:
+        known = catalogue.get(change.kind)
+        if known is None or change.state not in known.states:
+            return False
+    queue, ready_at = change.queue, change.ready_at
     return (
-        _are_names([change.id for change in changes]) and 0 <= min(versions) <= max(versions) <= MAX_VERSION
+        (change.note is before.note or _is_text(change.note))
+        and (queue is before.queue or _is_name(queue))
+        and (ready_at is None or queue is not None)
+        and (ready_at is before.ready_at or _is_moment(ready_at))
+        and (change.deadline_at is before.deadline_at or _is_moment(change.deadline_at))
+        and (change.expected_at is before.expected_at or _is_moment(change.expected_at))
+        and (change.parent is before.parent or _is_name(change.parent))
+        and (change.priority is before.priority or MIN_PRIORITY <= change.priority <= MAX_PRIORITY)
+        and not change.labels  # those are looked at closely
     )
 
 
-def _is_placed(changes: Sequence[Change]) -> bool:
-    """Queues, parents, priorities and times; labels are looked at closely."""
-    priorities = {change.priority for change in changes}
-    ready = [change.ready_at for change in changes]
-    queues, parents = {change.queue for change in changes}, {change.parent for change in changes}
-    if None in queues and any(ready):
+def _is_name(name: str | None) -> bool:
+    return name is None or (0 < len(name) <= MAX_ID and name.isprintable())
+
+
+def _is_moment(at: datetime | None) -> bool:
+    return at is None or (at.tzinfo is not None and MIN_YEAR <= at.year <= MAX_YEAR)
+
+
+def _is_text(note: Note | None) -> bool:
+    return note is None or (note.actor + note.reason + note.cause + note.request_id + note.refusal).isascii()
+
+
+def _is_body(body: bytes, most: int, trusted: frozenset[int]) -> bool:
+    if len(body) > most:
         return False
-    return (
-        {change.labels for change in changes} == {()}
-        and MIN_PRIORITY <= min(priorities) <= max(priorities) <= MAX_PRIORITY
-        and _are_names([name for name in (*queues, *parents) if name is not None])
-        and _are_moments(ready)
-        and _are_moments([change.deadline_at for change in changes])
-        and _are_moments([change.expected_at for change in changes])
-    )
-
-
-def _are_names(names: Sequence[str]) -> bool:
-    lengths = [len(name) for name in names]
-    return not names or (0 < min(lengths) <= max(lengths) <= MAX_ID and "".join(names).isprintable())
-
-
-def _are_moments(moments: Iterable[datetime | None]) -> bool:
-    """Those of a batch are often one object."""
-    last: datetime | None = None
-    for at in moments:
-        if at is not last and at is not None:
-            if at.tzinfo is None or not MIN_YEAR <= at.year <= MAX_YEAR:
-                return False
-            last = at
-    return True
-
-
-def _are_texts(notes: Iterable[Note | None]) -> bool:
-    for note in notes:
-        if note is not None:
-            said = note.actor + note.reason + note.cause + note.request_id + note.refusal
-            if not said.isascii():
-                return False
-    return True
-
-
-def _are_bodies(bodies: Sequence[bytes], most: int, trusted: frozenset[int]) -> bool:
-    if max([len(body) for body in bodies]) > most:
-        return False
-    try:
-        for body in bodies:
-            if id(body) not in trusted:
-                _skip(body)
-    except msgspec.DecodeError:
-        return False
+    if id(body) not in trusted:
+        try:
+            _skip(body)
+        except msgspec.DecodeError:
+            return False
     return True

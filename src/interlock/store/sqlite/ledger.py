@@ -58,8 +58,9 @@ class Ledger:
         self._known = memory.recall(connection)
         self._requests: dict[str, Recorded | None] = {}
         self._commits: Sequence[Commit] = ()
-        self._bodies: dict[tuple[str, str], bytes] = {}
-        """As they stand in the tables, of what was taken: the same one need not be written again."""
+        self._taken: Sequence[tuple[int, Record]] = ()
+        self._bodies: dict[int, int] = {}
+        """Whose they are, by their identity, of what was taken: the same one need not be written again."""
         self._sequence, latest_us = connection.execute(_PROGRESS).fetchone()
         # Later than all before: records are listed by their numbers, and so by the time of their creation.
         self._begin_batch(clock.read(latest_us + 1))
@@ -68,14 +69,21 @@ class Ledger:
         """Whether each can become true; those that can are remembered, to be written by `flush`."""
         self.broken = True
         self._commits = commits
-        outcomes = [self._judge_one(commit) for commit in commits]
+        alone, one = self._judge_alone, self._judge_one
+        outcomes = [
+            alone(commit.changes[0], commit.not_after)
+            if len(commit.changes) == 1 and commit.request is None and not commit.refusals
+            else one(commit)
+            for commit in commits
+        ]
         self.broken = False
         return outcomes
 
     def take(self, numbered: Sequence[tuple[int, Record]]) -> None:
         """These were read in this transaction, and need not be read again."""
         keep(numbered, self._known)
-        self._bodies = {(record.kind, record.id): record.body for _, record in numbered}
+        self._taken = numbered  # no other body gets the identity of one of these while they are here
+        self._bodies = {id(record.body): number for number, record in numbered}
 
     def flush(self) -> None:
         """Write what was judged."""
@@ -83,6 +91,7 @@ class Ledger:
         if pending:
             self.wrote = True
             pending.write(self._known)
+            self._bodies = {}
             self.connection.execute(_MOVE_ON, (self._sequence, self.now_us))
             self._begin_batch(self.now_us + pending.creates)
 
@@ -100,8 +109,6 @@ class Ledger:
 
     def _judge_one(self, commit: Commit) -> Outcome:
         request, not_after, changes = commit.request, commit.not_after, commit.changes
-        if len(changes) == 1 and request is None and not commit.refusals:
-            return self._judge_alone(changes[0], not_after)
         if request is not None and (repeat := self._repeat(request)) is not None:
             return repeat
         if not_after is not None and self.now > not_after:
@@ -164,8 +171,8 @@ class Ledger:
     def _put(self, change: Change, before: Standing, moved: Moved) -> None:
         kind, name, pending = change.kind, change.id, self._pending
         if before[0]:
-            bodied = self._bodies.pop((kind, name), None) is not change.body
-            after = pending.change(change, before, moved, bodied=bodied)
+            kept = self._bodies.get(id(change.body)) == before[0] and before[6] is not self.now
+            after = pending.change(change, before, moved, bodied=not kept)
         else:
             after = pending.create(change, moved)
         self._known[kind][name] = after
