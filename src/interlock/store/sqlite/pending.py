@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
+from collections.abc import Iterable
 from datetime import datetime
+from itertools import accumulate
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -15,9 +17,11 @@ from interlock.store.sqlite.knowing import NOWHERE, Known, Standing
 from interlock.store.sqlite.rows import NO_LABELS, list_text
 from interlock.store.sqlite.shapes import (
     CLEARED,
+    DIGITS,
     INSERT_REQUEST,
     KEPT,
     SET,
+    Changing,
     Row,
     insertion,
     update,
@@ -28,11 +32,9 @@ Moved: TypeAlias = tuple[str, int, bool]
 """Where a legal step leads: the state as a plain text (the caller's may be an enumeration's), its place,
 and whether that is another one."""
 
-Changing: TypeAlias = tuple[bool, bool, int, int, bool]
-"""What of a record changes: see `shapes.update`."""
-
+MOST_JOINED = 16 * 1_048_576
+"""Bodies that are larger together go one by one, so that none of them is held twice."""
 _NUMBER, _KIND, _ID = 0, 1, 2
-_NUMBER_OF_CHANGE = -1
 # The journal may still tell of a record that somebody has removed by hand.
 _LAST_NUMBER = (
     "SELECT max(ifnull((SELECT max(number) FROM records), 0), ifnull((SELECT max(record) FROM journal), 0))"
@@ -48,9 +50,9 @@ class Pending:
         self.recorded: list[Row] = []
         self._connection = connection
         self._created: defaultdict[tuple[bool, bool, bool], list[list[Any]]] = defaultdict(list)
-        self._changed: list[tuple[Changing, list[list[Any]]]] = []
-        """Stretches of changes that the same statement makes."""
-        self._changing: Changing | None = None
+        self._changed: list[_Alike] = []
+        """Stretches of changes after which the records are alike."""
+        self._alike: _Alike | None = None
         self.entries = Entries(now_us)
         self._last_number = -1
         self._last_name = ""
@@ -94,28 +96,27 @@ class Pending:
         ready_at, deadline_at = change.ready_at, change.deadline_at
         placing = (change.queue, change.parent, change.labels, change.priority, change.chain)
         version += 1
-        row: list[Any] = [version, self.now_us]
-        if bodied:
-            row.append(bytearray(change.body))
+        values: list[Any] = [version, self.now_us]
         if is_moved:
-            row += (state, place)
+            values += (state, place)
         ready = CLEARED if was_ready else KEPT
         if ready_at is not None:
-            row += (_lane(change), self._us(ready_at))
+            values += (_lane(change), self._us(ready_at))
             ready = SET
         timed = CLEARED if was_timed else KEPT
         if deadline_at is not None:
-            row.append(self._us(deadline_at))
+            values.append(self._us(deadline_at))
             timed = SET
         placed = placing != before
         if placed:
-            row += (change.queue or "", *_placed(change))
-        row.append(number)
-        changing = (bodied, is_moved, ready, timed, placed)
-        if changing != self._changing:
-            self._changing = changing
-            self._changed.append((changing, []))
-        self._changed[-1][1].append(row)
+            values += (change.queue or "", *_placed(change))
+        changing, alike = (bodied, is_moved, ready, timed, placed), self._alike
+        if alike is None or alike.values != values or alike.changing != changing:
+            alike = self._alike = _Alike(changing, values)
+            self._changed.append(alike)
+        alike.numbers.append(number)
+        if bodied:
+            alike.bodies.append(change.body)
         return number, version, state, placing, ready == SET, timed == SET, self._now
 
     def write(self, known: Known) -> None:
@@ -125,23 +126,11 @@ class Pending:
         many = self._connection.executemany
         for creating, rows in self._created.items():
             many(insertion(*creating), rows)
-        for changing, rows in self._changed:
-            if changing[0] or not self._write_stretch(update(*changing), rows):
-                many(update(*changing), rows)
+        for alike in self._changed:
+            alike.write(self._connection)
         self.entries.write(self._connection)
         if self.recorded:
             many(INSERT_REQUEST, self.recorded)
-
-    def _write_stretch(self, statement: str, rows: list[list[Any]]) -> bool:
-        """Neighbours that become the same, as those do that are claimed in order, take one statement."""
-        first, last = rows[0][-1], rows[-1][-1]
-        if [row[-1] for row in rows] != list(range(first, last + 1)):
-            return False
-        values = rows[0][:-1]
-        if any(row[:-1] != values for row in rows):
-            return False
-        self._connection.execute(update_stretch(statement), (*values, first, last))
-        return True
 
     def _next_number(self, name: str) -> int:
         if self._last_number < 0:
@@ -160,10 +149,9 @@ class Pending:
         for row in created:
             standings, name = known[row[_KIND]], row[_ID]
             standings[name] = (new[row[_NUMBER]], *standings[name][1:])
-        changed = (row for _, rows in self._changed for row in rows)
-        for rows, place in ((created, _NUMBER), (changed, _NUMBER_OF_CHANGE)):
-            for row in rows:
-                row[place] = new.get(row[place], row[place])
+            row[_NUMBER] = new[row[_NUMBER]]
+        for alike in self._changed:
+            alike.numbers[:] = [new.get(number, number) for number in alike.numbers]
         self.entries.renumber(new)
 
     def _us(self, at: datetime) -> int:
@@ -171,6 +159,44 @@ class Pending:
         if at is not self._at:
             self._at, self._at_us = at, microseconds(at)
         return self._at_us
+
+
+class _Alike:
+    """Changes after which records are the same but for their bodies, as after a claim of many."""
+
+    __slots__ = ("bodies", "changing", "numbers", "values")
+
+    def __init__(self, changing: Changing, values: list[Any]) -> None:
+        self.changing = changing
+        self.values = values
+        self.numbers: list[int] = []
+        self.bodies: list[bytes] = []
+        """In the order of the numbers; none where they stay."""
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        """Neighbours take one statement."""
+        values, numbers = self.values, self.numbers
+        first, last = numbers[0], numbers[-1]
+        small = sum(map(len, self.bodies)) <= MOST_JOINED
+        if small and first < last and numbers == list(range(first, last + 1)):
+            bodies = _joined(self.bodies) if self.bodies else ()
+            connection.execute(update_stretch(self.changing), (*values, first, last, *bodies))
+        elif self.bodies:
+            rows = zip(map(bytearray, self.bodies), numbers, strict=True)
+            connection.executemany(update(self.changing), [(*values, *row) for row in rows])
+        else:
+            connection.executemany(update(self.changing), [(*values, number) for number in numbers])
+
+
+def _joined(bodies: list[bytes]) -> tuple[bytearray, str, str]:
+    """All of them as one, and where each begins and how long it is: see `shapes.update_stretch`."""
+    lengths = [len(body) for body in bodies]
+    starts = accumulate(lengths[:-1], initial=1)
+    return bytearray(b"".join(bodies)), _spelt(starts), _spelt(lengths)
+
+
+def _spelt(numbers: Iterable[int]) -> str:
+    return "".join([f"{number:0{DIGITS}}" for number in numbers])
 
 
 def _lane(change: Change) -> str:

@@ -68,12 +68,41 @@ def insertion(ready: bool, timed: bool, placed: bool) -> str:
     return f"INSERT INTO records ({', '.join(columns)}) VALUES ({', '.join(marks)})"
 
 
+Changing: TypeAlias = tuple[bool, bool, int, int, bool]
+"""What of a record changes: its body, its state, its lane and time, its deadline, where else it belongs."""
+
+
 @cache
-def update(bodied: bool, moved: bool, ready: int, timed: int, placed: bool) -> str:
-    """Change a record: its body, its state, its lane and time, its deadline, where else it belongs."""
+def update(changing: Changing) -> str:
+    """Change a record. Its body comes behind all else, and then its number."""
+    parts = [*_parts(changing), "body = ?"] if changing[0] else _parts(changing)
+    return f"UPDATE records SET {', '.join(parts)} WHERE number = ?"
+
+
+DIGITS = 10
+
+
+@cache
+def update_stretch(changing: Changing) -> str:
+    """The same for all records from one number to another, which come behind what they all become.
+
+    Their bodies come as one, with where each begins and how long it is, in so many digits.
+    """
+    parts = _parts(changing)
+    shared = sum(part.count("?") for part in parts)
+    first, last, bodies, starts, lengths = (f"?{shared + place}" for place in range(1, 6))
+    if changing[0]:
+        start, length = (
+            f"CAST(substr({each}, (number - {first}) * {DIGITS} + 1, {DIGITS}) AS INTEGER)"
+            for each in (starts, lengths)
+        )
+        parts.append(f"body = substr({bodies}, {start}, {length})")
+    return f"UPDATE records SET {', '.join(parts)} WHERE number BETWEEN {first} AND {last}"
+
+
+def _parts(changing: Changing) -> list[str]:
+    _, moved, ready, timed, placed = changing
     parts = ["version = ?", "updated_us = ?"]
-    if bodied:
-        parts.append("body = ?")
     if moved:
         parts += ["state = ?", "place = ?"]
     if ready == SET:
@@ -92,10 +121,4 @@ def update(bodied: bool, moved: bool, ready: int, timed: int, placed: bool) -> s
             "priority = ?",
             "chain = ?",
         ]
-    return f"UPDATE records SET {', '.join(parts)} WHERE number = ?"
-
-
-@cache
-def update_stretch(statement: str) -> str:
-    """The same for all records from one number to another."""
-    return statement.replace("WHERE number = ?", "WHERE number BETWEEN ? AND ?")
+    return parts
