@@ -34,6 +34,7 @@ and whether that is another one."""
 
 MOST_JOINED = 16 * 1_048_576
 """Bodies that are larger together go one by one, so that none of them is held twice."""
+_DIGITS = f"%0{DIGITS}d"
 _NUMBER, _KIND, _ID = 0, 1, 2
 # The journal may still tell of a record that somebody has removed by hand.
 _LAST_NUMBER = (
@@ -188,15 +189,16 @@ class _Alike:
             connection.executemany(update(self.changing), [(*values, number) for number in numbers])
 
 
-def _joined(bodies: list[bytes]) -> tuple[bytearray, str, str]:
+def _joined(bodies: list[bytes]) -> tuple[bytearray, bytearray, bytearray]:
     """All of them as one, and where each begins and how long it is: see `shapes.update_stretch`."""
     lengths = [len(body) for body in bodies]
     starts = accumulate(lengths[:-1], initial=1)
     return bytearray(b"".join(bodies)), _spelt(starts), _spelt(lengths)
 
 
-def _spelt(numbers: Iterable[int]) -> str:
-    return "".join([f"{number:0{DIGITS}}" for number in numbers])
+def _spelt(numbers: Iterable[int]) -> bytearray:
+    """As bytes: in a text SQLite would count the characters before each of them."""
+    return bytearray("".join([_DIGITS % number for number in numbers]).encode())
 
 
 def _lane(change: Change) -> str:
