@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import TypeAlias
 
 import msgspec
 
@@ -99,23 +100,32 @@ def submitted(name: str, ready_at: datetime) -> Commit:
 
 def claimed(records: Sequence[Record], now: datetime) -> list[Commit]:
     """Each of these goes to this worker, for as long as the lease."""
-    until = now + LEASE
+    until, steps = now + LEASE, _Steps(CLAIM)
     return [
-        Commit(changes=(_moved(record, record.version, Errand.READY, CLAIM, record.body, until),))
+        Commit(
+            changes=(
+                _moved(record, record.version, record.updated_at, steps[record.state], record.body, until),
+            )
+        )
         for record in records
     ]
 
 
-def completed(record: Record, until: datetime) -> Commit:
-    """The errand that was claimed in the version `record` is done, unless its lease has run out."""
-    body = with_result(record.body)
-    change = _moved(record, record.version + 1, Errand.RUNNING, COMPLETE, body, None)
-    return Commit(changes=(change,), not_after=until)
+def completed(records: Sequence[Record], at: datetime, until: datetime) -> list[Commit]:
+    """What was claimed in these versions, at that time, is done, unless its lease has run out."""
+    step = _Steps(COMPLETE)[Errand.RUNNING]
+    return [
+        Commit(
+            changes=(_moved(record, record.version + 1, at, step, with_result(record.body), None),),
+            not_after=until,
+        )
+        for record in records
+    ]
 
 
 def renewed(name: str, version: int, until: datetime) -> Commit:
     """The errand is still being done."""
-    note = _note(Errand.RUNNING, RENEW)[1]
+    note = _Steps(RENEW)[Errand.RUNNING][1]
     change = Change(
         kind=KIND,
         id=name,
@@ -135,14 +145,19 @@ def refused(names: Sequence[str]) -> Commit:
     return Commit(refusals=tuple(Refused(kind=KIND, id=name, note=note) for name in names))
 
 
+_Step: TypeAlias = tuple[Errand, Note]
+"""Where it leads, and what the journal says of it."""
+
+
 def _moved(
-    record: Record, version: int, source: Errand, event: Event, body: bytes, until: datetime | None
+    record: Record, version: int, at: datetime, step: _Step, body: bytes, until: datetime | None
 ) -> Change:
-    target, note = _note(source, event)
+    target, note = step
     return Change(
         kind=KIND,
         id=record.id,
         expected=version,
+        expected_at=at,
         state=target,
         body=body,
         parent=record.parent,
@@ -154,14 +169,21 @@ def _moved(
     )
 
 
-def _note(source: Errand, event: Event) -> tuple[Errand, Note]:
-    decision = MACHINE.decide(source, None, event)
-    if not isinstance(decision, Moved):
-        raise decision.error()
-    steps = tuple(
-        [
-            StepLine(step.machine, "", step.event, step.source, step.target, step.owner, step.moves)
-            for step in decision.steps
-        ]
-    )
-    return decision.state, Note(steps=steps, actor=ACTOR)
+class _Steps(dict[str, _Step]):
+    """What the machine says to an event, by state: those that stand alike take the same step, as jobs do."""
+
+    def __init__(self, event: Event) -> None:
+        self._event = event
+
+    def __missing__(self, state: str) -> _Step:
+        decision = MACHINE.decide(Errand(state), None, self._event)
+        if not isinstance(decision, Moved):
+            raise decision.error()
+        steps = tuple(
+            [
+                StepLine(step.machine, "", step.event, step.source, step.target, step.owner, step.moves)
+                for step in decision.steps
+            ]
+        )
+        self[state] = decision.state, Note(steps=steps, actor=ACTOR)
+        return self[state]

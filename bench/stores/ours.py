@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 from bench.stores.bare.loop import Unexpected
 from bench.stores.errand import (
@@ -74,8 +74,8 @@ class Ours:
             return claimed(records, now)
 
         for _ in range(batches):
-            check(await self.store.claim(_CLAIM, decide), BATCH)
-            check(await self._group.commit_all([completed(record, until) for record in taken]), BATCH)
+            at = check(await self.store.claim(_CLAIM, decide), BATCH)
+            check(await self._group.commit_all(completed(taken, at, until)), BATCH)
 
     async def close(self) -> None:
         """Finish what waits, and close the store."""
@@ -83,12 +83,13 @@ class Ours:
         await self.store.close()
 
 
-def check(outcomes: Iterable[Outcome | InterlockError], wanted: int | None = None) -> None:
-    """What is timed has to have happened."""
-    number = 0
+def check(outcomes: Sequence[Outcome | InterlockError], wanted: int | None = None) -> datetime:
+    """What is timed has to have happened; when that was."""
+    at = datetime.min.replace(tzinfo=UTC)
     for outcome in outcomes:
         if type(outcome) is not Committed:
             raise Unexpected(f"A commit of the bench became {outcome}.")
-        number += 1
-    if wanted is not None and number != wanted:
-        raise Unexpected(f"{number} of {wanted} commits were made.")
+        at = outcome.at
+    if wanted is not None and len(outcomes) != wanted:
+        raise Unexpected(f"{len(outcomes)} of {wanted} commits were made.")
+    return at

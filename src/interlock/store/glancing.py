@@ -34,6 +34,7 @@ def plainly_fine(
         return False
     names: list[str] = []
     before, until = _NOBODY, None
+    seen: tuple[object, ...] = ()
     for commit in commits:
         changes = commit.changes
         if len(changes) != 1 or commit.refusals or commit.request is not None:
@@ -44,14 +45,25 @@ def plainly_fine(
                 return False
         change = changes[0]
         names.append(change.id)
-        if (
-            not 0 < len(change.id) <= MAX_ID
-            or not 0 <= change.expected <= MAX_VERSION
-            or not _is_like(change, before, catalogue)
-            or not _is_body(change.body, max_body_bytes, trusted)
-        ):
+        looks = (  # everything but name and body
+            change.kind,
+            change.state,
+            change.expected,
+            change.expected_at,
+            change.queue,
+            change.parent,
+            change.labels,
+            change.priority,
+            change.ready_at,
+            change.deadline_at,
+            change.note,
+        )
+        if looks != seen:
+            if not _is_like(change, before, catalogue):
+                return False
+            before, seen = change, looks
+        if not 0 < len(change.id) <= MAX_ID or not _is_body(change.body, max_body_bytes, trusted):
             return False
-        before = change
     return "".join(names).isprintable()
 
 
@@ -67,7 +79,8 @@ def _is_like(change: Change, before: Change, catalogue: Catalogue) -> bool:
             return False
     queue, ready_at = change.queue, change.ready_at
     return (
-        (change.note is before.note or _is_text(change.note))
+        0 <= change.expected <= MAX_VERSION
+        and (change.note is before.note or _is_text(change.note))
         and (queue is before.queue or _is_name(queue))
         and (ready_at is None or queue is not None)
         and (ready_at is before.ready_at or _is_moment(ready_at))

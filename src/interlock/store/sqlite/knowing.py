@@ -14,9 +14,11 @@ from interlock.store.sqlite.rows import labels_of, list_text
 Placing: TypeAlias = tuple[str | None, str | None, tuple[str, ...], int, str]
 """Queue, parent, labels, priority and chain: what most steps leave as it was."""
 
+Stands: TypeAlias = tuple[int, str, Placing, bool, bool, datetime | None]
+"""Version, state, placing, whether it is ready and has a deadline, and since when it stands so."""
+
 Standing: TypeAlias = tuple[int, int, str, Placing, bool, bool, datetime | None]
-"""Number, version, state, placing, whether it is ready and has a deadline, and since when it stands so; all
-empty for a record that is not there."""
+"""The same behind the number of a record; all empty for one that is not there."""
 
 Known: TypeAlias = dict[str, dict[str, Standing]]
 

@@ -59,6 +59,8 @@ class Ledger:
         self._requests: dict[str, Recorded | None] = {}
         self._commits: Sequence[Commit] = ()
         self._taken: Sequence[tuple[int, Record]] = ()
+        self._move: tuple[str, str, str, Moved | None] = ("", "", "", None)
+        """The last that was looked up: mostly the next one is the same."""
         self._bodies: dict[int, int] = {}
         """Whose they are, by their identity, of what was taken: the same one need not be written again."""
         self._sequence, latest_us = connection.execute(_PROGRESS).fetchone()
@@ -137,9 +139,13 @@ class Ledger:
             change.expected_at is not None and change.expected_at != before[6]
         ):
             return Conflict(change.key, change.expected, before[1])
-        moved = self._moves[kind].get((before[2], change.state))
+        source, target = before[2], change.state
+        like_kind, like_source, like_target, moved = self._move
+        if kind is not like_kind or target is not like_target or source != like_source:
+            moved = self._moves[kind].get((source, target))
+            self._move = kind, source, target, moved
         if moved is None:
-            return Illegal(change.key, before[2], change.state)
+            return Illegal(change.key, source, target)
         self._put(change, before, moved)
         return self._committed
 

@@ -6,14 +6,14 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
-from itertools import accumulate
-from operator import itemgetter
+from itertools import accumulate, groupby
+from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias
 
 from interlock.store.ranking import lane_of, microseconds
 from interlock.store.records import Change
 from interlock.store.sqlite.entries import Entries
-from interlock.store.sqlite.knowing import NOWHERE, Known, Standing
+from interlock.store.sqlite.knowing import NOWHERE, Known, Placing, Standing, Stands
 from interlock.store.sqlite.rows import NO_LABELS, list_text
 from interlock.store.sqlite.shapes import (
     CLEARED,
@@ -31,6 +31,10 @@ from interlock.store.sqlite.shapes import (
 Moved: TypeAlias = tuple[str, int, bool]
 """Where a legal step leads: the state as a plain text (the caller's may be an enumeration's), its place,
 and whether that is another one."""
+
+Step: TypeAlias = tuple[bool, Moved, int, Placing, bool, bool, datetime | None, datetime | None, Placing]
+"""Whether it has another body, and where it leads; from which version and placing, if it was ready and had a
+deadline; when it is ready, its deadline and its placing from then on."""
 
 MOST_JOINED = 16 * 1_048_576
 """Bodies that are larger together go one by one, so that none of them is held twice."""
@@ -53,7 +57,9 @@ class Pending:
         self._created: defaultdict[tuple[bool, bool, bool], list[list[Any]]] = defaultdict(list)
         self._changed: list[_Alike] = []
         """Stretches of changes after which the records are alike."""
-        self._alike: _Alike | None = None
+        self._alike = _Alike((False, False, KEPT, KEPT, False), [])
+        self._step: Step | None = None
+        self._after: Stands = (0, "", NOWHERE, False, False, None)
         self.entries = Entries(now_us)
         self._last_number = -1
         self._last_name = ""
@@ -93,9 +99,20 @@ class Pending:
         number, version, _, before, was_ready, was_timed, since = standing
         if since is self._now:
             self.entries.are_final = False
-        state, place, is_moved = moved
         ready_at, deadline_at = change.ready_at, change.deadline_at
         placing = (change.queue, change.parent, change.labels, change.priority, change.chain)
+        step = (bodied, moved, version, before, was_ready, was_timed, ready_at, deadline_at, placing)
+        if step != self._step:
+            self._step, self._after = step, self._new_step(step, change)
+        self._alike.numbers.append(number)
+        if bodied:
+            self._alike.bodies.append(change.body)
+        return number, *self._after
+
+    def _new_step(self, step: Step, change: Change) -> Stands:
+        """How records stand that take this step, as those do that come next."""
+        bodied, moved, version, before, was_ready, was_timed, ready_at, deadline_at, placing = step
+        state, place, is_moved = moved
         version += 1
         values: list[Any] = [version, self.now_us]
         if is_moved:
@@ -111,14 +128,9 @@ class Pending:
         placed = placing != before
         if placed:
             values += (change.queue or "", *_placed(change))
-        changing, alike = (bodied, is_moved, ready, timed, placed), self._alike
-        if alike is None or alike.values != values or alike.changing != changing:
-            alike = self._alike = _Alike(changing, values)
-            self._changed.append(alike)
-        alike.numbers.append(number)
-        if bodied:
-            alike.bodies.append(change.body)
-        return number, version, state, placing, ready == SET, timed == SET, self._now
+        self._alike = _Alike((bodied, is_moved, ready, timed, placed), values)
+        self._changed.append(self._alike)
+        return version, state, placing, ready == SET, timed == SET, self._now
 
     def write(self, known: Known) -> None:
         """All of it."""
@@ -127,11 +139,25 @@ class Pending:
         many = self._connection.executemany
         for creating, rows in self._created.items():
             many(insertion(*creating), rows)
-        for alike in self._changed:
-            alike.write(self._connection)
+        for changing, some in groupby(self._changed, key=attrgetter("changing")):
+            self._write_changes(changing, some)
         self.entries.write(self._connection)
         if self.recorded:
             many(INSERT_REQUEST, self.recorded)
+
+    def _write_changes(self, changing: Changing, some: Iterable[_Alike]) -> None:
+        """In their order. Neighbours that become the same take one statement, all others one each."""
+        rows: list[tuple[Any, ...]] = []
+        for alike in some:
+            if not alike.are_neighbours:
+                rows += alike.rows()
+                continue
+            if rows:
+                self._connection.executemany(update(changing), rows)
+                rows = []
+            self._connection.execute(update_stretch(changing), alike.row_of_all())
+        if rows:
+            self._connection.executemany(update(changing), rows)
 
     def _next_number(self, name: str) -> int:
         if self._last_number < 0:
@@ -174,19 +200,25 @@ class _Alike:
         self.bodies: list[bytes] = []
         """In the order of the numbers; none where they stay."""
 
-    def write(self, connection: sqlite3.Connection) -> None:
-        """Neighbours take one statement."""
-        values, numbers = self.values, self.numbers
-        first, last = numbers[0], numbers[-1]
-        small = sum(map(len, self.bodies)) <= MOST_JOINED
-        if small and first < last and numbers == list(range(first, last + 1)):
-            bodies = _joined(self.bodies) if self.bodies else ()
-            connection.execute(update_stretch(self.changing), (*values, first, last, *bodies))
-        elif self.bodies:
-            rows = zip(map(bytearray, self.bodies), numbers, strict=True)
-            connection.executemany(update(self.changing), [(*values, *row) for row in rows])
-        else:
-            connection.executemany(update(self.changing), [(*values, number) for number in numbers])
+    @property
+    def are_neighbours(self) -> bool:
+        """Whether one statement will do."""
+        first, last = self.numbers[0], self.numbers[-1]
+        if first >= last or self.numbers != list(range(first, last + 1)):
+            return False
+        return sum(map(len, self.bodies)) <= MOST_JOINED
+
+    def row_of_all(self) -> tuple[Any, ...]:
+        """For `update_stretch`."""
+        bodies = _joined(self.bodies) if self.bodies else ()
+        return (*self.values, self.numbers[0], self.numbers[-1], *bodies)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """For `update`."""
+        if not self.bodies:
+            return [(*self.values, number) for number in self.numbers]
+        bodies = map(bytearray, self.bodies)
+        return [(*self.values, *row) for row in zip(bodies, self.numbers, strict=True)]
 
 
 def _joined(bodies: list[bytes]) -> tuple[bytearray, bytearray, bytearray]:
