@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -19,6 +19,7 @@ from interlock.store.records import (
     Committed,
     Conflict,
     Illegal,
+    Note,
     Outcome,
     Record,
     Repeated,
@@ -67,35 +68,38 @@ class Wave:
             not_before,
             _joined([change.id for change in changes]),
             _bodies(changes, self._held),
-            _encoder.encode_lines([change.note for change in changes])[:-1].decode(),
-            *self._columns(changes),
+            *self._columns_and_notes(changes),
             *_columns(_refusals(self._commits), 4),
             min([limit for _, limit in self._limits], default=None),
             *_columns(self._limits if judging else [], 2),
             *_columns([(place, *_request_row(request)) for place, request in self._requests], 7),
         ]
 
-    def _columns(self, changes: Sequence[Change]) -> tuple[list[str | None], list[str | None]]:
-        """What all changes share, and what each has of its own: see `sql/0003_commit.sql`."""
+    def _columns_and_notes(
+        self, changes: Sequence[Change]
+    ) -> tuple[str | None, list[str | None], list[str | None]]:
+        """Notes, what all changes share, and what each has of its own: see `sql/0003_commit.sql`."""
         if not changes:
-            return [], []
-        ready, ranks = _queueing(changes)
+            return "", [], []
+        one = changes[:1] if _are_alike(changes) else changes
+        ready, ranks = _queueing(one)
+        shared_note, notes = _notes([c.note for c in changes])
         columns = [
             *self._places(),
-            _column([c.kind for c in changes]),
-            _numbers([c.expected for c in changes]),
-            _column([c.state for c in changes]),
-            _column([c.parent for c in changes]),
-            _column([c.queue for c in changes]),
-            _column([_BETWEEN_LABELS.join(c.labels) if c.labels else None for c in changes]),
-            _numbers([c.priority for c in changes]),
+            _column([c.kind for c in one]),
+            _numbers([c.expected for c in one]),
+            _column([c.state for c in one]),
+            _column([c.parent for c in one]),
+            _column([c.queue for c in one]),
+            _column([_BETWEEN_LABELS.join(c.labels) if c.labels else None for c in one]),
+            _numbers([c.priority for c in one]),
             ready,
             ranks,
-            _moments([c.deadline_at for c in changes]),
-            _column([c.chain for c in changes]),
+            _moments([c.deadline_at for c in one]),
+            _column([c.chain for c in one]),
             _moments([c.expected_at for c in changes]),
         ]
-        return [shared for shared, _ in columns], [varied for _, varied in columns]
+        return notes, [*(shared for shared, _ in columns), shared_note], [varied for _, varied in columns]
 
     def _places(self) -> tuple[_Column, _Column]:
         """Whose each change is, and its position there; nothing where each commit has one, in order."""
@@ -144,6 +148,40 @@ class Wave:
 def _key(item: tuple[int, Change]) -> tuple[str, str]:
     change = item[1]
     return change.kind, change.id
+
+
+def _are_alike(changes: Sequence[Change]) -> bool:
+    """Whether all say the same, in all columns but when that was written: then one of them speaks for all."""
+    first, *others = changes
+    looks = _looks_of(first)
+    for change in others:  # noqa: SIM110 - a generator would cost more than the question
+        if _looks_of(change) != looks:
+            return False
+    return True
+
+
+_looks_of = attrgetter(
+    *(
+        "kind",
+        "expected",
+        "state",
+        "parent",
+        "queue",
+        "labels",
+        "priority",
+        "ready_at",
+        "deadline_at",
+        "chain",
+    )
+)
+
+
+def _notes(notes: Sequence[Note | None]) -> tuple[str | None, str | None]:
+    """The note that all share, or else a line for each."""
+    first = notes[0]
+    if first is not None and notes.count(first) == len(notes):
+        return _encoder.encode(first).decode(), None
+    return None, _encoder.encode_lines(notes)[:-1].decode()
 
 
 def _column(values: Sequence[str | None]) -> _Column:

@@ -10,10 +10,11 @@
 --
 --     1 place, 2 turn (position in the commit), 3 kind, 4 expected, 5 state, 6 parent, 7 queue, 8 labels
 --     (E'\x1f' between them), 9 priority, 10 ready_at, 11 rank, 12 deadline_at, 13 chain, 14 expected_at (when
---     the expected version was written: a server that has lost its latest writes counts the same again)
+--     the expected version was written: a server that has lost its latest writes counts the same again),
+--     15 note (shared only)
 --
 -- with moments in microseconds since 1970. `ids` and `bodies` are texts like that, `notes` has a line
--- for each change, 'null' where there is none. A body that is '', or `bodies` that are NULL, mean that it stays
+-- for each change, 'null' where there is none, unless all share one. A body that is '', or `bodies` that are NULL, mean that it stays
 -- as it is: it need not be sent, nor taken apart, nor checked, and one that is stored apart from its row stays
 -- there.
 --
@@ -73,12 +74,14 @@ DECLARE
     the_parent text := shared[6];
     the_queue text := shared[7];
     the_labels text := shared[8];
+    the_label_set text[] := coalesce(string_to_array(shared[8], E'\x1f'), '{}');
     the_priority integer := shared[9];
     the_ready_at timestamptz := timestamptz 'epoch' + shared[10]::bigint * interval '1 microsecond';
     the_rank bigint := shared[11];
     the_deadline_at timestamptz := timestamptz 'epoch' + shared[12]::bigint * interval '1 microsecond';
     the_chain text := shared[13];
     the_expected_at timestamptz := timestamptz 'epoch' + shared[14]::bigint * interval '1 microsecond';
+    the_note json := shared[15];
     sources text[];
     versions bigint[];
     moments timestamptz[];
@@ -158,7 +161,7 @@ BEGIN
             body = coalesce(c.body::json, r.body),
             parent = coalesce(c.parent, the_parent),
             queue = coalesce(c.queue, the_queue),
-            labels = coalesce(string_to_array(coalesce(c.labels, the_labels), E'\x1f'), '{}'),
+            labels = coalesce(string_to_array(c.labels, E'\x1f'), the_label_set),
             priority = coalesce(c.priority, the_priority),
             ready_at = coalesce(timestamptz 'epoch' + c.ready_us * interval '1 microsecond', the_ready_at),
             deadline_at = coalesce(
@@ -205,7 +208,7 @@ BEGIN
         SELECT
             coalesce(c.kind, the_kind), c.id, coalesce(c.state, the_state), 1, c.body::json,
             coalesce(c.parent, the_parent), coalesce(c.queue, the_queue),
-            coalesce(string_to_array(coalesce(c.labels, the_labels), E'\x1f'), '{}'),
+            coalesce(string_to_array(c.labels, E'\x1f'), the_label_set),
             coalesce(c.priority, the_priority),
             coalesce(timestamptz 'epoch' + c.ready_us * interval '1 microsecond', the_ready_at),
             coalesce(timestamptz 'epoch' + c.deadline_us * interval '1 microsecond', the_deadline_at),
@@ -263,10 +266,11 @@ BEGIN
         INSERT INTO interlock.journal (xact, at, kind, id, version, note, chain)
         SELECT
             number, moment, coalesce(c.kind, the_kind), c.id,
-            coalesce(c.expected::bigint, the_expected) + 1, c.note::json, coalesce(c.chain, the_chain)
+            coalesce(c.expected::bigint, the_expected) + 1, coalesce(c.note::json, the_note),
+            coalesce(c.chain, the_chain)
         FROM unnest(c_id, string_to_array(notes, E'\n', 'null'), c_kind, c_expected, c_chain)
             WITH ORDINALITY AS c (id, note, kind, expected, chain, item)
-        WHERE c.note IS NOT NULL AND c.item - 1 <> ALL (bad);
+        WHERE (c.note IS NOT NULL OR the_note IS NOT NULL) AND c.item - 1 <> ALL (bad);
     ELSE
         INSERT INTO interlock.journal (xact, at, kind, id, version, note, chain)
         SELECT number, moment, n.kind, n.id, n.version, n.note, n.chain
@@ -274,12 +278,13 @@ BEGIN
             SELECT
                 coalesce(c.place, the_place, c.item - 1), 0 AS part, c.turn::bigint,
                 coalesce(c.kind, the_kind), c.id, coalesce(c.expected::bigint, the_expected) + 1,
-                c.note::json, coalesce(c.chain, the_chain)
+                coalesce(c.note::json, the_note), coalesce(c.chain, the_chain)
             FROM unnest(
                 c_id, string_to_array(notes, E'\n', 'null'), c_place, string_to_array(varied[2], E'\x1e'),
                 c_kind, c_expected, c_chain
             ) WITH ORDINALITY AS c (id, note, place, turn, kind, expected, chain, item)
-            WHERE c.note IS NOT NULL AND coalesce(c.place, the_place, c.item - 1) <> ALL (bad)
+            WHERE (c.note IS NOT NULL OR the_note IS NOT NULL)
+              AND coalesce(c.place, the_place, c.item - 1) <> ALL (bad)
             UNION ALL
             SELECT f.place, 1, f.turn, f.kind, f.id, coalesce((
                 SELECT record.version FROM interlock.record
