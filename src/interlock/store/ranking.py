@@ -22,8 +22,6 @@ MIN_PRIORITY, MAX_PRIORITY = -100, 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _STEP_US = PRIORITY_STEP // _MICROSECOND
-_EXACT_US = 2**32 * 1_000_000
-"""Until then, in 2106, seconds as a float are exact to a quarter of a microsecond, and quicker."""
 _SEPARATOR = "\x1f"
 
 
@@ -35,9 +33,7 @@ def microseconds(at: datetime) -> int:
 @lru_cache(maxsize=4096)
 def moment(us: int) -> datetime:
     """The moment that `microseconds` was made from. Records of one batch share most of theirs."""
-    if 0 <= us < _EXACT_US:
-        return datetime.fromtimestamp(us / 1_000_000, UTC)
-    return _EPOCH + timedelta(microseconds=us)
+    return _EPOCH + timedelta(0, 0, us)  # by place, which is a quarter quicker than by name
 
 
 def rank_of(ready_at: datetime, priority: int) -> int:

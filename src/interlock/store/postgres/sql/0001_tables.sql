@@ -113,8 +113,8 @@ CREATE INDEX record_by_labels ON interlock.record (kind, labels, state, created_
 -- inserted before a place that somebody has read up to.
 CREATE TABLE interlock.journal (
     xact bigint NOT NULL,
-    -- A stretch for each session: the order is that of the transactions first.
-    entry bigint GENERATED ALWAYS AS IDENTITY (CACHE 100),
+    -- Without a cache: entries of one record and version are told in the order of these numbers.
+    entry bigint GENERATED ALWAYS AS IDENTITY,
     at timestamptz NOT NULL,
     kind text COLLATE "C" NOT NULL,
     id text COLLATE "C" NOT NULL,
