@@ -9,7 +9,7 @@ import time
 import msgspec
 import pytest
 from tests.worker.board import Board
-from tests.worker.conftest import Gate, Start
+from tests.worker.conftest import QUICK, Gate, Start
 
 from interlock.wire.runner import CancelAck, Complete, Heartbeat, Message, NotHeard, Release, StaleCode
 from interlock.worker.context import Context
@@ -30,6 +30,26 @@ async def test_a_lease_is_renewed_for_as_long_as_the_work_takes(
     await board.until_state(job, "succeeded")
     assert (job.attempts, job.losses) == (1, 0)
     assert len(board.said(Heartbeat)) >= 5
+
+
+async def test_a_lease_that_is_lost_while_a_task_saves_what_it_has_stops_it_at_once(
+    board: Board, start: Start, held: str, gate: Gate
+) -> None:
+    """It counted as reporting, which nobody interrupts, although it had nothing to report yet."""
+    job = board.pin(held)
+    durations = msgspec.structs.replace(
+        QUICK, lease_ttl_s=90.0, shutdown_soft_s=0.1, shutdown_deadline_s=60.0
+    )
+    worker = start(durations=durations)
+    await gate.until_entered()
+    worker.process.shutdown.request()
+    await board.until(lambda: worker.path("task")[-1:] == ["reporting"], "it to be told")
+    board.take_away(job, StaleCode.LEASE_REVOKED)
+    await worker.lines.until("lease_lost")
+    async with asyncio.timeout(20):  # it would have been stopped after 36 s
+        assert await worker.running == 0
+    assert worker.path("task")[-1] == "failed", "What it gives back is refused, and the table says so."
+    assert not board.said(Complete)
 
 
 async def test_all_leases_are_renewed_in_one_batch(board: Board, start: Start, held: str, gate: Gate) -> None:

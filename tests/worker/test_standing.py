@@ -19,6 +19,7 @@ from interlock.systems.orchestrator.waiting import waker
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Grant
 from interlock.wire.workers import WorkerView
+from interlock.worker.tasks import Registry
 
 ONE = msgspec.Raw(b'{"value": 1}')
 
@@ -84,7 +85,7 @@ async def place(tmp_path: Path, start: Start, echo: str) -> AsyncIterator[Place]
     looking = EmbeddedOrchestrator(url, settings=OrchestratorSettings(durations=durations))
     await looking.connect()
     place = Place(url, looking, [])
-    place.worker = start(connect=place.connect, durations=durations)
+    place.worker = start(connect=place.connect, durations=durations, stop_grace_s=0.2)
     await looking.here.jobs.submit(JobSpec(task=echo, input=ONE), actor="t")
     await place.until(lambda view: view.state == "RUNNING")
     yield place
@@ -106,6 +107,28 @@ async def test_a_worker_that_has_run_out_of_something_is_paused_until_somebody_h
     await place.looking.here.workers.resume(held.id, reason="there is room again")
     await place.until(lambda view: view.processed == 3)
     assert (await jobs.get(job_id)).state == "COMPLETED"
+
+
+async def test_a_worker_that_has_to_give_back_stops_what_does_not_listen(
+    place: Place, registry: Registry
+) -> None:
+    """It was only told, so that it went on for as long as it liked, and its lease was kept alive."""
+    began = asyncio.Event()
+
+    @registry.task(name="deaf")
+    async def deaf() -> None:
+        began.set()
+        await asyncio.sleep(3_600)
+
+    here = place.looking.here
+    job_id = await here.jobs.submit(JobSpec(task="deaf"), actor="t")
+    async with asyncio.timeout(60):
+        await began.wait()
+    held = await here.workers.pause((await place.until(lambda _: True)).id, give_back=True)
+    await place.until(lambda view: view.heeded)
+    job = await here.jobs.get(job_id)
+    assert ([one.state for one in job.attempts], job.losses) == (["STALE", "QUEUED"], 0)
+    assert held.state == "PAUSED"
 
 
 async def test_a_transient_error_is_tried_again_three_times_and_the_fourth_ends_the_worker(

@@ -321,6 +321,9 @@ class Executing:
     def lose(self, running: RunningTask, *, give_back: bool = False) -> None:
         """The lease is gone, or cannot be kept: stop the work, and say nothing about it."""
         if running.state is REPORTING:
+            if not running.handler_ended:  # it was told to save what it has, and is still at it
+                running.stop("lost")
+                self._stopper.stop(running)
             return  # the answer to the report will say so
         running.stop("lost")
         running.give_back = give_back
@@ -343,19 +346,19 @@ class Executing:
             self.lose(running, give_back=True)
 
     def withdraw(self) -> None:
-        """The process goes: what has not begun is left to others at once."""
+        """What has not begun is left to others at once."""
         for running in [one for one in self.active if one.state is CLAIMING]:
             self._remove_waiting(running)
             running.tell(ShutdownRequested(at=self._now()))
             self._reporter.put(running, running.release("shutdown"))
             self._finish(running)
 
-    def interrupt(self) -> None:
-        """They were let finish; now they are told to save what they have."""
+    def interrupt(self, *, insist: bool = False) -> None:
+        """They are told to save what they have; unless somebody else does it, they are then made to stop."""
         for running in [one for one in self.active if one.state is PROCESSING]:
             running.tell(ShutdownRequested(at=self._now()))
             running.stop("shutdown")
-            running.lane.executor.told(running)
+            (self._stopper.ask if insist else running.lane.executor.told)(running)
 
     def kill(self) -> None:
         """They were told; now they are stopped."""

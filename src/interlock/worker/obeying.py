@@ -63,7 +63,7 @@ class Obeying:
             self._shutdown.request()
         elif orders.give_back:
             self._executing.withdraw()
-            self._executing.interrupt()
+            self._executing.interrupt(insist=True)
         self.task_ended()
 
     def task_ended(self) -> None:
