@@ -11,6 +11,7 @@ from interlock.systems.fleet.coverage import Verdict
 from interlock.systems.fleet.driving import Drive, Driver, Hands
 from interlock.systems.fleet.lines import ANSWER_S, EXCHANGES, Reference
 from interlock.systems.fleet.merging import Report
+from interlock.systems.fleet.results import WorkloadResult
 from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.wire.fleet import fleet_pb2 as wire
 from interlock.wire.fleet.errors import AgentUnavailable
@@ -72,8 +73,32 @@ class SilentAtTheStart(HandLine):
         raise AgentUnavailable(f"{self.agent} does not answer.", todo="Is an agent there?")
 
 
+class HardOfHearing(HandLine):
+    """It is not reached when it is told to stop, until the third time."""
+
+    aborts = 0
+
+    async def abort(self, workload_id: str, reason: str) -> None:
+        self.aborts += 1
+        if self.aborts < 3:
+            raise AgentUnavailable(f"{self.agent} does not answer.", todo="Is an agent there?")
+        await super().abort(workload_id, reason)
+
+
 async def no_store(_facts: Sequence[WorkloadFact]) -> None:
     """Nobody wants to know."""
+
+
+async def driven(lines: dict[str, HandLine]) -> WorkloadResult:
+    """What a drive over these comes to."""
+    spec = WorkloadSpec(kind="sleep", agents=tuple(lines), lead_s=0.01)
+    hands = Hands(tell=no_store, news=lambda _: None, log=lambda *_: None)
+
+    def line(agent: str, _reference: Reference) -> HandLine:
+        return lines[agent]
+
+    async with asyncio.timeout(PATIENCE_S):
+        return await Drive(spec, Driver(job_id="j_0123456789ab"), hands, line).run()
 
 
 async def test_a_drive_of_which_some_have_begun_has_a_result_and_does_not_say_that_nothing_was_started() -> (
@@ -81,16 +106,15 @@ async def test_a_drive_of_which_some_have_begun_has_a_result_and_does_not_say_th
 ):
     """It said so when one agent did not answer the start, while the others had begun."""
     first = HandLine("a:1")
-    lines = {"a:1": first, "b:1": SilentAtTheStart("b:1", first)}
-    spec = WorkloadSpec(kind="sleep", agents=tuple(lines), lead_s=0.01)
-    hands = Hands(tell=no_store, news=lambda _: None, log=lambda *_: None)
-
-    def line(agent: str, _reference: Reference) -> HandLine:
-        return lines[agent]
-
-    drive = Drive(spec, Driver(job_id="j_0123456789ab"), hands, line)
-    async with asyncio.timeout(PATIENCE_S):
-        result = await drive.run()
+    result = await driven({"a:1": first, "b:1": SilentAtTheStart("b:1", first)})
     assert (result.verdict, result.operations) == (Verdict.FAILED, 7)
     assert result.sentence == "0 of 2 agents completed, and all needs 2. b:1: b:1 does not answer."
     assert {one.agent: one.status for one in result.agents} == {"a:1": "ABORTED", "b:1": ""}
+
+
+async def test_an_agent_that_is_not_reached_when_it_is_told_to_stop_is_told_again() -> None:
+    """It was told once, and went on until its controller gave it up."""
+    first = HardOfHearing("a:1")
+    result = await driven({"a:1": first, "b:1": SilentAtTheStart("b:1", first)})
+    assert {one.agent: one.status for one in result.agents} == {"a:1": "ABORTED", "b:1": ""}
+    assert first.aborts == 3

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from interlock.errors import InterlockError
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Offset
 from interlock.systems.fleet.lines import ANSWER_S, AgentLine
@@ -21,6 +20,10 @@ FINALS = {
     Status.ERROR: Happened.ERROR,
     Status.ABORTED: Happened.ABORTED,
 }
+
+
+TELL_AGAIN_S = 0.5
+"""After so long an agent that could not be told to stop is told again."""
 
 
 class Member:
@@ -81,12 +84,25 @@ class Member:
             return
         if self.happened is not None:
             self.happened = Happened.ABORTING
-        with suppress(InterlockError):
-            await self.line.abort(self.workload_id, reason)
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
+                await self._tell_to_stop(reason)
                 await self.over.wait()
         self.give_up(f"it did not say that it has stopped within {within_s:g} s")
+
+    async def _tell_to_stop(self, reason: str) -> None:
+        """Until it has heard so; or is over, or nobody waits any longer."""
+        while not self.over.is_set():
+            try:
+                await self.line.abort(self.workload_id, reason)
+            except AgentUnavailable:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(TELL_AGAIN_S):
+                        await self.over.wait()
+            except AgentRefused:
+                return  # its stream says how it ended, or that it has
+            else:
+                return
 
     def give_up(self, why: str) -> None:
         """Nothing more is expected of it; what ended before stays as it is."""

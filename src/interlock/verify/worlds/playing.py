@@ -224,10 +224,15 @@ class Play:
         until = self.until_s + self.world.settles_within_s
         while not self.stage.schedule.halted and self.stage.schedule.now < until:
             self.stage.schedule.run(min(until, self.stage.schedule.now + _LOOK_EVERY_S))
-            if not self._unsettled() and not self._undelivered() and not self.people.waiting:
-                # Whoever still works on what has ended learns it with a heartbeat, or when its trust ends.
+            if self._is_settled():
+                # Whoever still works on what has ended learns it with a heartbeat, or when its trust ends;
+                # and somebody may want to have done again what has ended.
                 self.stage.schedule.run(self.stage.schedule.now + self.world.durations.lease_ttl_s)
-                return
+                if self._is_settled():
+                    return
+
+    def _is_settled(self) -> bool:
+        return not self._unsettled() and not self._undelivered() and not self.people.waiting
 
     def _look_back(self) -> None:
         """Everything that can only be said at the end."""
