@@ -200,7 +200,7 @@ class Claiming:
     def _foreseen(self, commits: Sequence[Commit], records: Sequence[Record]) -> Held | None:
         """The records, when these change only them, as they stand and as their tables allow."""
         held = {(record.kind, record.id): record for record in records}
-        catalogue = self._writing.catalogue
+        catalogue, move = self._writing.catalogue, ("", "", "")
         for commit in commits:
             if commit.request is not None or commit.not_after is not None:
                 return None
@@ -208,6 +208,8 @@ class Claiming:
                 record = held.get((change.kind, change.id))
                 if record is None or record.version != change.expected:
                     return None
-                if not catalogue[change.kind].allows(record.state, change.state):
-                    return None
+                if move != (change.kind, record.state, change.state):
+                    if not catalogue[change.kind].allows(record.state, change.state):
+                        return None
+                    move = change.kind, record.state, change.state
         return held

@@ -53,10 +53,15 @@ class Wave:
     def __init__(self, commits: Sequence[Commit], held: Held | None = None) -> None:
         self._commits = commits
         self._held = held
-        changes = [(place, change) for place, commit in enumerate(commits) for change in commit.changes]
-        # In the order of keys, in which all lock.
-        changes.sort(key=_key)
-        self._changes = changes
+        # In the order of keys, in which all lock. No two are the same, so nothing behind them is compared.
+        keyed = sorted(
+            [
+                (change.kind, change.id, place, change)
+                for place, commit in enumerate(commits)
+                for change in commit.changes
+            ]
+        )
+        self._changes = [(place, change) for _, _, place, change in keyed]
         self._limits = [(p, c.not_after) for p, c in enumerate(commits) if c.not_after is not None]
         self._requests = [(p, c.request) for p, c in enumerate(commits) if c.request is not None]
 
@@ -143,11 +148,6 @@ class Wave:
                 place, change = self._changes[item]
                 position = self._commits[place].changes.index(change)
                 return place, position, Illegal(change.key, row["source"], change.state)
-
-
-def _key(item: tuple[int, Change]) -> tuple[str, str]:
-    change = item[1]
-    return change.kind, change.id
 
 
 def _are_alike(changes: Sequence[Change]) -> bool:

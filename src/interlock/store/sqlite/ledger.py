@@ -177,7 +177,8 @@ class Ledger:
     def _put(self, change: Change, before: Standing, moved: Moved) -> None:
         kind, name, pending = change.kind, change.id, self._pending
         if before[0]:
-            kept = self._bodies.get(id(change.body)) == before[0] and before[6] is not self.now
+            bodies = self._bodies
+            kept = bodies and bodies.get(id(change.body)) == before[0] and before[6] is not self.now
             after = pending.change(change, before, moved, bodied=not kept)
         else:
             after = pending.create(change, moved)

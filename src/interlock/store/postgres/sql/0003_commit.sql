@@ -75,6 +75,8 @@ DECLARE
     the_queue text := shared[7];
     the_labels text := shared[8];
     the_label_set text[] := coalesce(string_to_array(shared[8], E'\x1f'), '{}');
+    the_lane text := concat_ws(E'\x1f', coalesce(shared[7], ''), shared[8]);
+    one_lane boolean := varied[7] IS NULL AND varied[8] IS NULL;
     the_priority integer := shared[9];
     the_ready_at timestamptz := timestamptz 'epoch' + shared[10]::bigint * interval '1 microsecond';
     the_rank bigint := shared[11];
@@ -169,7 +171,8 @@ BEGIN
             ),
             chain = coalesce(c.chain, the_chain),
             updated_at = moment,
-            lane = concat_ws(E'\x1f', coalesce(c.queue, the_queue, ''), coalesce(c.labels, the_labels)),
+            lane = CASE WHEN one_lane THEN the_lane
+                ELSE concat_ws(E'\x1f', coalesce(c.queue, the_queue, ''), coalesce(c.labels, the_labels)) END,
             rank = coalesce(c.rank, the_rank, 0),
             ready = coalesce(coalesce(
                 timestamptz 'epoch' + c.ready_us * interval '1 microsecond', the_ready_at
@@ -213,7 +216,8 @@ BEGIN
             coalesce(timestamptz 'epoch' + c.ready_us * interval '1 microsecond', the_ready_at),
             coalesce(timestamptz 'epoch' + c.deadline_us * interval '1 microsecond', the_deadline_at),
             coalesce(c.chain, the_chain), moment, moment,
-            concat_ws(E'\x1f', coalesce(c.queue, the_queue, ''), coalesce(c.labels, the_labels)),
+            CASE WHEN one_lane THEN the_lane
+                ELSE concat_ws(E'\x1f', coalesce(c.queue, the_queue, ''), coalesce(c.labels, the_labels)) END,
             coalesce(c.rank, the_rank, 0),
             coalesce(coalesce(
                 timestamptz 'epoch' + c.ready_us * interval '1 microsecond', the_ready_at
