@@ -277,3 +277,26 @@ async def test_records_of_different_kinds_may_have_the_same_id(store: Store) -> 
     assert (await see(store, "a")).state == "packed"
     assert (await see(store, "a", "letter")).state == "written"
     assert len((await store.history(Key("letter", "a"))).entries) == 1
+
+
+async def test_of_many_that_are_changed_alike_each_keeps_its_own_body_and_entry(store: Store) -> None:
+    names = [f"p{number:02}" for number in range(20)]
+    records = await made(store, *(creation(name) for name in names))
+    bodies = [b'"' + "\u00fc".encode() * place + b'"' for place in range(20)]
+    changes = [move(record, body=body, note=SENDING) for record, body in zip(records, bodies, strict=True)]
+    cursor = await store.latest()
+    records = await made(store, *changes)
+    assert [record.body for record in records] == bodies
+    entries = await whole_feed(store, cursor)
+    assert [(entry.id, entry.version) for entry in entries] == [(name, 2) for name in names]
+
+
+async def test_a_record_that_is_changed_twice_in_a_batch_has_an_entry_for_each_version(store: Store) -> None:
+    """All of them say the same, and it is not about the version that the record has in the end."""
+    records = await made(store, *(creation(f"p{number:02}") for number in range(10)))
+    once = [move(record, note=SENDING) for record in records]
+    again = msgspec.structs.replace(once[3], expected=2, expected_at=None)
+    outcomes = await store.commit(each(*once, again))
+    assert [type(outcome) for outcome in outcomes] == [Committed] * 11
+    history = await store.history(records[3].key)
+    assert [entry.version for entry in history.entries] == [2, 3]
