@@ -87,18 +87,17 @@ def check_prune(catalogue: Catalogue, kind: str, states: Sequence[str], older_th
         raise _invalid(f"An age of {older_than.total_seconds():g} s lies in the future.")
 
 
-def waves(commits: Sequence[Commit]) -> Iterator[list[tuple[int, Commit]]]:
+def waves(commits: Sequence[Commit]) -> Iterator[Sequence[Commit]]:
     """Cut a batch where a record or a request comes twice, so that each part can be judged at once.
 
-    Each commit comes with its place in the batch. Done one after the other, the parts have the same
-    outcome as the commits done one after the other.
+    Done one after the other, the parts have the same outcome as the commits done one after the other.
     """
     if _touch_different_things(commits):
-        yield list(enumerate(commits))
+        yield commits
         return
-    wave: list[tuple[int, Commit]] = []
+    wave: list[Commit] = []
     seen: set[Key | str] = set()
-    for place, commit in enumerate(commits):
+    for commit in commits:
         touched: set[Key | str] = {change.key for change in commit.changes}
         touched.update(Key(refused.kind, refused.id) for refused in commit.refusals)
         if commit.request is not None:
@@ -106,7 +105,7 @@ def waves(commits: Sequence[Commit]) -> Iterator[list[tuple[int, Commit]]]:
         if not seen.isdisjoint(touched):
             yield wave
             wave, seen = [], set()
-        wave.append((place, commit))
+        wave.append(commit)
         seen |= touched
     if wave:
         yield wave
@@ -117,8 +116,9 @@ def _touch_different_things(commits: Sequence[Commit]) -> bool:
     if not commits:
         return False
     names = [change.id for commit in commits for change in commit.changes]
-    names += [refused.id for commit in commits if commit.refusals for refused in commit.refusals]
-    requests = [commit.request.id for commit in commits if commit.request is not None]
+    more = [commit for commit in commits if commit.refusals or commit.request is not None]
+    names += [refused.id for commit in more for refused in commit.refusals]
+    requests = [commit.request.id for commit in more if commit.request is not None]
     # That an id belongs to several kinds is rare, and then they are looked at closely.
     return len(set(names)) == len(names) and len(set(requests)) == len(requests)
 

@@ -62,9 +62,11 @@ def plainly_fine(
             if not _is_like(change, before, catalogue):
                 return False
             before, seen = change, looks
-        if not 0 < len(change.id) <= MAX_ID or not _is_body(change.body, max_body_bytes, trusted):
+        body = change.body
+        if len(body) > max_body_bytes or (id(body) not in trusted and not _is_json(body)):
             return False
-    return "".join(names).isprintable()
+    sizes = set(map(len, names))
+    return min(sizes) > 0 and max(sizes) <= MAX_ID and "".join(names).isprintable()
 
 
 _NOBODY = Change(kind="no kind", id="", expected=0, state="", body=b"")
@@ -104,12 +106,9 @@ def _is_text(note: Note | None) -> bool:
     return note is None or (note.actor + note.reason + note.cause + note.request_id + note.refusal).isascii()
 
 
-def _is_body(body: bytes, most: int, trusted: frozenset[int]) -> bool:
-    if len(body) > most:
+def _is_json(body: bytes) -> bool:
+    try:
+        _skip(body)
+    except msgspec.DecodeError:
         return False
-    if id(body) not in trusted:
-        try:
-            _skip(body)
-        except msgspec.DecodeError:
-            return False
     return True

@@ -22,6 +22,8 @@ MIN_PRIORITY, MAX_PRIORITY = -100, 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _STEP_US = PRIORITY_STEP // _MICROSECOND
+_TOLD_APART_US = 2**32 * 1_000_000
+"""Until then, in 2106, seconds as a float are exact to a quarter of a microsecond."""
 _SEPARATOR = "\x1f"
 
 
@@ -33,12 +35,19 @@ def microseconds(at: datetime) -> int:
 @lru_cache(maxsize=4096)
 def moment(us: int) -> datetime:
     """The moment that `microseconds` was made from. Records of one batch share most of theirs."""
-    return _EPOCH + timedelta(0, 0, us)  # by place, which is a quarter quicker than by name
+    if 0 <= us < _TOLD_APART_US:
+        return datetime.fromtimestamp(us / 1_000_000, UTC)  # takes half the time
+    return _EPOCH + timedelta(0, 0, us)
 
 
 def rank_of(ready_at: datetime, priority: int) -> int:
     """The smaller, the earlier it is given out."""
     return microseconds(ready_at) - priority * _STEP_US
+
+
+def ready_at_of(rank: int, priority: int) -> datetime:
+    """The time that a rank was made from."""
+    return moment(rank + priority * _STEP_US)
 
 
 def lane_of(queue: str, labels: Sequence[str]) -> str:

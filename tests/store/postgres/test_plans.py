@@ -8,6 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 from interlock.store.postgres import PostgresStore
+from interlock.store.postgres.queries import query
+from interlock.store.postgres.rows import Conditions
+from interlock.store.records import Query
 from interlock.testing.store_contract.making import (
     PACKING,
     QUEUE,
@@ -64,11 +67,10 @@ async def test_lists_by_state_are_read_from_the_index(url: str, open_store: Open
     await made(store, *(creation(f"p{number:04}") for number in range(500)))
     await shell.execute("ANALYZE interlock.record")
     await shell.execute("SET enable_seqscan = off")
-    plan = await shell.fetch(
-        "EXPLAIN SELECT id FROM interlock.record WHERE kind = 'parcel' AND state = 'lost' AND version > 0 "
-        "ORDER BY created_at DESC, id DESC LIMIT 10"
-    )
-    text = "\n".join(row[0] for row in plan)
-    assert "record_by_state" in text
-    assert "Sort" not in text
-    assert "state = 'lost'" in text.partition("Index Cond")[2]
+    conditions = Conditions(Query(kind="parcel", states=("lost", "sent")), 10)
+    sql = conditions.fill(query("find", "interlock"))
+    text = "\n".join(row[0] for row in await shell.fetch(f"EXPLAIN {sql}", *conditions.arguments))
+    of_each_state = text.partition("Nested Loop")[2]
+    assert "record_by_state" in of_each_state
+    assert "Sort" not in of_each_state
+    assert "{lost,sent}" in of_each_state.partition("Index Cond")[2].splitlines()[0]

@@ -23,7 +23,6 @@ from interlock.store.postgres.connections import Connections, Session
 from interlock.store.postgres.failures import Again
 from interlock.store.postgres.queries import query as statement
 from interlock.store.postgres.rows import ready_record_of, record_of
-from interlock.store.postgres.wave import Held
 from interlock.store.postgres.writing import Writing
 from interlock.store.records import Claim, Commit, Outcome, Record
 
@@ -101,8 +100,8 @@ class Claiming:
 
         async def work(session: Session) -> list[Outcome]:
             await session.begin()
-            rows = await self._take(session, "take_due", (list(kinds),), limit)
-            return await self._decided(session, rows, decide)
+            *rows, last = await self._take(session, "take_due", (list(kinds),), limit)
+            return await self._decided(session, [record_of(row, 3) for row in rows], last["moment"], decide)
 
         return await self._connections.run("Sweeping what is due", work)
 
@@ -126,11 +125,11 @@ class Claiming:
         records = [ready_record_of(row, claim.kind) for row in rows]
         commits = decide(records, now)
         writing.check(commits, records)
-        parts = writing.waves(commits, self._foreseen(commits, records))
+        parts = writing.waves(commits, records)
         if len(parts) > 1:
             return None  # the second could fail after the first is true
         try:
-            outcomes = [outcome for part in parts for outcome in await writing.write_blindly(session, part)]
+            outcomes = [outcome for part in parts for outcome in await writing.write(session, part)]
         except Again:
             self._company.met()
             raise
@@ -150,7 +149,9 @@ class Claiming:
             rows = await self._take(session, "take_ready", arguments, claim.limit)
             if promoted < _PROMOTED_AT_ONCE:
                 break
-        return await self._decided(session, rows, decide)
+        *rows, last = rows
+        records = [ready_record_of(row, claim.kind) for row in rows]
+        return await self._decided(session, records, last["moment"], decide)
 
     async def _take(
         self, session: Session, what: str, arguments: tuple[Any, ...], limit: int
@@ -169,12 +170,12 @@ class Claiming:
         [[number]] = await session.fetch(sql, self._writing.seen, kind, _PROMOTED_AT_ONCE, writes=True)
         return int(number)
 
-    async def _decided(self, session: Session, rows: list[asyncpg.Record], decide: Decide) -> list[Outcome]:
+    async def _decided(
+        self, session: Session, records: Sequence[Record], now: datetime, decide: Decide
+    ) -> list[Outcome]:
         """Commit what becomes of what was taken, in the transaction that holds it."""
         writing = self._writing
-        now: datetime = rows.pop()["moment"]
         writing.saw(now)
-        records = [record_of(row, 3) for row in rows]
         if not records:
             await session.rollback()
             return []
@@ -183,33 +184,30 @@ class Claiming:
             writing.check(commits, records)
             # Of what we hold we know how it stands, so that nothing can be in the way; a second time we
             # are not so sure.
-            held = self._foreseen(commits, records)
-            judging = session.attempt > 1 or held is None
-            parts = [
-                (part, writing.arguments(part, judging=judging)) for part in writing.waves(commits, held)
-            ]
+            judging = session.attempt > 1 or not self._foresees(commits, records)
+            parts = [(part, writing.call(part, judging=judging)) for part in writing.waves(commits, records)]
         except Exception:
             await session.rollback()
             raise
         outcomes: list[Outcome] = []
-        for part, arguments in parts:
-            outcomes += await writing.write_within(session, part, arguments)
+        for part, call in parts:
+            outcomes += await writing.write_within(session, part, call)
         await session.commit()
         return outcomes
 
-    def _foreseen(self, commits: Sequence[Commit], records: Sequence[Record]) -> Held | None:
-        """The records, when these change only them, as they stand and as their tables allow."""
+    def _foresees(self, commits: Sequence[Commit], records: Sequence[Record]) -> bool:
+        """Whether these change only the records, as they stand and as their tables allow."""
         held = {(record.kind, record.id): record for record in records}
         catalogue, move = self._writing.catalogue, ("", "", "")
         for commit in commits:
             if commit.request is not None or commit.not_after is not None:
-                return None
+                return False
             for change in commit.changes:
                 record = held.get((change.kind, change.id))
                 if record is None or record.version != change.expected:
-                    return None
+                    return False
                 if move != (change.kind, record.state, change.state):
                     if not catalogue[change.kind].allows(record.state, change.state):
-                        return None
+                        return False
                     move = change.kind, record.state, change.state
-        return held
+        return True

@@ -12,7 +12,7 @@ import msgspec
 from interlock.store.contract import StoreStatus
 from interlock.store.cursors import bad_cursor, read_cursor
 from interlock.store.postgres.places import Place
-from interlock.store.ranking import moment
+from interlock.store.ranking import moment, ready_at_of
 from interlock.store.records import Answer, Entry, Feed, Note, Query, Record, Recorded
 
 BEGINNING = Place()
@@ -59,7 +59,7 @@ def record_of(row: asyncpg.Record, first: int = 0) -> Record:
 
 
 def ready_record_of(row: asyncpg.Record, of_kind: str) -> Record:
-    """The same from what `peek_ready` found."""
+    """The same from what `take_ready` or `peek_ready` found: see `sql/0004_claim.sql`."""
     (
         name,
         state,
@@ -69,14 +69,16 @@ def ready_record_of(row: asyncpg.Record, of_kind: str) -> Record:
         queue,
         labels,
         priority,
-        ready_at,
+        rank,
         deadline_at,
         chain,
-        created_at,
+        created_us,
         updated_at,
         _,
         _,
+        _,
     ) = row
+    created_at = moment(created_us)
     return Record(
         kind=of_kind,
         id=name,
@@ -87,7 +89,7 @@ def ready_record_of(row: asyncpg.Record, of_kind: str) -> Record:
         queue=queue,
         labels=tuple(labels) if labels else (),
         priority=priority,
-        ready_at=ready_at,
+        ready_at=ready_at_of(rank, priority),
         deadline_at=deadline_at,
         chain=chain or "",
         created_at=created_at,
@@ -167,8 +169,7 @@ class Conditions:
     def __init__(self, query: Query, limit: int) -> None:
         states = list(dict.fromkeys(query.states)) or None
         self.arguments: list[Any] = [limit, query.kind, states]
-        # `version > 0` is for the index's sake: see 0001_tables.sql
-        self._phrases: list[str] = ["record.version > 0", "record.kind = $2"]
+        self._phrases: list[str] = ["record.kind = $2"]
         self._add("record.parent = {}", query.parent)
         self._add("record.queue = {}", query.queue)
         self.labelled = bool(query.labels) and query.parent is None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -31,9 +31,6 @@ from interlock.store.records import (
 _BETWEEN_VALUES, _BETWEEN_LABELS = "\x1e", "\x1f"
 _encoder = msgspec.json.Encoder()
 
-Held: TypeAlias = Mapping[tuple[str, str], Record]
-"""By kind and id."""
-
 _Column: TypeAlias = tuple[str | None, str | None]
 """What all changes share, or else the values of all in one text."""
 
@@ -46,73 +43,81 @@ _ORDER = ("repeated", "late", "stale", "illegal")
 class Wave:
     """Commits of which no two touch the same record or request.
 
-    `held` are records that are known to be in the version that these expect: where a body is the very
-    same object, it stays as it is, and need not be sent.
+    `held` are records that were read just now: where such a record is in the version that is expected, and
+    a body is the very same object, it stays as it is, and need not be sent.
     """
 
-    def __init__(self, commits: Sequence[Commit], held: Held | None = None) -> None:
+    def __init__(self, commits: Sequence[Commit], held: Sequence[Record] = ()) -> None:
         self._commits = commits
         self._held = held
-        # In the order of keys, in which all lock. No two are the same, so nothing behind them is compared.
-        keyed = sorted(
-            [
-                (change.kind, change.id, place, change)
-                for place, commit in enumerate(commits)
-                for change in commit.changes
-            ]
-        )
-        self._changes = [(place, change) for _, _, place, change in keyed]
-        self._limits = [(p, c.not_after) for p, c in enumerate(commits) if c.not_after is not None]
-        self._requests = [(p, c.request) for p, c in enumerate(commits) if c.request is not None]
+        self._changes, self._places = _in_the_order_of_keys(commits)
 
     def arguments(self, judging: bool, not_before: datetime) -> list[Any]:
         """The arguments of `write_wave`. Times cost the driver most: only a judge needs all limits."""
-        changes = [change for _, change in self._changes]
+        limits, requests = self._limits(), self._requests()
         return [
             judging,
             not_before,
-            _joined([change.id for change in changes]),
-            _bodies(changes, self._held),
-            *self._columns_and_notes(changes),
+            _joined([change.id for change in self._changes]),
+            _bodies(self._changes, self._held),
+            *self._columns_and_notes(),
             *_columns(_refusals(self._commits), 4),
-            min([limit for _, limit in self._limits], default=None),
-            *_columns(self._limits if judging else [], 2),
-            *_columns([(place, *_request_row(request)) for place, request in self._requests], 7),
+            min([limit for _, limit in limits], default=None),
+            *_columns(limits if judging else [], 2),
+            *_columns([(place, *_request_row(request)) for place, request in requests], 7),
         ]
 
-    def _columns_and_notes(
-        self, changes: Sequence[Change]
-    ) -> tuple[str | None, list[str | None], list[str | None]]:
+    def arguments_alike(self, not_before: datetime) -> list[Any] | None:
+        """Those of `write_alike`; None where that will not do."""
+        commits, changes = self._commits, self._changes
+        if self._places is not None or not changes or changes[0].expected == 0 or not _are_alike(changes):
+            return None
+        if [None for commit in commits if commit.refusals or commit.request is not None]:
+            return None
+        notes = [change.note for change in changes]
+        if None in notes:
+            return None
+        shared_note, notes_of_all = _notes(notes)
+        expected_at, moments = _moments([change.expected_at for change in changes])
+        limits = {commit.not_after for commit in commits}
+        return [
+            not_before,
+            min([limit for limit in limits if limit is not None], default=None),
+            _joined([change.id for change in changes]),
+            _bodies(changes, self._held),
+            notes_of_all,
+            moments,
+            [*(shared for shared, _ in _columns_of(changes[:1])), expected_at, shared_note],
+        ]
+
+    def _limits(self) -> list[tuple[int, datetime]]:
+        return [(p, c.not_after) for p, c in enumerate(self._commits) if c.not_after is not None]
+
+    def _requests(self) -> list[tuple[int, Request]]:
+        return [(p, c.request) for p, c in enumerate(self._commits) if c.request is not None]
+
+    def _columns_and_notes(self) -> tuple[str | None, list[str | None], list[str | None]]:
         """Notes, what all changes share, and what each has of its own: see `sql/0003_commit.sql`."""
+        changes = self._changes
         if not changes:
             return "", [], []
-        one = changes[:1] if _are_alike(changes) else changes
-        ready, ranks = _queueing(one)
-        shared_note, notes = _notes([c.note for c in changes])
+        shared_note, notes = _notes([change.note for change in changes])
         columns = [
-            *self._places(),
-            _column([c.kind for c in one]),
-            _numbers([c.expected for c in one]),
-            _column([c.state for c in one]),
-            _column([c.parent for c in one]),
-            _column([c.queue for c in one]),
-            _column([_BETWEEN_LABELS.join(c.labels) if c.labels else None for c in one]),
-            _numbers([c.priority for c in one]),
-            ready,
-            ranks,
-            _moments([c.deadline_at for c in one]),
-            _column([c.chain for c in one]),
-            _moments([c.expected_at for c in changes]),
+            *self._places_and_turns(),
+            *_columns_of(changes[:1] if _are_alike(changes) else changes),
+            _moments([change.expected_at for change in changes]),
         ]
         return notes, [*(shared for shared, _ in columns), shared_note], [varied for _, varied in columns]
 
-    def _places(self) -> tuple[_Column, _Column]:
+    def _places_and_turns(self) -> tuple[_Column, _Column]:
         """Whose each change is, and its position there; nothing where each commit has one, in order."""
-        places = [place for place, _ in self._changes]
-        if places == list(range(len(self._commits))):
+        if self._places is None:
             return _NOTHING, _NOTHING
-        turns = [self._commits[place].changes.index(change) for place, change in self._changes]
-        return _numbers(places), _numbers(turns)
+        turns = [
+            self._commits[place].changes.index(change)
+            for place, change in zip(self._places, self._changes, strict=True)
+        ]
+        return _numbers(self._places), _numbers(turns)
 
     def outcomes(self, rows: Sequence[asyncpg.Record]) -> list[Outcome]:
         """What became of each commit. Rows other than the first tell what stood in the way."""
@@ -133,47 +138,95 @@ class Wave:
         item = row["item"] - 1
         match row["verdict"]:
             case "repeated":
-                place, request = self._requests[item]
+                place, request = self._requests()[item]
                 recorded = recorded_of(row, request.id)
                 same = recorded.fingerprint == request.fingerprint
                 return place, 0, Repeated(recorded) if same else RequestReused(recorded, request.fingerprint)
             case "late":
-                place, not_after = self._limits[item]
+                place, not_after = self._limits()[item]
                 return place, 0, TooLate(not_after, time)
             case "stale":
-                place, change = self._changes[item]
-                position = self._commits[place].changes.index(change)
-                return place, position, Conflict(change.key, change.expected, row["found"])
+                change = self._changes[item]
+                return *self._position(item), Conflict(change.key, change.expected, row["found"])
             case _:
-                place, change = self._changes[item]
-                position = self._commits[place].changes.index(change)
-                return place, position, Illegal(change.key, row["source"], change.state)
+                change = self._changes[item]
+                return *self._position(item), Illegal(change.key, row["source"], change.state)
+
+    def _position(self, item: int) -> tuple[int, int]:
+        """Whose change that is, and which of its changes."""
+        if self._places is None:
+            return item, 0
+        place = self._places[item]
+        return place, self._commits[place].changes.index(self._changes[item])
+
+
+def _in_the_order_of_keys(commits: Sequence[Commit]) -> tuple[list[Change], list[int] | None]:
+    """All changes in the order in which all lock, and whose they are; None where each has one, in order."""
+    singles = [commit.changes[0] for commit in commits if len(commit.changes) == 1]
+    if len(singles) == len(commits):
+        ids = [change.id for change in singles]
+        if ids == sorted(ids) and len({change.kind for change in singles}) == 1:
+            return singles, None
+    keyed = sorted(  # no two keys are the same, so nothing behind them is compared
+        [
+            (change.kind, change.id, place, change)
+            for place, commit in enumerate(commits)
+            for change in commit.changes
+        ]
+    )
+    return [change for *_, change in keyed], [place for _, _, place, _ in keyed]
+
+
+def _columns_of(changes: Sequence[Change]) -> list[_Column]:
+    """What the changes say, but for ids, bodies and notes, and when the expected version was written."""
+    ready, ranks = _queueing(changes)
+    return [
+        _column([c.kind for c in changes]),
+        _numbers([c.expected for c in changes]),
+        _column([c.state for c in changes]),
+        _column([c.parent for c in changes]),
+        _column([c.queue for c in changes]),
+        _column([_BETWEEN_LABELS.join(c.labels) if c.labels else None for c in changes]),
+        _numbers([c.priority for c in changes]),
+        ready,
+        ranks,
+        _moments([c.deadline_at for c in changes]),
+        _column([c.chain for c in changes]),
+    ]
 
 
 def _are_alike(changes: Sequence[Change]) -> bool:
     """Whether all say the same, in all columns but when that was written: then one of them speaks for all."""
-    first, *others = changes
-    looks = _looks_of(first)
-    for change in others:  # noqa: SIM110 - a generator would cost more than the question
-        if _looks_of(change) != looks:
+    c = changes[0]
+    first = (
+        c.kind,
+        c.expected,
+        c.state,
+        c.parent,
+        c.queue,
+        c.labels,
+        c.priority,
+        c.ready_at,
+        c.deadline_at,
+        c.chain,
+    )
+    for c in changes:
+        # Spelled out: the same by way of a function costs twice as much, and it is asked of every change.
+        looks = (
+            c.kind,
+            c.expected,
+            c.state,
+            c.parent,
+            c.queue,
+            c.labels,
+            c.priority,
+            c.ready_at,
+            c.deadline_at,
+            c.chain,
+        )
+        if looks != first:
             return False
     return True
-
-
-_looks_of = attrgetter(
-    *(
-        "kind",
-        "expected",
-        "state",
-        "parent",
-        "queue",
-        "labels",
-        "priority",
-        "ready_at",
-        "deadline_at",
-        "chain",
-    )
-)
 
 
 def _notes(notes: Sequence[Note | None]) -> tuple[str | None, str | None]:
@@ -214,18 +267,25 @@ def _queueing(changes: Sequence[Change]) -> tuple[_Column, _Column]:
     return ready_at, _column(ranks)
 
 
-def _bodies(changes: Sequence[Change], held: Held | None) -> str | None:
+def _bodies(changes: Sequence[Change], held: Sequence[Record]) -> str | None:
     """JSON does not hold the separator: a control character is escaped in it. '' stays as it is."""
     bodies = [change.body for change in changes]
     if held:
-        before = [held.get((change.kind, change.id)) for change in changes]
-        bodies = [
-            b"" if record is not None and record.body is body else body
-            for record, body in zip(before, bodies, strict=True)
-        ]
-        if not any(bodies):
+        if _is_all_kept(changes, held):
             return None
+        before = {(record.kind, record.id, record.version): record.body for record in held}
+        bodies = [b"" if before.get((c.kind, c.id, c.expected)) is c.body else c.body for c in changes]
     return _parted(_BETWEEN_VALUES.encode().join(bodies).decode(), len(changes))
+
+
+def _is_all_kept(changes: Sequence[Change], held: Sequence[Record]) -> bool:
+    """Whether just these records are changed, in their order, and no body is: the commonest of claims."""
+    if len(held) != len(changes):
+        return False
+    for c, r in zip(changes, held, strict=True):
+        if c.body is not r.body or c.id != r.id or c.expected != r.version or c.kind != r.kind:
+            return False
+    return True
 
 
 def _joined(values: Sequence[str]) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import asyncpg
 
@@ -15,8 +16,11 @@ from interlock.store.postgres.connections import Session
 from interlock.store.postgres.failures import translate
 from interlock.store.postgres.queries import query as statement
 from interlock.store.postgres.target import Target
-from interlock.store.postgres.wave import Held, Wave
+from interlock.store.postgres.wave import Wave
 from interlock.store.records import Commit, Outcome, Record
+
+Call: TypeAlias = tuple[str, list[Any]]
+"""A statement and its arguments."""
 
 
 class Writing:
@@ -39,40 +43,45 @@ class Writing:
         """Raise for what no store may take."""
         check_commits(self.catalogue, commits, self._max_body_bytes, held)
 
-    def waves(self, commits: Sequence[Commit], held: Held | None = None) -> list[Wave]:
+    def waves(self, commits: Sequence[Commit], held: Sequence[Record] = ()) -> list[Wave]:
         """Cut only where a record or a request comes twice, or where there are too many."""
         most = self._max_batch
         return [
-            Wave([commit for _, commit in wave[start : start + most]], held)
+            Wave(wave[start : start + most], held)
             for wave in waves(commits)
             for start in range(0, len(wave), most)
         ]
 
-    def arguments(self, wave: Wave, *, judging: bool) -> list[Any]:
-        """Those of one call; text that is none is told of before anything was sent."""
-        try:
-            return wave.arguments(judging, self.seen)
-        except UnicodeDecodeError as error:
-            raise translate(
-                asyncpg.InvalidTextRepresentationError(str(error)), "", self._target, unknown=False
-            ) from None
+    def call(self, wave: Wave, *, judging: bool = False) -> Call:
+        """What writes a wave: judging, or as if nothing stood in its way, as briefly as it can be said."""
+        with self._text_is_text():
+            if not judging and (arguments := wave.arguments_alike(self.seen)) is not None:
+                return statement("write_alike", self._target.schema), arguments
+            return statement("write", self._target.schema), wave.arguments(judging, self.seen)
 
     async def write(self, session: Session, wave: Wave) -> list[Outcome]:
         """Write a wave as if nothing stood in its way; when something did, again with a closer look."""
         if session.attempt == 1:
-            return await self.write_blindly(session, wave)
-        sql, arguments = statement("judge", self._target.schema), self.arguments(wave, judging=True)[1:]
+            sql, arguments = self.call(wave)
+        else:
+            sql, arguments = statement("judge", self._target.schema), self.call(wave, judging=True)[1][1:]
         return self._outcomes(wave, await session.fetch(sql, *arguments, writes=True))
 
-    async def write_blindly(self, session: Session, wave: Wave) -> list[Outcome]:
-        """In a transaction of its own, as if nothing stood in its way."""
-        sql, arguments = statement("write", self._target.schema), self.arguments(wave, judging=False)
-        return self._outcomes(wave, await session.fetch(sql, *arguments, writes=True))
-
-    async def write_within(self, session: Session, wave: Wave, arguments: Sequence[Any]) -> list[Outcome]:
+    async def write_within(self, session: Session, wave: Wave, call: Call) -> list[Outcome]:
         """In a transaction that goes on."""
-        return self._outcomes(wave, await session.within(statement("write", self._target.schema), *arguments))
+        sql, arguments = call
+        return self._outcomes(wave, await session.within(sql, *arguments))
 
     def _outcomes(self, wave: Wave, rows: list[asyncpg.Record]) -> list[Outcome]:
         self.saw(rows[0]["at"])
         return wave.outcomes(rows)
+
+    @contextmanager
+    def _text_is_text(self) -> Iterator[None]:
+        """Who brings bytes that are no text is told before anything was sent."""
+        try:
+            yield
+        except UnicodeDecodeError as error:
+            raise translate(
+                asyncpg.InvalidTextRepresentationError(str(error)), "", self._target, unknown=False
+            ) from None

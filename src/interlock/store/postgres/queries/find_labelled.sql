@@ -2,7 +2,7 @@
 WITH RECURSIVE present (labels, state) AS (
     (
         SELECT record.labels, record.state FROM interlock.record
-        WHERE record.kind = $2 AND record.labels <> '{}' AND record.version > 0
+        WHERE record.kind = $2 AND record.labels <> '{}'
         ORDER BY record.labels, record.state LIMIT 1
     )
     UNION ALL
@@ -10,7 +10,7 @@ WITH RECURSIVE present (labels, state) AS (
     FROM present
     CROSS JOIN LATERAL (
         SELECT record.labels, record.state FROM interlock.record
-        WHERE record.kind = $2 AND record.labels <> '{}' AND record.version > 0
+        WHERE record.kind = $2 AND record.labels <> '{}'
           AND (record.labels, record.state) > (present.labels, present.state)
         ORDER BY record.labels, record.state LIMIT 1
     ) AS following

@@ -1,9 +1,8 @@
--- One kind with its states and paths; what is no longer in its table goes.
+-- One kind with its states and paths. A path that is no longer in its table goes; a state stays, because
+-- there may be records in it, which are still to be listed, counted and pruned.
 WITH kind AS (
     INSERT INTO interlock.kind (name, initial, digest) VALUES ($1, $2, $3)
     ON CONFLICT (name) DO UPDATE SET initial = excluded.initial, digest = excluded.digest
-), old_states AS (
-    DELETE FROM interlock.state WHERE state.kind = $1 AND state.name <> ALL ($4)
 ), old_paths AS (
     DELETE FROM interlock.path WHERE path.kind = $1
       AND (path.source, path.target) NOT IN (SELECT * FROM unnest($6::text[], $7::text[]))

@@ -4,7 +4,8 @@ FROM interlock.state
 CROSS JOIN LATERAL (
     SELECT count(*) FROM (
         SELECT FROM interlock.record
-        WHERE record.kind = state.kind AND record.state = state.name AND record.version > 0 LIMIT $1
+        WHERE interlock.stretch(record.kind, record.state) = interlock.stretch(state.kind, state.name)
+          AND record.kind = state.kind AND record.state = state.name LIMIT $1
     ) AS counted
 ) AS number (of)
 WHERE number.of > 0

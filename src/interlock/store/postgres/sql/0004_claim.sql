@@ -4,16 +4,18 @@
 -- Up to `most` ready records, in the order of their rank. Looks at the first `reach` of each lane;
 -- `cut` says that there was more to look at, so that who got too little can look further.
 -- `delayed` says that records have become ready that nobody has promoted yet. These two and the time come
--- in a row of their own, the last. An `updated_at` that is NULL is the same as `created_at`: moments are
--- what takes the driver longest to read.
+-- in a row of their own, the last.
+--
+-- Moments are what takes the driver longest to read. So when a record became ready is not among what is told:
+-- it follows from rank and priority. When it was created comes in microseconds since 1970, and NULL is what a
+-- column mostly is: no labels, no chain, last changed when it was created.
 CREATE FUNCTION interlock.take_ready(
     not_before timestamptz, of_kind text, queues text[], has text[], most integer, reach integer
 )
 RETURNS TABLE (
-    moment timestamptz, delayed boolean, cut boolean,
-    kind text, id text, state text, version bigint, body json, parent text, queue text, labels text[],
-    priority integer, ready_at timestamptz, deadline_at timestamptz, chain text,
-    created_at timestamptz, updated_at timestamptz
+    id text, state text, version bigint, body json, parent text, queue text, labels text[],
+    priority integer, rank bigint, deadline_at timestamptz, chain text,
+    created_us bigint, updated_at timestamptz, moment timestamptz, delayed boolean, cut boolean
 )
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -23,7 +25,7 @@ AS $$
 DECLARE
     now timestamptz := greatest(clock_timestamp(), not_before);
     waiting boolean;
-    lanes text[];
+    lanes text[] := queues;
 BEGIN
     waiting := (
         SELECT record.ready_at <= now FROM interlock.record
@@ -34,7 +36,9 @@ BEGIN
     -- The lanes of these queues that need none but these labels. Without labels a lane is called like its
     -- queue; all others of the queue follow its separator. Each in which something is ready is found by
     -- one look into the index, which jumps from lane to lane.
-    lanes := ARRAY(SELECT DISTINCT unnest(queues));
+    IF cardinality(queues) > 1 THEN
+        lanes := ARRAY(SELECT DISTINCT unnest(queues));
+    END IF;
     IF cardinality(has) > 0 THEN
         WITH RECURSIVE lane AS (
             SELECT q.queue, q.queue COLLATE "C" AS name FROM unnest(lanes) AS q (queue)
@@ -56,9 +60,10 @@ BEGIN
     -- One lane, as in most systems: the lock goes along the index and stops when there is enough.
     IF cardinality(lanes) = 1 THEN
         RETURN QUERY
-        SELECT NULL::timestamptz, NULL::boolean, NULL::boolean,
-            r.kind, r.id, r.state, r.version, r.body, r.parent, r.queue, r.labels, r.priority,
-            r.ready_at, r.deadline_at, r.chain, r.created_at, nullif(r.updated_at, r.created_at)
+        SELECT r.id, r.state, r.version, r.body, r.parent, r.queue, nullif(r.labels, '{}'), r.priority,
+            r.rank, r.deadline_at, nullif(r.chain, ''),
+            (date_part('epoch', r.created_at) * 1000000)::bigint, nullif(r.updated_at, r.created_at),
+            NULL::timestamptz, NULL::boolean, NULL::boolean
         FROM interlock.record AS r
         WHERE r.kind = of_kind AND r.lane = lanes[1] AND r.ready
         ORDER BY r.rank, r.id LIMIT most FOR UPDATE SKIP LOCKED;
@@ -83,19 +88,20 @@ BEGIN
         -- The lock comes after the sort and before the limit.
         SELECT r.* FROM (SELECT heads.id, heads.rank FROM heads ORDER BY heads.rank, heads.id) AS head
         CROSS JOIN LATERAL (
-            SELECT r.kind, r.id, r.state, r.version, r.body, r.parent, r.queue, r.labels, r.priority,
-                r.ready_at, r.deadline_at, r.chain, r.created_at, nullif(r.updated_at, r.created_at)
+            SELECT r.id, r.state, r.version, r.body, r.parent, r.queue, nullif(r.labels, '{}'), r.priority,
+                r.rank, r.deadline_at, nullif(r.chain, ''),
+                (date_part('epoch', r.created_at) * 1000000)::bigint, nullif(r.updated_at, r.created_at)
             FROM interlock.record AS r
             WHERE r.id = head.id AND r.kind = of_kind AND r.ready AND r.rank = head.rank
             FOR UPDATE SKIP LOCKED
         ) AS r
         LIMIT most
     )
-    SELECT NULL::timestamptz, NULL::boolean, NULL::boolean, taken.* FROM taken
+    SELECT taken.*, NULL::timestamptz, NULL::boolean, NULL::boolean FROM taken
     UNION ALL
-    SELECT now, coalesce(waiting, false), (SELECT count(*) >= reach FROM heads),
-        NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::json, NULL::text, NULL::text, NULL::text[],
-        NULL::integer, NULL::timestamptz, NULL::timestamptz, NULL::text, NULL::timestamptz, NULL::timestamptz;
+    SELECT NULL::text, NULL::text, NULL::bigint, NULL::json, NULL::text, NULL::text, NULL::text[],
+        NULL::integer, NULL::bigint, NULL::timestamptz, NULL::text, NULL::bigint, NULL::timestamptz,
+        now, coalesce(waiting, false), (SELECT count(*) >= reach FROM heads);
 END $$;
 
 -- Likewise by deadline.
@@ -120,7 +126,8 @@ BEGIN
         FROM (SELECT DISTINCT unnest(kinds)) AS k (kind)
         CROSS JOIN LATERAL (
             SELECT r.id, r.deadline_at FROM interlock.record AS r
-            WHERE r.kind = k.kind AND r.deadline_at <= now
+            WHERE interlock.stretch(r.kind, '') = interlock.stretch(k.kind, '') AND r.kind = k.kind
+              AND r.deadline_at <= now
             ORDER BY r.deadline_at, r.id LIMIT reach
         ) AS head
     ), taken AS (
@@ -189,15 +196,14 @@ END $$;
 -- version like all else. So this is `take_ready` without locks, which needs no transaction around it and
 -- writes nothing to the log. Who meets somebody goes the other way.
 --
--- What is NULL is what it mostly is: no labels, no chain, last changed when it was created. The last row has
--- only the time, and whether records have become ready that nobody has promoted yet.
+-- The rows are those of `take_ready`.
 CREATE FUNCTION interlock.peek_ready(
     not_before timestamptz, of_kind text, queues text[], has text[], most integer
 )
 RETURNS TABLE (
     id text, state text, version bigint, body json, parent text, queue text, labels text[],
-    priority integer, ready_at timestamptz, deadline_at timestamptz, chain text,
-    created_at timestamptz, updated_at timestamptz, moment timestamptz, delayed boolean
+    priority integer, rank bigint, deadline_at timestamptz, chain text,
+    created_us bigint, updated_at timestamptz, moment timestamptz, delayed boolean, cut boolean
 )
 LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -206,8 +212,11 @@ AS $$
 #variable_conflict use_column
 DECLARE
     now timestamptz := greatest(clock_timestamp(), not_before);
-    lanes text[] := ARRAY(SELECT DISTINCT unnest(queues));
+    lanes text[] := queues;
 BEGIN
+    IF cardinality(queues) > 1 THEN
+        lanes := ARRAY(SELECT DISTINCT unnest(queues));
+    END IF;
     -- As in `take_ready`: from lane to lane by one look into the index each.
     IF cardinality(has) > 0 THEN
         WITH RECURSIVE lane AS (
@@ -230,16 +239,18 @@ BEGIN
     IF cardinality(lanes) = 1 THEN
         RETURN QUERY
         SELECT r.id, r.state, r.version, r.body, r.parent, r.queue, nullif(r.labels, '{}'), r.priority,
-            r.ready_at, r.deadline_at, nullif(r.chain, ''), r.created_at, nullif(r.updated_at, r.created_at),
-            NULL::timestamptz, NULL::boolean
+            r.rank, r.deadline_at, nullif(r.chain, ''),
+            (date_part('epoch', r.created_at) * 1000000)::bigint, nullif(r.updated_at, r.created_at),
+            NULL::timestamptz, NULL::boolean, NULL::boolean
         FROM interlock.record AS r
         WHERE r.kind = of_kind AND r.lane = lanes[1] AND r.ready
         ORDER BY r.rank, r.id LIMIT most;
     ELSE
         RETURN QUERY
         SELECT r.id, r.state, r.version, r.body, r.parent, r.queue, nullif(r.labels, '{}'), r.priority,
-            r.ready_at, r.deadline_at, nullif(r.chain, ''), r.created_at, nullif(r.updated_at, r.created_at),
-            NULL::timestamptz, NULL::boolean
+            r.rank, r.deadline_at, nullif(r.chain, ''),
+            (date_part('epoch', r.created_at) * 1000000)::bigint, nullif(r.updated_at, r.created_at),
+            NULL::timestamptz, NULL::boolean, NULL::boolean
         FROM (
             SELECT head.id, head.rank
             FROM unnest(lanes) AS l (lane)

@@ -18,7 +18,8 @@ BEGIN
         SELECT r.id FROM unnest(states) AS wanted (state)
         CROSS JOIN LATERAL (
             SELECT r.id FROM interlock.record AS r
-            WHERE r.kind = of_kind AND r.state = wanted.state AND r.version > 0
+            WHERE interlock.stretch(r.kind, r.state) = interlock.stretch(of_kind, wanted.state)
+              AND r.kind = of_kind AND r.state = wanted.state
               AND r.created_at <= moment - age AND r.updated_at <= moment - age
             ORDER BY r.created_at, r.id LIMIT most + 1 FOR UPDATE SKIP LOCKED
         ) AS r
