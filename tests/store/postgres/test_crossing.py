@@ -100,7 +100,7 @@ async def test_a_claim_that_is_ended_because_of_a_deadlock_is_made_again(
         await shell.fetch("SELECT FROM interlock.record WHERE id = 'b' FOR UPDATE")
         await transaction.rollback()
         while not (outcomes := await claiming):
-            # It was quicker than the shell, which had still locked the parcel: then there was nothing to take.
+            # It was quicker than the shell, which still held the parcel: then there was nothing to take.
             claiming = asyncio.create_task(store.claim(take(), decide))
     assert kinds_of(outcomes) == [Committed]
     assert [number for number in calls if number] == [1, 1], "It was decided again, on what was taken again."
