@@ -1,6 +1,6 @@
 CREATE INDEX journal_by_record ON journal (record, version);
 CREATE INDEX journal_without_record ON journal (kind, id) WHERE record = 0;
-CREATE INDEX records_by_deadline ON records (kind, deadline_us, id) WHERE deadline_us IS NOT NULL;
+CREATE INDEX records_by_deadline ON records (place, deadline_us) WHERE deadline_us IS NOT NULL;
 CREATE UNIQUE INDEX records_by_key ON records (kind, id);
 CREATE INDEX records_by_lane ON records (lane, priority, ready_us, id) WHERE ready_us IS NOT NULL;
 CREATE INDEX records_by_parent ON records (kind, parent) WHERE parent IS NOT NULL;

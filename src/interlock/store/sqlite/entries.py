@@ -39,7 +39,8 @@ class Entries:
         self._sayings: list[tuple[int, Note, list[Said]]] = []
         """Stretches of entries that say the same, each with the number of its first."""
         self._saying: Note | None = None
-        self._said: list[Said] = []
+        self.said: list[Said] = []
+        """What the last of them is about."""
 
     def __bool__(self) -> bool:
         return bool(self._rows or self._sayings)
@@ -47,9 +48,9 @@ class Entries:
     def say(self, sequence: int, said: Said, note: Note) -> None:
         """An entry about a change."""
         if note is not self._saying and note != self._saying:
-            self._saying, self._said = note, []
-            self._sayings.append((sequence, note, self._said))
-        self._said.append(said)
+            self._saying, self.said = note, []
+            self._sayings.append((sequence, note, self.said))
+        self.said.append(said)
 
     def add(self, sequence: int, said: Said, note: Note, chain: str) -> None:
         """An entry like no other: it is about no change, or is linked to the one before it."""

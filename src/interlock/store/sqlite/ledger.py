@@ -9,8 +9,9 @@ transaction change is judged the second time by what the first made of it.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 
 from interlock.store.ranking import moment
 from interlock.store.records import (
@@ -59,8 +60,6 @@ class Ledger:
         self._requests: dict[str, Recorded | None] = {}
         self._commits: Sequence[Commit] = ()
         self._taken: Sequence[tuple[int, Record]] = ()
-        self._move: tuple[str, str, str, Moved | None] = ("", "", "", None)
-        """The last that was looked up: mostly the next one is the same."""
         self._bodies: dict[int, int] = {}
         """Whose they are, by their identity, of what was taken: the same one need not be written again."""
         self._sequence, latest_us = connection.execute(_PROGRESS).fetchone()
@@ -71,15 +70,70 @@ class Ledger:
         """Whether each can become true; those that can are remembered, to be written by `flush`."""
         self.broken = True
         self._commits = commits
-        alone, one = self._judge_alone, self._judge_one
-        outcomes = [
-            alone(commit.changes[0], commit.not_after)
-            if len(commit.changes) == 1 and commit.request is None and not commit.refusals
-            else one(commit)
-            for commit in commits
-        ]
+        outcomes: list[Outcome] = []
+        while len(outcomes) < len(commits):
+            commit = commits[len(outcomes)]
+            if not _is_one_change(commit):
+                outcomes.append(self._judge_one(commit))
+                continue
+            change = commit.changes[0]
+            before = self._known[change.kind].get(change.id) or self._standing(change)
+            outcomes.append(self._judge_alone(change, before, commit.not_after))
+            if outcomes[-1] is self._committed and self._may_lead(change, before):
+                followers = self._follow(commit, before, islice(commits, len(outcomes), None))
+                outcomes += [self._committed] * followers
         self.broken = False
         return outcomes
+
+    def _may_lead(self, change: Change, before: Standing) -> bool:
+        """Whether others can do the same: it was there, is changed once, and its entry can be shared."""
+        note = change.note
+        return bool(before[0]) and before[6] is not self.now and not (change.chain or (note and note.refusal))
+
+    def _follow(self, leader: Commit, stood: Standing, others: Iterable[Commit]) -> int:
+        """How many of the next ones do what this one did, from where it stood: they are let through with it.
+
+        Nearly all of a batch do. What was judged is compared, and judged only where something differs.
+        """
+        first, not_after, now, bodies = leader.changes[0], leader.not_after, self.now, self._bodies
+        kind, note, version, was = first.kind, first.note, first.expected + 1, stood[1:6]
+        keeps_body = bodies.get(id(first.body)) == stood[0]
+        looks = _looks_of(first)
+        standings, alike = self._known[kind], self._pending.alike()
+        number_of, body_of, say = alike.numbers.append, alike.bodies.append, alike.said.append
+        after = alike.after
+        followers = 0
+        for commit in others:
+            changes = commit.changes
+            if (
+                len(changes) != 1
+                or commit.request is not None
+                or commit.refusals
+                or commit.not_after != not_after
+            ):
+                break
+            change = changes[0]
+            before = standings.get(change.id)
+            if (
+                before is None
+                or before[1:6] != was
+                or before[6] is now
+                or _looks_of(change) != looks
+                or (change.expected_at is not None and change.expected_at != before[6])
+                or (bodies.get(id(change.body)) == before[0]) is not keeps_body
+            ):
+                break
+            number = before[0]
+            number_of(number)
+            if not keeps_body:
+                body_of(change.body)
+            if note is not None:
+                say((number, kind, change.id, version))
+            standings[change.id] = (number, *after)
+            followers += 1
+        if note is not None:
+            self._sequence += followers
+        return followers
 
     def take(self, numbered: Sequence[tuple[int, Record]]) -> None:
         """These were read in this transaction, and need not be read again."""
@@ -129,23 +183,15 @@ class Ledger:
             self._pending.recorded.append(row_of_recorded(recorded))
         return self._committed
 
-    def _judge_alone(self, change: Change, not_after: datetime | None) -> Outcome:
+    def _judge_alone(self, change: Change, before: Standing, not_after: datetime | None) -> Outcome:
         """The same for a commit that is one change and nothing else, as nearly all are: each thing once."""
         if not_after is not None and self.now > not_after:
             return TooLate(not_after, self.now)
-        kind = change.kind
-        before = self._known[kind].get(change.id) or self._standing(change)
-        if before[1] != change.expected or (
-            change.expected_at is not None and change.expected_at != before[6]
-        ):
+        if before[1] != change.expected or change.expected_at not in (None, before[6]):
             return Conflict(change.key, change.expected, before[1])
-        source, target = before[2], change.state
-        like_kind, like_source, like_target, moved = self._move
-        if kind is not like_kind or target is not like_target or source != like_source:
-            moved = self._moves[kind].get((source, target))
-            self._move = kind, source, target, moved
+        moved = self._moves[change.kind].get((before[2], change.state))
         if moved is None:
-            return Illegal(change.key, source, target)
+            return Illegal(change.key, before[2], change.state)
         self._put(change, before, moved)
         return self._committed
 
@@ -178,7 +224,7 @@ class Ledger:
         kind, name, pending = change.kind, change.id, self._pending
         if before[0]:
             bodies = self._bodies
-            kept = bodies and bodies.get(id(change.body)) == before[0] and before[6] is not self.now
+            kept = bodies.get(id(change.body)) == before[0] and before[6] is not self.now
             after = pending.change(change, before, moved, bodied=not kept)
         else:
             after = pending.create(change, moved)
@@ -225,3 +271,25 @@ class Ledger:
             created_at=self.now,
             expires_at=self.now + timedelta(seconds=request.ttl_s),
         )
+
+
+def _is_one_change(commit: Commit) -> bool:
+    """And nothing else."""
+    return len(commit.changes) == 1 and commit.request is None and not commit.refusals
+
+
+def _looks_of(change: Change) -> tuple[object, ...]:
+    """Everything but its name, its body and when it was decided."""
+    return (
+        change.kind,
+        change.expected,
+        change.state,
+        change.parent,
+        change.queue,
+        change.labels,
+        change.priority,
+        change.ready_at,
+        change.deadline_at,
+        change.chain,
+        change.note,
+    )

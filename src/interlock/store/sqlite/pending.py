@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from datetime import datetime
 from itertools import accumulate, groupby
 from operator import attrgetter, itemgetter
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from interlock.store.ranking import lane_of, microseconds
 from interlock.store.records import Change
-from interlock.store.sqlite.entries import Entries
+from interlock.store.sqlite.entries import Entries, Said
 from interlock.store.sqlite.knowing import NOWHERE, Known, Placing, Standing, Stands
 from interlock.store.sqlite.rows import NO_LABELS, list_text
 from interlock.store.sqlite.shapes import (
@@ -35,6 +35,16 @@ and whether that is another one."""
 Step: TypeAlias = tuple[bool, Moved, int, Placing, bool, bool, datetime | None, datetime | None, Placing]
 """Whether it has another body, and where it leads; from which version and placing, if it was ready and had a
 deadline; when it is ready, its deadline and its placing from then on."""
+
+
+class Alike(NamedTuple):
+    """Where to put what the next ones have of their own, and how each of them stands then."""
+
+    numbers: list[int]
+    bodies: list[bytes]
+    said: list[Said]
+    after: Stands
+
 
 MOST_JOINED = 16 * 1_048_576
 """Bodies that are larger together go one by one, so that none of them is held twice."""
@@ -108,6 +118,10 @@ class Pending:
         if bodied:
             self._alike.bodies.append(change.body)
         return number, *self._after
+
+    def alike(self) -> Alike:
+        """What gathers those that do what the last one did."""
+        return Alike(self._alike.numbers, self._alike.bodies, self.entries.said, self._after)
 
     def _new_step(self, step: Step, change: Change) -> Stands:
         """How records stand that take this step, as those do that come next."""

@@ -16,7 +16,16 @@ from typing import NamedTuple
 
 from interlock.store.ranking import lane_of, moment, rank_of
 from interlock.store.records import Claim, Record
-from interlock.store.sqlite.rows import ID, NUMBER, OWN_RECORD, RECORD, Row, placed_record_of, record_of
+from interlock.store.sqlite.rows import (
+    ID,
+    NUMBER,
+    OWN_RECORD,
+    RECORD,
+    Row,
+    list_text,
+    placed_record_of,
+    record_of,
+)
 
 # From one lane and priority to the next by a search each, never by passing records. A comparison of
 # (lane, priority) as a pair would be shorter, but SQLite passes records then.
@@ -53,14 +62,15 @@ ORDER BY ready_us, id LIMIT ?4
 """
 _DUE = f"""
 SELECT {RECORD} FROM records INDEXED BY records_by_deadline
-WHERE kind = ?1 AND deadline_us <= ?2
-ORDER BY deadline_us, id LIMIT ?3
+WHERE place = ?1 AND deadline_us <= ?2
+ORDER BY deadline_us, number LIMIT ?3
 """
+_PLACES = "SELECT place FROM states WHERE kind IN (SELECT value FROM json_each(?1))"
 _READY_US, _DEADLINE_US = 6, 7
 _SEPARATOR, _AFTER_SEPARATOR = "\x1f", "\x20"
 
 Numbered = tuple[int, Record]
-Ranked = tuple[int, str, Row]
+Ranked = tuple[int, int | str, Row]
 
 
 class Lane(NamedTuple):
@@ -86,9 +96,10 @@ def ready(connection: sqlite3.Connection, claim: Claim, now_us: int) -> list[Num
 
 def due(connection: sqlite3.Connection, kinds: Sequence[str], now_us: int, limit: int) -> list[Numbered]:
     """The records whose deadline passed first, with their numbers."""
-    cursors = [connection.execute(_DUE, (kind, now_us, limit)) for kind in dict.fromkeys(kinds)]
+    places = connection.execute(_PLACES, (list_text(kinds),)).fetchall()
+    cursors = [connection.execute(_DUE, (place, now_us, limit)) for (place,) in places]
     found = _merged(
-        [((row[_DEADLINE_US], row[ID], row) for row in cursor) for cursor in cursors], cursors, limit
+        [((row[_DEADLINE_US], row[NUMBER], row) for row in cursor) for cursor in cursors], cursors, limit
     )
     return [(row[NUMBER], record_of(row)) for row in found]
 

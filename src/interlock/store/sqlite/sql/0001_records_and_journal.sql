@@ -75,7 +75,8 @@ CREATE TABLE records (
 CREATE UNIQUE INDEX records_by_key ON records (kind, id);
 CREATE INDEX records_by_place ON records (place);
 CREATE INDEX records_by_parent ON records (kind, parent) WHERE parent IS NOT NULL;
-CREATE INDEX records_by_deadline ON records (kind, deadline_us, id) WHERE deadline_us IS NOT NULL;
+-- By place, and not by kind: numbers are compared in a fraction of the time. A kind has a few places.
+CREATE INDEX records_by_deadline ON records (place, deadline_us) WHERE deadline_us IS NOT NULL;
 -- Within a lane and a priority, rank is time: so this one index gives the next record to claim, and
 -- those that are not ready yet lie behind the ready ones, where nobody looks.
 CREATE INDEX records_by_lane ON records (lane, priority, ready_us, id) WHERE ready_us IS NOT NULL;
