@@ -55,6 +55,9 @@ def connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA cache_size = -8192")
         # A longer log than the default means that a page which changes often is copied less often.
         connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        # A statement that changes many rows keeps the pages it changes, to undo itself if the last row is
+        # refused. Above 64 kB that went to a file: made, written and removed for each batch.
+        connection.execute("PRAGMA temp_store = MEMORY")
     except BaseException:
         connection.close()  # busy, while somebody else sets the file up: it is tried again with another
         raise
