@@ -69,6 +69,22 @@ def plainly_fine(
     return min(sizes) > 0 and max(sizes) <= MAX_ID and "".join(names).isprintable()
 
 
+def looks_of(change: Change) -> tuple[object, ...]:
+    """All that a change says, but for its name, body and note, and when it was decided."""
+    return (
+        change.kind,
+        change.expected,
+        change.state,
+        change.parent,
+        change.queue,
+        change.labels,
+        change.priority,
+        change.ready_at,
+        change.deadline_at,
+        change.chain,
+    )
+
+
 _NOBODY = Change(kind="no kind", id="", expected=0, state="", body=b"")
 """Before the first one: it has no kind that anybody has, and the rest of it is empty."""
 

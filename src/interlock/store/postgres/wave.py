@@ -5,21 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 import asyncpg
 import msgspec
 
-from interlock.errors import InvalidRecord
+from interlock.store.postgres.columns import (
+    NOTHING,
+    Column,
+    are_alike,
+    bodies_of,
+    columns_of,
+    joined,
+    moments,
+    notes_of,
+    numbers,
+)
 from interlock.store.postgres.rows import recorded_of
-from interlock.store.ranking import microseconds, rank_of
 from interlock.store.records import (
     Change,
     Commit,
     Committed,
     Conflict,
     Illegal,
-    Note,
     Outcome,
     Record,
     Repeated,
@@ -28,13 +36,7 @@ from interlock.store.records import (
     TooLate,
 )
 
-_BETWEEN_VALUES, _BETWEEN_LABELS = "\x1e", "\x1f"
 _encoder = msgspec.json.Encoder()
-
-_Column: TypeAlias = tuple[str | None, str | None]
-"""What all changes share, or else the values of all in one text."""
-
-_NOTHING: _Column = (None, None)
 
 _ORDER = ("repeated", "late", "stale", "illegal")
 """What is judged first counts first."""
@@ -58,8 +60,8 @@ class Wave:
         return [
             judging,
             not_before,
-            _joined([change.id for change in self._changes]),
-            _bodies(self._changes, self._held),
+            joined([change.id for change in self._changes]),
+            bodies_of(self._changes, self._held),
             *self._columns_and_notes(),
             *_columns(_refusals(self._commits), 4),
             min([limit for _, limit in limits], default=None),
@@ -70,24 +72,24 @@ class Wave:
     def arguments_alike(self, not_before: datetime) -> list[Any] | None:
         """Those of `write_alike`; None where that will not do."""
         commits, changes = self._commits, self._changes
-        if self._places is not None or not changes or changes[0].expected == 0 or not _are_alike(changes):
+        if self._places is not None or not changes or changes[0].expected == 0 or not are_alike(changes):
             return None
         if [None for commit in commits if commit.refusals or commit.request is not None]:
             return None
         notes = [change.note for change in changes]
         if None in notes:
             return None
-        shared_note, notes_of_all = _notes(notes)
-        expected_at, moments = _moments([change.expected_at for change in changes])
+        shared_note, notes_of_all = notes_of(notes)
+        expected_at, written_at = moments([change.expected_at for change in changes])
         limits = {commit.not_after for commit in commits}
         return [
             not_before,
             min([limit for limit in limits if limit is not None], default=None),
-            _joined([change.id for change in changes]),
-            _bodies(changes, self._held),
+            joined([change.id for change in changes]),
+            bodies_of(changes, self._held),
             notes_of_all,
-            moments,
-            [*(shared for shared, _ in _columns_of(changes[:1])), expected_at, shared_note],
+            written_at,
+            [*(shared for shared, _ in columns_of(changes[:1])), expected_at, shared_note],
         ]
 
     def _limits(self) -> list[tuple[int, datetime]]:
@@ -101,23 +103,23 @@ class Wave:
         changes = self._changes
         if not changes:
             return "", [], []
-        shared_note, notes = _notes([change.note for change in changes])
+        shared_note, notes = notes_of([change.note for change in changes])
         columns = [
             *self._places_and_turns(),
-            *_columns_of(changes[:1] if _are_alike(changes) else changes),
-            _moments([change.expected_at for change in changes]),
+            *columns_of(changes[:1] if are_alike(changes) else changes),
+            moments([change.expected_at for change in changes]),
         ]
         return notes, [*(shared for shared, _ in columns), shared_note], [varied for _, varied in columns]
 
-    def _places_and_turns(self) -> tuple[_Column, _Column]:
+    def _places_and_turns(self) -> tuple[Column, Column]:
         """Whose each change is, and its position there; nothing where each commit has one, in order."""
         if self._places is None:
-            return _NOTHING, _NOTHING
+            return NOTHING, NOTHING
         turns = [
             self._commits[place].changes.index(change)
             for place, change in zip(self._places, self._changes, strict=True)
         ]
-        return _numbers(self._places), _numbers(turns)
+        return numbers(self._places), numbers(turns)
 
     def outcomes(self, rows: Sequence[asyncpg.Record]) -> list[Outcome]:
         """What became of each commit. Rows other than the first tell what stood in the way."""
@@ -175,131 +177,6 @@ def _in_the_order_of_keys(commits: Sequence[Commit]) -> tuple[list[Change], list
         ]
     )
     return [change for *_, change in keyed], [place for _, _, place, _ in keyed]
-
-
-def _columns_of(changes: Sequence[Change]) -> list[_Column]:
-    """What the changes say, but for ids, bodies and notes, and when the expected version was written."""
-    ready, ranks = _queueing(changes)
-    return [
-        _column([c.kind for c in changes]),
-        _numbers([c.expected for c in changes]),
-        _column([c.state for c in changes]),
-        _column([c.parent for c in changes]),
-        _column([c.queue for c in changes]),
-        _column([_BETWEEN_LABELS.join(c.labels) if c.labels else None for c in changes]),
-        _numbers([c.priority for c in changes]),
-        ready,
-        ranks,
-        _moments([c.deadline_at for c in changes]),
-        _column([c.chain for c in changes]),
-    ]
-
-
-def _are_alike(changes: Sequence[Change]) -> bool:
-    """Whether all say the same, in all columns but when that was written: then one of them speaks for all."""
-    c = changes[0]
-    first = (
-        c.kind,
-        c.expected,
-        c.state,
-        c.parent,
-        c.queue,
-        c.labels,
-        c.priority,
-        c.ready_at,
-        c.deadline_at,
-        c.chain,
-    )
-    for c in changes:
-        # Spelled out: the same by way of a function costs twice as much, and it is asked of every change.
-        looks = (
-            c.kind,
-            c.expected,
-            c.state,
-            c.parent,
-            c.queue,
-            c.labels,
-            c.priority,
-            c.ready_at,
-            c.deadline_at,
-            c.chain,
-        )
-        if looks != first:
-            return False
-    return True
-
-
-def _notes(notes: Sequence[Note | None]) -> tuple[str | None, str | None]:
-    """The note that all share, or else a line for each."""
-    first = notes[0]
-    if first is not None and notes.count(first) == len(notes):
-        return _encoder.encode(first).decode(), None
-    return None, _encoder.encode_lines(notes)[:-1].decode()
-
-
-def _column(values: Sequence[str | None]) -> _Column:
-    first = values[0]
-    if values.count(first) == len(values):
-        return first and _joined([first]), None
-    return None, _joined(["" if value is None else value for value in values])
-
-
-def _numbers(values: list[int]) -> _Column:
-    first = values[0]
-    if values.count(first) == len(values):
-        return str(first), None
-    return None, _BETWEEN_VALUES.join(map(str, values))
-
-
-def _moments(values: list[datetime | None]) -> _Column:
-    first = values[0]
-    if values.count(first) == len(values):
-        return None if first is None else str(microseconds(first)), None
-    return None, _BETWEEN_VALUES.join(["" if at is None else str(microseconds(at)) for at in values])
-
-
-def _queueing(changes: Sequence[Change]) -> tuple[_Column, _Column]:
-    """When they are ready, and their ranks, which are the same where nobody is preferred."""
-    ready_at = _moments([c.ready_at for c in changes])
-    if ready_at == _NOTHING or not any(c.priority for c in changes):
-        return ready_at, ready_at
-    ranks = [None if c.ready_at is None else str(rank_of(c.ready_at, c.priority)) for c in changes]
-    return ready_at, _column(ranks)
-
-
-def _bodies(changes: Sequence[Change], held: Sequence[Record]) -> str | None:
-    """JSON does not hold the separator: a control character is escaped in it. '' stays as it is."""
-    bodies = [change.body for change in changes]
-    if held:
-        if _is_all_kept(changes, held):
-            return None
-        before = {(record.kind, record.id, record.version): record.body for record in held}
-        bodies = [b"" if before.get((c.kind, c.id, c.expected)) is c.body else c.body for c in changes]
-    return _parted(_BETWEEN_VALUES.encode().join(bodies).decode(), len(changes))
-
-
-def _is_all_kept(changes: Sequence[Change], held: Sequence[Record]) -> bool:
-    """Whether just these records are changed, in their order, and no body is: the commonest of claims."""
-    if len(held) != len(changes):
-        return False
-    for c, r in zip(changes, held, strict=True):
-        if c.body is not r.body or c.id != r.id or c.expected != r.version or c.kind != r.kind:
-            return False
-    return True
-
-
-def _joined(values: Sequence[str]) -> str:
-    return _parted(_BETWEEN_VALUES.join(values), len(values))
-
-
-def _parted(text: str, parts: int) -> str:
-    """See that a text comes apart again into as many parts as it was made of."""
-    if text.count(_BETWEEN_VALUES) >= max(parts, 1):
-        raise InvalidRecord(
-            "PostgreSQL cannot keep this: the control character U+001E.",
-            todo="Leave it out, or escape it where it is part of a body. Nothing was written.",
-        )
-    return text
 
 
 def _refusals(commits: Sequence[Commit]) -> list[tuple[int, str, str, str]]:

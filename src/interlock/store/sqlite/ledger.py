@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 
+from interlock.store.glancing import looks_of
 from interlock.store.ranking import moment
 from interlock.store.records import (
     Change,
@@ -98,7 +99,7 @@ class Ledger:
         first, not_after, now, bodies = leader.changes[0], leader.not_after, self.now, self._bodies
         kind, note, version, was = first.kind, first.note, first.expected + 1, stood[1:6]
         keeps_body = bodies.get(id(first.body)) == stood[0]
-        looks = _looks_of(first)
+        looks = looks_of(first)
         standings, alike = self._known[kind], self._pending.alike()
         number_of, body_of, say = alike.numbers.append, alike.bodies.append, alike.said.append
         after = alike.after
@@ -118,7 +119,8 @@ class Ledger:
                 before is None
                 or before[1:6] != was
                 or before[6] is now
-                or _looks_of(change) != looks
+                or looks_of(change) != looks
+                or change.note != note
                 or (change.expected_at is not None and change.expected_at != before[6])
                 or (bodies.get(id(change.body)) == before[0]) is not keeps_body
             ):
@@ -276,20 +278,3 @@ class Ledger:
 def _is_one_change(commit: Commit) -> bool:
     """And nothing else."""
     return len(commit.changes) == 1 and commit.request is None and not commit.refusals
-
-
-def _looks_of(change: Change) -> tuple[object, ...]:
-    """Everything but its name, its body and when it was decided."""
-    return (
-        change.kind,
-        change.expected,
-        change.state,
-        change.parent,
-        change.queue,
-        change.labels,
-        change.priority,
-        change.ready_at,
-        change.deadline_at,
-        change.chain,
-        change.note,
-    )

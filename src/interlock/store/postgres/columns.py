@@ -1,0 +1,122 @@
+"""What changes say, column by column, as texts: see `sql/0003_commit.sql` and `sql/0007_alike.sql`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+
+from interlock.errors import InvalidRecord
+from interlock.store.glancing import looks_of
+from interlock.store.ranking import microseconds, rank_of
+from interlock.store.records import Change, Note, Record
+
+_BETWEEN_VALUES, _BETWEEN_LABELS = "\x1e", "\x1f"
+_encoder = msgspec.json.Encoder()
+
+Column: TypeAlias = tuple[str | None, str | None]
+"""What all changes share, or else the values of all in one text."""
+
+NOTHING: Column = (None, None)
+
+
+def columns_of(changes: Sequence[Change]) -> list[Column]:
+    """What the changes say, but for ids, bodies and notes, and when the expected version was written."""
+    ready, ranks = _queueing(changes)
+    return [
+        _column([c.kind for c in changes]),
+        numbers([c.expected for c in changes]),
+        _column([c.state for c in changes]),
+        _column([c.parent for c in changes]),
+        _column([c.queue for c in changes]),
+        _column([_BETWEEN_LABELS.join(c.labels) if c.labels else None for c in changes]),
+        numbers([c.priority for c in changes]),
+        ready,
+        ranks,
+        moments([c.deadline_at for c in changes]),
+        _column([c.chain for c in changes]),
+    ]
+
+
+def are_alike(changes: Sequence[Change]) -> bool:
+    """Whether all say the same, in all columns but when that was written: then one of them speaks for all."""
+    looks = looks_of(changes[0])
+    return not [None for change in changes if looks_of(change) != looks]
+
+
+def notes_of(notes: Sequence[Note | None]) -> tuple[str | None, str | None]:
+    """The note that all share, or else a line for each."""
+    first = notes[0]
+    if first is not None and notes.count(first) == len(notes):
+        return _encoder.encode(first).decode(), None
+    return None, _encoder.encode_lines(notes)[:-1].decode()
+
+
+def _column(values: Sequence[str | None]) -> Column:
+    first = values[0]
+    if values.count(first) == len(values):
+        return first and joined([first]), None
+    return None, joined(["" if value is None else value for value in values])
+
+
+def numbers(values: list[int]) -> Column:
+    """Whole numbers as a column."""
+    first = values[0]
+    if values.count(first) == len(values):
+        return str(first), None
+    return None, _BETWEEN_VALUES.join(map(str, values))
+
+
+def moments(values: list[datetime | None]) -> Column:
+    """Moments as a column, in microseconds since 1970."""
+    first = values[0]
+    if values.count(first) == len(values):
+        return None if first is None else str(microseconds(first)), None
+    return None, _BETWEEN_VALUES.join(["" if at is None else str(microseconds(at)) for at in values])
+
+
+def _queueing(changes: Sequence[Change]) -> tuple[Column, Column]:
+    """When they are ready, and their ranks, which are the same where nobody is preferred."""
+    ready_at = moments([c.ready_at for c in changes])
+    if ready_at == NOTHING or not any(c.priority for c in changes):
+        return ready_at, ready_at
+    ranks = [None if c.ready_at is None else str(rank_of(c.ready_at, c.priority)) for c in changes]
+    return ready_at, _column(ranks)
+
+
+def bodies_of(changes: Sequence[Change], held: Sequence[Record]) -> str | None:
+    """JSON does not hold the separator: a control character is escaped in it. '' stays as it is."""
+    bodies = [change.body for change in changes]
+    if held:
+        if _is_all_kept(changes, held):
+            return None
+        before = {(record.kind, record.id, record.version): record.body for record in held}
+        bodies = [b"" if before.get((c.kind, c.id, c.expected)) is c.body else c.body for c in changes]
+    return _parted(_BETWEEN_VALUES.encode().join(bodies).decode(), len(changes))
+
+
+def _is_all_kept(changes: Sequence[Change], held: Sequence[Record]) -> bool:
+    """Whether just these records are changed, in their order, and no body is: the commonest of claims."""
+    if len(held) != len(changes):
+        return False
+    for c, r in zip(changes, held, strict=True):
+        if c.body is not r.body or c.id != r.id or c.expected != r.version or c.kind != r.kind:
+            return False
+    return True
+
+
+def joined(values: Sequence[str]) -> str:
+    """Texts as one."""
+    return _parted(_BETWEEN_VALUES.join(values), len(values))
+
+
+def _parted(text: str, parts: int) -> str:
+    """See that a text comes apart again into as many parts as it was made of."""
+    if text.count(_BETWEEN_VALUES) >= max(parts, 1):
+        raise InvalidRecord(
+            "PostgreSQL cannot keep this: the control character U+001E.",
+            todo="Leave it out, or escape it where it is part of a body. Nothing was written.",
+        )
+    return text
