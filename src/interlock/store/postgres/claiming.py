@@ -22,7 +22,7 @@ from interlock.store.contract import Decide
 from interlock.store.postgres.connections import Connections, Session
 from interlock.store.postgres.failures import Again
 from interlock.store.postgres.queries import query as statement
-from interlock.store.postgres.rows import ready_record_of, record_of
+from interlock.store.postgres.rows import ready_records_of, record_of
 from interlock.store.postgres.writing import Writing
 from interlock.store.records import Claim, Commit, Outcome, Record
 
@@ -122,7 +122,7 @@ class Claiming:
         now = writing.saw(last["moment"])
         if not rows:
             return []
-        records = [ready_record_of(row, claim.kind) for row in rows]
+        records = ready_records_of(rows, claim.kind)
         commits = decide(records, now)
         writing.check(commits, records)
         parts = writing.waves(commits, records)
@@ -150,7 +150,7 @@ class Claiming:
             if promoted < _PROMOTED_AT_ONCE:
                 break
         *rows, last = rows
-        records = [ready_record_of(row, claim.kind) for row in rows]
+        records = ready_records_of(rows, claim.kind)
         return await self._decided(session, records, last["moment"], decide)
 
     async def _take(

@@ -58,9 +58,12 @@ def record_of(row: asyncpg.Record, first: int = 0) -> Record:
     )
 
 
-def ready_record_of(row: asyncpg.Record, of_kind: str) -> Record:
-    """The same from what `take_ready` or `peek_ready` found: see `sql/0004_claim.sql`."""
-    (
+def ready_records_of(rows: Sequence[asyncpg.Record], of_kind: str) -> list[Record]:
+    """What `take_ready` or `peek_ready` found: see `sql/0004_claim.sql`. Neighbours share most times."""
+    records: list[Record] = []
+    last_created_us, last_ready = -1, (-1, 0)
+    created_at = ready_at = moment(0)
+    for (
         name,
         state,
         version,
@@ -77,24 +80,31 @@ def ready_record_of(row: asyncpg.Record, of_kind: str) -> Record:
         _,
         _,
         _,
-    ) = row
-    created_at = moment(created_us)
-    return Record(
-        kind=of_kind,
-        id=name,
-        state=state,
-        version=version,
-        body=body.encode(),
-        parent=parent,
-        queue=queue,
-        labels=tuple(labels) if labels else (),
-        priority=priority,
-        ready_at=ready_at_of(rank, priority),
-        deadline_at=deadline_at,
-        chain=chain or "",
-        created_at=created_at,
-        updated_at=updated_at or created_at,
-    )
+    ) in rows:
+        if created_us != last_created_us:
+            last_created_us, created_at = created_us, moment(created_us)
+        ready = rank, priority
+        if ready != last_ready:
+            last_ready, ready_at = ready, ready_at_of(rank, priority)
+        records.append(
+            Record(
+                kind=of_kind,
+                id=name,
+                state=state,
+                version=version,
+                body=body.encode(),
+                parent=parent,
+                queue=queue,
+                labels=tuple(labels) if labels else (),
+                priority=priority,
+                ready_at=ready_at,
+                deadline_at=deadline_at,
+                chain=chain or "",
+                created_at=created_at,
+                updated_at=updated_at or created_at,
+            )
+        )
+    return records
 
 
 def entry_of(row: asyncpg.Record, start: Place = BEGINNING, xact_offset: int = 0, first: int = 0) -> Entry:
