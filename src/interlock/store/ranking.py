@@ -36,10 +36,6 @@ def microseconds(at: datetime) -> int:
 @lru_cache(maxsize=4096)
 def moment(us: int) -> datetime:
     """The moment that `microseconds` was made from. Records of one batch share most of theirs."""
-    return _moment(us)
-
-
-def _moment(us: int) -> datetime:
     if 0 <= us < _TOLD_APART_US:
         return _from_seconds(us / 1_000_000, UTC)  # takes half the time
     return _EPOCH + timedelta(0, 0, us)
@@ -52,7 +48,7 @@ def rank_of(ready_at: datetime, priority: int) -> int:
 
 def ready_at_of(rank: int, priority: int) -> datetime:
     """The time that a rank was made from. Not remembered: who reads many compares each with the last."""
-    return _moment(rank + priority * _STEP_US)
+    return moment.__wrapped__(rank + priority * _STEP_US)
 
 
 def lane_of(queue: str, labels: Sequence[str]) -> str:
