@@ -89,7 +89,7 @@ def test_an_abort_that_stops_whatever_there_is_is_noticed(monkeypatch: pytest.Mo
         return abort(self, self.record.workload_id or workload_id, reason)
 
     monkeypatch.setattr(Desk, "abort", careless)
-    assert claim_broken("network") == judging_fleet.OLD_WORDS
+    assert claim_broken("network", first=14) == judging_fleet.OLD_WORDS
 
 
 def test_a_controller_that_believes_the_clocks_of_agents_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
