@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
@@ -58,6 +59,29 @@ async def test_a_simulation_that_is_taken_away_is_closed_before_its_job_ends() -
     with pytest.raises(NotExecuted):
         await drive_async(context, steps, save_every_s=0.0)
     assert told == ["closed"]
+
+
+async def test_a_simulation_that_is_thrown_away_in_the_middle_of_a_step_tells_nobody() -> None:
+    """A world found it: it took its own end for a failure of the step, and waited once more to report it."""
+    said: list[object] = []
+
+    class Listening(GivenToAnother):
+        def say(self, token: str, word: AnySimulationWord, patience_s: float) -> Future[SimulationOrders]:
+            said.append(word)
+            return super().say(token, word, patience_s)
+
+    async def steps(sim: SimulationContext) -> AsyncIterator[int]:
+        for step in sim.steps(9):
+            await asyncio.sleep(3_600)
+            yield step
+
+    coroutine = drive_async(Context(GRANT, now=lambda: NOW, voice=Listening()), steps, save_every_s=0.0)
+    waits_for = coroutine.send(None)
+    while not waits_for.done():  # the beginning is answered at once, the first step is not
+        await asyncio.sleep(0)
+    coroutine.send(None)
+    coroutine.close()
+    assert [type(word) for word in said] == [Begin]
 
 
 def test_so_is_one_that_is_plain_python() -> None:

@@ -76,6 +76,10 @@ async def drive_async(context: Context, steps_of: StepsOf, **options: Any) -> En
         except (TaskCancelled, NotExecuted, asyncio.CancelledError):
             raise
         except Exception as error:
+            if isinstance(error.__context__, GeneratorExit):
+                # It is thrown away in the middle of a step, with its loop: nobody is left to be told. Before
+                # 3.13 a generator that is, still counts as running, and says so when it is closed.
+                raise error.__context__ from None
             await asyncio.wrap_future(speech.say(sim.failed(error)))
             raise
     return _ended(sim, await asyncio.wrap_future(speech.say(last)))
