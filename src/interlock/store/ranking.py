@@ -41,6 +41,11 @@ def moment(us: int) -> datetime:
     return _EPOCH + timedelta(0, 0, us)
 
 
+def moment_in_seconds(seconds: float) -> datetime:
+    """The moment so many seconds after 1970; exact to the microsecond, if nobody has calculated with it."""
+    return _from_seconds(seconds, UTC)
+
+
 def rank_of(ready_at: datetime, priority: int) -> int:
     """The smaller, the earlier it is given out."""
     return microseconds(ready_at) - priority * _STEP_US

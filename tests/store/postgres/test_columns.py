@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,7 +24,9 @@ from interlock.testing.store_contract.making import (
     made,
     move,
     refusal,
+    take,
     there,
+    waiting,
     whole_feed,
 )
 
@@ -114,3 +116,28 @@ async def test_what_is_in_a_state_that_its_table_no_longer_has_is_still_listed(
         assert (await store.status()).records["parcel"] == {"packed": 1, "lost": 1, "sent": 1}
     finally:
         await store.close()
+
+
+@pytest.mark.parametrize("year", [1970, 2026, 2041, 2042, 2070, 2105, 2107, 2199])
+async def test_what_was_made_in_any_year_can_be_claimed_and_says_when_that_was(
+    url: str, open_store: OpenStore, shell: Any, year: int
+) -> None:
+    """What was never changed is known by when it was made: a microsecond more, and nobody would get it."""
+    store = await open_store(url)
+    await waiting(store, *(f"w{number:03}" for number in range(200)))
+    await shell.execute(
+        "UPDATE interlock.record SET (created_at, updated_at) = (at, at) FROM ("
+        " SELECT id AS name, make_timestamptz($1, 3, 7, 5, 41, 7.123457, 'UTC')"
+        "   + row_number() OVER () * interval '1 hour 7.654321 s' AS at FROM interlock.record"
+        ") AS moments WHERE id = name",
+        year,
+    )
+    rows = await shell.fetch("SELECT id, created_at FROM interlock.record")
+    found: dict[str, datetime] = {}
+
+    def decide(records: Sequence[Record], _now: datetime) -> list[Commit]:
+        found.update({record.id: record.created_at for record in records})
+        return each(*(move(record, ready_at=None, note=SENDING) for record in records))
+
+    assert kinds_of(await store.claim(take(200), decide)) == [Committed] * 200
+    assert found == {row["id"]: row["created_at"] for row in rows}

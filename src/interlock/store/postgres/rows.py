@@ -12,7 +12,7 @@ import msgspec
 from interlock.store.contract import StoreStatus
 from interlock.store.cursors import bad_cursor, read_cursor
 from interlock.store.postgres.places import Place
-from interlock.store.ranking import moment, ready_at_of
+from interlock.store.ranking import moment, moment_in_seconds, ready_at_of
 from interlock.store.records import Answer, Entry, Feed, Note, Query, Record, Recorded
 
 BEGINNING = Place()
@@ -61,7 +61,7 @@ def record_of(row: asyncpg.Record, first: int = 0) -> Record:
 def ready_records_of(rows: Sequence[asyncpg.Record], of_kind: str) -> list[Record]:
     """What `take_ready` or `peek_ready` found: see `sql/0004_claim.sql`. Neighbours share most times."""
     records: list[Record] = []
-    last_created_us, last_ready = -1, (-1, 0)
+    last_created_s, last_ready = -1.0, (-1, 0)
     created_at = ready_at = moment(0)
     for (
         name,
@@ -75,14 +75,14 @@ def ready_records_of(rows: Sequence[asyncpg.Record], of_kind: str) -> list[Recor
         rank,
         deadline_at,
         chain,
-        created_us,
+        created_s,
         updated_at,
         _,
         _,
         _,
     ) in rows:
-        if created_us != last_created_us:
-            last_created_us, created_at = created_us, moment(created_us)
+        if created_s != last_created_s:
+            last_created_s, created_at = created_s, moment_in_seconds(created_s)
         ready = rank, priority
         if ready != last_ready:
             last_ready, ready_at = ready, ready_at_of(rank, priority)

@@ -66,7 +66,8 @@ CREATE TABLE interlock.record (
     priority integer NOT NULL DEFAULT 0,
     chain text NOT NULL DEFAULT '',
     body json NOT NULL,
-    -- The id first: it tells records apart at the first comparison.
+    -- The id first: it tells records apart at the first comparison. Half full, because every step of a record
+    -- puts one more entry beside its first, which stays until it is cleaned up.
     PRIMARY KEY (id, kind) WITH (fillfactor = 50)
 )
 -- Every step changes the state, which an index holds, so no update is HOT. (Keeping the state, the queue and
@@ -136,7 +137,9 @@ CREATE TABLE interlock.journal (
 )
 WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
 -- Not by kind: that an id belongs to several kinds is rare, and every entry would be larger for it.
-CREATE INDEX journal_by_record ON interlock.journal (id, version) WITH (deduplicate_items = off, fillfactor = 35);
+-- A third full: most records get two more entries, next to the one that tells of their creation.
+CREATE INDEX journal_by_record ON interlock.journal (id, version)
+    WITH (deduplicate_items = off, fillfactor = 35);
 
 -- What was asked under an id, and what was answered. The answer is bytes: it need not be JSON.
 CREATE TABLE interlock.request (

@@ -7,7 +7,7 @@
 -- in a row of their own, the last.
 --
 -- Moments are what takes the driver longest to read. So when a record became ready is not among what is told:
--- it follows from rank and priority. When it was created comes in microseconds since 1970, and NULL is what a
+-- it follows from rank and priority. When it was created comes in seconds since 1970, and NULL is what a
 -- column mostly is: no labels, no chain, last changed when it was created.
 CREATE FUNCTION interlock.take_ready(
     not_before timestamptz, of_kind text, queues text[], has text[], most integer, reach integer
@@ -15,7 +15,7 @@ CREATE FUNCTION interlock.take_ready(
 RETURNS TABLE (
     id text, state text, version bigint, body json, parent text, queue text, labels text[],
     priority integer, rank bigint, deadline_at timestamptz, chain text,
-    created_us bigint, updated_at timestamptz, moment timestamptz, delayed boolean, cut boolean
+    created_s double precision, updated_at timestamptz, moment timestamptz, delayed boolean, cut boolean
 )
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -62,7 +62,7 @@ BEGIN
         RETURN QUERY
         SELECT r.id, r.state, r.version, r.body, r.parent, r.queue, nullif(r.labels, '{}'), r.priority,
             r.rank, r.deadline_at, nullif(r.chain, ''),
-            (date_part('epoch', r.created_at) * 1000000)::bigint, nullif(r.updated_at, r.created_at),
+            date_part('epoch', r.created_at), nullif(r.updated_at, r.created_at),
             NULL::timestamptz, NULL::boolean, NULL::boolean
         FROM interlock.record AS r
         WHERE r.kind = of_kind AND r.lane = lanes[1] AND r.ready
@@ -90,7 +90,7 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT r.id, r.state, r.version, r.body, r.parent, r.queue, nullif(r.labels, '{}'), r.priority,
                 r.rank, r.deadline_at, nullif(r.chain, ''),
-                (date_part('epoch', r.created_at) * 1000000)::bigint, nullif(r.updated_at, r.created_at)
+                date_part('epoch', r.created_at), nullif(r.updated_at, r.created_at)
             FROM interlock.record AS r
             WHERE r.id = head.id AND r.kind = of_kind AND r.ready AND r.rank = head.rank
             FOR UPDATE SKIP LOCKED
@@ -100,7 +100,7 @@ BEGIN
     SELECT taken.*, NULL::timestamptz, NULL::boolean, NULL::boolean FROM taken
     UNION ALL
     SELECT NULL::text, NULL::text, NULL::bigint, NULL::json, NULL::text, NULL::text, NULL::text[],
-        NULL::integer, NULL::bigint, NULL::timestamptz, NULL::text, NULL::bigint, NULL::timestamptz,
+        NULL::integer, NULL::bigint, NULL::timestamptz, NULL::text, NULL::double precision, NULL::timestamptz,
         now, coalesce(waiting, false), (SELECT count(*) >= reach FROM heads);
 END $$;
 
@@ -203,7 +203,7 @@ CREATE FUNCTION interlock.peek_ready(
 RETURNS TABLE (
     id text, state text, version bigint, body json, parent text, queue text, labels text[],
     priority integer, rank bigint, deadline_at timestamptz, chain text,
-    created_us bigint, updated_at timestamptz, moment timestamptz, delayed boolean, cut boolean
+    created_s double precision, updated_at timestamptz, moment timestamptz, delayed boolean, cut boolean
 )
 LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -240,7 +240,7 @@ BEGIN
         RETURN QUERY
         SELECT r.id, r.state, r.version, r.body, r.parent, r.queue, nullif(r.labels, '{}'), r.priority,
             r.rank, r.deadline_at, nullif(r.chain, ''),
-            (date_part('epoch', r.created_at) * 1000000)::bigint, nullif(r.updated_at, r.created_at),
+            date_part('epoch', r.created_at), nullif(r.updated_at, r.created_at),
             NULL::timestamptz, NULL::boolean, NULL::boolean
         FROM interlock.record AS r
         WHERE r.kind = of_kind AND r.lane = lanes[1] AND r.ready
@@ -249,7 +249,7 @@ BEGIN
         RETURN QUERY
         SELECT r.id, r.state, r.version, r.body, r.parent, r.queue, nullif(r.labels, '{}'), r.priority,
             r.rank, r.deadline_at, nullif(r.chain, ''),
-            (date_part('epoch', r.created_at) * 1000000)::bigint, nullif(r.updated_at, r.created_at),
+            date_part('epoch', r.created_at), nullif(r.updated_at, r.created_at),
             NULL::timestamptz, NULL::boolean, NULL::boolean
         FROM (
             SELECT head.id, head.rank
