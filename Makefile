@@ -9,18 +9,24 @@ UV     := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 export UV_PYTHON_DOWNLOADS := never
 export UV_LINK_MODE := copy
 
-.PHONY: help demo test check format docs proto bench chaos verify lock clean
+.PHONY: help demo test test-all test-hard check format docs proto bench chaos verify lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY) ## Two workers and 28 jobs live on SQLite; then this repository's own CI, as a live graph
 	$(BIN)/interlock demo
 	$(BIN)/interlock demo --repository .
 
-test: $(READY) ## Run the tests
+test: $(READY) ## Run the tests (minutes)
 	$(BIN)/pytest -q -n auto --dist worksteal
+
+test-all: $(READY) ## Run every test, also the long ones (before an issue is closed)
+	INTERLOCK_TEST_ALL=1 $(BIN)/pytest -q -n auto --dist worksteal
+
+test-hard: $(READY) ## Run the tests on a machine that is kept busy: every core three times over, and the disk
+	$(BIN)/python tools/busy.py $(MAKE) test
 
 check: $(READY) ## Lint, types, layers, and whether the generated pages and files are up to date
 	$(BIN)/ruff check .

@@ -1,7 +1,4 @@
-"""How all tests are run: patiently, with modules compiled once, in one process more than there are cores.
-
-A test of real processes gets a second try (decision 0276); the run lists who needed one.
-"""
+"""How all tests are run: patiently, with modules compiled once, in one process more than there are cores."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.effort import ALL
 
 # Said before anybody imports gRPC, which reads it then. With its care for forks a process that has spoken
 # gRPC now and then loses a child between fork and exec, or leaves it hanging there with all its pipes open.
@@ -20,25 +18,23 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
-SAME_EVERY_TIME = frozenset({"bench", "lifecycles", "machine", "tidy", "verify", "wire"})
-"""Where nothing depends on a real clock or another process: who fails there once has failed."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What a busy machine did to a test of real processes, it does not do twice; what is broken, is."""
-    here = Path(__file__).parent
-    for item in items:
-        if item.path.relative_to(here).parts[0] not in SAME_EVERY_TIME:
-            item.add_marker(pytest.mark.flaky(reruns=1))
-
 
 def pytest_configure(config: pytest.Config) -> None:
     """Where bytecode may not lie beside the sources, it lies in the cache of pytest.
 
     Without it each of the hundreds of processes that tests start would compile the whole package anew.
     """
+    config.addinivalue_line("markers", "long: takes long and has found little; only `make test-all` runs it")
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         _keep_bytecode_in(config.rootpath / ".pytest_cache" / "bytecode")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave long tests to `make test-all`, unless they are asked for by name."""
+    long = [item for item in items if item.get_closest_marker("long")]
+    if long and not ALL and not config.option.markexpr:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in set(long)]
 
 
 def _keep_bytecode_in(folder: Path) -> None:

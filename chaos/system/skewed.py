@@ -24,13 +24,13 @@ class MissingFaketime(Exception):
 
 def environment(skew_s: int) -> dict[str, str]:
     """What a process needs so that its time of day is so far off. Its monotonic clock runs as it did."""
-    return _environment(_library(), skew_s)
+    return _environment(library(), skew_s)
 
 
 def settable(clock: Path) -> dict[str, str]:
     """The same, but how far off it is stands in a file, so that the clock can be set while a process runs."""
     set_clock(clock, 0)
-    found = _environment(_library(), 0)
+    found = _environment(library(), 0)
     del found["FAKETIME"]
     return {**found, "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1"}
 
@@ -43,7 +43,7 @@ def set_clock(clock: Path, skew_s: int) -> None:
 
 
 @functools.cache
-def _library() -> Path:
+def library() -> Path:
     """The first one that does what it should when it is tried."""
     tried = list(_candidates())
     for library in tried:

@@ -41,6 +41,6 @@ def test_without_a_library_that_skews_clocks_the_harness_fails_and_says_what_to_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(skewed, "_candidates", lambda: iter(()))
-    skewed._library.cache_clear()
+    skewed.library.cache_clear()
     with pytest.raises(skewed.MissingFaketime, match="apt-get install faketime"):
         skewed.environment(60)

@@ -12,7 +12,8 @@ from pathlib import Path
 from interlock.testing import watchdog
 
 _NOBODY = "nobody"
-_STOP_S = 60.0
+_STOP_S = 300.0
+"""Removing a large folder takes long when the disk is busy."""
 
 
 def unprivileged() -> pwd.struct_passwd | None:
@@ -47,6 +48,7 @@ class Guard:
         """End what is watched, and remove the folder."""
         if self._orders < 0:
             return
+        os.write(self._orders, watchdog.END.encode())
         os.close(self._orders)
         self._orders = -1
         self._process.wait(_STOP_S)

@@ -8,18 +8,21 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from interlock.testing import watchdog
 from interlock.testing.binaries import environment
 from interlock.testing.guard import Guard, unprivileged
 from interlock.testing.wire import ServerRefused
 
-_START_S = 30.0
-_STOP_S = 60.0
+_START_S = 120.0
+_STOP_S = 120.0
+
+Around: TypeAlias = Callable[[Path], Mapping[str, str]]
+"""Environment variables for a server, given its folder, which its unprivileged user can read."""
 
 
 class ServerFailed(Exception):
@@ -29,12 +32,13 @@ class ServerFailed(Exception):
 class Server(ABC):
     """A process of a server, in a folder of its own."""
 
-    def __init__(self, *, tcp: bool) -> None:
+    def __init__(self, *, tcp: bool, around: Around | None = None) -> None:
         self.guard = Guard()
         self.folder = self.guard.folder
         self.log = self.folder / "log"
         self.port = _free_port() if tcp else 0
         self.names = itertools.count(1)
+        self._around = around(self.folder) if around else {}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -64,7 +68,7 @@ class Server(ABC):
             self._process = subprocess.Popen(
                 self.command(),
                 cwd=self.folder,
-                env=environment(self.environment()),
+                env=environment({**self.environment(), **self._around}),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -28,7 +28,7 @@ from interlock.testing.binaries import (
     redis_program,
 )
 from interlock.testing.guard import Guard, unprivileged
-from interlock.testing.server_process import Server, ServerFailed, running
+from interlock.testing.server_process import Around, Server, ServerFailed, running
 from interlock.testing.wire import Answer, ServerRefused, ask_postgres, ask_redis
 
 __all__ = [
@@ -52,10 +52,12 @@ class PostgresServer(Server):
 
     stop_signal = signal.SIGINT
 
-    def __init__(self, *, durable: bool, tcp: bool, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, *, durable: bool, tcp: bool, settings: Mapping[str, str], around: Around | None = None
+    ) -> None:
         self._programs = postgres_programs()
         template = _template()
-        super().__init__(tcp=tcp)
+        super().__init__(tcp=tcp, around=around)
         self._settings = {**_postgres_settings(durable), **settings}
         self.data = self.folder / "data"
         subprocess.run(["cp", "-a", str(template), str(self.data)], check=True)
@@ -123,9 +125,10 @@ class RedisServer(Server):
         append_only: AppendOnly,
         tcp: bool,
         settings: Mapping[str, str],
+        around: Around | None = None,
     ) -> None:
         self._program = redis_program()
-        super().__init__(tcp=tcp)
+        super().__init__(tcp=tcp, around=around)
         self._settings = {**_redis_settings(append_only), **settings}
 
     @property
@@ -172,10 +175,14 @@ class RedisServer(Server):
 
 @contextmanager
 def postgres_server(
-    *, durable: bool = True, tcp: bool = False, settings: Mapping[str, str] | None = None
+    *,
+    durable: bool = True,
+    tcp: bool = False,
+    settings: Mapping[str, str] | None = None,
+    around: Around | None = None,
 ) -> Iterator[PostgresServer]:
     """A PostgreSQL for as long as the context lasts. `durable=False` turns fsync off, for speed."""
-    with running(PostgresServer(durable=durable, tcp=tcp, settings=settings or {})) as server:
+    with running(PostgresServer(durable=durable, tcp=tcp, settings=settings or {}, around=around)) as server:
         yield server
 
 
@@ -185,9 +192,11 @@ def redis_server(
     append_only: AppendOnly = "always",
     tcp: bool = False,
     settings: Mapping[str, str] | None = None,
+    around: Around | None = None,
 ) -> Iterator[RedisServer]:
     """A Redis for as long as the context lasts. `append_only` is when it syncs its file, or "off"."""
-    with running(RedisServer(append_only=append_only, tcp=tcp, settings=settings or {})) as server:
+    made = RedisServer(append_only=append_only, tcp=tcp, settings=settings or {}, around=around)
+    with running(made) as server:
         yield server
 
 

@@ -1,8 +1,9 @@
 """Ends a server when whoever started it is gone, however that came about.
 
 Run as a program (`python -I watchdog.py <pipe> <folder>`) it reads orders from a pipe whose other end
-only the owner holds. When the owner ends, even by `kill -9`, the system closes the pipe: then the
-watched processes are ended and the folder is removed. It needs nothing but the standard library,
+only the owner holds. When the owner says `end`, or ends itself, even by `kill -9`, which closes the pipe,
+the watched processes are ended and the folder is removed. `end` is said because a process that the owner
+has forked may still hold the pipe open. It needs nothing but the standard library,
 because the interpreter that runs it may be one that nobody has installed Interlock in.
 """
 
@@ -17,17 +18,18 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+END = "end\n"
 _PATIENCE_S = 3.0
 
 
 def main() -> None:
-    """Watch until the pipe closes; each line names the process to end then."""
+    """Watch until told to end or until the pipe closes; each line names the process to end then."""
     pipe, folder = int(sys.argv[1]), Path(sys.argv[2])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # Ctrl-C goes to the whole terminal; this is needed last
     watched = 0
     with os.fdopen(pipe) as orders:
-        for order in orders:
+        while (order := orders.readline()) and order != END:
             watched = int(order)
     if watched:
         end_tree(watched)

@@ -1,0 +1,47 @@
+"""Moving the clock of a store, so that a lease or a deadline ends because a test says so.
+
+PostgreSQL and Redis run with `libfaketime`, which reads from a file how far their time of day is off.
+SQLite has the clock of each process that uses it; a commit with a later time moves it for all of them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from chaos.system import skewed
+
+from interlock.store.contract import Store
+from interlock.store.sqlite.store import SqliteStore
+from interlock.testing.servers import PostgresServer, RedisServer
+
+_CLOCK = "clock"
+
+
+def movable(folder: Path) -> Mapping[str, str]:
+    """Return the environment of a server whose clock can be moved: its parameter `around`."""
+    # The unprivileged user of a server may not be able to read our virtual environment.
+    library = Path(shutil.copy(skewed.library(), folder))
+    library.chmod(0o755)
+    found = skewed.settable(folder / _CLOCK)
+    _let_read(folder)
+    return {**found, "LD_PRELOAD": str(library)}
+
+
+def move_server(server: PostgresServer | RedisServer, seconds: float) -> None:
+    """Set the clock of a server that was made `movable` ahead; at once, for everybody."""
+    clock = server.folder / _CLOCK
+    skewed.set_clock(clock, int(clock.read_text(encoding="ascii")) + round(seconds))
+    _let_read(server.folder)
+
+
+def move_sqlite(store: Store, seconds: float) -> None:
+    """Set the clock of a SQLite store ahead; its next commit does so for all processes."""
+    assert isinstance(store, SqliteStore)
+    clock = store._clock
+    clock._latest_us = clock.read() + round(seconds * 1_000_000)
+
+
+def _let_read(folder: Path) -> None:
+    (folder / _CLOCK).chmod(0o644)  # it was replaced, so its mode is that of a new file
