@@ -6,7 +6,10 @@ from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
-from tests.server.running import Running, running
+from tests.server.running import FOR_EVER_S, Running, running
+
+from interlock.server import census, streaming, waiting_room
+from interlock.server.api import runner
 
 
 @pytest.fixture
@@ -20,3 +23,17 @@ async def server() -> AsyncIterator[Running]:
 async def client(server: Running) -> httpx2.AsyncClient:
     """Somebody without a token, who needs none."""
     return server.client()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no server in this process give up on a count or a reader because the machine stands still."""
+    monkeypatch.setattr(census, "PATIENCE_S", FOR_EVER_S)
+    monkeypatch.setattr(streaming, "PATIENCE_S", FOR_EVER_S)
+
+
+@pytest.fixture
+def waiting_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runners wait for work for as long as they like, and be called by news only."""
+    monkeypatch.setattr(runner, "MAX_WAIT_S", FOR_EVER_S)
+    monkeypatch.setattr(waiting_room, "LOOK_EVERY_S", FOR_EVER_S)

@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpx2
-
-PATIENCE_S = 60.0
+from tests.waiting import PATIENCE_S, PROGRAM_S
 
 
 class Fleet:
@@ -40,7 +39,7 @@ class Fleet:
 
     async def until_done(self, jobs: int) -> None:
         """Until so many are done."""
-        async with asyncio.timeout(PATIENCE_S), self._progress:
+        async with asyncio.timeout(PROGRAM_S), self._progress:
             await self._progress.wait_for(lambda: len(self.done) >= jobs)
 
     async def run(self, number: int) -> None:
@@ -85,12 +84,12 @@ class Fleet:
 async def at_work(runners: int, urls: Sequence[str], jobs: int) -> AsyncIterator[Fleet]:
     """So many runners, until these jobs are done."""
     limits = httpx2.Limits(max_connections=runners + 10)
-    async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=60.0, limits=limits) as client:
+    async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=PATIENCE_S, limits=limits) as client:
         fleet = Fleet(client, urls, jobs)
         running = [asyncio.create_task(fleet.run(number)) for number in range(runners)]
         try:
             yield fleet
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(PROGRAM_S):
                 await asyncio.gather(*running)
         finally:
             for each in running:

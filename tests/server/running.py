@@ -12,23 +12,37 @@ import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import msgspec
+from tests.waiting import PATIENCE_S
 
 from interlock.server.declaring import Route
 from interlock.server.listening import Listener, serve
 from interlock.server.logs import Log
 from interlock.server.parts import Parts
 from interlock.server.settings import ServerSettings
+from interlock.store.memory import MemoryStore
 from interlock.systems.access.principals import Role
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Complete, Grant, LogLine, Succeeded
 
-ANY_PORT = ServerSettings(port=0, shutdown_s=5.0)
+ANY_PORT = ServerSettings(
+    port=0, header_s=PATIENCE_S, body_s=PATIENCE_S, request_s=PATIENCE_S, shutdown_s=PATIENCE_S
+)
+"""A server that gives up on nobody, however slow the machine is."""
+
+FOR_EVER_S = 3_600.0
+"""Longer than any test lasts."""
+
+
+def any_port(**different: Any) -> ServerSettings:
+    """Return settings that are patient but for what is different."""
+    return msgspec.structs.replace(ANY_PORT, **different)
 
 
 def path_of(route: Route, **names: str) -> str:
@@ -57,7 +71,7 @@ class Running:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         options.setdefault("verify", self.url.startswith("https:"))
         client = httpx2.AsyncClient(
-            base_url=self.url, headers=headers, trust_env=False, timeout=60.0, **options
+            base_url=self.url, headers=headers, trust_env=False, timeout=PATIENCE_S, **options
         )
         self._clients.append(client)
         return client
@@ -92,6 +106,13 @@ class Running:
         (grant,) = await self.parts.household.orchestrator.claim(request)
         assert grant.job_id == job_id
         return grant
+
+    def jump(self, seconds: float) -> None:
+        """Set the clock of a store in memory ahead, so that what lasts so long is over."""
+        store = self.parts.store
+        assert isinstance(store, MemoryStore)
+        before = store._clock
+        store._clock = lambda: before() + timedelta(seconds=seconds)
 
     async def close(self) -> None:
         """Nobody asks any more."""
@@ -153,9 +174,9 @@ def program(*arguments: str, folder: Path) -> Iterator[tuple[subprocess.Popen[st
         while "/docs" not in said and (line := process.stdout.readline()):
             said += line
         found = re.search(r"https?://\S+", said)
-        assert found, said + (process.communicate(timeout=60)[1])
+        assert found, said + (process.communicate(timeout=PATIENCE_S)[1])
         yield process, found[0], said
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_S)

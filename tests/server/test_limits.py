@@ -7,48 +7,54 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import httpx2
+import msgspec
 import pytest
-from tests.server.running import Running, running
+from tests.server.dripping import ByHand, by_hand
+from tests.server.running import FOR_EVER_S, Running, any_port, running
+from tests.waiting import PATIENCE_S, until
 
 from interlock.server.declaring import Call, Route
 from interlock.server.limits import Buckets
 from interlock.server.messages import Alive
 from interlock.server.problems import BadRequest, TooMany
 from interlock.server.reading import check_depth
-from interlock.server.settings import Rate, ServerSettings
+from interlock.server.settings import Rate
 from interlock.systems.access.principals import Role
 
-SMALL = ServerSettings(
-    port=0,
-    max_body_bytes=2_000,
-    max_json_depth=10,
-    max_header_bytes=4_096,
-    header_s=0.2,
-    body_s=0.2,
-    keep_alive_s=5,
-    shutdown_s=5.0,
-)
+SMALL = any_port(max_body_bytes=2_000, max_json_depth=10, max_header_bytes=4_096)
+HURRY_S = 0.2
 JSON = {"Content-Type": "application/json"}
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+HEALTHY = b'{"status":"ok"}'
+ONCE_AN_HOUR = 1 / 3_600
+"""A bucket that gets no new drop while a test lasts."""
 
 
 @pytest.fixture
 async def small() -> AsyncIterator[Running]:
-    """A server that is soon full."""
+    """A server that is soon full, and patient."""
     async with running(settings=SMALL) as one:
         yield one
 
 
+@pytest.fixture
+async def hasty() -> AsyncIterator[Running]:
+    """A server that waits for nobody; whoever behaves well may be too slow for it as well."""
+    async with running(settings=any_port(header_s=HURRY_S, body_s=HURRY_S)) as one:
+        yield one
+
+
+def let_heads_take(server: Running, seconds: float) -> None:
+    """Change how long a head may take from now on."""
+    kind = server.listener.config.http_protocol_class
+    kind.settings = msgspec.structs.replace(kind.settings, header_s=seconds)  # type: ignore[attr-defined]
+
+
 async def raw(server: Running, *parts: bytes) -> bytes:
     """Send this by hand, and read until the server hangs up."""
-    reader, writer = await asyncio.open_connection(*server.address)
-    try:
-        for part in parts:
-            writer.write(part)
-            await writer.drain()
-        return await asyncio.wait_for(reader.read(), 10)
-    finally:
-        writer.close()
-        await writer.wait_closed()
+    async with by_hand(server.address) as client:
+        client.say(*parts)
+        return await client.all()
 
 
 async def test_a_body_that_announces_to_be_too_large_is_refused_before_it_comes(small: Running) -> None:
@@ -127,50 +133,47 @@ def test_depth_behind_words_is_noticed_and_costs_no_more_than_the_length() -> No
     check_depth(b'"\\"' * 300_000 + b"[" * 3 + b'"', 4)
 
 
-async def test_a_head_that_drips_is_not_waited_for(small: Running) -> None:
-    reader, writer = await asyncio.open_connection(*small.address)
-    writer.write(b"GET /api/jobs HTTP/1.1\r\nHost: localhost\r\n")
-    answer = b""
-    for _ in range(200):
-        with suppress(TimeoutError):
-            answer = await asyncio.wait_for(reader.read(12), 0.02)
-            break
-        writer.write(b"X-Slow: 1\r\n")
-    assert answer == b"HTTP/1.1 408"
-    assert b'"code":"arrived_too_slowly"' in await reader.read()
-    writer.close()
+async def test_a_head_that_drips_is_not_waited_for(hasty: Running) -> None:
+    async with by_hand(hasty.address) as client:
+        client.say(b"GET /api/jobs HTTP/1.1\r\nHost: localhost\r\n")
+        answer = await client.drip(b"X-Slow: 1\r\n")
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b'"code":"arrived_too_slowly"' in answer
 
 
-async def test_somebody_who_says_nothing_at_all_is_not_waited_for(small: Running) -> None:
-    assert (await raw(small)).startswith(b"HTTP/1.1 408")
+async def test_somebody_who_says_nothing_at_all_is_not_waited_for(hasty: Running) -> None:
+    assert (await raw(hasty)).startswith(b"HTTP/1.1 408")
+
+
+async def ask_and_be_answered(client: ByHand) -> None:
+    client.say(HEALTH)
+    await client.hear(b"HTTP/1.1 200")
+    await client.hear(HEALTHY)
 
 
 async def test_the_second_head_on_a_connection_may_not_drip_either(small: Running) -> None:
-    reader, writer = await asyncio.open_connection(*small.address)
-    writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    assert (await reader.readuntil(b'{"status":"ok"}')).startswith(b"HTTP/1.1 200")
-    writer.write(b"GET /healthz HT")
-    answer = await asyncio.wait_for(reader.read(), 5)
-    assert answer.startswith(b"HTTP/1.1 408")
-    writer.close()
+    async with by_hand(small.address) as client:
+        await ask_and_be_answered(client)
+        let_heads_take(small, HURRY_S)
+        client.say(b"GET /healthz HT")
+        assert (await client.all()).startswith(b"HTTP/1.1 408")
 
 
 async def test_a_connection_that_is_idle_between_requests_lives_longer_than_a_head_may_take(
     small: Running,
 ) -> None:
-    reader, writer = await asyncio.open_connection(*small.address)
-    ask = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    for _ in range(3):
-        writer.write(ask)
-        await asyncio.wait_for(reader.readuntil(b'{"status":"ok"}'), 5)
-        with pytest.raises(TimeoutError):  # it stays open for longer than the time of a head
-            await asyncio.wait_for(reader.read(1), 0.3)
-    writer.close()
+    async with by_hand(small.address) as idle:
+        for _ in range(2):
+            await ask_and_be_answered(idle)
+            let_heads_take(small, HURRY_S)
+            await raw(small)  # whose time began later, and is over
+            let_heads_take(small, PATIENCE_S)
+        await ask_and_be_answered(idle)
 
 
-async def test_a_body_that_drips_is_not_waited_for(small: Running) -> None:
+async def test_a_body_that_drips_is_not_waited_for(hasty: Running) -> None:
     head = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    answer = await raw(small, head + b"Content-Length: 20\r\n\r\n", b"{")
+    answer = await raw(hasty, head + b"Content-Length: 20\r\n\r\n", b"{")
     assert answer.startswith(b"HTTP/1.1 408")
 
 
@@ -200,7 +203,7 @@ async def test_a_client_that_goes_away_in_the_middle_costs_nothing(small: Runnin
 
 
 async def test_somebody_who_asks_too_often_is_told_when_to_come_back() -> None:
-    settings = ServerSettings(port=0, tokens_required=True, api_rate=Rate(0.5, 3), shutdown_s=5.0)
+    settings = any_port(tokens_required=True, api_rate=Rate(ONCE_AN_HOUR, 3))
     async with running(settings=settings) as one:
         busy, other = (
             one.client(await one.token(Role.VIEWER, "a")),
@@ -210,13 +213,13 @@ async def test_somebody_who_asks_too_often_is_told_when_to_come_back() -> None:
         assert statuses == [200, 200, 200, 429]
         answer = await busy.get("/api/queues")
         assert answer.json()["code"] == "too_many_requests"
-        assert 1 <= int(answer.headers["retry-after"]) <= 3
+        assert 1 <= int(answer.headers["retry-after"]) <= 3_600
         assert (await other.get("/api/queues")).status_code == 200
         assert (await busy.get("/healthz")).status_code == 200
 
 
 async def test_somebody_who_tries_tokens_out_is_slowed_down() -> None:
-    settings = ServerSettings(port=0, tokens_required=True, stranger_rate=Rate(0.1, 5), shutdown_s=5.0)
+    settings = any_port(tokens_required=True, stranger_rate=Rate(ONCE_AN_HOUR, 5))
     async with running(settings=settings) as one:
         good = one.client(await one.token(Role.VIEWER))
         bad = one.client("il_" + "0" * 16 + "_" + "0" * 64)
@@ -259,12 +262,12 @@ async def test_a_server_that_has_too_much_to_do_says_so_at_once() -> None:
         role=Role.VIEWER,
         answer=Alive,
     )
-    settings = ServerSettings(port=0, max_concurrent=2, shutdown_s=5.0)
+    settings = any_port(max_concurrent=2)
     async with running(settings=settings, more=[slow]) as one:
         client = one.client()
         waiting = [asyncio.create_task(client.get("/api/slow")) for _ in range(2)]
         for _ in waiting:
-            await asyncio.wait_for(inside.acquire(), 5)
+            await asyncio.wait_for(inside.acquire(), PATIENCE_S)
         answer = await client.get("/api/jobs")
         assert (answer.status_code, answer.json()["code"]) == (503, "too_busy")
         assert (await client.get("/healthz")).status_code == 200
@@ -273,16 +276,17 @@ async def test_a_server_that_has_too_much_to_do_says_so_at_once() -> None:
         assert (await client.get("/api/jobs")).status_code == 200
 
 
-async def test_long_polls_and_streams_do_not_keep_others_out_and_have_a_limit_of_their_own() -> None:
-    settings = ServerSettings(port=0, max_concurrent=1, max_waiting=3, shutdown_s=5.0)
+async def test_long_polls_and_streams_do_not_keep_others_out_and_have_a_limit_of_their_own(
+    waiting_for_ever: None,
+) -> None:
+    settings = any_port(max_concurrent=1, max_waiting=3)
     async with running(settings=settings) as one:
         client = one.client()
-        lease = {"runner_id": "r", "queues": ["none"], "wait_s": 30}
+        lease = {"runner_id": "r", "queues": ["none"], "wait_s": FOR_EVER_S}
         polls = [asyncio.create_task(client.post("/api/runner/lease", json=lease)) for _ in range(2)]
-        async with asyncio.timeout(25), client.stream("GET", "/api/events") as stream:
+        async with client.stream("GET", "/api/events") as stream:
             assert stream.status_code == 200
-            while one.parts.waiting_room.waiting < 2:
-                await asyncio.sleep(0)
+            await until(lambda: one.parts.waiting_room.waiting == 2, "two runners wait")
             assert (await client.get("/api/jobs")).status_code == 200, "one at a time is still answered"
             more = await client.post("/api/runner/lease", json={**lease, "wait_s": 0})
             assert (more.status_code, more.json()["code"]) == (503, "too_busy")

@@ -7,19 +7,20 @@ import json
 import resource
 import secrets
 import socket
-import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from tests.effort import pick
+from tests.server.dripping import by_hand
 from tests.server.fleet import Fleet, at_work
-from tests.server.running import Running, program, running
+from tests.server.running import Running, any_port, program, running
+from tests.waiting import PATIENCE_S, PROGRAM_S, until
 
 from interlock.engine.audit import audit
-from interlock.server.settings import ServerSettings
 from interlock.store.urls import store_for
 from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import Tokens
@@ -27,22 +28,16 @@ from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.systems.household import Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 
-RUNNERS, JOBS = 50, 300
+RUNNERS, JOBS = 50, pick(150, 300)
 MUCH, WORDY = 1_000, "\N{COLLISION SYMBOL}" * 1_000
 """More than the kernel keeps for somebody who does not read: some 4 MB."""
 QUIET = ("--log-level", "warning")
 """What a server writes nobody reads here, and a pipe holds only so much."""
 LASTING = """\
 [durations]
-ack_window_s = 10
-lease_ttl_s = 20
-heartbeat_every_s = 5
-sweep_every_s = 0.2
-cancel_deadline_s = 5
-shutdown_soft_s = 2
-shutdown_deadline_s = 6
-abort_warning_s = 1
-abort_kill_s = 2
+ack_window_s = 600
+lease_ttl_s = 600
+worker_silence_s = 600
 """
 
 
@@ -50,28 +45,33 @@ abort_kill_s = 2
 
 
 async def test_those_who_drip_and_those_who_flood_do_not_hold_up_the_others(tmp_path: Path) -> None:
-    settings = ServerSettings(
-        port=0, header_s=0.5, body_s=0.5, max_body_bytes=100_000, max_concurrent=200, shutdown_s=5.0
-    )
-    async with running(f"sqlite:///{tmp_path}/jobs.db", settings) as one:
+    """The server is patient, so whoever drips is there all the time, and no neighbour can be too slow."""
+    settings = any_port(max_body_bytes=100_000, max_concurrent=200)
+    async with running(f"sqlite:///{tmp_path}/jobs.db", settings) as one, AsyncExitStack() as dripping:
+        for beginning in (HEAD, BODY) * DRIPPERS:
+            client = await dripping.enter_async_context(by_hand(one.address))
+            client.say(beginning)
         enough = asyncio.Event()
-        bad = [asyncio.create_task(drip(one, HEAD, enough)) for _ in range(DRIPPERS)]
-        bad += [asyncio.create_task(drip(one, BODY, enough)) for _ in range(DRIPPERS)]
-        bad += [asyncio.create_task(flood(one, enough)) for _ in range(FLOODERS)]
+        floods = [asyncio.create_task(flood(one, enough)) for _ in range(FLOODERS)]
         try:
-            took = await asyncio.gather(*(ask_as_usual(one) for _ in range(5)))
+            async with asyncio.timeout(PROGRAM_S):
+                made = await asyncio.gather(*(ask_as_usual(one) for _ in range(5)))
         finally:
             enough.set()
-            answers = await asyncio.gather(*bad)
-        slowest = sorted(each for some in took for each in some)
-        assert slowest[len(slowest) * 9 // 10] < 1.0, f"it took {slowest[-1]:.2f} s"
-        dripped, flooded = answers[:-FLOODERS], answers[-FLOODERS:]
-        assert all(dripped), "everybody who drips is told to go"
-        assert statuses(dripped) == {b"408"}
+            flooded = await asyncio.gather(*floods)
         assert all(flooded), "everybody who floods is hung up on"
-        assert statuses(flooded) <= {b"413", b"408"}  # on a busy machine too much may also come too slowly
+        assert statuses(flooded) <= {b"413"}
         assert '"status":413' in one.log.getvalue()
-        assert len((await one.client().get("/api/jobs?limit=1000")).json()["jobs"]) == len(slowest) // 2
+        jobs = (await one.client().get("/api/jobs?limit=1000")).json()["jobs"]
+        assert sorted(job["id"] for job in jobs) == sorted(name for some in made for name in some)
+        assert '"level":"error"' not in one.log.getvalue()
+
+
+async def test_everybody_who_drips_is_told_to_go(tmp_path: Path) -> None:
+    settings = any_port(header_s=0.5, body_s=0.5, max_concurrent=200)
+    async with running(f"sqlite:///{tmp_path}/jobs.db", settings) as one:
+        answers = await asyncio.gather(*(drip(one, beginning) for beginning in (HEAD, BODY) * DRIPPERS))
+        assert {answer.split(b" ")[1] for some in answers for answer in some} == {b"408"}
         assert '"level":"error"' not in one.log.getvalue()
 
 
@@ -80,54 +80,33 @@ POST = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application
 BODY = POST + b"Content-Length: 99\r\n\r\n"
 FLOOD = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 DRIPPERS, FLOODERS = 100, 10
+ASKED = pick(10, 40)
 
 
 def statuses(answers: list[list[bytes]]) -> set[bytes]:
     return {answer.split(b" ")[1] for some in answers for answer in some if answer}
 
 
-async def ask_as_usual(server: Running) -> list[float]:
-    """Submit and look, again and again; how long each took.
-
-    By the processor's clock: all who ask and the server are in this process, which those who flood never
-    let rest, and a machine that is away with others is no fault of theirs.
-    """
+async def ask_as_usual(server: Running) -> list[str]:
+    """Submit and look, again and again; the jobs that were made."""
     client = server.client()
-    took: list[float] = []
-    for _ in range(40):
-        began = time.process_time()
-        made = await client.post("/api/jobs", json={"task": "a.b"})
-        assert made.status_code == 201
-        took.append(time.process_time() - began)
-        began = time.process_time()
-        assert (await client.get(f"/api/jobs/{made.json()['id']}")).json()["state"] == "PENDING"
-        took.append(time.process_time() - began)
-    return took
+    made: list[str] = []
+    for _ in range(ASKED):
+        answer = await client.post("/api/jobs", json={"task": "a.b"})
+        assert answer.status_code == 201
+        made.append(answer.json()["id"])
+        assert (await client.get(f"/api/jobs/{made[-1]}")).json()["state"] == "PENDING"
+    return made
 
 
-async def drip(server: Running, beginning: bytes, enough: asyncio.Event) -> list[bytes]:
+async def drip(server: Running, beginning: bytes) -> list[bytes]:
     """Begin a request and never finish it; when hung up on, come again. What was answered each time."""
     answers: list[bytes] = []
-    while not (enough.is_set() and answers):
-        reader, writer = await asyncio.open_connection(*server.address)
-        try:
-            writer.write(beginning)
-            answers.append(await first_line(reader, writer))
-        finally:
-            writer.close()
+    for _ in range(2):
+        async with by_hand(server.address) as client:
+            client.say(beginning)
+            answers.append(await client.drip(b"x:1\r\n"))
     return answers
-
-
-async def first_line(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-    """What is answered in the end; nothing, when a last drop crosses the answer and resets it."""
-    while True:
-        try:
-            async with asyncio.timeout(0.05):
-                return await reader.readline()
-        except ConnectionError:
-            return b""
-        except TimeoutError:
-            writer.write(b"x:1\r\n")
 
 
 async def flood(server: Running, enough: asyncio.Event) -> list[bytes]:
@@ -164,7 +143,7 @@ async def test_of_a_hundred_readers_one_that_never_reads_costs_the_others_nothin
         before = resident_bytes(process.pid)
         following = asyncio.gather(*(entries(reader, 2 * JOBS) for reader in readers))
         happened = await submit_and_cancel(url, tokens[2], JOBS, "enough", after=past[-1])
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PROGRAM_S):
             seen = await following
         assert len(happened) == 2 * JOBS
         assert all(each == happened for each in seen)
@@ -175,7 +154,7 @@ async def submit_and_cancel(url: str, token: str, jobs: int, reason: str, after:
     """Let something be told; the cursors of all that has happened."""
     headers = {"Authorization": f"Bearer {token}"}
     async with httpx2.AsyncClient(
-        base_url=url, trust_env=False, verify=False, timeout=60.0, headers=headers
+        base_url=url, trust_env=False, verify=False, timeout=PATIENCE_S, headers=headers
     ) as client:
         await client.post("/api/jobs", json={"jobs": [{"task": "a.b"}] * jobs})
         stop = {"filter": "state:pending", "action": "cancel", "limit": 1_000, "reason": reason}
@@ -215,7 +194,7 @@ async def listening(url: str, token: str) -> tuple[asyncio.StreamReader, asyncio
     """A reader that has been told where it begins."""
     reader, writer = await asyncio.open_connection(*address_of(url))
     writer.write(follow(token))
-    await asyncio.wait_for(reader.readuntil(b"retry: "), 20)
+    await asyncio.wait_for(reader.readuntil(b"retry: "), PATIENCE_S)
     return reader, writer
 
 
@@ -242,7 +221,7 @@ def resident_bytes(pid: int) -> int:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A project whose leases are short, but longer than a server is away."""
+    """A project whose leases are longer than a server is away."""
     (tmp_path / "interlock.toml").write_text(LASTING)
     return tmp_path
 
@@ -255,7 +234,7 @@ async def test_a_server_that_is_killed_under_fifty_runners_and_comes_back_loses_
             await fleet.until_done(JOBS // 3)
             fleet.up.clear()
             process.kill()
-            await asyncio.to_thread(process.wait, 20)
+            await asyncio.to_thread(process.wait, PATIENCE_S)
             port = url.rpartition(":")[2]
             await asyncio.to_thread(servers.enter_context, program(*QUIET, "--port", port, folder=folder))
             fleet.up.set()
@@ -270,7 +249,7 @@ async def test_when_one_of_two_servers_is_killed_its_runners_go_on_with_the_othe
         async with at_work(RUNNERS, [first, second], JOBS) as fleet:
             await fleet.until_done(JOBS // 3)
             one.kill()
-            await asyncio.to_thread(one.wait, 20)
+            await asyncio.to_thread(one.wait, PATIENCE_S)
         assert fleet.unanswered, "nobody noticed"
         check_done_once(fleet, await jobs_at(second))
     assert await faults(folder) == []
@@ -286,8 +265,10 @@ async def test_a_claim_whose_answer_died_with_its_server_is_answered_by_another_
             deaf.sendall(lease_request(claim))
             await until_running(second, 3)  # it is committed; of the answer nobody ever reads a byte
             one.kill()
-            await asyncio.to_thread(one.wait, 20)
-        async with httpx2.AsyncClient(base_url=second, trust_env=False, verify=False, timeout=60.0) as client:
+            await asyncio.to_thread(one.wait, PATIENCE_S)
+        async with httpx2.AsyncClient(
+            base_url=second, trust_env=False, verify=False, timeout=PATIENCE_S
+        ) as client:
             answers = [(await client.post("/api/runner/lease", json=claim)).json() for _ in range(2)]
             given, again = [[grant["token"] for grant in answer["grants"]] for answer in answers]
             assert len(given) == 3
@@ -313,20 +294,22 @@ def lease_request(claim: dict[str, Any]) -> bytes:
 
 
 async def until_running(url: str, number: int) -> None:
-    async with httpx2.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=60.0) as client:
-        async with asyncio.timeout(60):
-            while len((await client.get("/api/jobs?q=state:running")).json()["jobs"]) < number:
-                await asyncio.sleep(0)
+    async with httpx2.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=PATIENCE_S) as client:
+
+        async def are_running() -> bool:
+            return len((await client.get("/api/jobs?q=state:running")).json()["jobs"]) >= number
+
+        await until(are_running, f"{number} jobs run")
 
 
 async def submit(url: str, number: int) -> None:
-    async with httpx2.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=60.0) as client:
+    async with httpx2.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=PATIENCE_S) as client:
         answer = await client.post("/api/jobs", json={"jobs": [{"task": "a.b"}] * number})
         assert answer.status_code == 201, answer.text
 
 
 async def jobs_at(url: str) -> list[dict[str, Any]]:
-    async with httpx2.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=60.0) as client:
+    async with httpx2.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=PATIENCE_S) as client:
         found: list[dict[str, Any]] = (await client.get("/api/jobs?limit=1000")).json()["jobs"]
         return found
 
