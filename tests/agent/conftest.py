@@ -1,37 +1,49 @@
-"""Real agents, each a process of its own, with durations of tenths of seconds; and who speaks to them."""
+"""Real agents, each a process of its own, and who speaks to them."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 from grpc import aio
-from tests.agent.controller import PATIENCE_S, Controller
+from tests.agent.controller import Controller
+from tests.waiting import PATIENCE_S
 
 from interlock.lifecycles.durations import Durations
 from interlock.testing.agent_process import AgentProcess, running_agent
 
-QUICK = Durations(abort_warning_s=0.4, abort_kill_s=1.2, start_wait_s=5.0)
-OFTEN = ("--sample-every", "0.1", "--drain", "0.3")
+PATIENT = Durations(abort_warning_s=25.0, abort_kill_s=29.0)
+"""What is asked to stop has stopped before it is made to, also on a machine that stands still for seconds."""
+HASTY = Durations(abort_warning_s=0.4, abort_kill_s=1.2)
+"""Only for workloads that do not stop when they are asked to."""
+OFTEN = ("--sample-every", "0.1")
+LET_END = ("--drain", "30")
+CUT_OFF = ("--drain", "0.3")
 WORKLOADS = Path(__file__).with_name("workloads")
 
 Connect: TypeAlias = Callable[..., Controller]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentProcess]:
-    """One for all tests of a file: it is idle after each of them."""
-    with running_agent(tmp_path_factory.mktemp("agent"), *OFTEN, durations=QUICK) as agent:
+    """One for all tests: it is idle after each of them."""
+    with running_agent(tmp_path_factory.mktemp("agent"), *OFTEN, *LET_END, durations=PATIENT) as agent:
+        yield agent
+
+
+@pytest.fixture(scope="session")
+def hasty_agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentProcess]:
+    """The same, which soon makes stop what does not stop by itself."""
+    with running_agent(tmp_path_factory.mktemp("hasty"), *OFTEN, *CUT_OFF, durations=HASTY) as agent:
         yield agent
 
 
 @pytest.fixture
 def own_agent(tmp_path: Path) -> Iterator[AgentProcess]:
     """One that a test may hurt."""
-    with running_agent(tmp_path / "agent", *OFTEN, durations=QUICK) as agent:
+    with running_agent(tmp_path / "agent", *OFTEN, durations=HASTY) as agent:
         yield agent
 
 
@@ -57,6 +69,19 @@ async def connect() -> AsyncIterator[Connect]:
 async def controller(agent: AgentProcess, connect: Connect) -> AsyncIterator[Controller]:
     controller = connect(agent.address)
     yield controller
+    await leave(controller)
+
+
+@pytest.fixture
+async def hasty(hasty_agent: AgentProcess, connect: Connect) -> AsyncIterator[Controller]:
+    """Speaks to the hasty agent."""
+    controller = connect(hasty_agent.address)
+    yield controller
+    await leave(controller)
+
+
+async def leave(controller: Controller) -> None:
+    """Hang up; its agent is idle afterwards."""
     controller.hang_up()
     assert (await controller.status(wait_idle_s=PATIENCE_S)).state == "IDLE"
 
@@ -72,10 +97,3 @@ def gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
     except (FileNotFoundError, ProcessLookupError):
         return True
-
-
-async def until(holds: Callable[[], object | Awaitable[object]], what: str) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():
-            await asyncio.sleep(0.01)
-    assert holds(), what

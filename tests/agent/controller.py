@@ -10,14 +10,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from grpc import aio
+from tests.waiting import PATIENCE_S, until
 
 from interlock.wire.fleet import fleet_pb2 as wire
 from interlock.wire.fleet.fleet_pb2_grpc import AgentStub
 
 if TYPE_CHECKING:
     from interlock.wire.fleet.fleet_pb2_grpc import AgentAsyncStub
-
-PATIENCE_S = 60.0
 
 Stats: TypeAlias = wire.WorkloadStats
 
@@ -40,7 +39,7 @@ class Call:
                 if found is not None:
                     return found
                 if self._listening.done():
-                    raise AssertionError(f"it never came: {self.heard} {self.error}")
+                    raise AssertionError(f"it never came: {self.heard[-2:]} {self.error}")
                 await self._changed.wait()
 
     async def until_status(self, status: wire.Status.ValueType) -> Stats:
@@ -115,14 +114,21 @@ class Controller:
 
     async def status(self, wait_idle_s: float = 0.0) -> wire.StatusAnswer:
         return await self.stub.GetStatus(
-            wire.StatusRequest(wait_idle_s=wait_idle_s), metadata=self.metadata, timeout=PATIENCE_S
+            wire.StatusRequest(wait_idle_s=wait_idle_s),
+            metadata=self.metadata,
+            timeout=PATIENCE_S + wait_idle_s,
         )
 
     async def until_state(self, state: str) -> wire.StatusAnswer:
-        async with asyncio.timeout(PATIENCE_S):
-            while (answer := await self.status()).state != state:
-                await asyncio.sleep(0.01)
-            return answer
+        answer = await self.status()
+
+        async def there() -> bool:
+            nonlocal answer
+            answer = await self.status()
+            return answer.state == state
+
+        await until(there, f"the agent is {state}", story=lambda: str(answer))
+        return answer
 
     def hang_up(self) -> None:
         for call in self._calls:

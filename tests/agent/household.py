@@ -7,6 +7,7 @@ import io
 from typing import Any
 
 from interlock.agent.checking import Asked
+from interlock.agent.clocks import Clocks
 from interlock.agent.desk import Desk
 from interlock.agent.family import Hear, Line
 from interlock.agent.kinds import offered_kinds
@@ -59,10 +60,16 @@ class TestFamily:
             self.over.set()
 
 
+EPOCH_NS = 1_800_000_000 * 10**9
+
+
 class Household:
-    """A desk and the families it has started."""
+    """A desk and the families it has started; its clocks are that of the event loop."""
 
     def __init__(self, durations: Durations = DEFAULTS) -> None:
+        self.set_ahead_ns = 0
+        """By how much the wall clock was set ahead."""
+        self._loop = asyncio.get_running_loop()
         self.families: list[TestFamily] = []
         self.log = io.StringIO()
         self.desk = Desk(
@@ -70,7 +77,14 @@ class Household:
             offered_kinds(),
             make_log("debug", "json", self.log),
             self._spawn,
+            Clocks(wall_ns=self.wall_ns, monotonic_ns=self.monotonic_ns),
         )
+
+    def wall_ns(self) -> int:
+        return EPOCH_NS + self.set_ahead_ns + self.monotonic_ns()
+
+    def monotonic_ns(self) -> int:
+        return round(self._loop.time() * 1e9)
 
     def _spawn(self, order: Order, hear: Hear, line: Line) -> TestFamily:
         self.families.append(TestFamily(order, hear, line))

@@ -16,6 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.agent.conftest import OFTEN, Connect
 from tests.agent.controller import Controller
+from tests.waiting import PROGRAM_S
 
 from interlock.agent.problems import PROBLEM
 from interlock.agent.settings import AgentSettings
@@ -25,7 +26,7 @@ from interlock.wire.fleet import fleet_pb2 as wire
 
 
 def run(*words: str) -> None:
-    subprocess.run(words, check=True, capture_output=True, timeout=60)
+    subprocess.run(words, check=True, capture_output=True, timeout=PROGRAM_S)
 
 
 def certify(folder: Path) -> tuple[Path, Path]:
@@ -93,7 +94,7 @@ async def test_whoever_has_no_certificate_is_not_even_heard(
         channel_to(guarded, certificate=False), (("authorization", "Bearer first-token"),)
     )
     with pytest.raises(aio.AioRpcError) as refused:
-        await controller.stub.GetStatus(wire.StatusRequest(), metadata=controller.metadata, timeout=5)
+        await controller.status()
     assert refused.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
     await controller.close()
 

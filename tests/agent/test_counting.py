@@ -7,6 +7,7 @@ import threading
 from hdrh.histogram import HdrHistogram
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.effort import pick
 
 from interlock.agent.counting import LONGEST_NS, Counting
 from interlock.agent.messages import encoded
@@ -34,7 +35,7 @@ def test_many_threads_lose_nothing_while_samples_are_taken() -> None:
     assert sum(sum(one.counts.values()) for one in samples) == 4 * each
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=pick(15, 40))
 @given(st.lists(st.integers(-5, 2 * LONGEST_NS) | st.integers(0, 5_000_000), max_size=50))
 def test_what_is_counted_is_what_a_histogram_would_have_counted(values: list[int]) -> None:
     counting = Counting()

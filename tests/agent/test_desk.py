@@ -6,11 +6,11 @@ Hours pass here at once: the clock of the event loop jumps to what comes next.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 
 import pytest
 from tests.agent.household import Household
+from tests.effort import pick
 
 from interlock.agent.outbox import Message, Outbox
 from interlock.errors import InvalidWorkload, TransitionRefused
@@ -33,7 +33,7 @@ async def everything(outbox: Outbox) -> list[Message]:
 
 def running(house: Household, workload_id: str = "w") -> Outbox:
     """One that was told to start now."""
-    return house.desk.request(house.asked(workload_id, start_at_unix_ns=time.time_ns()))
+    return house.desk.request(house.asked(workload_id, start_at_unix_ns=house.wall_ns()))
 
 
 async def until(house: Household, state: str) -> None:
@@ -44,7 +44,7 @@ async def until(house: Household, state: str) -> None:
 async def test_a_workload_goes_from_ready_to_idle(house: Household) -> None:
     outbox = house.desk.request(house.asked("w"))
     assert house.desk.state is READY
-    house.desk.start("w", time.time_ns() + 10**9)
+    house.desk.start("w", house.wall_ns() + 10**9)
     await until(house, RUNNING)
     house.family.work(3)
     house.family.end()
@@ -90,41 +90,40 @@ async def test_an_id_is_not_taken_twice(house: Household) -> None:
 
 @pytest.mark.parametrize("ahead_s", [61, 3_600])
 async def test_a_start_that_is_too_far_ahead_is_refused(house: Household, ahead_s: int) -> None:
-    at = time.time_ns() + ahead_s * 10**9
+    at = house.wall_ns() + ahead_s * 10**9
     (only,) = await everything(house.desk.request(house.asked("w", start_at_unix_ns=at)))
     assert "at most 60 s ahead" in (only.said.error or "")
     house.desk.request(house.asked("w2"))
     with pytest.raises(InvalidWorkload, match="at most 60 s ahead"):
-        house.desk.start("w2", time.time_ns() + ahead_s * 10**9)
+        house.desk.start("w2", house.wall_ns() + ahead_s * 10**9)
     assert house.desk.state is READY
 
 
 async def test_a_start_in_the_past_is_now_and_says_how_late_it_is(house: Household) -> None:
     house.desk.request(house.asked("w"))
-    assert house.desk.start("w", time.time_ns() - 2 * 10**9) >= 2 * 10**9
+    now_ns = house.monotonic_ns()
+    assert house.desk.start("w", house.wall_ns() - 2 * 10**9) == 2 * 10**9
     await until(house, RUNNING)
-    late_ns = time.monotonic_ns() - house.family.order.start_at_ns
-    assert late_ns >= 2 * 10**9
+    assert now_ns - house.family.order.start_at_ns == 2 * 10**9
 
 
 async def test_the_process_is_started_before_the_instant_so_that_it_can_prepare(house: Household) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
     house.desk.request(house.asked("w", prepare_s=2.0))
-    house.desk.start("w", time.time_ns() + 10 * 10**9)
+    house.desk.start("w", house.wall_ns() + 10 * 10**9)
     await until(house, RUNNING)
     assert 7.9 < loop.time() - began < 8.1
 
 
 async def test_a_wall_clock_that_is_set_while_ready_does_not_move_the_start(
-    house: Household, monkeypatch: pytest.MonkeyPatch
+    house: Household,
 ) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
     house.desk.request(house.asked("w"))
-    house.desk.start("w", time.time_ns() + 10 * 10**9)
-    true_time = time.time_ns
-    monkeypatch.setattr(time, "time_ns", lambda: true_time() + 3_600 * 10**9)
+    house.desk.start("w", house.wall_ns() + 10 * 10**9)
+    house.set_ahead_ns = 3_600 * 10**9
     await until(house, RUNNING)
     assert 9.9 < loop.time() - began < 10.1
 
@@ -133,8 +132,8 @@ async def test_a_start_may_be_told_again_and_the_last_word_counts(house: Househo
     loop = asyncio.get_running_loop()
     began = loop.time()
     house.desk.request(house.asked("w"))
-    house.desk.start("w", time.time_ns() + 5 * 10**9)
-    house.desk.start("w", time.time_ns() + 20 * 10**9)
+    house.desk.start("w", house.wall_ns() + 5 * 10**9)
+    house.desk.start("w", house.wall_ns() + 20 * 10**9)
     await until(house, RUNNING)
     assert 19.9 < loop.time() - began < 20.1
 
@@ -142,11 +141,11 @@ async def test_a_start_may_be_told_again_and_the_last_word_counts(house: Househo
 async def test_what_runs_or_is_somebody_elses_cannot_be_started(house: Household) -> None:
     house.desk.request(house.asked("w"))
     with pytest.raises(TransitionRefused, match="another workload"):
-        house.desk.start("old", time.time_ns())
-    house.desk.start("w", time.time_ns())
+        house.desk.start("old", house.wall_ns())
+    house.desk.start("w", house.wall_ns())
     await until(house, RUNNING)
     with pytest.raises(TransitionRefused):
-        house.desk.start("w", time.time_ns())
+        house.desk.start("w", house.wall_ns())
 
 
 async def test_a_workload_that_nobody_starts_is_given_up_after_the_wait(house: Household) -> None:
@@ -222,7 +221,7 @@ async def test_a_workload_that_fails_while_it_is_aborted_was_aborted(house: Hous
 
 
 async def test_a_workload_that_does_not_end_when_its_time_is_over_has_failed(house: Household) -> None:
-    asked = house.asked("w", duration_s=10.0, start_at_unix_ns=time.time_ns())
+    asked = house.asked("w", duration_s=10.0, start_at_unix_ns=house.wall_ns())
     outbox = house.desk.request(asked)
     await until(house, RUNNING)
     house.family.deaf_to = {"terminate"}
@@ -239,16 +238,19 @@ async def test_an_agent_that_is_stopped_stops_its_workload_first(house: Househol
     assert (house.desk.state, house.family.heard) == (IDLE, ["ask"])
 
 
-async def test_an_abort_within_a_millisecond_of_the_start_takes_one_of_two_ways() -> None:
-    """A thousand times, in real time; each way is taken, and nothing is left or said twice."""
-    house, loop = Household(), asyncio.get_running_loop()
+async def test_an_abort_within_a_millisecond_of_the_start_takes_one_of_two_ways(
+    house: Household,
+) -> None:
+    """Many times; each way is taken, and nothing is left or said twice."""
+    loop = asyncio.get_running_loop()
     ways = {"before": 0, "after": 0}
-    for trial in range(1_000):
+    trials = pick(100, 1_000)
+    for trial in range(trials):
         spawned = len(house.families)
         outbox = house.desk.request(house.asked(f"w{trial}"))
         ahead_ns = 1_500_000
-        loop.call_later((ahead_ns + (trial - 500) * 2_000) / 1e9, house.desk.abort, f"w{trial}")
-        house.desk.start(f"w{trial}", time.time_ns() + ahead_ns)
+        loop.call_later((ahead_ns + (trial - trials / 2) * 2_000) / 1e9, house.desk.abort, f"w{trial}")
+        house.desk.start(f"w{trial}", house.wall_ns() + ahead_ns)
         said = [one.said.status for one in await everything(outbox)]
         assert house.desk.state is IDLE
         assert (said[0], said[-1]) == (Status.READY, Status.ABORTED)
@@ -258,4 +260,4 @@ async def test_an_abort_within_a_millisecond_of_the_start_takes_one_of_two_ways(
         else:
             ways["after"] += 1
             assert house.family.heard == ["ask"]
-    assert all(ways.values()), ways
+    assert min(ways.values()) >= trials / 2 - 1, ways

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import pytest
 from tests.agent.conftest import Connect
 from tests.agent.own import Nap
+from tests.waiting import PROGRAM_S
 
 from interlock.cli import being_agent
 from interlock.cli.main import main
@@ -82,7 +83,7 @@ def test_its_help_needs_nothing_of_a_fleet() -> None:
         "sys.exit(code or bool(loaded))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PROGRAM_S, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "--token-file" in done.stdout

@@ -35,8 +35,8 @@ from interlock.processes.groups import End, Group, hunt
 CHILD = "interlock.agent.child"
 LAST_LINES = 20
 LOOK_AGAIN_S = 0.2
-LAST_WORDS_S = 1.0
-"""How long what it has said is read after its end."""
+LAST_WORDS_S = 15.0
+"""How long what it has said is read after its end; that ends by itself, unless the machine stands still."""
 OURS = "INTERLOCK_"
 
 Hear: TypeAlias = Callable[[Started | Sample], None]

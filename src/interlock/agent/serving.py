@@ -30,7 +30,8 @@ from interlock.wire.fleet.fleet_pb2_grpc import add_AgentServicer_to_server
 SERVICE = wire.DESCRIPTOR.services_by_name["Agent"].full_name
 HEALTH = f"/{health.SERVICE_NAME}/"
 MAX_CALLS = 256
-GRACE_S = 1.0
+GRACE_S = 15.0
+"""How long calls may take to end when the agent is stopped: a controller is to hear the last word."""
 
 
 @asynccontextmanager

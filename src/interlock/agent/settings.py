@@ -32,7 +32,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     sample_every_s: float = 1.0
     drain_s: float = 5.0
     """How long operations that were begun in time may take to end."""
-    keepalive_s: float = 5.0
+    keepalive_s: float = 15.0
     """How often a silent controller is asked whether it is there, and how long it may take to answer."""
     durations: Durations = DEFAULTS
 

@@ -59,7 +59,7 @@ def agent(
     ] = 5.0,
     keepalive: Annotated[
         float, typer.Option(metavar="SECONDS", help="How soon a silent controller is missed, twice this.")
-    ] = 5.0,
+    ] = 15.0,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     log_format: Annotated[str, typer.Option(help="auto, json or text.")] = "auto",
     as_json: Json = False,

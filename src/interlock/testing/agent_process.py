@@ -17,8 +17,8 @@ import msgspec
 from interlock.lifecycles.durations import DEFAULTS, Durations
 from interlock.testing import watchdog
 
-_START_S = 30.0
-_STOP_S = 30.0
+_START_S = 120.0
+_STOP_S = 120.0
 
 
 class AgentFailed(Exception):
@@ -54,6 +54,11 @@ class AgentProcess:
         return self._process.pid
 
     @property
+    def running(self) -> bool:
+        """Whether it was started, and neither stopped nor killed since."""
+        return self._process is not None
+
+    @property
     def family(self) -> Sequence[int]:
         """The agent and every process below it."""
         return watchdog.tree(self.pid)
@@ -75,9 +80,9 @@ class AgentProcess:
         assert self._process.stdout is not None
         ready, _, _ = select([self._process.stdout], [], [], _START_S)
         line = self._process.stdout.readline() if ready else ""
-        if not line:
+        if not line.startswith("{"):
             self.kill()
-            raise AgentFailed(f"The agent does not start.\n{self.words()}")
+            raise AgentFailed(f"The agent does not start.\n{line}{self.words()}")
         self.address = json.loads(line)["address"]
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:

@@ -31,7 +31,7 @@ def fail() -> None:
 
 def block(note: str) -> None:
     """Says where it is, and does not come back."""
-    Path(note).write_text(str(os.getpid()))
+    Path(note).write_text(f"{os.getpid()}\n")
     time.sleep(3_600)
 
 
@@ -49,6 +49,18 @@ async def deaf(note: str) -> None:
             await asyncio.sleep(3_600)
         except asyncio.CancelledError:
             time.sleep(3_600)
+
+
+async def stubborn(note: str, let_go: str) -> None:
+    """Hears neither a cancel nor SIGTERM, until there is a file that lets it go."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with Path(note).open("a") as notes:
+        notes.write(f"{os.getpid()}\n")
+    while not Path(let_go).exists():
+        try:
+            await asyncio.sleep(0.02)
+        except asyncio.CancelledError:
+            continue
 
 
 def babble() -> None:

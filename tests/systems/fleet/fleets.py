@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from interlock.lifecycles.durations import Durations
+from tests.agent.conftest import PATIENT
+from tests.waiting import PATIENCE_S, until, until_so
+
 from interlock.systems.fleet.driving import Drive, Driver, Hands
-from interlock.systems.fleet.line import Access, Line, over_grpc
+from interlock.systems.fleet.line import NOTHING_NEEDED, Access, Line, over_grpc
 from interlock.systems.fleet.lines import Reference
 from interlock.systems.fleet.live import Live
 from interlock.systems.fleet.results import WorkloadResult
@@ -22,9 +23,10 @@ from interlock.systems.fleet.spec import WorkloadSpec, checked
 from interlock.testing.agent_process import AgentProcess
 from interlock.wire.workloads import Happened, WorkloadFact
 
-QUICK = Durations(abort_warning_s=0.4, abort_kill_s=1.2, start_wait_s=20.0)
-OPTIONS = ("--sample-every", "0.2", "--drain", "0.3")
-PATIENCE_S = 60.0
+OPTIONS = ("--sample-every", "0.2", "--drain", "30")
+LOADS = Path(__file__).with_name("loads")
+FREE = 50
+"""So many operations a gated workload does before it waits for its gate."""
 FENCES = itertools.count(1)
 """No agent takes a workload of the same name twice."""
 
@@ -35,7 +37,7 @@ def fleet(
 ) -> Iterator[list[AgentProcess]]:
     """One agent for each environment; they are started side by side."""
     agents = [
-        AgentProcess(folder / str(number), *OPTIONS, *options, durations=QUICK, env=env)
+        AgentProcess(folder / str(number), *OPTIONS, *options, durations=PATIENT, env=env)
         for number, env in enumerate(environments)
     ]
     try:
@@ -48,33 +50,40 @@ def fleet(
 
 
 def asked(agents: Sequence[AgentProcess], **more: Any) -> WorkloadSpec:
-    """A quick workload on these agents."""
+    """A quick workload on these agents; whatever should not end it has a minute, or ten."""
     said: dict[str, Any] = {
         "kind": "sleep",
         "spec": {"operation_s": 0.002},
         # By number, not by time: a busy machine does not get as much done in a second as it should.
-        "operations": 0 if "duration_s" in more else 100,
-        "duration_s": 30.0,
-        "rate": 100.0,
-        "lead_s": 1.0,
-        "skew_limit_s": 5.0,
-        "ready_within_s": 20.0,
+        "operations": 100,
+        "duration_s": 600.0,
+        "rate": 500.0,
+        "lead_s": 0.5,
+        "skew_limit_s": 60.0,
+        "ready_within_s": 60.0,
         **more,
     }
     return checked(WorkloadSpec(agents=tuple(agent.address for agent in agents), **said))
 
 
+def gated(agents: Sequence[AgentProcess], gate: Path, **more: Any) -> WorkloadSpec:
+    """One that does some operations, and the others of its hundred when there is a file."""
+    arguments = {"gate": str(gate), "free": FREE}
+    target = {"target": "gated:work", "arguments": arguments, "path": [str(LOADS)]}
+    return asked(agents, kind="python", spec=target, **more)
+
+
 class Driven:
     """One drive, and all that was heard of it."""
 
-    def __init__(self, spec: WorkloadSpec) -> None:
+    def __init__(self, spec: WorkloadSpec, access: Access = NOTHING_NEEDED) -> None:
         self.facts: dict[str, list[Happened]] = {}
         self.lines: list[str] = []
         self.lives: list[Live] = []
         self._news = asyncio.Event()
         hands = Hands(tell=self._tell, news=self._show, log=lambda text, _: self.lines.append(text))
         driver = Driver(job_id="j_0123456789ab", fence=next(FENCES), controller="a test")
-        self.drive = Drive(spec, driver, hands, over_grpc(Access()))
+        self.drive = Drive(spec, driver, hands, over_grpc(access))
         self.running = asyncio.create_task(self.drive.run())
         self.running.add_done_callback(lambda _: self._news.set())
 
@@ -83,7 +92,7 @@ class Driven:
         async with asyncio.timeout(PATIENCE_S):
             while not (self.lives and holds(self.lives[-1])):
                 if self.running.done():
-                    self.running.result()
+                    raise AssertionError(f"It ended: {self.running.result().sentence}")
                 await self._news.wait()
                 self._news.clear()
         return self.lives[-1]
@@ -107,17 +116,9 @@ async def states(agents: Sequence[AgentProcess], wait_s: float = 0.0) -> list[st
     found = []
     for agent in agents:
         line = Line(agent.address, Reference())
-        found.append((await line.status(wait_idle_s=wait_s)).state)
+        found.append((await line.status(within_s=PATIENCE_S, wait_idle_s=wait_s)).state)
         await line.close()
     return found
-
-
-def wait(holds: Callable[[], object], what: str) -> None:
-    """Until it does."""
-    until = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < until, what
-        time.sleep(0.02)
 
 
 def moves(agent: AgentProcess) -> list[tuple[str, str, str]]:
@@ -127,6 +128,21 @@ def moves(agent: AgentProcess) -> list[tuple[str, str, str]]:
     return [(line["from_state"], line["to_state"], line["event"]) for line in lines if "from_state" in line]
 
 
+def all_are(agents: Sequence[AgentProcess], state: str) -> bool:
+    """Whether the last step of each was to that state."""
+    return all(moves(agent)[-1:] and moves(agent)[-1][1] == state for agent in agents)
+
+
 def until_all_are(agents: Sequence[AgentProcess], state: str) -> None:
-    """Until the last step of each was to that state."""
-    wait(lambda: all(moves(agent)[-1:] and moves(agent)[-1][1] == state for agent in agents), state)
+    """Wait until the last step of each was to that state."""
+    until_so(lambda: all_are(agents, state), f"all agents are {state}", story=lambda: steps_of(agents))
+
+
+async def until_all_have_become(agents: Sequence[AgentProcess], state: str) -> None:
+    """The same while an event loop runs."""
+    await until(lambda: all_are(agents, state), f"all agents are {state}", story=lambda: steps_of(agents))
+
+
+def steps_of(agents: Sequence[AgentProcess]) -> str:
+    """The last steps of each agent, for tests that fail."""
+    return "\n".join(f"{agent.address}: {moves(agent)[-4:]}" for agent in agents)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
+from tests.waiting import PATIENCE_S
+
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Offset
 from interlock.systems.fleet.coverage import Verdict
@@ -16,8 +18,6 @@ from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.wire.fleet import fleet_pb2 as wire
 from interlock.wire.fleet.errors import AgentUnavailable
 from interlock.wire.workloads import WorkloadFact
-
-PATIENCE_S = 30.0
 
 
 class HandLine:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.waiting import PATIENCE_S, until
 
 from interlock.client import Interlock
 from interlock.errors import JobFailed
@@ -28,7 +29,7 @@ from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry
 from interlock.workloads import drive_workload
 
-from .fleets import PATIENCE_S, asked, fleet, states
+from .fleets import asked, fleet, gated, states
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +53,10 @@ async def workloads(il: Interlock) -> list[WorkloadView]:
 
 
 async def all_running(il: Interlock, number: int) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while [view.state for view in await workloads(il)] != ["RUNNING"] * number:
-            await asyncio.sleep(0.05)
+    async def running() -> bool:
+        return [view.state for view in await workloads(il)] == ["RUNNING"] * number
+
+    await until(running, f"{number} agents run it")
 
 
 async def test_a_workload_leaves_a_result_files_and_a_record_of_each_agent(
@@ -70,16 +72,18 @@ async def test_a_workload_leaves_a_result_files_and_a_record_of_each_agent(
 
 
 async def test_a_canceled_run_reaches_the_agents_of_its_workload(
-    il: Interlock, agents: list[AgentProcess]
+    il: Interlock, agents: list[AgentProcess], tmp_path: Path
 ) -> None:
-    spec = msgspec.json.encode({"workload": asked(agents, duration_s=60.0)})
+    spec = msgspec.json.encode({"workload": gated(agents, tmp_path / "gate")})
     plan = Plan(jobs=(PlannedJob(name="load", task=TASK, queue=QUEUE, input=msgspec.Raw(spec)),))
     run = await il.here.runs.submit(RunSpec(plan=plan))
     await all_running(il, 2)
     await il.here.runs.cancel(run.id, reason="wrong target")
-    async with asyncio.timeout(PATIENCE_S):
-        while (await il.here.runs.view(run.id)).outcome is None:
-            await asyncio.sleep(0.05)
+
+    async def over() -> bool:
+        return (await il.here.runs.view(run.id)).outcome is not None
+
+    await until(over, "the run is over")
     assert await states(agents) == ["IDLE", "IDLE"]
     assert {(view.state, view.final) for view in await workloads(il)} == {("IDLE", "ABORTED")}
     (job,) = (await il.jobs())[0]
@@ -115,7 +119,7 @@ async def test_a_workload_that_a_worker_gives_back_does_not_start_again_by_itsel
 
 
 async def test_a_workload_that_fails_is_not_tried_again(il: Interlock, agents: list[AgentProcess]) -> None:
-    nowhere = WorkloadSpec(kind="sleep", agents=(agents[0].address, "127.0.0.1:1"), ready_within_s=2.0)
+    nowhere = WorkloadSpec(kind="sleep", agents=(agents[0].address, "127.0.0.1:1"), ready_within_s=60.0)
     job = await il.submit(drive_workload, nowhere)
     with pytest.raises(JobFailed, match=r"Nothing was started: 1 of 2 agents .* 127.0.0.1:1 does not answer"):
         await job.result(timeout_s=PATIENCE_S)

@@ -35,7 +35,7 @@ from interlock.wire.workloads import WorkloadFact
 
 STOP_S = 18.0
 """How long an agent may take to stop; it kills after 15."""
-SLACK_S = 15.0
+SLACK_S = 30.0
 """So much after its time is up a workload that is not over is stopped."""
 PULSE_S = 1.0
 

@@ -1,7 +1,7 @@
 """The line to one agent: what can be asked of it, with a deadline on every question.
 
 Refusals come back in the agent's own words. An agent that has vanished without a word is found out by
-pings on the connection, so that no answer is waited for longer than a few seconds in vain.
+pings on the connection, so that no answer is waited for longer than half a minute in vain.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ _SILENT = (
     grpc.StatusCode.CANCELLED,
     grpc.StatusCode.UNKNOWN,
 )
+PING_EVERY_S = 5.0
 _OPTIONS: tuple[tuple[str, Any], ...] = (
-    ("grpc.keepalive_time_ms", 5_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 1_000),
@@ -51,6 +50,8 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     token: str = ""
     ca: str = ""
     """The file of certificates that vouch for agents; with it the lines are encrypted."""
+    silence_s: float = 20.0
+    """An agent that leaves a ping unanswered for so long is gone."""
 
     def __repr__(self) -> str:
         return f"Access(token={'…' if self.token else ''}, ca={self.ca!r})"
@@ -201,8 +202,15 @@ def report_of(agent: str, stats: wire.WorkloadStats) -> Report:
 
 
 def _channel(agent: str, access: Access) -> aio.Channel:
+    silence_ms = round(access.silence_s * 1_000)
+    options = (
+        ("grpc.keepalive_time_ms", min(silence_ms, round(PING_EVERY_S * 1_000))),
+        ("grpc.keepalive_timeout_ms", silence_ms),
+        ("grpc.http2.ping_timeout_ms", silence_ms),  # which is what a ping waits for, and is a minute
+        *_OPTIONS,
+    )
     if not access.ca:
-        return aio.insecure_channel(agent, options=_OPTIONS)
+        return aio.insecure_channel(agent, options=options)
     try:
         vouching = Path(access.ca).read_bytes()
     except OSError as error:
@@ -211,4 +219,4 @@ def _channel(agent: str, access: Access) -> aio.Channel:
             todo="Check the path, and who may read it.",
             facts={"ca": access.ca},
         ) from None
-    return aio.secure_channel(agent, grpc.ssl_channel_credentials(vouching), options=_OPTIONS)
+    return aio.secure_channel(agent, grpc.ssl_channel_credentials(vouching), options=options)

@@ -15,8 +15,8 @@ from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.wire.fleet import fleet_pb2 as wire
 
 EXCHANGES = 8
-ANSWER_S = 5.0
-"""How long an agent may take for a short answer."""
+ANSWER_S = 20.0
+"""How long an agent may take for a short answer; either machine may stand still for ten seconds."""
 
 
 class Reference:

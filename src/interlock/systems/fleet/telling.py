@@ -18,7 +18,8 @@ from interlock.wire.workloads import Happened, WorkloadFact
 Tell = Callable[[Sequence[WorkloadFact]], Awaitable[None]]
 PAUSE_S = 0.5
 """Before a store that is away is asked again."""
-LAST_WORDS_S = 5.0
+LAST_WORDS_S = 11.0
+"""With what agents have to stop (`driving.STOP_S`) it is less than a cancelled job may take."""
 
 
 class Teller:
