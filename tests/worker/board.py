@@ -1,8 +1,9 @@
 """A small orchestrator on a board: a real implementation of the port, with everything in view.
 
 It grants what is pinned to it, fences every message by its token, and records what it hears. A test
-can cancel a job, take a lease away, let leases run out, or make the board unreachable. It may be used
-from any number of threads, each with a port of its own, as a store is.
+can cancel a job, take a lease away, let time pass, or make the board unreachable. Its clock stands still
+unless a test moves it, so that no lease expires because a machine is slow. It may be used from any number
+of threads, each with a port of its own, as a store is.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+from tests.waiting import PATIENCE_S
 
 from interlock.errors import StoreUnavailable
 from interlock.wire.runner import (
@@ -38,11 +39,6 @@ from interlock.wire.runner import (
     StaleCode,
     Succeeded,
 )
-
-PATIENCE_S = 50.0
-BUSY_S = 20.0
-"""What a busy machine may add to a deadline; whatever would not be waited for takes longer than both."""
-"""How long a test waits for something that should happen before it fails."""
 
 
 @dataclass
@@ -92,6 +88,20 @@ class Lease:
     sequence: int = 0
 
 
+class Clock:
+    """Monotonic time in seconds that passes only when a test says so; from any thread."""
+
+    def __init__(self) -> None:
+        self._now = 1_000.0
+
+    def __call__(self) -> float:
+        return self._now
+
+    def move(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now += seconds
+
+
 class Board:
     """Jobs, leases, and everything that was said."""
 
@@ -101,7 +111,6 @@ class Board:
         ttl_s: float = 120.0,
         heartbeat_every_s: float = 20.0,
         ack_window_s: float = 30.0,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.ttl_s, self.heartbeat_every_s, self.ack_window_s = ttl_s, heartbeat_every_s, ack_window_s
         self.timeout_s = 3_600.0
@@ -120,7 +129,7 @@ class Board:
         """Called in the thread of whoever is about to be answered, with the name of the method."""
         self.held: dict[str, threading.Event] = {}
         """By method: who calls it waits for the event, without holding up its event loop."""
-        self._monotonic = monotonic
+        self.clock = Clock()
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
         self._wakes: list[Callable[[], None]] = []
@@ -150,6 +159,16 @@ class Board:
                 if lease.job is job and lease.state in ("granted", "active"):
                     lease.state, lease.code = "dead", code
 
+    def pass_time(self, seconds: float) -> None:
+        """Move the clock; what this ends ends when the board is asked about it next."""
+        with self._lock:
+            self.clock.move(seconds)
+
+    def lease_of(self, job: Job) -> Lease:
+        """Return the newest lease of a job."""
+        with self._lock:
+            return [lease for lease in self.leases.values() if lease.job is job][-1]
+
     def said(self, kind: type[Any]) -> list[Any]:
         with self._lock:
             return [message for message in self.messages if isinstance(message, kind)]
@@ -168,9 +187,15 @@ class Board:
                     await stirred.wait()
                     stirred.clear()
         except TimeoutError:
-            raise AssertionError(f"waited in vain for {what}; heard {self.messages[-5:]}") from None
+            heard = "\n".join(map(str, self.messages[-5:]))
+            raise AssertionError(f"waited in vain for {what}; heard last:\n{heard}") from None
         finally:
             self._watchers.remove(stir)
+
+    async def until_renewed(self, job: Job) -> None:
+        """Wait until the lease of a job has been renewed by the present time of the board."""
+        lease, until = self.lease_of(job), self.clock() + self.ttl_s
+        await self.until(lambda: lease.expires_at >= until, "the lease to be renewed")
 
     async def until_state(self, job: Job, *states: str) -> None:
         await self.until(lambda: job.state in states, f"{job.task} to be {states}, it is {job.state}")
@@ -204,7 +229,7 @@ class Board:
         with self._lock:
             self.recoveries += 1
             live = [lease for lease in self.leases.values() if lease.state in ("granted", "active")]
-            late = [lease for lease in live if self._monotonic() >= lease.expires_at]
+            late = [lease for lease in live if self.clock() >= lease.expires_at]
             for lease in late:
                 self._expire(lease)
         self.changed()
@@ -214,7 +239,7 @@ class Board:
         job.state, job.attempts = "leased", job.attempts + 1
         token = f"{job.id}.1.{job.attempts}.{'secret' * 4}{next(self._numbers)}"
         window_s = self.ttl_s if request.acknowledge else self.ack_window_s
-        expires_at = self._monotonic() + window_s
+        expires_at = self.clock() + window_s
         state = "active" if request.acknowledge else "granted"
         self.leases[token] = Lease(job, request.runner_id, expires_at, state)
         now = datetime.now(UTC)
@@ -241,7 +266,7 @@ class Board:
         lease = self.leases.get(said.token)
         if lease is None or lease.runner_id != said.runner_id:
             return Stale(code=StaleCode.UNKNOWN_LEASE, error="There is no such lease.")
-        if lease.state in ("granted", "active") and self._monotonic() >= lease.expires_at:
+        if lease.state in ("granted", "active") and self.clock() >= lease.expires_at:
             self._expire(lease)
         if lease.state == "dead":
             return Stale(code=lease.code, error="The lease has ended.")
@@ -260,9 +285,9 @@ class Board:
         job = lease.job
         match said:
             case Ack():
-                lease.state, lease.expires_at = "active", self._monotonic() + self.ttl_s
+                lease.state, lease.expires_at = "active", self.clock() + self.ttl_s
             case Heartbeat():
-                lease.expires_at, job.state = self._monotonic() + self.ttl_s, "running"
+                lease.expires_at, job.state = self.clock() + self.ttl_s, "running"
                 job.progress = said.progress or job.progress
                 job.checkpoint = said.checkpoint or job.checkpoint
             case Complete():

@@ -1,18 +1,23 @@
-"""A worker process in the test's own event loop, on a board; its log, and durations of tenths of seconds."""
+"""A worker process in the test's own event loop, on a board, and its log.
+
+What should be prompt is prompt; no lease and no deadline ends within a test unless the test ends it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import io
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import msgspec
 import pytest
-from tests.worker.board import PATIENCE_S, Board
+from tests.waiting import PATIENCE_S
+from tests.worker.board import Board
 
 from interlock.lifecycles.durations import Durations
+from interlock.processes import groups
 from interlock.worker.context import Context
 from interlock.worker.logs import make_log
 from interlock.worker.process import WorkerProcess
@@ -20,17 +25,24 @@ from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry
 
 QUICK = Durations(
-    lease_ttl_s=3.0,
+    lease_ttl_s=900.0,
     heartbeat_every_s=0.1,
-    ack_window_s=1.0,
+    ack_window_s=600.0,
     sweep_every_s=0.1,
-    cancel_deadline_s=0.6,
-    abort_warning_s=0.1,
-    abort_kill_s=0.2,
-    shutdown_soft_s=0.4,
-    shutdown_deadline_s=1.6,
+    abort_warning_s=60.0,
+    abort_kill_s=120.0,
+    cancel_deadline_s=200.0,
+    shutdown_soft_s=300.0,
+    shutdown_deadline_s=600.0,
+    worker_silence_s=900.0,
     backoff_cap_s=0.2,
 )
+TOLD_S = 301.0
+"""So long after a worker was asked to go it has told its handlers, by `QUICK`."""
+STOPPED_S = 500.0
+"""So long after, it has stopped them; it has until 600 s to report that."""
+OVERDUE_S = 601.0
+"""So long after, it has to be gone."""
 
 
 class Gate:
@@ -124,8 +136,16 @@ class Worker:
         self.lines = lines
         self.running = asyncio.create_task(process.run())
 
-    async def stop(self) -> int:
-        self.process.shutdown.request()
+    async def stop(self, asked_ago_s: float = 0.0) -> int:
+        """Ask it to go, as if that had been done so many seconds ago; return its exit code."""
+        shutdown = self.process.shutdown
+        if shutdown.requested_at is None:
+            shutdown.requested_at = shutdown.awake() - asked_ago_s
+        shutdown.request()
+        return await self.ended()
+
+    async def ended(self) -> int:
+        """Wait for its end; return its exit code."""
         async with asyncio.timeout(PATIENCE_S):
             return await self.running
 
@@ -144,8 +164,17 @@ def registry() -> Registry:
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return Gate()
+def gate() -> Iterator[Gate]:
+    """Closed until the test opens it, or is over: no handler stays behind in a thread."""
+    gate = Gate()
+    yield gate
+    gate.open()
+
+
+@pytest.fixture(autouse=True)
+def _patient_with_wardens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warden that has no turn for a while is not killed for it."""
+    monkeypatch.setattr(groups, "CLEAR_UP_S", PATIENCE_S)
 
 
 @pytest.fixture
@@ -188,9 +217,11 @@ async def start(registry: Registry, board: Board) -> AsyncIterator[Start]:
         return begun[-1]
 
     yield start
+    for event in board.held.values():
+        event.set()
     for worker in begun:
         if not worker.running.done():
-            await worker.stop()
+            await worker.stop(STOPPED_S)
 
 
 @pytest.fixture
@@ -216,6 +247,18 @@ def held(registry: Registry, gate: Gate) -> str:
         return "through"
 
     return "held"
+
+
+@pytest.fixture
+def silent(registry: Registry, gate: Gate) -> str:
+    """An async task that waits for the gate and says nothing, so that only heartbeats are sent for it."""
+
+    @registry.task(name="silent")
+    async def silent() -> str:
+        await gate.pass_through()
+        return "through"
+
+    return "silent"
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ def eat() -> int:
 @task(name="wait_politely", executor="process")
 def wait_politely(ctx: Context) -> None:
     ctx.log("waiting")
-    ctx.wait_cancelled_sync(60.0)
+    ctx.wait_cancelled_sync(600.0)
     ctx.checkpoint({"reason": ctx.stop_reason})
     ctx.raise_if_cancelled()
 
@@ -74,7 +74,7 @@ def wait_politely(ctx: Context) -> None:
 def deaf(folder: str) -> None:
     """Ignores everything, and has a child that does so too."""
     ignore = "import signal,time;signal.signal(signal.SIGTERM,signal.SIG_IGN);"
-    child = subprocess.Popen([sys.executable, "-c", ignore + "print(flush=True);time.sleep(60)"], stdout=-1)
+    child = subprocess.Popen([sys.executable, "-c", ignore + "print(flush=True);time.sleep(600)"], stdout=-1)
     assert child.stdout is not None
     child.stdout.readline()
     import signal
@@ -83,7 +83,7 @@ def deaf(folder: str) -> None:
     whole = Path(folder) / "pids.new"
     whole.write_text(f"{os.getpid()} {child.pid}")
     whole.rename(Path(folder) / "pids")
-    time.sleep(60)
+    time.sleep(600)
 
 
 @task(name="quick")
@@ -95,14 +95,23 @@ async def quick(value: Any = None) -> Any:
 async def nap(seconds: float, ctx: Context) -> str:
     ctx.checkpoint({"began": True})
     ctx.log("napping")
-    await asyncio.sleep(seconds)
+    await ctx.wait_cancelled(seconds)
+    ctx.raise_if_cancelled()
     return "rested"
+
+
+@task(name="first_waits")
+async def first_waits(ctx: Context, path: str) -> int:
+    """The first attempt waits for a file; every other ends at once."""
+    ctx.log("waiting")
+    while ctx.attempt == 1 and not Path(path).exists():
+        await asyncio.sleep(0.01)
+    return ctx.attempt
 
 
 @task(name="block")
 async def block(seconds: float, ctx: Context) -> None:
-    ctx.log("blocking")
-    await asyncio.sleep(0.05)
+    ctx.log("blocking")  # the renewer sends it, from its own thread
     time.sleep(seconds)
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 from tests.server.running import Running, running
+from tests.waiting import PATIENCE_S
 from tests.worker import process_tasks
-from tests.worker.board import PATIENCE_S, Board, BoardPort, Job
+from tests.worker.board import Board, BoardPort, Job
 from tests.worker.conftest import Start
 
 from interlock.systems.embedded import EmbeddedOrchestrator
@@ -192,7 +193,7 @@ async def test_a_job_that_is_cancelled_does_not_wait_for_its_files(
     monkeypatch.setattr(BoardPort, "keep_artifact", stuck, raising=False)
     given = {"run": "echo >x", "workdir": str(tmp_path), "artifacts": [{"name": "x", "path": "x"}]}
     job = board.pin("interlock.shell", given)
-    start(stop_grace_s=20.0)
+    start(stop_grace_s=600.0)
     async with asyncio.timeout(PATIENCE_S):
         await begun.wait()
         board.cancel(job)

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.waiting import PATIENCE_S
 
 from interlock.errors import InvalidArguments, JobError, NotJson, TooLarge
 from interlock.testing.clocks import JumpingClock
@@ -345,7 +346,7 @@ async def test_a_handler_in_the_loop_is_woken_by_a_stop_from_a_thread(context: C
     waiting = [asyncio.create_task(context.wait_cancelled()) for _ in range(3)]
     await asyncio.sleep(0)
     await asyncio.to_thread(context.stop, "cancel")
-    assert await asyncio.wait_for(asyncio.gather(*waiting), 5) == [True, True, True]
+    assert await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE_S) == [True, True, True]
     assert await context.wait_cancelled()
 
 
@@ -369,10 +370,10 @@ async def test_a_wait_that_is_given_up_leaves_nothing_behind(context: Context) -
 def test_a_handler_in_a_thread_is_woken(context: Context) -> None:
     assert context.wait_cancelled_sync(0) is False
     with ThreadPoolExecutor(3) as pool:
-        waiting = [pool.submit(context.wait_cancelled_sync, 30) for _ in range(3)]
+        waiting = [pool.submit(context.wait_cancelled_sync, PATIENCE_S) for _ in range(3)]
         context.stop("cancel")
-        assert [wait.result(30) for wait in waiting] == [True, True, True]
-    assert context.wait_cancelled_sync(30) is True
+        assert [wait.result(PATIENCE_S) for wait in waiting] == [True, True, True]
+    assert context.wait_cancelled_sync(PATIENCE_S) is True
 
 
 def test_a_loop_that_is_gone_does_not_disturb_a_stop(context: Context) -> None:
@@ -397,7 +398,7 @@ def test_many_threads_can_speak_at_once_and_nothing_is_lost_or_told_twice(clock:
     missing = end = 0
 
     def speak(speaker: int) -> None:
-        together.wait(30)
+        together.wait(PATIENCE_S)
         for number in range(each):
             context.log(f"{speaker} {number}")
             context.progress(number, each)

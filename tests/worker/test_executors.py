@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.worker.board import Board, Job
-from tests.worker.conftest import Gate, Start
+from tests.worker.conftest import OVERDUE_S, Gate, Start
 from tests.worker.process_tasks import REGISTRY
 
 from interlock.wire.runner import CancelAck, Complete
@@ -264,7 +264,7 @@ async def test_a_process_that_wants_too_much_memory_fails_and_harms_nobody(
 
 async def test_a_process_hears_that_it_is_cancelled(board: Board, start: Start) -> None:
     job = board.pin("wait_politely")
-    start(stop_grace_s=20.0)
+    start(stop_grace_s=600.0)
     await board.until(lambda: "waiting" in job.lines, "it to wait")
     board.cancel(job)
     await board.until_state(job, "canceled")
@@ -289,8 +289,8 @@ async def test_no_process_outlives_a_forced_shutdown(board: Board, start: Start,
     worker = start(kill_grace_s=30.0)
     await board.until((tmp_path / "pids").exists, "both to run")
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
-    await worker.stop()
-    assert all(map(gone, pids))
+    assert await worker.stop(OVERDUE_S) == 1
+    await board.until(lambda: all(map(gone, pids)), "both to be gone")
 
 
 async def test_a_task_that_does_not_say_where_it_runs_runs_where_the_worker_says(

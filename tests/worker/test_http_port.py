@@ -7,17 +7,20 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import msgspec
 import pytest
 from chaos.proxy import Loss, Wires, wires_to
-from tests.server.running import ANY_PORT, Running, running
+from tests.server.running import ANY_PORT, FOR_EVER_S, Running, any_port, running
+from tests.waiting import PATIENCE_S
+from tests.worker.board import Clock
 
+from interlock.engine.clock import StoreClock
 from interlock.errors import InvalidSettings, ServerRefused, StoreUnavailable
 from interlock.server.api import runner as protocol
-from interlock.server.settings import ServerSettings
+from interlock.store.memory import MemoryStore
 from interlock.systems.access.principals import Role
 from interlock.wire.runner import (
     Ack,
@@ -43,11 +46,13 @@ ASKED = ClaimRequest(runner_id="r")
 
 @asynccontextmanager
 async def port_to(
-    url: str, *, token: str | None = None, wait_s: float = 30.0
+    url: str, *, token: str | None = None, monotonic: Callable[[], float] = time.monotonic
 ) -> AsyncIterator[HttpOrchestrator]:
-    """A port that is connected."""
+    """A port that is connected, and waits for work for ever."""
     names = itertools.count()
-    port = HttpOrchestrator(url, names=lambda: str(next(names)), token=token, wait_s=wait_s)
+    port = HttpOrchestrator(
+        url, names=lambda: str(next(names)), token=token, wait_s=FOR_EVER_S, monotonic=monotonic
+    )
     try:
         await port.connect()
         yield port
@@ -59,6 +64,15 @@ async def port_to(
 async def server() -> AsyncIterator[Running]:
     async with running() as one:
         yield one
+
+
+def set_clock(server: Running, clock: Clock) -> None:
+    """Let the time of a server pass only with this clock."""
+    began, store, here = datetime.now(UTC), server.parts.store, server.parts.household.engine.clock
+    assert isinstance(store, MemoryStore)
+    assert isinstance(here, StoreClock)
+    store._clock = lambda: began + timedelta(seconds=clock())
+    here._monotonic, here._asked_at = clock, float("-inf")
 
 
 @pytest.fixture
@@ -95,13 +109,14 @@ async def test_the_first_claim_does_not_wait_and_the_next_one_does(
 
 
 async def test_whoever_has_to_go_does_not_wait_for_the_end_of_a_poll(
-    server: Running, port: HttpOrchestrator
+    server: Running, port: HttpOrchestrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(protocol, "MAX_WAIT_S", FOR_EVER_S)
     await port.claim(ASKED)
     waiting = asyncio.create_task(port.claim(ASKED))
     await waiters(server, 1)
     port.hasten()
-    async with asyncio.timeout(25):
+    async with asyncio.timeout(PATIENCE_S):
         assert await waiting == []
     await waiters(server, 0)
     await server.submit()
@@ -109,22 +124,28 @@ async def test_whoever_has_to_go_does_not_wait_for_the_end_of_a_poll(
 
 
 async def test_a_lease_is_trusted_from_when_it_was_granted_not_from_when_somebody_began_to_wait(
-    server: Running, port: HttpOrchestrator
+    server: Running,
 ) -> None:
-    await port.claim(ASKED)
-    waiting = asyncio.create_task(port.claim(ASKED))
-    await waiters(server, 1)
-    before = time.monotonic()
-    await server.submit()
-    await waiting
-    after = time.monotonic()
-    # By a millisecond, no later than the truth; and not as early as the beginning of the poll.
-    assert before - 0.5 < port.granted_after <= after
+    clock = Clock()
+    set_clock(server, clock)
+    async with port_to(server.url, monotonic=clock) as port:
+        await port.claim(ASKED)
+        waiting = asyncio.create_task(port.claim(ASKED))
+        await waiters(server, 1)
+        clock.move(20.0)
+        await server.submit()
+        await waiting
+    assert port.granted_after == pytest.approx(clock(), abs=0.001), "20 s after it began to wait"
 
 
-async def test_the_time_is_the_servers(server: Running, port: HttpOrchestrator) -> None:
-    there = await server.parts.store.now()
-    assert abs((await port.now() - there).total_seconds()) < 5
+async def test_the_time_is_the_servers_and_is_counted_on_from_there(server: Running) -> None:
+    clock = Clock()
+    before = await server.parts.store.now()
+    async with port_to(server.url, monotonic=clock) as port:
+        told = await port.now()
+        clock.move(20.0)
+        assert await port.now() == told + timedelta(seconds=20)
+    assert before <= told <= await server.parts.store.now()
     with pytest.raises(StoreUnavailable):
         await HttpOrchestrator(server.url, names=str).now()
 
@@ -174,7 +195,7 @@ async def test_what_is_stale_is_an_answer_and_no_error(port: HttpOrchestrator) -
 
 
 async def test_a_server_that_is_not_there_is_unavailable() -> None:
-    port = HttpOrchestrator("http://127.0.0.1:9", names=str, timeout_s=2.0)
+    port = HttpOrchestrator("http://127.0.0.1:9", names=str, timeout_s=PATIENCE_S)
     try:
         with pytest.raises(StoreUnavailable, match=r"http://127\.0\.0\.1:9 did not answer"):
             await port.connect()
@@ -186,7 +207,7 @@ async def test_a_server_that_is_not_there_is_unavailable() -> None:
 
 @pytest.mark.parametrize("url", ["http://[nonsense", "http://host:port", "http://"])
 async def test_an_address_that_is_none_is_told_so(url: str) -> None:
-    port = HttpOrchestrator(url, names=str, timeout_s=2.0)
+    port = HttpOrchestrator(url, names=str, timeout_s=PATIENCE_S)
     try:
         with pytest.raises((InvalidSettings, StoreUnavailable)):
             await port.connect()
@@ -195,7 +216,7 @@ async def test_an_address_that_is_none_is_told_so(url: str) -> None:
 
 
 async def test_whoever_is_not_let_in_is_told_why() -> None:
-    async with running(settings=ServerSettings(port=0, tokens_required=True, shutdown_s=2.0)) as server:
+    async with running(settings=any_port(tokens_required=True)) as server:
         for token, code in ((None, "not_signed_in"), (await server.token(Role.ADMIN), "not_allowed")):
             with pytest.raises(ServerRefused) as refused:
                 async with port_to(server.url, token=token):
@@ -317,14 +338,14 @@ async def test_a_wire_that_is_cut_while_somebody_waits_costs_nobody_a_job(
         await waiters(server, 1)
         await wires.cut_all()
         job_id = await server.submit()
-        async with asyncio.timeout(25):
+        async with asyncio.timeout(PATIENCE_S):
             assert [grant.job_id for grant in await waiting] == [job_id]
         assert len((await server.parts.household.jobs.get(job_id)).attempts) == 1
 
 
 async def waiters(server: Running, number: int) -> None:
     """Until so many wait at the server."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while server.parts.waiting_room.waiting != number:
             await asyncio.sleep(0)
 

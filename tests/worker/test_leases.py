@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import msgspec
 import pytest
-from tests.worker.board import Board
+from tests.waiting import PATIENCE_S, until_so
+from tests.worker.board import Board, Clock
 from tests.worker.conftest import QUICK, Gate, Start
 
+from interlock.errors import StoreUnavailable
 from interlock.wire.runner import CancelAck, Complete, Heartbeat, Message, NotHeard, Release, StaleCode
 from interlock.worker.context import Context
+from interlock.worker.renewing import Renewer
 from interlock.worker.tasks import Registry
 
 
@@ -20,16 +22,15 @@ async def test_a_lease_is_renewed_for_as_long_as_the_work_takes(
     board: Board, start: Start, held: str, gate: Gate
 ) -> None:
     """S1-27: lease renewal during long processing; three lease lengths."""
-    board.ttl_s = 0.5
     job = board.pin(held)
     start()
     await gate.until_entered()
-    began = time.monotonic()
-    await board.until(lambda: time.monotonic() > began + 1.5, "three leases to pass")
+    for _ in range(5):
+        board.pass_time(0.6 * board.ttl_s)
+        await board.until_renewed(job)
     gate.open()
     await board.until_state(job, "succeeded")
     assert (job.attempts, job.losses) == (1, 0)
-    assert len(board.said(Heartbeat)) >= 5
 
 
 async def test_a_lease_that_is_lost_while_a_task_saves_what_it_has_stops_it_at_once(
@@ -37,17 +38,13 @@ async def test_a_lease_that_is_lost_while_a_task_saves_what_it_has_stops_it_at_o
 ) -> None:
     """It counted as reporting, which nobody interrupts, although it had nothing to report yet."""
     job = board.pin(held)
-    durations = msgspec.structs.replace(
-        QUICK, lease_ttl_s=90.0, shutdown_soft_s=0.1, shutdown_deadline_s=60.0
-    )
-    worker = start(durations=durations)
+    worker = start(durations=msgspec.structs.replace(QUICK, shutdown_soft_s=0.1))
     await gate.until_entered()
     worker.process.shutdown.request()
     await board.until(lambda: worker.path("task")[-1:] == ["reporting"], "it to be told")
     board.take_away(job, StaleCode.LEASE_REVOKED)
     await worker.lines.until("lease_lost")
-    async with asyncio.timeout(20):  # it would have been stopped after 36 s
-        assert await worker.running == 0
+    assert await worker.ended() == 0, "it would have been stopped after six minutes"
     assert worker.path("task")[-1] == "failed", "What it gives back is refused, and the table says so."
     assert not board.said(Complete)
 
@@ -66,21 +63,20 @@ async def test_a_handler_that_blocks_the_event_loop_keeps_its_lease(
     board: Board, start: Start, registry: Registry
 ) -> None:
     """It is renewed from a thread with a connection of its own."""
-    board.ttl_s = 0.5
-    enough = threading.Event()
 
     @registry.task(name="blocking")
-    async def blocking() -> str:
-        before = len(board.said(Heartbeat))
-        until = time.monotonic() + 1.2
-        while time.monotonic() < until:
-            enough.wait(0.01)  # in the event loop, where nobody should wait
-        return f"{len(board.said(Heartbeat)) - before >= 3}"
+    async def blocking() -> None:
+        lease = board.lease_of(job)
+        for _ in range(3):
+            board.pass_time(0.6 * board.ttl_s)
+            until = board.clock() + board.ttl_s
+            # In the event loop, where no handler should wait.
+            until_so(lambda until=until: lease.expires_at >= until, "the lease was renewed")  # type: ignore[misc]
 
     job = board.pin("blocking")
     start()
-    await board.until_state(job, "succeeded")
-    assert (job.result, job.losses) == ("True", 0)
+    await board.until_state(job, "succeeded", "failed")
+    assert (job.state, job.losses) == ("succeeded", 0)
 
 
 async def test_a_lease_that_was_taken_away_stops_the_work_and_nothing_is_reported(
@@ -124,18 +120,18 @@ async def test_a_lease_that_could_not_be_renewed_in_time_is_lost_before_the_stor
     board: Board, start: Start, held: str, gate: Gate
 ) -> None:
     """The store is away for the renewer only; it is tried until the margin of the time to live."""
-    board.ttl_s = 2.0
     board.held["renew"] = threading.Event()
     job = board.pin(held)
-    worker = start()
+    worker = start(monotonic=board.clock)
     await gate.until_entered()
+    board.pass_time(board.heartbeat_every_s)
+    await worker.lines.until("renewal_failed")
+    assert not worker.lines.all("lease_lost")
+    board.pass_time(board.ttl_s - board.heartbeat_every_s - 1.0)
     await worker.lines.until("lease_lost")
-    (lease,) = board.leases.values()
-    assert time.monotonic() < lease.expires_at, "the store still believes in the lease"
-    assert worker.lines.all("renewal_failed")
+    assert board.clock() < board.lease_of(job).expires_at, "the store still believes in the lease"
     assert job.state == "leased"
     assert not board.said(Complete)
-    board.held["renew"].set()
 
 
 async def test_a_renewal_that_fails_for_a_moment_is_repeated(
@@ -144,8 +140,6 @@ async def test_a_renewal_that_fails_for_a_moment_is_repeated(
     failures: list[str] = []
 
     def fail_twice(method: str) -> None:
-        from interlock.errors import StoreUnavailable
-
         if method == "renew" and len(failures) < 2:
             failures.append(method)
             raise StoreUnavailable("away")
@@ -164,15 +158,15 @@ async def test_a_handler_that_was_stopped_past_its_lease_reports_nothing(
     board: Board, start: Start, registry: Registry
 ) -> None:
     """As after SIGSTOP: the monotonic clock says so before anybody is asked."""
-    passed_s = [0.0]
+    clock = Clock()
 
     @registry.task(name="frozen")
     async def sleeper() -> str:
-        passed_s[0] = 60.0  # the whole process has stood still for so long
+        clock.move(board.ttl_s)  # the whole process has stood still for so long
         return "too late"
 
     job = board.pin("frozen")
-    worker = start(monotonic=lambda: time.monotonic() + passed_s[0])
+    worker = start(monotonic=clock)
     await board.until(lambda: "abandoned" in worker.path("task"), "the task to be abandoned")
     assert not board.said(Complete)
     assert job.outcome is None
@@ -181,7 +175,7 @@ async def test_a_handler_that_was_stopped_past_its_lease_reports_nothing(
 async def test_progress_logs_and_checkpoints_are_sent_before_the_next_heartbeat_is_due(
     board: Board, start: Start, registry: Registry, gate: Gate
 ) -> None:
-    board.heartbeat_every_s, board.ttl_s = 20.0, 120.0
+    board.heartbeat_every_s = 400.0
 
     @registry.task(name="talkative")
     async def talkative(ctx: Context) -> None:
@@ -204,15 +198,13 @@ async def test_what_a_heartbeat_carries_is_in_the_log_once_even_when_the_handler
     board: Board, start: Start, registry: Registry, gate: Gate
 ) -> None:
     """The report waits for the heartbeat that is under way, and takes along what that brings back."""
-    from interlock.errors import StoreUnavailable
-
     asked, go_on = threading.Event(), threading.Event()
 
     def lose_first(method: str) -> None:
         if method == "renew" and not asked.is_set():
             asked.set()
             board.changed()
-            go_on.wait(5.0)
+            go_on.wait(PATIENCE_S)
             raise StoreUnavailable("away")
 
     @registry.task(name="talkative")
@@ -242,7 +234,7 @@ async def test_a_report_that_waits_for_a_heartbeat_is_sent_also_when_that_was_st
         if method == "renew" and not asked.is_set():
             asked.set()
             board.changed()
-            go_on.wait(5.0)
+            go_on.wait(PATIENCE_S)
 
     @registry.task(name="talkative")
     async def talkative(ctx: Context) -> None:
@@ -262,14 +254,14 @@ async def test_a_report_that_waits_for_a_heartbeat_is_sent_also_when_that_was_st
 
 
 async def test_an_attempt_that_has_timed_out_is_asked_about_at_once(
-    board: Board, start: Start, held: str, gate: Gate
+    board: Board, start: Start, silent: str
 ) -> None:
     """Not a heartbeat later: the orchestrator has given it up, and so should we."""
-    board.heartbeat_every_s, board.ttl_s, board.timeout_s = 20.0, 120.0, 0.2
-    job = board.pin(held)
-    worker = start(flush_every_s=60.0)
-    await gate.until_entered()
-    board.take_away(job)
+    board.heartbeat_every_s, board.timeout_s = 400.0, 0.2
+
+    board.before = lambda method: board.take_away(job) if method == "renew" else None
+    job = board.pin(silent)
+    worker = start()
     line = await worker.lines.until("lease_lost")
     assert line["code"] == "LEASE_REVOKED"
 
@@ -277,35 +269,43 @@ async def test_an_attempt_that_has_timed_out_is_asked_about_at_once(
 async def test_a_heartbeat_whose_contents_are_refused_renews_the_lease_without_them(
     board: Board, start: Start, held: str, gate: Gate
 ) -> None:
-    def refuse(said: Message) -> NotHeard | None:
-        too_much = isinstance(said, Heartbeat) and isinstance(said.checkpoint, msgspec.Raw)
-        return NotHeard(code="too_large", error="The checkpoint is too large.") if too_much else None
+    board.heartbeat_every_s = 400.0  # there is the one that carries what the handler has said, and no other
 
-    board.ttl_s = 0.5
+    def refuse(said: Message) -> NotHeard | None:
+        if not (isinstance(said, Heartbeat) and isinstance(said.checkpoint, msgspec.Raw)):
+            return None
+        board.pass_time(0.6 * board.ttl_s)
+        return NotHeard(code="too_large", error="The checkpoint is too large.")
+
     board.refusing = refuse
     job = board.pin(held)
     worker = start()
     await worker.lines.until("heartbeat_refused")
-    began = time.monotonic()
-    await board.until(lambda: time.monotonic() > began + 0.8, "the lease to have been renewed")
+    await board.until_renewed(job)
+    board.pass_time(0.6 * board.ttl_s)
     gate.open()
     await board.until_state(job, "succeeded")
     assert job.losses == 0
 
 
 async def test_a_heartbeat_that_is_refused_again_and_again_does_not_keep_the_worker_busy(
-    board: Board, start: Start, held: str, gate: Gate
+    board: Board, start: Start, silent: str, gate: Gate
 ) -> None:
     """The next one comes when it is due, as if it had been heard; the lease is lost in its time."""
-    board.ttl_s = 1.0
+
     board.refusing = lambda said: (
         NotHeard(code="error", error="Not now.") if isinstance(said, Heartbeat) else None
     )
-    board.pin(held)
-    worker = start()
+    board.pin(silent)
+    clock = Clock()
+    worker = start(monotonic=clock)
+    await gate.until_entered()
+    for count in range(1, 5):
+        clock.move(board.heartbeat_every_s)
+        await board.until(lambda count=count: len(board.said(Heartbeat)) >= count, "the heartbeat")  # type: ignore[misc]
+    assert len(board.said(Heartbeat)) == 4, "one for each time that one was due"
+    clock.move(board.ttl_s)
     await worker.lines.until("lease_lost")
-    assert 1 <= len(board.said(Heartbeat)) < 20
-    gate.open()
 
 
 # Cancelling
@@ -383,29 +383,33 @@ async def test_every_kind_of_staleness_is_final_at_once(
 
 
 async def test_a_lease_that_has_run_out_while_its_report_waits_is_not_asked_for_without_a_pause(
-    board: Board, start: Start, held: str, gate: Gate
+    board: Board, start: Start, silent: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not given up, since its end may have been heard; but nobody is in a hurry any more."""
-    from interlock.errors import StoreUnavailable
+    away, clock = threading.Event(), Clock()
+    pauses: list[float | None] = []
+    wait = Renewer._wait
 
-    asked: list[float] = []
-    away = threading.Event()
+    async def note(renewer: Renewer, seconds: float | None) -> None:
+        pauses.append(seconds)
+        board.changed()
+        await wait(renewer, seconds)
 
     def fail(method: str) -> None:
-        if away.is_set() and method in ("renew", "hear"):
-            if method == "renew":
-                asked.append(time.monotonic())
+        if away.is_set() and method == "renew":
             raise StoreUnavailable("away")
 
-    board.ttl_s = 0.5
     board.before = fail
-    board.pin(held)
-    start()
+    board.pin(silent)
+    worker = start(monotonic=clock)
     await gate.until_entered()
-    away.set()
+    board.held["hear"] = threading.Event()
     gate.open()
-    (lease,) = board.leases.values()
-    await board.until(lambda: time.monotonic() > lease.expires_at + 1.0, "the lease to be over for long")
-    late = [at for at in asked if at > lease.expires_at]
-    assert len(late) <= 50, "as often as once in twenty milliseconds at most, and not in every one"
-    away.clear()
+    await board.until(lambda: "reporting" in worker.path("task"), "the report to wait")
+    away.set()
+    clock.move(board.ttl_s + 1.0)
+    await worker.lines.until("renewal_failed")
+    monkeypatch.setattr(Renewer, "_wait", note)
+    await board.until(lambda: len(pauses) >= 3, "three more tries")
+    assert all(pause is not None and pause >= 0.1 for pause in pauses), pauses
+    assert not worker.lines.all("lease_lost")

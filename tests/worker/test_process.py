@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.worker.board import Board
+from tests.worker.board import Board, Clock
 from tests.worker.conftest import Gate, Start
 
 from interlock.errors import TransitionNotAllowed
@@ -145,19 +145,16 @@ async def test_a_handler_that_computes_for_long_lets_others_have_their_turn(
     board: Board, start: Start, registry: Registry
 ) -> None:
     """A batch of handlers that never wait is begun in slices."""
-    import time
-
+    clock = Clock()
     reported_before: list[int] = []
 
     @registry.task(name="slow")
     async def slow() -> None:
         reported_before.append(len(board.said(Complete)))
-        until = time.monotonic() + 0.01
-        while time.monotonic() < until:
-            pass
+        clock.move(0.01)
 
     jobs = [board.pin("slow") for _ in range(20)]
-    start(concurrency=20)
+    start(concurrency=20, monotonic=clock)
     for job in jobs:
         await board.until_state(job, "succeeded")
     assert reported_before[0] == 0
@@ -168,23 +165,19 @@ async def test_a_worker_whose_handlers_never_end_takes_as_many_as_it_has_slots(
     board: Board, start: Start, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a batch is begun in slices there is no room; whoever polls is told when there is again."""
-    import time
-
     from interlock.worker import process
 
-    gate = Gate()
+    clock, gate = Clock(), Gate()
 
     @registry.task(name="endless")
     async def endless() -> None:
-        until = time.monotonic() + 0.01
-        while time.monotonic() < until:
-            pass
+        clock.move(0.01)
         await gate.pass_through()
 
     monkeypatch.setattr(process, "MAX_BATCH", 2)
     for _ in range(4):
         board.pin("endless")
-    start(concurrency=4)
+    start(concurrency=4, monotonic=clock)
     await gate.until_entered(4)
     gate.open()
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.waiting import PATIENCE_S
 from tests.worker.conftest import QUICK, Start, Worker
 
-from interlock.lifecycles.durations import Durations
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -56,7 +56,7 @@ class Place:
         stop = here.store.subscribe(waker(news))
         seen: list[WorkerView] = []
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 while not (seen and holds(seen[0])):
                     seen, _ = await here.workers.find(Query(kind="worker"))
                     if not (seen and holds(seen[0])):
@@ -78,9 +78,7 @@ class Place:
 @pytest.fixture
 async def place(tmp_path: Path, start: Start, echo: str) -> AsyncIterator[Place]:
     """A worker that has had a task."""
-    durations = Durations(
-        **{**{n: getattr(QUICK, n) for n in QUICK.__struct_fields__}, "worker_beat_every_s": 0.1}
-    )
+    durations = msgspec.structs.replace(QUICK, worker_beat_every_s=0.1)
     url = f"sqlite:///{tmp_path}/interlock.db"
     looking = EmbeddedOrchestrator(url, settings=OrchestratorSettings(durations=durations))
     await looking.connect()
@@ -122,7 +120,7 @@ async def test_a_worker_that_has_to_give_back_stops_what_does_not_listen(
 
     here = place.looking.here
     job_id = await here.jobs.submit(JobSpec(task="deaf"), actor="t")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await began.wait()
     held = await here.workers.pause((await place.until(lambda _: True)).id, give_back=True)
     await place.until(lambda view: view.heeded)
@@ -143,7 +141,7 @@ async def test_a_transient_error_is_tried_again_three_times_and_the_fourth_ends_
     ended = await place.ails_with(RuntimeError("the network"), lambda view: view.state == "FAILED")
     assert (ended.outcome, ended.completed_at is not None) == ("FAILED", True)
     assert place.worker is not None
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await place.worker.running
     history = await place.looking.here.workers.history(ended.id)
     events = [step.event for entry in history for step in entry.note.steps]

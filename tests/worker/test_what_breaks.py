@@ -57,7 +57,7 @@ async def test_a_poll_that_fails_once_breaks_nothing(
     board: Board, start: Start, held: str, gate: Gate
 ) -> None:
     job = board.pin(held)
-    worker = start(concurrency=2, patience_s=10.0)
+    worker = start(concurrency=2, patience_s=600.0)
     await gate.until_entered()
     board.reachable = False
     await worker.lines.until("claim_failed")
