@@ -7,7 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.journeys.crew import Crew
+from tests.clocks import movable
+from tests.journeys.crew import Crew, Place
 
 from interlock.testing.servers import PostgresServer, RedisServer, postgres_server, redis_server
 
@@ -16,13 +17,13 @@ Server = PostgresServer | RedisServer
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    with postgres_server(durable=False, settings={"autovacuum": "off"}) as server:
+    with postgres_server(durable=False, settings={"autovacuum": "off"}, around=movable) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def redis() -> Iterator[RedisServer]:
-    with redis_server(append_only="always", settings={"databases": "64"}) as server:
+    with redis_server(append_only="always", settings={"databases": "64"}, around=movable) as server:
         yield server
 
 
@@ -33,29 +34,29 @@ def own_server() -> Iterator[Callable[[str], Server]]:
 
         def start(kind: str) -> Server:
             if kind == "postgres":
-                return stack.enter_context(postgres_server())
-            return stack.enter_context(redis_server(append_only="always"))
+                return stack.enter_context(postgres_server(around=movable))
+            return stack.enter_context(redis_server(append_only="always", around=movable))
 
         yield start
 
 
 @pytest.fixture
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database; `every_store` asks for one of each kind."""
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """An empty store; the mark `stores` asks for one of each kind."""
     match getattr(request, "param", "sqlite"):
         case "postgres":
             postgres: PostgresServer = request.getfixturevalue("postgres")
-            return postgres.new_database()
+            return Place(postgres.new_database(), postgres)
         case "redis":
             redis: RedisServer = request.getfixturevalue("redis")
-            return f"unix://{redis.folder / 'redis.sock'}?db={next(redis.names)}"
+            return Place(f"unix://{redis.folder / 'redis.sock'}?db={next(redis.names)}", redis)
         case _:
-            return f"sqlite:///{tmp_path}/jobs.db"
+            return Place(f"sqlite:///{tmp_path}/jobs.db")
 
 
 @pytest.fixture
-async def crew(tmp_path: Path, store_url: str) -> AsyncIterator[Crew]:
-    made = Crew(tmp_path, store_url)
+async def crew(tmp_path: Path, place: Place) -> AsyncIterator[Crew]:
+    made = Crew(tmp_path, place)
     await made.open()
     yield made
     print(made.story())  # shown only where a test has failed

@@ -14,10 +14,13 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import msgspec
+import pytest
+from tests.clocks import move_server, move_sqlite
 from tests.journeys import errands
+from tests.waiting import PATIENCE_S
 
 from interlock.cli import project
 from interlock.client import Interlock
@@ -26,35 +29,69 @@ from interlock.errors import StoreUnavailable
 from interlock.lifecycles import job
 from interlock.lifecycles.durations import Durations
 from interlock.store.records import Entry, Query
-from interlock.systems.catalogue import JOURNALLED
+from interlock.store.urls import store_for
+from interlock.systems.access.principals import Role
+from interlock.systems.access.tokens import Tokens
+from interlock.systems.catalogue import CATALOGUE, JOURNALLED
+from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.testing.freezing import freeze
+from interlock.testing.servers import PostgresServer, RedisServer
 from interlock.wire.jobs import JobView
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = (sys.executable, "-m", "interlock.cli.main", "worker", "start")
-PATIENCE_S = 90.0
-"""After which waiting has failed; nothing here takes as long, not on a busy machine either."""
 LOOK_ANYWAY_S = 0.5
 """A call may be lost, and the end of a process calls nobody."""
-SHOWN_LINES = 40
+SHOWN_LINES, SHOWN_LENGTH = 15, 200
+"""How much of each worker's log a failing test shows."""
 DULL = ('"no_tasks_available"', '"backoff_complete"', '"recovery_complete"')
 """Events of a worker that has nothing to do."""
 
-QUICK = Durations(
-    lease_ttl_s=2.0,
-    heartbeat_every_s=0.3,
-    ack_window_s=2.0,
+STEADY = Durations(
+    # What must not happen by itself: a machine may stand still for ten seconds, at any moment.
+    lease_ttl_s=120.0,
+    ack_window_s=120.0,
+    cancel_deadline_s=60.0,
+    abort_warning_s=20.0,
+    abort_kill_s=40.0,
+    shutdown_deadline_s=90.0,
+    worker_silence_s=3_600.0,
+    simulation_silence_s=3_600.0,
+    # What makes things prompt; sooner or later makes no difference.
+    heartbeat_every_s=0.5,
+    worker_beat_every_s=0.3,
     sweep_every_s=0.2,
-    cancel_deadline_s=1.0,
+    backoff_cap_s=0.4,
+    simulation_stale_s=3.0,
+    shutdown_soft_s=0.4,
+)
+"""No lease and no deadline ends unless a test moves the clock of the store; see `Crew.pass_time`."""
+LETS_FINISH = msgspec.structs.replace(STEADY, shutdown_soft_s=60.0)
+"""A worker that is asked to go lets its tasks finish."""
+FORCES_SOON = msgspec.structs.replace(
+    STEADY,
     abort_warning_s=0.2,
     abort_kill_s=0.4,
-    shutdown_soft_s=0.4,
+    cancel_deadline_s=1.0,
     shutdown_deadline_s=1.8,
-    backoff_cap_s=0.4,
 )
-"""So short that a dead worker is missed within a test."""
-LASTING = msgspec.structs.replace(QUICK, lease_ttl_s=60.0, ack_window_s=60.0)
-"""So long that a server is back, or a busy machine, before they have run out: for when no worker dies."""
+"""A worker that is asked to go is gone at once, by force where nothing else helps."""
+
+
+def stores(*quick: str) -> pytest.MarkDecorator:
+    """Run a test on each store; those that are not named are left to `make test-all`."""
+    cases = [
+        pytest.param(kind, marks=() if kind in quick else pytest.mark.long)
+        for kind in ("sqlite", "postgres", "redis")
+    ]
+    return pytest.mark.parametrize("place", cases, indirect=True)
+
+
+class Place(NamedTuple):
+    """An empty store, and the server that it is on if there is one."""
+
+    url: str
+    server: PostgresServer | RedisServer | None = None
 
 
 class Stir:
@@ -114,11 +151,10 @@ class Worker:
         await self._crew.until(lambda: bool(self.said(message)), f"{self.name} says {message}")
 
     async def drops(self, job_id: str) -> None:
-        """Wait until it has given up a job without a word to anybody, because its lease was over."""
+        """Wait until it has learned that its lease on a job was over: from a heartbeat, or its report."""
         await self._crew.until(
             lambda: any(
-                (line["task_id"], line["to_state"]) == (job_id, "abandoned")
-                for line in self.said("task_state_transition")
+                line["task_id"] == job_id for line in self.said("lease_lost") + self.said("report_failed")
             ),
             f"{self.name} drops {job_id}",
         )
@@ -143,12 +179,10 @@ class Worker:
         """As every orchestrator of containers does."""
         os.kill(self.pid, how)
 
-    async def gone(self, within_s: float = PATIENCE_S) -> int:
+    async def gone(self) -> int:
         """Wait for its end; its exit code."""
         await self._crew.until(
-            lambda: self._process.returncode is not None and self._reading.done(),
-            f"{self.name} is gone",
-            within_s=within_s,
+            lambda: self._process.returncode is not None and self._reading.done(), f"{self.name} is gone"
         )
         assert self._process.returncode is not None
         return self._process.returncode
@@ -162,7 +196,7 @@ class Worker:
                 self._process.kill()
         await self._process.wait()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._reading, 2.0)
+            await asyncio.wait_for(self._reading, PATIENCE_S)
 
     async def _read(self) -> None:
         assert self._process.stderr is not None
@@ -180,9 +214,9 @@ class Worker:
 class Crew:
     """The workers of one project on one store, and a client beside them."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, place: Place) -> None:
         self.folder = folder
-        self.url = url
+        self.url, self._database = place
         self.notes: list[str] = []
         """What handlers have said, in the order in which it came."""
         self.stir = Stir()
@@ -192,8 +226,9 @@ class Crew:
         self._reader = -1
         self._rest = b""
         self._unsubscribe: Callable[[], None] = lambda: None
+        self._jumps = 0
 
-    async def open(self, durations: Durations = QUICK, *, tree_quotas: Sequence[int] = ()) -> Self:
+    async def open(self, durations: Durations = STEADY, *, tree_quotas: Sequence[int] = ()) -> Self:
         """Lay out the project and connect the client; may be done again with other settings."""
         if self._reader < 0:
             self._gates.mkdir()
@@ -208,7 +243,11 @@ class Crew:
         text = "\n".join([*quotas, "[durations]", *lines, ""])
         (self.folder / project.FILE).write_text(text, encoding="utf-8")
         settings = project.load(self.url, start=self.folder).settings
+        self.durations = durations
         self.il = Interlock(self.url, settings=settings, actor="somebody")
+        # A client gives a store ten seconds to answer, for which the machine may stand still.
+        assert isinstance(self.il._port, EmbeddedOrchestrator)
+        self.il._port._make_store = lambda: store_for(self.url, CATALOGUE, timeout_s=PATIENCE_S)
         await self.il.open()
         loop = asyncio.get_running_loop()
         self._unsubscribe = self.il.here.store.subscribe(lambda: _soon(loop, self.stir))
@@ -251,29 +290,44 @@ class Crew:
         await worker.is_in("backing_off")
         return worker
 
+    # Time
+
+    async def pass_time(self, seconds: float) -> None:
+        """Set the clock of the store ahead, at once and for everybody.
+
+        What is due by then is overdue: also the leases of workers that are alive, unless they are longer.
+        """
+        if self._database is not None:
+            move_server(self._database, seconds)
+            return
+        move_sqlite(self.il.here.store, seconds)
+        # The next commit takes everybody along. A token is a commit that no job and no worker is part of.
+        self._jumps += 1
+        await Tokens(self.il.here.engine).create(f"jump-{self._jumps}", Role.VIEWER, lasts=None)
+
+    async def let_leases_run_out(self) -> None:
+        """Have every lease end that is held now; whatever is granted afterwards lasts as long as ever."""
+        await self.pass_time(self.durations.lease_ttl_s + 1)
+
     # Waiting
 
-    async def until(
-        self, true: Callable[[], bool | Awaitable[bool]], what: str, *, within_s: float = PATIENCE_S
-    ) -> None:
-        """Wait for something to be true, or fail with all that is known."""
+    async def until(self, true: Callable[[], bool | Awaitable[bool]], what: str) -> None:
+        """Wait for something to be true, or fail with what is known."""
 
         async def ask() -> bool:
             answer = true()
             return answer if isinstance(answer, bool) else await answer
 
         try:
-            async with asyncio.timeout(within_s):
+            async with asyncio.timeout(PATIENCE_S):
                 await self.stir.until(ask)
         except TimeoutError:
-            raise AssertionError(
-                f"It was not so within {within_s:g} s that {what}.\n{self.story()}"
-            ) from None
+            raise AssertionError(f"It was not so within {PATIENCE_S:g} s that {what}.") from None
 
-    async def noted(self, beginning: str, times: int = 1, *, within_s: float = PATIENCE_S) -> str:
+    async def noted(self, beginning: str, times: int = 1) -> str:
         """Wait until handlers have said so; the last line that begins like this."""
         what = f"a handler notes {beginning!r} {times} times"
-        await self.until(lambda: self.count(beginning) >= times, what, within_s=within_s)
+        await self.until(lambda: self.count(beginning) >= times, what)
         return [line for line in self.notes if line.startswith(beginning)][-1]
 
     def count(self, beginning: str) -> int:
@@ -293,23 +347,29 @@ class Crew:
         try:
             await self.until(look, f"{what} is true of {job_id}")
         except AssertionError as error:
-            raise AssertionError(f"{error}\nthe job: {seen}") from None
+            raise AssertionError(f"{error} It is {briefly(seen[0]) if seen else 'not seen'}.") from None
         return seen[0]
 
     async def ended(self, job_id: str) -> JobView:
         """Wait for the end of a job."""
         return await self.sees(job_id, lambda view: view.state in job.ENDED, "it has ended")
 
-    async def all_completed(self, number: int, within_s: float = PATIENCE_S) -> None:
+    async def all_completed(self, number: int) -> None:
         """Wait until so many jobs of the store are COMPLETED."""
         query = Query(kind="job", states=(job.COMPLETED,))
+        seen = 0
 
         async def look() -> bool:
+            nonlocal seen
             with contextlib.suppress(StoreUnavailable):
-                return (await self.il.here.jobs.count(query, cap=number + 1)).number == number
+                seen = (await self.il.here.jobs.count(query, cap=number + 1)).number
+                return seen == number
             return False
 
-        await self.until(look, f"{number} jobs are COMPLETED", within_s=within_s)
+        try:
+            await self.until(look, f"{number} jobs are COMPLETED")
+        except AssertionError as error:
+            raise AssertionError(f"{error} {seen} are.") from None
 
     # Looking
 
@@ -349,13 +409,33 @@ class Crew:
         self.stir()
 
     def story(self) -> str:
-        """What everybody has said."""
-        parts = [f"notes: {self.notes[-SHOWN_LINES:]}"]
+        """The last words of everybody, as a test shows them that has failed."""
+        parts = ["notes: " + ", ".join(self.notes[-SHOWN_LINES:])]
         for worker in self.workers:
             telling = [line for line in worker.words if not any(dull in line for dull in DULL)]
-            last = "\n".join(telling[-SHOWN_LINES:])
-            parts.append(f"--- {worker.name} (pid {worker.pid}, exit code {worker.exit_code})\n{last}")
+            parts.append(f"--- {worker.name} (pid {worker.pid}, exit code {worker.exit_code})")
+            parts += [_essence(line)[:SHOWN_LENGTH] for line in telling[-SHOWN_LINES:]]
         return "\n".join(parts)
+
+
+def briefly(view: JobView) -> str:
+    """A job in one line."""
+    attempts = ", ".join(
+        f"{one.state} ({one.lease.state if one.lease else 'no lease'})" for one in view.attempts
+    )
+    return f"{view.state}, losses {view.losses}, attempts {attempts or 'none'}"
+
+
+def _essence(line: str) -> str:
+    """A line of a log without what each of them says."""
+    try:
+        said = msgspec.json.decode(line, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return line
+    time, message = str(said.pop("timestamp", ""))[11:23], said.pop("message", "")
+    for name in ("level", "logger", "worker_id"):
+        said.pop(name, None)
+    return f"{time} {message} " + " ".join(f"{name}={value}" for name, value in said.items())
 
 
 def alive(pid: int) -> bool:

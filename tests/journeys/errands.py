@@ -19,8 +19,8 @@ from pathlib import Path
 from interlock import Context, task
 
 NOTES, GATES = "JOURNEY_NOTES", "JOURNEY_GATES"
-LONG_S = 120.0
-"""As long as no test lasts."""
+LONG_S = 3_600.0
+"""Far longer than any test waits for anything."""
 LOOK_S = 0.01
 
 
@@ -72,6 +72,14 @@ async def jot_slowly(number: int) -> int:
 
 
 @task
+async def jot_later(number: int) -> int:
+    """The same, once the test has opened a gate."""
+    await pass_through("jot_later")
+    note(f"jot {number}")
+    return number
+
+
+@task
 async def held(ctx: Context, name: str) -> str:
     """Wait at a gate that each attempt has for itself; answers which attempt it was, in which process."""
     note(f"{name} began {ctx.attempt}")
@@ -82,14 +90,15 @@ async def held(ctx: Context, name: str) -> str:
 
 @task
 async def stepwise(ctx: Context, steps: int, stuck_after: int) -> dict[str, int]:
-    """Save each step; the first attempt goes no further than `stuck_after`, and waits there for ever."""
+    """Save each step; the first attempt waits after `stuck_after` until it is told to stop."""
     first = ctx.restored(int) or 0
     for step in range(first + 1, steps + 1):
         ctx.checkpoint(step)
         ctx.progress(step, steps)
         note(f"stepwise {step}")
         if ctx.attempt == 1 and step == stuck_after:
-            await asyncio.sleep(LONG_S)
+            await ctx.wait_cancelled(LONG_S)
+            ctx.raise_if_cancelled()
     return {"began_after": first, "attempt": ctx.attempt}
 
 
@@ -233,34 +242,22 @@ async def plant(ctx: Context, widths: list[int]) -> None:
 
 
 @task
-async def wait_for(seconds: float) -> float:
-    """Let the event loop do something else meanwhile."""
-    await asyncio.sleep(seconds)
-    return seconds
+async def compute(name: str) -> None:
+    """Hold up the event loop, as a handler does that computes, until the test opens a gate."""
+    note(f"{name} began")
+    while not is_open(name):
+        time.sleep(LOOK_S)
 
 
 @task
-def wait_in_a_thread(seconds: float) -> float:
-    """Hold up a thread."""
-    time.sleep(seconds)
-    return seconds
+async def hold_the_gil(ctx: Context, pipes: list[str]) -> int:
+    """Hold up every thread of the process, as an extension module does; but only the first time.
 
-
-@task
-async def compute(seconds: float) -> float:
-    """Hold up the event loop, as a handler does that computes."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        sum(range(1_000))
-    return seconds
-
-
-@task
-async def hold_the_gil(ctx: Context, seconds: float) -> int:
-    """Hold up every thread of the process, as an extension module does; but only the first time."""
-    if ctx.attempt == 1:
-        note("hold_the_gil began")
-        ctypes.PyDLL(None).usleep(ctypes.c_uint(int(seconds * 1_000_000)))
+    It waits in C for each of the named pipes to be opened by the test, one after the other.
+    """
+    for pipe in pipes if ctx.attempt == 1 else ():
+        note(f"holds {pipe}")
+        os.close(ctypes.PyDLL(None).open(pipe.encode(), os.O_RDONLY))
     return ctx.attempt
 
 

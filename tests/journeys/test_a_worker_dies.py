@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
+from contextlib import closing
+
 import msgspec
-import pytest
 from tests.journeys import errands
-from tests.journeys.crew import QUICK, Crew
+from tests.journeys.crew import Crew, stores
+from tests.waiting import PATIENCE_S
 
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.wire.runner import ClaimRequest, Complete, Stale, StaleCode, Succeeded
 
-every_store = pytest.mark.parametrize("store_url", ["sqlite", "postgres", "redis"], indirect=True)
+HOLDS = 5
+"""How often a process may be met in the middle of a write."""
 
 
-@every_store
+@stores("sqlite", "postgres", "redis")
 async def test_what_a_killed_worker_has_saved_is_where_the_next_one_begins(crew: Crew) -> None:
     anna = await crew.ready("anna")
     made = await crew.il.submit(errands.stepwise, steps=4, stuck_after=2)
@@ -25,6 +30,7 @@ async def test_what_a_killed_worker_has_saved_is_where_the_next_one_begins(crew:
     ben = await crew.ready("ben")
 
     anna.kill()
+    await crew.let_leases_run_out()
     view = await crew.ended(made.id)
 
     # The other one goes on after what was saved.
@@ -64,6 +70,7 @@ async def test_a_job_that_kills_each_of_its_workers_ends_as_lost_and_is_counted(
     for name in ("anna", "ben"):
         worker = await crew.start(name)
         assert await worker.gone() == -9
+        await crew.let_leases_run_out()
     carl = await crew.start("carl")
 
     view = await crew.ended(made.id)
@@ -75,16 +82,17 @@ async def test_a_job_that_kills_each_of_its_workers_ends_as_lost_and_is_counted(
     assert [attempt.state for attempt in view.attempts] == ["STALE", "STALE"]
     assert "lost" in (await crew.il.here.jobs.explain(made.id)).sentence
     # The third worker was never given it, and has time for others.
-    assert await (await crew.il.submit(errands.jot, 3)).result(timeout_s=60) == 3
+    assert await (await crew.il.submit(errands.jot, 3)).result(timeout_s=PATIENCE_S) == 3
     assert carl.exit_code is None
 
 
-@every_store
+@stores("sqlite")
 async def test_a_worker_that_was_frozen_past_its_lease_changes_nothing_when_it_comes_back(crew: Crew) -> None:
     anna = await crew.start("anna")
     made = await crew.il.submit(errands.held, "errand")
     await crew.noted("errand began 1")
     await anna.freeze()
+    await crew.let_leases_run_out()
     ben = await crew.start("ben")
     await crew.noted("errand began 2")
     crew.open_gate("errand.2")
@@ -103,7 +111,7 @@ async def test_a_worker_that_was_frozen_past_its_lease_changes_nothing_when_it_c
     assert [attempt.state for attempt in again.attempts] == ["STALE", "SUCCEEDED"]
     ben.ask_to_go()
     assert await ben.gone() == 0
-    assert await (await crew.il.submit(errands.jot, 1)).result(timeout_s=60) == 1
+    assert await (await crew.il.submit(errands.jot, 1)).result(timeout_s=PATIENCE_S) == 1
     assert await crew.faults() == []
 
 
@@ -114,8 +122,9 @@ async def test_a_report_that_comes_after_the_lease_is_refused_and_the_journal_sa
     await late.connect()
     try:
         (grant,) = await late.claim(ClaimRequest(runner_id="late#1"))
+        await crew.let_leases_run_out()
         await crew.start("anna")
-        assert await made.result(timeout_s=60) == 7
+        assert await made.result(timeout_s=PATIENCE_S) == 7
         report = Complete(
             token=grant.token, runner_id="late#1", sequence=1, outcome=Succeeded(msgspec.Raw(b"8"))
         )
@@ -137,15 +146,48 @@ async def test_a_report_that_comes_after_the_lease_is_refused_and_the_journal_sa
 
 async def test_a_worker_that_holds_the_gil_past_its_lease_is_fenced(crew: Crew) -> None:
     """Not even its own renewals run then; so the lease ends, another one begins, and nobody is misled."""
-    await crew.ready("anna")
-    made = await crew.il.submit(errands.hold_the_gil, seconds=QUICK.lease_ttl_s * 2)
-    await crew.noted("hold_the_gil began")
+    pipes = [str(crew.folder / f"pipe{number}") for number in range(HOLDS)]
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    anna = await crew.ready("anna")
+    made = await crew.il.submit(errands.hold_the_gil, pipes=pipes)
+    left = await _held_between_writes(crew, pipes)
+    await crew.let_leases_run_out()
     await crew.start("ben")
 
     view = await crew.ended(made.id)
 
     assert await made.result() == 2
     assert [attempt.state for attempt in view.attempts] == ["STALE", "SUCCEEDED"]
-    anna = crew.workers[0]
+    for pipe in left:
+        await crew.noted(f"holds {pipe}")
+        _open(pipe)
     await anna.drops(made.id)
     assert (await crew.il.job(made.id)).attempts == view.attempts
+
+
+async def _held_between_writes(crew: Crew, pipes: list[str]) -> list[str]:
+    """Let the process go on while it stands in the middle of a write; the pipes that are left.
+
+    There it would keep the lock of the file, and nobody else could write: see `freezing`.
+    """
+    for number, pipe in enumerate(pipes):
+        await crew.noted(f"holds {pipe}")
+        if _can_write(crew.url.removeprefix("sqlite:///")):
+            return pipes[number:]
+        _open(pipe)
+    raise AssertionError(f"It was in the middle of a write each of {HOLDS} times.")
+
+
+def _can_write(path: str) -> bool:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        try:
+            other.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        other.execute("ROLLBACK")
+        return True
+
+
+def _open(pipe: str) -> None:
+    os.close(os.open(pipe, os.O_WRONLY))

@@ -11,18 +11,17 @@ import pytest
 from tests.journeys import courses
 from tests.journeys.conftest import Server
 from tests.journeys.courses import STEPS, answer
-from tests.journeys.crew import PATIENCE_S, QUICK, Crew, Worker
+from tests.journeys.crew import STEADY, Crew, Place, Worker, stores
+from tests.waiting import PATIENCE_S
 
 from interlock.engine.audit import audit
 from interlock.errors import StoreUnavailable
 from interlock.systems.catalogue import JOURNALLED
 from interlock.wire.simulations import SimulationView
 
-every_store = pytest.mark.parametrize("store_url", ["sqlite", "postgres", "redis"], indirect=True)
-PATIENT = msgspec.structs.replace(QUICK, lease_ttl_s=15.0, simulation_stale_s=2.0)
-"""So that only what is killed falls silent, on a busy machine as well."""
-HASTY = msgspec.structs.replace(PATIENT, simulation_silence_s=4.0)
-BEATS = 6
+SILENCE_FIRST = msgspec.structs.replace(STEADY, lease_ttl_s=3_600.0, simulation_silence_s=600.0)
+"""A simulation that is not heard of is missed before its lease ends."""
+BEATS = 4
 
 
 async def ready(crew: Crew, name: str = "anna", *options: str) -> Worker:
@@ -45,9 +44,10 @@ async def sees(crew: Crew, run_id: str, true: Callable[[SimulationView], bool], 
         return true(seen[0])
 
     try:
-        await crew.until(look, f"{what} is true of {run_id}", within_s=2 * PATIENCE_S)
+        await crew.until(look, f"{what} is true of {run_id}")
     except AssertionError as error:
-        raise AssertionError(f"{error}\nthe simulation: {seen}") from None
+        states = [f"{view.status} at step {view.current_step}, execution {view.execution}" for view in seen]
+        raise AssertionError(f"{error} It is {states}.") from None
     return seen[0]
 
 
@@ -62,19 +62,21 @@ def result_of(view: SimulationView) -> object:
 
 async def sound(crew: Crew) -> list[object]:
     """Where the journal and the records disagree, once every job has ended that is there."""
+    await crew.pass_time(crew.durations.cancel_deadline_s + 1)  # a dead worker confirms no cancel
     for view in (await crew.il.jobs())[0]:
         await crew.ended(view.id)
     return list((await audit(crew.il.here.store, JOURNALLED, ["job", "simulation", "pulse"])).faults)
 
 
-@every_store
+@stores("sqlite", "redis")
 async def test_a_killed_worker_interrupts_it_and_another_goes_on_to_the_same_answer(crew: Crew) -> None:
-    await crew.open(HASTY)
+    await crew.open(SILENCE_FIRST)
     anna = await ready(crew)
     flu = await crew.il.simulations.start(courses.counting, run_id="flu", seed=7, hold_at=20)
     await crew.noted("held flu")
 
     anna.kill()
+    await crew.pass_time(SILENCE_FIRST.simulation_silence_s + 1)
     gone = await is_in(crew, "flu", "interrupted")
     assert (gone.current_step, gone.saved_step, gone.completed_at) == (19, 19, None)
     ben = await ready(crew, "ben")
@@ -125,7 +127,6 @@ async def test_a_worker_that_has_to_go_gives_it_back_and_another_goes_on_by_itse
 
 
 async def test_one_long_step_never_looks_dead(crew: Crew) -> None:
-    await crew.open(PATIENT)
     await ready(crew)
     await crew.il.simulations.start(courses.counting, run_id="flu", seed=3, hold_at=2)
     await crew.noted("held flu")
@@ -181,7 +182,7 @@ async def crew_there(
 ) -> AsyncIterator[tuple[Crew, Server]]:
     """A crew on a Redis that may be killed."""
     server = own_server("redis")
-    crew = Crew(tmp_path, server.url)
+    crew = Crew(tmp_path, Place(server.url, server))
     await crew.open()
     yield crew, server
     print(crew.story())

@@ -7,22 +7,21 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.journeys.crew import QUICK, Crew
+from tests.journeys.crew import Crew, Place
 from tests.journeys_http.serving import Served
 
 from interlock.client import Interlock
-from interlock.lifecycles.durations import Durations
 
 
 @pytest.fixture
-def store_url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/jobs.db"
+def place(tmp_path: Path) -> Place:
+    return Place(f"sqlite:///{tmp_path}/jobs.db")
 
 
 @pytest.fixture
-async def served(tmp_path: Path, store_url: str) -> AsyncIterator[Served]:
+async def served(tmp_path: Path, place: Place) -> AsyncIterator[Served]:
     """A crew behind a server."""
-    made = Served(tmp_path, store_url)
+    made = Served(tmp_path, place)
     await made.open()
     await made.serve()
     yield made
@@ -31,19 +30,12 @@ async def served(tmp_path: Path, store_url: str) -> AsyncIterator[Served]:
     made.server.close()
 
 
-@pytest.fixture
-def durations() -> Durations:
-    """Of the crew; a test in which nobody dies asks for longer ones."""
-    return QUICK
-
-
-@pytest.fixture(params=["store", "server"])
-async def crew(
-    request: pytest.FixtureRequest, tmp_path: Path, store_url: str, durations: Durations
-) -> AsyncIterator[Crew]:
+# What is done in the other way is done with a store in `tests/journeys` as well.
+@pytest.fixture(params=[pytest.param("store", marks=pytest.mark.long), "server"])
+async def crew(request: pytest.FixtureRequest, tmp_path: Path, place: Place) -> AsyncIterator[Crew]:
     """A crew of either kind."""
-    made = Crew(tmp_path, store_url) if request.param == "store" else Served(tmp_path, store_url)
-    await made.open(durations)
+    made = Crew(tmp_path, place) if request.param == "store" else Served(tmp_path, place)
+    await made.open()
     if isinstance(made, Served):
         await made.serve()
     yield made

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from tests.journeys import errands
-from tests.journeys.crew import LASTING, QUICK, Crew
+from tests.journeys.crew import Crew
 from tests.journeys_http.serving import Served
+from tests.waiting import PATIENCE_S
 
 from interlock import Interlock
 from interlock.errors import JobCanceled, JobFailed, UnknownJob
-
-IN_TIME_S = QUICK.shutdown_deadline_s + 20.0
-"""The hard deadline, and what a busy machine may add to it; what it does not wait for lasts two minutes."""
 
 
 def runner(crew: Crew, name: str) -> str:
@@ -21,13 +17,12 @@ def runner(crew: Crew, name: str) -> str:
     return f"runners/{name}#" if isinstance(crew, Served) else f"{name}#"
 
 
-@pytest.mark.parametrize("durations", [LASTING], ids=["lasting"])
 async def test_one_job_from_submit_to_done(crew: Crew, client: Interlock) -> None:
     made = await client.submit(errands.jot, 7)
     waiting = await made.view()
     await crew.start("anna")
 
-    assert await made.result(timeout_s=60) == 7
+    assert await made.result(timeout_s=PATIENCE_S) == 7
 
     view = await made.view()
     assert (waiting.state, view.state) == ("PENDING", "COMPLETED")
@@ -55,8 +50,9 @@ async def test_what_a_killed_worker_has_saved_is_where_the_next_one_begins(
     await crew.ready("ben")
 
     anna.kill()
+    await crew.let_leases_run_out()
 
-    assert await made.result(timeout_s=60) == {"began_after": 2, "attempt": 2}
+    assert await made.result(timeout_s=PATIENCE_S) == {"began_after": 2, "attempt": 2}
     lost, done = (await made.view()).attempts
     assert (lost.state, done.state) == ("STALE", "SUCCEEDED")
     assert lost.lease is not None
@@ -70,31 +66,27 @@ async def test_a_worker_that_has_to_go_gives_its_work_back(crew: Crew, client: I
     anna = await crew.start("anna")
     made = await client.submit(errands.polite)
     await crew.noted("polite began 1")
-    began = time.monotonic()
 
     anna.ask_to_go()
 
     assert await anna.gone() == 0
-    assert time.monotonic() - began < IN_TIME_S
     view = await made.view()
     assert [attempt.state for attempt in view.attempts] == ["STALE", "QUEUED"]
     assert view.losses == 0
     await crew.start("ben")
     await crew.noted("polite began 2")
     await made.cancel()
-    assert (await client.wait(made.id, timeout_s=60)).state == "CANCELED"
+    assert (await client.wait(made.id, timeout_s=PATIENCE_S)).state == "CANCELED"
     assert await crew.faults() == []
 
 
 async def test_a_worker_that_waits_for_work_goes_at_once(crew: Crew, client: Interlock) -> None:
     anna = await crew.ready("anna")
-    assert await (await client.submit(errands.jot, 1)).result(timeout_s=60) == 1
-    began = time.monotonic()
+    assert await (await client.submit(errands.jot, 1)).result(timeout_s=PATIENCE_S) == 1
 
     anna.ask_to_go()
 
     assert await anna.gone() == 0
-    assert time.monotonic() - began < IN_TIME_S
 
 
 async def test_a_cancelled_job_is_stopped_and_says_so(crew: Crew, client: Interlock) -> None:
@@ -105,12 +97,12 @@ async def test_a_cancelled_job_is_stopped_and_says_so(crew: Crew, client: Interl
     asked = await made.cancel(reason="nobody needs it")
 
     assert asked.state == "RUNNING", "it is asked first"
-    view = await client.wait(made.id, timeout_s=60)
+    view = await client.wait(made.id, timeout_s=PATIENCE_S)
     (attempt,) = view.attempts
     assert (view.state, attempt.state, attempt.forced) == ("CANCELED", "CANCELED", False)
     await crew.noted("polite stopped")
     with pytest.raises(JobCanceled):
-        await made.result(timeout_s=5)
+        await made.result(timeout_s=PATIENCE_S)
     (stop,) = [entry for entry in await crew.history(made.id) if entry.note.reason]
     assert (stop.note.actor, stop.note.reason) == ("somebody", "nobody needs it")
 
@@ -119,12 +111,11 @@ async def test_errors_are_the_same(crew: Crew, client: Interlock) -> None:
     await crew.start("anna")
     failing = await client.submit(errands.fail.options(retries=0), "no paper")
     with pytest.raises(JobFailed, match="no paper"):
-        await failing.result(timeout_s=60)
+        await failing.result(timeout_s=PATIENCE_S)
     with pytest.raises(UnknownJob, match="There is no job j_0123456789ab"):
         await client.job("j_0123456789ab")
 
 
-@pytest.mark.parametrize("durations", [LASTING], ids=["lasting"])
 async def test_many_jobs_are_done_once_each_by_two_workers(crew: Crew, client: Interlock) -> None:
     await crew.start("anna")
     await crew.start("ben")

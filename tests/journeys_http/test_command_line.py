@@ -10,6 +10,7 @@ from subprocess import DEVNULL, PIPE
 import pytest
 from tests.journeys import errands
 from tests.journeys_http.serving import PROGRAM, Served
+from tests.waiting import PATIENCE_S
 
 
 class Person:
@@ -33,7 +34,7 @@ class Person:
     async def says(self, *words: str, code: int = 0) -> str:
         """What a command answers; the errors when it should fail."""
         process = await self.start(*words)
-        out, err = await asyncio.wait_for(process.communicate(), 30)
+        out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
         assert process.returncode == code, (words, out, err)
         return (err if code == 2 else out).decode()
 
@@ -53,10 +54,12 @@ async def test_a_job_is_submitted_listed_shown_explained_and_told(served: Served
 
     await served.start("anna", "--queue", "mail")
 
-    assert (await person.says("job", "wait", job_id, "--timeout", "30s")).split("\t")[1] == "COMPLETED"
-    lines, _ = await asyncio.wait_for(following.communicate(), 30)
+    assert (await person.says("job", "wait", job_id, "--timeout", f"{PATIENCE_S:g}s")).split("\t")[
+        1
+    ] == "COMPLETED"
+    lines, _ = await asyncio.wait_for(following.communicate(), PATIENCE_S)
     assert lines.decode().split() == ["hello", "world"]
-    steps, _ = await asyncio.wait_for(watching.communicate(), 30)
+    steps, _ = await asyncio.wait_for(watching.communicate(), PATIENCE_S)
     assert "COMPLETED" in steps.decode()
     assert watching.returncode == 0
     assert job_id in await person.says("job", "list", "state:completed", "queue:mail", "since:1h")
@@ -96,7 +99,7 @@ async def test_real_workers_are_previewed_held_and_ended_by_a_filter_through_a_s
 
 async def _preview(person: Person) -> str:
     """Which workers a filter means, once both are in the books."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while (shown := await person.says("worker", "drain", "label:gpu", "--dry-run")).count("\n") < 2:
             pass
     return shown

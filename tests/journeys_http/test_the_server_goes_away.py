@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 import pytest
 from chaos.proxy import wires_to
 from tests.journeys import errands
-from tests.journeys.crew import LASTING
 from tests.journeys_http.serving import Served
+from tests.waiting import PATIENCE_S
 
 from interlock import Interlock, JobSpec
 from interlock.errors import StoreUnavailable
@@ -28,7 +28,6 @@ async def still_open() -> AsyncIterator[contextlib.AsyncExitStack]:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 async def test_a_task_outlives_the_server_and_is_not_done_again(served: Served, how: signal.Signals) -> None:
-    await _with_lasting_leases(served)
     await served.start("anna")
     made = await served.il.submit(errands.held, "long")
     await served.noted("long began 1")
@@ -47,7 +46,6 @@ async def test_a_task_outlives_the_server_and_is_not_done_again(served: Served, 
 
 
 async def test_whoever_waits_for_a_result_gets_it_after_the_server_was_killed(served: Served) -> None:
-    await _with_lasting_leases(served)
     await served.start("anna")
     async with Interlock(served.server.url, token=served.tokens["somebody"]) as client:
         made = await client.submit(errands.held, "long")
@@ -55,14 +53,14 @@ async def test_whoever_waits_for_a_result_gets_it_after_the_server_was_killed(se
         served.server.signal(signal.SIGKILL)
         served.server.start()
         served.open_gate("long.1")
-        assert (await made.result(timeout_s=60)).startswith("attempt 1 in")
+        assert (await made.result(timeout_s=PATIENCE_S)).startswith("attempt 1 in")
 
 
 async def test_a_server_that_is_asked_to_go_ends_long_polls_and_goes(served: Served) -> None:
     anna = await served.ready("anna")
     assert served.server.signal(signal.SIGTERM) == 0
     served.server.start()
-    assert await (await served.il.submit(errands.jot, 5)).result(timeout_s=60) == 5
+    assert await (await served.il.submit(errands.jot, 5)).result(timeout_s=PATIENCE_S) == 5
     assert anna.exit_code is None
 
 
@@ -82,7 +80,6 @@ async def test_a_wire_that_is_cut_again_and_again_loses_and_repeats_nothing(serv
 async def test_killed_under_fifty_runners_and_back_within_the_time_to_live(
     served: Served, still_open: contextlib.AsyncExitStack
 ) -> None:
-    await _with_lasting_leases(served)
     ids = [made.id for made in await served.il.submit_many([JobSpec(task="anything")] * 50)]
     ports = [_port(served) for _ in ids]
     held: list[Grant] = []
@@ -111,13 +108,6 @@ async def test_killed_under_fifty_runners_and_back_within_the_time_to_live(
     assert await served.faults() == []
 
 
-async def _with_lasting_leases(served: Served) -> None:
-    """A busy machine may take longer to start a server than the leases of other journeys last."""
-    await served.open(LASTING)
-    served.server.signal(signal.SIGTERM)
-    served.server.start()
-
-
 def _port(served: Served) -> HttpOrchestrator:
     return HttpOrchestrator(
         served.server.url, names=lambda: secrets.token_hex(8), token=served.tokens["runners"]
@@ -126,7 +116,7 @@ def _port(served: Served) -> HttpOrchestrator:
 
 async def _surely(port: HttpOrchestrator, message: Message) -> Answer:
     """Say it until it is answered, as a worker does."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 return (await port.hear([message]))[0]
