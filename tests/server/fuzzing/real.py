@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, cast
 
@@ -81,14 +80,15 @@ def lease(world: World) -> Grant:
     grants: list[Grant] = world.run(here.orchestrator.claim(request))
     grant = next(grant for grant in grants if grant.job_id == job_id)
     lost = Lost(runner=UNLUCKY, job_id=job_id, attempt="1.1")
-    world.run(
-        _all_of(
-            here.artifacts.keep(grant.token, RUNNER, ARTIFACT, _pieces(b"well")),
-            here.caches.keep(grant.token, RUNNER, SAVED, _pieces(b"wheels")),
-            here.workloads.tell([load_of(grant)]),
-            here.quarantine.count(msgspec.json.encode(lost)),
-        )
-    )
+    beside: dict[str, Callable[[], Any]] = {
+        "artifacts": lambda: here.artifacts.keep(grant.token, RUNNER, ARTIFACT, _pieces(b"well")),
+        "caches": lambda: here.caches.keep(grant.token, RUNNER, SAVED, _pieces(b"wheels")),
+        "workloads": lambda: here.workloads.tell([load_of(grant)]),
+        "quarantine": lambda: here.quarantine.count(msgspec.json.encode(lost)),
+    }
+    for word, make in beside.items():
+        if not world.about or word in world.about:
+            world.run(make())
     return grant
 
 
@@ -143,10 +143,6 @@ def hire(world: World, job_id: str) -> str:
 
 def _look(world: World, job_id: str) -> JobView:
     return cast(JobView, world.run(world.parts.household.jobs.get(job_id)))
-
-
-async def _all_of(*works: Any) -> None:
-    await asyncio.gather(*works)
 
 
 async def _pieces(content: bytes) -> AsyncIterator[bytes]:

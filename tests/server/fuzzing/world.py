@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import io
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, cast
+from unittest import mock
 
 import requests
 from schemathesis.core.transport import Response
 from schemathesis.schemas import BaseSchema
+from tests.effort import ALL
 from tests.server.fuzzing.asking import exchange
 from tests.server.fuzzing.cases import ALWAYS, AS_MADE, Case, Operation, operations, schema_of
 from tests.server.fuzzing.putting_right import put_right
+from tests.server.running import any_port
+from tests.waiting import PATIENCE_S
 
+from interlock.server.api.workers import LONGEST_WAIT_S
 from interlock.server.app import make_app
 from interlock.server.declaring import Route
 from interlock.server.logs import Log
 from interlock.server.parts import Parts, open_parts
-from interlock.server.settings import Rate, ServerSettings
+from interlock.server.settings import Rate
+from interlock.store.sqlite import opening as sqlite_opening
+from interlock.store.sqlite.opening import connect
 from interlock.systems.access.principals import Role
 
 CALLED = "http://localhost"
-PATIENCE_S = 30.0
 HURRY_S = 0.01
 """A runner that is made up does not wait for work any longer than this."""
 FRESH_EVERY = 10
@@ -48,6 +55,10 @@ class World:
     patience_s: float
     bearer: str = ""
     """The token that is sent along; none when it is empty."""
+    about: str = ""
+    """The route that is asked for, when only what it speaks of has to be there; else everything is made."""
+    is_furnished: bool = False
+    """Whether there is one of everything, so that no list is empty."""
 
     @property
     def sent(self) -> int:
@@ -58,6 +69,20 @@ class World:
         """What can be asked for there."""
         return operations(self.schema)[label]
 
+    def try_everywhere(
+        self,
+        cases: Sequence[Case],
+        places: Sequence[Place],
+        *,
+        fresh_every: int = FRESH_EVERY,
+        in_turn: bool = not ALL,
+    ) -> int:
+        """Send each case to every place, or `in_turn` to one of them; return how many were sent."""
+        for number, place in enumerate(places):
+            share = cases[number :: len(places)] if in_turn else cases
+            self.try_out(share, place, fresh_every=fresh_every)
+        return len(cases) if in_turn else len(cases) * len(places)
+
     def run(self, work: Any) -> Any:
         """Let time go on until this is done."""
         return self.loop.run_until_complete(asyncio.wait_for(work, self.patience_s))
@@ -66,11 +91,19 @@ class World:
         """Send all of these to one place; raises at the first answer that is wrong."""
         real: Mapping[str, str] = {}
         for number, case in enumerate(cases):
-            if number == 0:
-                real = dict(place(self))  # all of it, so that no list is empty
-            elif number % fresh_every == 0:
-                real = place(self)
+            if number % fresh_every == 0:
+                real = self._furnish(place) if number == 0 else place(self)
+            self.about = case.operation.path
             self.judge(put_right(case, real) if real else case, ALWAYS if real else AS_MADE)
+
+    def _furnish(self, place: Place) -> Mapping[str, str]:
+        """Make all of it: once for each place, or in a quick run once."""
+        if self.is_furnished and not ALL:
+            return place(self)
+        self.about = ""
+        real = dict(place(self))
+        self.is_furnished = "token" in real
+        return real
 
     def judge_all(self, cases: Sequence[Case]) -> None:
         """Send all of these as they were made, by somebody who may not do any of it."""
@@ -85,7 +118,7 @@ class World:
         """Send one request."""
         if isinstance(case.body, dict) and _is_long(case.body.get("wait_s")):
             case.body["wait_s"] = HURRY_S
-        if _is_long(_number(case.query.get("wait_s")), most=PATIENCE_S):  # beyond that it is refused
+        if _is_long(_number(case.query.get("wait_s")), most=LONGEST_WAIT_S):  # beyond that it is refused
             case.query["wait_s"] = HURRY_S
         known = ("method", "url", "headers", "data", "json", "params", "cookies", "files")
         options = case.as_transport_kwargs(base_url=CALLED)
@@ -110,10 +143,11 @@ def world(
     """A new one, with its store in a folder; where it asks for `tokens`, everybody needs one."""
     log = Log("error", "json", io.StringIO())
     loop = asyncio.new_event_loop()
-    server = ServerSettings(port=0, tokens_required=tokens or None, stranger_rate=Rate(1e6, 10**6))
+    server = any_port(tokens_required=tokens or None, stranger_rate=Rate(1e6, 10**6))
     opening = open_parts(f"sqlite:///{folder}/fuzz.db", server, log=log)
     try:
-        parts = loop.run_until_complete(opening.__aenter__())
+        with mock.patch.object(sqlite_opening, "connect", _connect_unflushed):
+            parts = loop.run_until_complete(opening.__aenter__())
         try:
             schema = schema_of(more, tokens=tokens)
             yield World(parts, make_app(parts, more=more), loop, schema, Counter(), patience_s)
@@ -122,6 +156,13 @@ def world(
     finally:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
+
+
+def _connect_unflushed(path: Path) -> sqlite3.Connection:
+    """Connect to a database that is written to the disk some time: no fuzzer pulls the plug."""
+    connection = connect(path)
+    connection.execute("PRAGMA synchronous = OFF")
+    return connection
 
 
 def _is_long(wait_s: Any, most: float = float("inf")) -> bool:
