@@ -15,7 +15,7 @@ from interlock.errors import JobFailed, ResultNotReady
 from interlock.store.records import Entry
 from interlock.systems.catalogue import JOURNALLED
 from interlock.testing import Fault, InMemory, Plan, in_memory, in_memory_sync
-from interlock.testing.virtual_time import NothingComes, VirtualTime
+from interlock.testing.virtual_time import HANDLER_S, TURNS, NothingComes, VirtualTime
 
 desk = Registry()
 HOUR_S = 3_600.0
@@ -129,6 +129,38 @@ async def test_time_stands_still_while_a_handler_is_at_work_in_a_thread() -> Non
         job = await il.submit(add, 1, 2)
         assert await job.result() == 3
         assert il.clock.now - before < timedelta(seconds=1)
+
+
+class Outside:
+    """What is outside of an event loop: it answers after so many turns, or never."""
+
+    def __init__(self, time: VirtualTime, answers: int | None, handlers: int) -> None:
+        self._left = answers
+        self.turns: list[float | None] = []
+        time._wait = self.wait
+        time.elsewhere = lambda: handlers
+
+    def wait(self, timeout: float | None) -> list[Any]:
+        self.turns.append(timeout)
+        return [object()] if self._left is not None and len(self.turns) > self._left else []
+
+
+async def test_a_machine_that_stands_still_uses_up_one_turn_of_the_patience_with_a_thread() -> None:
+    virtual = VirtualTime(asyncio.get_running_loop())
+    before, outside = virtual.now, Outside(virtual, answers=9, handlers=1)
+    assert len(virtual._select(3_600.0)) == 1
+    assert outside.turns == [0, *[HANDLER_S / TURNS] * 9]
+    assert virtual.now == before, "the clock stood still until the thread had ended"
+
+
+@pytest.mark.parametrize(("handlers", "turns"), [(0, 0), (1, TURNS)])
+async def test_what_is_waited_for_in_vain_lets_the_clock_go_on(handlers: int, turns: int) -> None:
+    virtual = VirtualTime(asyncio.get_running_loop())
+    before, outside = virtual.now, Outside(virtual, answers=None, handlers=handlers)
+    assert virtual._select(3_600.0) == []
+    assert (len(outside.turns), virtual.now) == (1 + turns, before + 3_600.0)
+    assert virtual._select(3_600.0) == []
+    assert len(outside.turns) == 2 + turns, "it is not waited for once more"
 
 
 async def test_a_cancel_reaches_a_handler_that_waits() -> None:

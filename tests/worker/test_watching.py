@@ -17,6 +17,7 @@ from tests.worker.board import Board, Clock
 from tests.worker.conftest import Gate, Start, Worker
 
 from interlock.errors import InvalidSettings
+from interlock.lifecycles.durations import Durations
 from interlock.worker.context import Context
 from interlock.worker.logs import libraries_logging, make_log
 from interlock.worker.metrics import Metrics
@@ -339,6 +340,17 @@ async def test_a_loop_that_crashes_is_begun_again_after_growing_pauses() -> None
 def test_settings_that_cannot_be_used_are_refused(wrong: dict[str, Any], word: str) -> None:
     with pytest.raises(InvalidSettings, match=word):
         WorkerSettings(**{"name": "w", **wrong})
+
+
+@pytest.mark.parametrize(("cancel_s", "grace_s"), [(30.0, 5.0), (16.0, 4.0)])
+def test_a_handler_that_does_not_listen_is_stopped_well_before_its_cancel_is_forced(
+    cancel_s: float, grace_s: float
+) -> None:
+    durations = Durations(abort_warning_s=1.0, abort_kill_s=2.0, cancel_deadline_s=cancel_s)
+    assert WorkerSettings(name="w", durations=durations).stop_grace_s == grace_s
+    assert WorkerSettings(name="w", durations=durations, stop_grace_s=0.0).stop_grace_s == 0.0
+    read = msgspec.json.decode(msgspec.json.encode(WorkerSettings(name="w")), type=WorkerSettings)
+    assert read.stop_grace_s == 5.0
 
 
 def test_a_request_to_go_is_noted_once_and_wakes_whoever_comes_later() -> None:

@@ -21,7 +21,6 @@ from interlock.worker.settings import WorkerSettings
 from interlock.worker.signals import Shutdown, heeding_signals
 from interlock.worker.tasks import Registry, load_tasks
 
-DEFAULT_GRACE_S = 5.0
 PATIENCE_S = 10.0
 
 
@@ -117,8 +116,6 @@ def settings_for(here: project.Project, asked: Asked) -> WorkerSettings:
         "log_format": said.get("log_format"),
         "max_result_bytes": here.settings.max_result_bytes,
         "durations": here.settings.durations,
-        # A handler that does not listen has to be stopped well before its cancel is forced.
-        "stop_grace_s": min(DEFAULT_GRACE_S, here.settings.durations.cancel_deadline_s / 4),
         # A server or a database that is started again is back in seconds, and leases last for longer: nobody
         # has to let go of what it does meanwhile.
         "patience_s": min(max(2.0, here.settings.durations.lease_ttl_s / 4), PATIENCE_S),

@@ -5,7 +5,8 @@ wait: when everybody does, the clock of the loop jumps to what comes next. So an
 what happens in it, and the same things happen in the same order each time.
 
 What is outside of the loop takes real time: threads, other processes, sockets. While some of that is
-under way the clock stands still, for as long as `PATIENCE_S` of real time.
+under way the clock stands still: for as long as `HANDLER_S` of real time while a handler is at work in a
+thread or a process, and for `SOCKET_S` while only a socket is open, which may be idle.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-PATIENCE_S = 1.0
+HANDLER_S = 10.0
+SOCKET_S = 1.0
+TURNS = 10
+"""In how many turns that is waited for: a machine that stands still for longer uses up one of them."""
 FINE_S = 0.000_001
 """Two moments that are closer than this are one."""
 MOST_S = 10 * 365 * 86_400.0
@@ -63,9 +67,7 @@ class VirtualTime:
 
     def _select(self, timeout: float | None = None) -> Events:
         """What has happened outside; and when nothing has, the next timer is due now."""
-        events = self._wait(0)
-        if not events and self._is_held_up():
-            events = self._wait(PATIENCE_S)
+        events = self._wait(0) or self._held_up()
         if events:
             self._patient = True
         elif timeout is None:
@@ -74,14 +76,21 @@ class VirtualTime:
             self._jump(timeout)
         return events
 
-    def _is_held_up(self) -> bool:
-        """Whether something outside is under way that has not been waited for in vain."""
-        outside = self.elsewhere() + max(0, len(self._selector.get_map()) - self._files)
-        if outside > self._before:
+    def _held_up(self) -> Events:
+        """Wait for what is under way outside, unless that has been waited for in vain."""
+        turn_s = self._patience_s() / TURNS
+        for _ in range(TURNS if turn_s else 0):
+            if events := self._wait(turn_s):
+                return events
+        return []
+
+    def _patience_s(self) -> float:
+        handlers, sockets = self.elsewhere(), max(0, len(self._selector.get_map()) - self._files)
+        if handlers + sockets > self._before:
             self._patient = True
-        self._before = outside
-        held_up, self._patient = bool(outside) and self._patient, False
-        return held_up
+        self._before = handlers + sockets
+        patient, self._patient = self._patient, False
+        return (HANDLER_S if handlers else SOCKET_S if sockets else 0.0) if patient else 0.0
 
     def _jump(self, seconds: float) -> None:
         self.now += max(0.0, seconds)

@@ -11,6 +11,8 @@ from interlock.lifecycles.durations import DEFAULTS, Durations
 from interlock.worker.functions import EXECUTORS, Executor
 from interlock.worker.outcomes import MAX_RESULT_BYTES
 
+_DERIVED = -1.0
+_STOP_GRACE_S = 5.0
 _AT_LEAST = {
     "concurrency": 1,
     "threads": 1,
@@ -59,11 +61,13 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The least time between two polls that find nothing, however often somebody calls."""
     flush_every_s: float = 1.0
     """How soon progress, logs and checkpoints are sent, at most; else they ride with a heartbeat."""
-    stop_grace_s: float = 5.0
-    """How long a handler that was asked to stop has before it is stopped."""
+    stop_grace_s: float = _DERIVED
+    """How long a handler that was asked to stop has before it is stopped. By default 5 s, but at most a
+    quarter of `durations.cancel_deadline_s`: a handler that does not listen has to be stopped well before
+    its cancel is forced."""
     kill_grace_s: float = 2.0
     """How long a process has between SIGTERM and SIGKILL."""
-    connect_timeout_s: float = 10.0
+    connect_timeout_s: float = 30.0
     patience_s: float = 2.0
     """How long a poll that fails is repeated before the connection counts as broken."""
     stalled_after_s: float = 30.0
@@ -87,6 +91,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.first_backoff_s * 2.0**doublings, self.durations.backoff_cap_s)
 
     def __post_init__(self) -> None:
+        if self.stop_grace_s < 0:
+            grace_s = min(_STOP_GRACE_S, self.durations.cancel_deadline_s / 4)
+            msgspec.structs.force_setattr(self, "stop_grace_s", grace_s)
         if faults := list(self._faults()):
             raise InvalidSettings(
                 "The settings of the worker cannot be used: " + "; ".join(faults) + ".",
