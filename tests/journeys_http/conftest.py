@@ -30,7 +30,7 @@ async def served(tmp_path: Path, place: Place) -> AsyncIterator[Served]:
     made.server.close()
 
 
-# What is done in the other way is done with a store in `tests/journeys` as well.
+# Most of what is done here with a store is done in `tests/journeys` as well.
 @pytest.fixture(params=[pytest.param("store", marks=pytest.mark.long), "server"])
 async def crew(request: pytest.FixtureRequest, tmp_path: Path, place: Place) -> AsyncIterator[Crew]:
     """A crew of either kind."""

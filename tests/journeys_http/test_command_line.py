@@ -3,45 +3,64 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import json
 import os
+from pathlib import Path
 from subprocess import DEVNULL, PIPE
+from unittest.mock import patch
 
 import pytest
 from tests.journeys import errands
 from tests.journeys_http.serving import PROGRAM, Served
 from tests.waiting import PATIENCE_S
 
+from interlock.cli.main import main
+
+NOWHERE = "http://127.0.0.1:9"
+"""Where no server is."""
+
 
 class Person:
     """Somebody at a terminal who has a token, and no way to the database."""
 
-    def __init__(self, served: Served, token: str) -> None:
-        self._served = served
+    def __init__(self, server: str, token: str) -> None:
+        self._server = server
         self._environment = {**os.environ, "INTERLOCK_TOKEN": token, "NO_COLOR": "1", "INTERLOCK_URL": ""}
 
     async def start(self, *words: str) -> asyncio.subprocess.Process:
-        """A command that goes on."""
+        """A command that goes on, as a program."""
         return await asyncio.create_subprocess_exec(
-            *(str(PROGRAM), *words, "--server", self._served.server.url),
+            *(str(PROGRAM), *words, "--server", self._server),
             cwd="/",
-            env={**self._environment, "PYTHONPATH": str(self._served.folder)},
+            env=self._environment,
             stdin=DEVNULL,
             stdout=PIPE,
             stderr=PIPE,
         )
 
     async def says(self, *words: str, code: int = 0) -> str:
-        """What a command answers; the errors when it should fail."""
-        process = await self.start(*words)
-        out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
-        assert process.returncode == code, (words, out, err)
-        return (err if code == 2 else out).decode()
+        """Return what a command prints, in this process; the errors when it should fail."""
+        return await self.tells(*words, "--server", self._server, code=code)
+
+    async def tells(self, *words: str, code: int) -> str:
+        """The same without the address of the server."""
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            patch.dict(os.environ, self._environment),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            ended = await asyncio.to_thread(main, words)
+        assert ended == code, f"{words} ended with {ended}: {err.getvalue()[-500:]}"
+        return (err if code == 2 else out).getvalue()
 
 
 @pytest.fixture
-def person(served: Served) -> Person:
-    return Person(served, served.tokens["somebody"])
+def person(served: Served, monkeypatch: pytest.MonkeyPatch) -> Person:
+    monkeypatch.chdir(Path("/"))  # far from any project
+    return Person(served.server.url, served.tokens["somebody"])
 
 
 async def test_a_job_is_submitted_listed_shown_explained_and_told(served: Served, person: Person) -> None:
@@ -109,28 +128,21 @@ async def test_what_is_refused_is_told_in_the_same_words(served: Served, person:
     told = await person.says("job", "show", "j_0123456789ab", code=2)
     assert told.startswith("Error: There is no job j_0123456789ab.")
     assert "did you mean" in (await person.says("job", "list", "state:fialed", code=2)).lower()
-    runner = Person(served, served.tokens["runners"])
+    runner = Person(served.server.url, served.tokens["runners"])
     assert "needs viewer" in await runner.says("job", "list", code=2)
-    stranger = Person(served, "il_nobody")
+    stranger = Person(served.server.url, "il_nobody")
     assert "token" in await stranger.says("job", "list", code=2)
 
 
-async def test_what_only_the_database_can_do_is_not_done_through_a_server(
-    served: Served, person: Person
-) -> None:
+async def test_what_only_the_database_can_do_is_not_done_through_a_server() -> None:
     for words in (("db", "status"), ("token", "list")):
-        process = await asyncio.create_subprocess_exec(
-            *(str(PROGRAM), *words, "--store", served.server.url), cwd="/", stdout=PIPE, stderr=PIPE
-        )
-        _, err = await process.communicate()
-        assert process.returncode == 2
-        assert "is a server, and this is done with the database itself" in err.decode()
+        told = await Person(NOWHERE, "").tells(*words, "--store", NOWHERE, code=2)
+        assert "is a server, and this is done with the database itself" in told
 
 
-async def test_a_server_that_is_not_there_is_told_in_a_sentence(served: Served, person: Person) -> None:
-    served.server.close()
-    told = await person.says("job", "list", code=2)
-    assert told.startswith(f"Error: The server at {served.server.url} did not answer as it should")
+async def test_a_server_that_is_not_there_is_told_in_a_sentence() -> None:
+    told = await Person(NOWHERE, "il_somebody").says("job", "list", code=2)
+    assert told.startswith(f"Error: The server at {NOWHERE} did not answer as it should")
     assert "Traceback" not in told
 
 

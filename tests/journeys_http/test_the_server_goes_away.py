@@ -12,7 +12,7 @@ import pytest
 from chaos.proxy import wires_to
 from tests.journeys import errands
 from tests.journeys_http.serving import Served
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 from interlock import Interlock, JobSpec
 from interlock.errors import StoreUnavailable
@@ -116,9 +116,12 @@ def _port(served: Served) -> HttpOrchestrator:
 
 async def _surely(port: HttpOrchestrator, message: Message) -> Answer:
     """Say it until it is answered, as a worker does."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            try:
-                return (await port.hear([message]))[0]
-            except StoreUnavailable:
-                await asyncio.sleep(0.05)
+    answers: list[Answer] = []
+
+    async def heard() -> bool:
+        with contextlib.suppress(StoreUnavailable):
+            answers.extend(await port.hear([message]))
+        return bool(answers)
+
+    await until(heard, f"{message} is answered")
+    return answers[0]

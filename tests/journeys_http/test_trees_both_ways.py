@@ -9,10 +9,28 @@ from tests.waiting import PATIENCE_S
 
 from interlock import Interlock, Task
 
-HANDLERS = [errands.gather, errands.gather_in_a_thread, errands.gather_in_a_process]
+HANDLERS = {
+    "async": errands.gather,
+    "thread": errands.gather_in_a_thread,
+    "process": errands.gather_in_a_process,
+}
+QUICK = {("store", "async"), ("server", "thread"), ("store", "process")}
 
 
-@pytest.mark.parametrize("handler", HANDLERS, ids=["async", "thread", "process"])
+@pytest.mark.parametrize(
+    ("crew", "handler"),
+    [
+        pytest.param(
+            way,
+            handler,
+            marks=() if (way, name) in QUICK else pytest.mark.long,
+            id=f"{way}-{name}",
+        )
+        for way in ("store", "server")
+        for name, handler in HANDLERS.items()
+    ],
+    indirect=["crew"],
+)
 async def test_a_parent_waits_for_its_children_where_there_is_only_one_slot(
     crew: Crew, client: Interlock, handler: Task[..., int]
 ) -> None:
