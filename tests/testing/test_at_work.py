@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from tests.waiting import PATIENCE_S, until
 
 from interlock import Context, Registry
+from interlock.client import JobHandle
 from interlock.errors import JobFailed
-from interlock.testing.at_work import at_work
+from interlock.testing.at_work import QUICK, at_work
 
 shop = Registry()
 
@@ -28,16 +32,53 @@ async def fail() -> None:
     raise ValueError("it always fails")
 
 
+@shop.task
+async def sleep_in(seconds: float) -> None:
+    """Does not listen."""
+    await asyncio.sleep(seconds)
+
+
 async def test_a_task_can_be_tested_with_a_real_worker() -> None:
     async with at_work(shop) as il:
         job = await il.submit(double, 21)
-        assert await job.result(timeout_s=60) == 42
+        assert await job.result(timeout_s=PATIENCE_S) == 42
 
 
 async def test_retries_and_failures_are_the_real_ones() -> None:
     async with at_work(shop) as il:
         again = await il.submit(fail_once)
         never = await il.submit(fail)
-        assert await again.result(timeout_s=60) == 2
+        assert await again.result(timeout_s=PATIENCE_S) == 2
         with pytest.raises(JobFailed, match="it always fails"):
-            await never.result(timeout_s=60)
+            await never.result(timeout_s=PATIENCE_S)
+
+
+async def test_a_handler_that_does_not_listen_is_stopped_and_its_cancel_is_not_forced() -> None:
+    async with at_work(shop) as il:
+        job = await il.submit(sleep_in, 600)
+        await until(lambda: is_in(job, "RUNNING"), "it is at work")
+        await job.cancel(reason="nobody needs it")
+        view = await il.wait(job.id, timeout_s=PATIENCE_S)
+        assert (view.state, [str(one.state) for one in view.attempts]) == ("CANCELED", ["CANCELED"])
+        assert [one.forced for one in view.attempts] == [False]
+
+
+async def test_what_is_at_work_at_the_end_of_a_test_does_not_hold_it_up() -> None:
+    async with asyncio.timeout(PATIENCE_S), at_work(shop) as il:
+        job = await il.submit(sleep_in, 600)
+        await until(lambda: is_in(job, "RUNNING"), "it is at work")
+
+
+def test_nothing_ends_by_itself_on_a_machine_that_stands_still_for_ten_seconds() -> None:
+    for name in (
+        "lease_ttl_s",
+        "ack_window_s",
+        "cancel_deadline_s",
+        "shutdown_deadline_s",
+        "worker_silence_s",
+    ):
+        assert getattr(QUICK, name) >= 30.0, name
+
+
+async def is_in(job: JobHandle, state: str) -> bool:
+    return (await job.view()).state == state

@@ -22,22 +22,23 @@ from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.worker.logs import make_log
 from interlock.worker.process import WorkerProcess
-from interlock.worker.settings import WorkerSettings
+from interlock.worker.settings import WorkerSettings, stop_grace_s
 from interlock.worker.tasks import DEFAULT, Registry
 
 QUICK = Durations(
-    ack_window_s=2.0,
-    lease_ttl_s=3.0,
     heartbeat_every_s=0.5,
     sweep_every_s=0.2,
-    cancel_deadline_s=1.5,
-    shutdown_soft_s=0.5,
-    shutdown_deadline_s=2.0,
-    abort_warning_s=0.5,
-    abort_kill_s=1.0,
     backoff_cap_s=0.2,
+    ack_window_s=60.0,
+    lease_ttl_s=90.0,
+    abort_warning_s=15.0,
+    abort_kill_s=30.0,
+    cancel_deadline_s=45.0,
+    shutdown_soft_s=30.0,
+    shutdown_deadline_s=60.0,
 )
-"""Everything that waits, waits briefly."""
+"""The worker looks often, and nothing ends by itself on a machine that stands still for a while."""
+STOP_GRACE_S = 1.0
 
 
 @asynccontextmanager
@@ -50,6 +51,8 @@ async def at_work(
     concurrency: int = 10,
 ) -> AsyncIterator[Interlock]:
     """An Interlock whose worker knows the tasks of `registry`; by default all that were declared."""
+    durations = QUICK if settings is None else settings.durations
+    grace_s = STOP_GRACE_S if settings is None else stop_grace_s(durations)
     settings = settings or OrchestratorSettings(durations=QUICK)
     with tempfile.TemporaryDirectory(prefix="interlock-test-") as folder:
         url = f"sqlite:///{folder}/interlock.db"
@@ -59,7 +62,8 @@ async def at_work(
                 queues=queues,
                 labels=labels,
                 concurrency=concurrency,
-                durations=settings.durations,
+                durations=durations,
+                stop_grace_s=grace_s,
                 log_level="warning",
             ),
             registry,
@@ -72,6 +76,6 @@ async def at_work(
             try:
                 yield il
             finally:
-                process.shutdown.request()
+                process.shutdown.hurry()  # what is still at work is thrown away together with the store
                 await asyncio.wait([running])
         running.result()  # a worker that could not run should not go unnoticed

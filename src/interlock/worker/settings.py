@@ -62,9 +62,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     flush_every_s: float = 1.0
     """How soon progress, logs and checkpoints are sent, at most; else they ride with a heartbeat."""
     stop_grace_s: float = _DERIVED
-    """How long a handler that was asked to stop has before it is stopped. By default 5 s, but at most a
-    quarter of `durations.cancel_deadline_s`: a handler that does not listen has to be stopped well before
-    its cancel is forced."""
+    """How long a handler that was asked to stop has before it is stopped; see `stop_grace_s`."""
     kill_grace_s: float = 2.0
     """How long a process has between SIGTERM and SIGKILL."""
     connect_timeout_s: float = 30.0
@@ -92,8 +90,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.stop_grace_s < 0:
-            grace_s = min(_STOP_GRACE_S, self.durations.cancel_deadline_s / 4)
-            msgspec.structs.force_setattr(self, "stop_grace_s", grace_s)
+            msgspec.structs.force_setattr(self, "stop_grace_s", stop_grace_s(self.durations))
         if faults := list(self._faults()):
             raise InvalidSettings(
                 "The settings of the worker cannot be used: " + "; ".join(faults) + ".",
@@ -133,3 +130,11 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         for name in _MORE_THAN_NOTHING:
             if not getattr(self, name) > 0:
                 yield f"{name} is {getattr(self, name):g} and must be more than 0"
+
+
+def stop_grace_s(durations: Durations) -> float:
+    """Return the default grace: 5 s, but at most a quarter of the cancel deadline.
+
+    A handler that does not listen has to be stopped well before its cancel is forced.
+    """
+    return min(_STOP_GRACE_S, durations.cancel_deadline_s / 4)

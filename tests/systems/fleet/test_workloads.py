@@ -5,20 +5,19 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
 from tests.systems.orchestrator.house import House, done
 from tests.systems.orchestrator.test_every_store_alike import OpenHouse
 
 from interlock.engine.audit import audit
 from interlock.errors import InvalidWorkload
+from interlock.lifecycles.durations import Durations
 from interlock.store.records import Query
 from interlock.systems.catalogue import JOURNALLED
 from interlock.systems.fleet.deciding import ALIVE_EVERY_S, CONTROLLER_LOST
 from interlock.systems.fleet.spec import TASK
 from interlock.systems.fleet.workloads import Workloads, workload_id_of
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.testing.at_work import QUICK
 from interlock.wire.fleet.errors import UnknownWorkload
 from interlock.wire.runner import Grant
 from interlock.wire.workloads import Happened, WorkloadFact
@@ -104,7 +103,18 @@ async def test_that_the_controller_lives_is_no_news_but_keeps_the_workload(house
 async def test_a_controller_that_says_it_lives_is_not_written_off_by_settings_that_are_short(
     open_house: OpenHouse,
 ) -> None:
-    hasty = msgspec.structs.replace(QUICK, worker_silence_s=3.0, worker_beat_every_s=1.0)
+    hasty = Durations(
+        worker_silence_s=3.0,
+        worker_beat_every_s=1.0,
+        ack_window_s=2.0,
+        lease_ttl_s=3.0,
+        heartbeat_every_s=0.5,
+        shutdown_soft_s=0.5,
+        shutdown_deadline_s=2.0,
+        cancel_deadline_s=1.5,
+        abort_warning_s=0.5,
+        abort_kill_s=1.0,
+    )
     house = await open_house(OrchestratorSettings(durations=hasty))
     grant = await house.started(task=TASK)
     await workloads(house).tell([fact(grant, Happened.RUNNING)])
