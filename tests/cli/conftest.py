@@ -11,6 +11,7 @@ from subprocess import CompletedProcess
 
 import pytest
 from tests.cli.shop import TASKS, Shop
+from tests.waiting import PROGRAM_S
 
 from interlock.cli.main import main
 from interlock.worker import tasks
@@ -103,7 +104,7 @@ def program(folder: Path) -> Ask:
             capture_output=True,
             check=False,
             encoding="utf-8",
-            timeout=60,
+            timeout=PROGRAM_S,
         )
 
     return run

@@ -18,6 +18,7 @@ from subprocess import CompletedProcess
 from typing import Any, TypeVar
 
 import msgspec
+from tests.waiting import PATIENCE_S
 
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
@@ -104,7 +105,7 @@ class Shop:
             stop = store.subscribe(waker(news))
             try:
                 while not (found := (await store.find(Query(kind="job"))).records):
-                    await asyncio.wait_for(news.wait(), 60)
+                    await asyncio.wait_for(news.wait(), PATIENCE_S)
                     news.clear()
             finally:
                 stop()

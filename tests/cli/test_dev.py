@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import queue
 import re
@@ -9,19 +10,21 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx2
 import pytest
 from tests.cli.shop import SCRIPT
+from tests.waiting import PATIENCE_S, until_so
 
+from interlock.cli.main import main
 from interlock.cli.reloading import Source
 from interlock.worker.executors.kin import descendants
 
-PATIENCE_S = 60.0
 TASKS = """
 from interlock.worker.tasks import task
 
@@ -35,17 +38,15 @@ def wait() -> None:
     pathlib.Path("began").touch()
     time.sleep(300)
 """
-QUICK = """
+LONG = """
+# A worker that is asked to go waits for its task for far longer than a test waits for anything.
 [durations]
-ack_window_s = 2
-lease_ttl_s = 60
 heartbeat_every_s = 1
 sweep_every_s = 0.5
-cancel_deadline_s = 10
-shutdown_soft_s = 30
-shutdown_deadline_s = 50
-abort_warning_s = 1
-abort_kill_s = 2
+shutdown_soft_s = 500
+shutdown_deadline_s = 600
+lease_ttl_s = 900
+worker_silence_s = 900
 """
 
 
@@ -77,33 +78,29 @@ class Dev:
 
     def until(self, words: str) -> str:
         """The next line with these words."""
-        while line := self._lines.get(timeout=PATIENCE_S):
-            self.said.append(line)
-            if words in line:
-                return line
-        raise AssertionError("".join(self.said))
+        with suppress(queue.Empty):
+            while line := self._lines.get(timeout=PATIENCE_S):
+                self.said.append(line)
+                if words in line:
+                    return line
+        raise AssertionError(f"It did not say {words!r}. Its last lines:\n{''.join(self.said[-20:])}")
 
     def result_of(self, task: str, **arguments: int) -> object:
         """What comes of a job."""
-        with httpx2.Client(base_url=self.url, trust_env=False, verify=False, timeout=60.0) as client:
+        with self.client() as client:
             job_id = client.post("/api/jobs", json={"task": task, "input": arguments}).json()["id"]
-        ended = self.interlock("job", "wait", job_id, "--timeout", "60s")
-        assert ended.returncode == 0, ended.stdout + ended.stderr + "".join(self.said)
-        with httpx2.Client(base_url=self.url, trust_env=False, verify=False, timeout=60.0) as client:
-            found: object = client.get(f"/api/jobs/{job_id}").json()["result"]
-            return found
+            seen: dict[str, object] = {}
 
-    def interlock(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Another command in the same folder."""
-        return subprocess.run(
-            [SCRIPT, *arguments],
-            cwd=self.folder,
-            env={**os.environ, "INTERLOCK_URL": ""},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE_S,
-        )
+            def completed() -> bool:
+                seen.update(client.get(f"/api/jobs/{job_id}").json())
+                return seen["state"] == "COMPLETED"
+
+            until_so(completed, f"{job_id} is completed", story=lambda: "".join(self.said[-20:]))
+            return seen["result"]
+
+    def client(self) -> httpx2.Client:
+        """Speaks to its server."""
+        return httpx2.Client(base_url=self.url, trust_env=False, verify=False, timeout=PATIENCE_S)
 
     def write(self, text: str) -> None:
         """Change the code, as an editor does: at once."""
@@ -142,7 +139,7 @@ Start = Callable[..., Dev]
 def start(tmp_path: Path) -> Iterator[Start]:
     """Starts it in a project with a few tasks."""
     (tmp_path / "shop_tasks.py").write_text(TASKS)
-    (tmp_path / "interlock.toml").write_text(QUICK)
+    (tmp_path / "interlock.toml").write_text(LONG)
     started: list[Dev] = []
 
     def begin(*arguments: str) -> Dev:
@@ -193,57 +190,54 @@ def test_the_worker_does_not_outlive_a_command_that_was_killed(start: Start) -> 
 def test_a_second_signal_does_not_wait_for_what_runs(start: Start) -> None:
     dev = start("shop_tasks")
     with (
-        httpx2.Client(base_url=dev.url, trust_env=False, verify=False, timeout=60.0) as client,
+        dev.client() as client,
         client.stream("GET", "/api/events?kind=job") as events,
     ):
         client.post("/api/jobs", json={"task": "shop_tasks.wait"})
         assert any('"to":"RUNNING"' in line for line in events.iter_lines())
-    began = time.monotonic()
     dev.process.send_signal(signal.SIGTERM)
     while True:  # until the door is shut, so that the first one was heard
         try:
-            socket.create_connection(("127.0.0.1", int(dev.url.rpartition(":")[2])), timeout=20).close()
+            socket.create_connection(
+                ("127.0.0.1", int(dev.url.rpartition(":")[2])), timeout=PATIENCE_S
+            ).close()
         except ConnectionError:
             break
-    assert dev.end(signal.SIGTERM) == 0
-    assert time.monotonic() - began < 25, "it has waited for the task"
+    assert dev.end(signal.SIGTERM) == 0, "it does not wait for the task, which nobody would live to see"
 
 
 def test_without_tasks_there_is_a_server_and_a_hint(start: Start) -> None:
     dev = start()
     dev.until("worker  none: interlock dev shop.tasks")
-    with httpx2.Client(base_url=dev.url, trust_env=False, verify=False, timeout=60.0) as client:
+    with dev.client() as client:
         assert client.get("/readyz").status_code == 200
     assert descendants(dev.process.pid) == []
     assert dev.end(signal.SIGTERM) == 0
 
 
-def test_what_was_there_stays_until_somebody_resets_it(start: Start) -> None:
+def test_what_was_there_stays_until_somebody_resets_it(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("INTERLOCK_URL", "")
+    assert main(["submit", "a.b", "--unchecked"]) == 0
     first = start()
-    assert first.interlock("submit", "a.b", "--unchecked").returncode == 0
-    busy = first.interlock("dev", "--reset", "--yes", "--port", "0")
-    assert (busy.returncode, "is in use" in busy.stderr) == (2, True)
-    first.end(signal.SIGTERM)
-    no = subprocess.run(
-        [SCRIPT, "dev", "--reset", "--port", "0"],
-        cwd=first.folder,
-        input="n\n",
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
-    assert (no.returncode, "with its 1 jobs and their history?" in no.stdout) == (1, True)
-    second = start()
-    assert len(jobs_of(second)) == 1
-    second.end(signal.SIGTERM)
-    third = start("--reset", "--yes")
-    assert jobs_of(third) == []
-    assert third.end(signal.SIGTERM) == 0
+    assert len(jobs_of(first)) == 1
+    assert main(["dev", "--reset", "--yes", "--port", "0"]) == 2
+    assert "is in use" in capsys.readouterr().err
+    assert first.end(signal.SIGTERM) == 0
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    assert main(["dev", "--reset", "--port", "0"]) == 1
+    assert "with its 1 jobs and their history?" in capsys.readouterr().out
+    assert main(["job", "list"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    second = start("--reset", "--yes")
+    assert jobs_of(second) == []
+    assert second.end(signal.SIGTERM) == 0
 
 
 def jobs_of(dev: Dev) -> list[object]:
-    with httpx2.Client(base_url=dev.url, trust_env=False, verify=False, timeout=60.0) as client:
+    with dev.client() as client:
         found: list[object] = client.get("/api/jobs").json()["jobs"]
         return found
 
@@ -257,21 +251,21 @@ def jobs_of(dev: Dev) -> list[object]:
         ("http://localhost:1", "is a server"),
     ],
 )
-def test_what_is_not_ours_is_not_emptied(tmp_path: Path, store: str, words: str) -> None:
+def test_what_is_not_ours_is_not_emptied(
+    tmp_path: Path,
+    store: str,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with sqlite3.connect(tmp_path / "other.db") as other:
         other.execute("CREATE TABLE precious (thing TEXT)")
     other.close()
     (tmp_path / "text.db").write_text("a letter" * 1_000)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    done = subprocess.run(
-        [str(SCRIPT), "dev", "--reset", "--yes", "--port", "0", "--store", store],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
-    assert (done.returncode, words in done.stderr) == (2, True), done.stderr
+    assert main(["dev", "--reset", "--yes", "--port", "0", "--store", store]) == 2
+    assert words in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 

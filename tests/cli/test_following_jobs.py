@@ -13,6 +13,7 @@ from typing import IO
 
 import pytest
 from tests.cli.shop import SCRIPT, Ask, Shop
+from tests.waiting import PROGRAM_S
 
 COMPLETED, FAILED, CANCELED, NOT_IN_TIME = 0, 3, 4, 5
 
@@ -25,7 +26,7 @@ def running(process: subprocess.Popen[str]) -> Iterator[tuple[subprocess.Popen[s
         yield process, process.stdout
     finally:
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=PROGRAM_S)
 
 
 def line_with(output: IO[str], words: str) -> str:
@@ -46,7 +47,7 @@ def test_watching_in_a_pipe_tells_each_transition_as_it_happens(shop: Shop) -> N
         ]  # fmt: skip
         shop.complete(job_id)
         assert "RUNNING\tCOMPLETED" in line_with(output, "success")
-        assert process.wait(timeout=60) == COMPLETED
+        assert process.wait(timeout=PROGRAM_S) == COMPLETED
 
 
 def test_watching_in_json_is_a_line_for_each_step_and_then_the_job(shop: Shop) -> None:
@@ -58,7 +59,7 @@ def test_watching_in_json_is_a_line_for_each_step_and_then_the_job(shop: Shop) -
         shop.fail(job_id)
         last = json.loads(line_with(output, '{"job"'))
         assert last["job"]["state"] == "FAILED"
-        assert process.wait(timeout=60) == FAILED
+        assert process.wait(timeout=PROGRAM_S) == FAILED
 
 
 def test_watching_what_has_ended_tells_its_story_and_ends(ask: Ask, shop: Shop) -> None:
@@ -78,7 +79,7 @@ def test_ctrl_c_while_watching_leaves_the_job_alone_and_says_so(shop: Shop) -> N
     with running(shop.start("job", "watch", job_id)) as (process, output):
         line_with(output, "acknowledged")
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=PROGRAM_S)
         assert process.returncode == 130
         assert said == "Stopped watching; whatever runs goes on.\n"
     assert shop.job(job_id).state == "RUNNING"
@@ -98,7 +99,7 @@ def test_a_terminal_sees_progress_and_the_outcome(shop: Shop) -> None:
         shop.complete(job_id)
         while more := _read(ours):
             shown += more
-        assert process.wait(timeout=60) == COMPLETED
+        assert process.wait(timeout=PROGRAM_S) == COMPLETED
     os.close(ours)
     assert "25%" in shown
     assert "\x1b[" in shown
@@ -144,7 +145,7 @@ def test_waiting_ends_when_the_last_job_has(shop: Shop) -> None:
         assert line_with(output, first).split()[1] == "COMPLETED"
         shop.complete(second)
         assert line_with(output, second).split()[1] == "COMPLETED"
-        assert process.wait(timeout=60) == COMPLETED
+        assert process.wait(timeout=PROGRAM_S) == COMPLETED
 
 
 def test_waiting_for_too_long_is_a_code_of_its_own(ask: Ask, shop: Shop) -> None:
@@ -184,7 +185,7 @@ def test_submit_and_wait_answers_with_the_id_first_and_the_outcome_last(shop: Sh
         shop.take(job_id)
         shop.fail(job_id)
         assert "RUNNING\tFAILED" in line_with(output, "error")
-        assert process.wait(timeout=60) == FAILED
+        assert process.wait(timeout=PROGRAM_S) == FAILED
 
 
 def test_submit_and_wait_in_json_is_the_job_as_it_ended(shop: Shop) -> None:
@@ -194,7 +195,7 @@ def test_submit_and_wait_in_json_is_the_job_as_it_ended(shop: Shop) -> None:
         shop.complete(job_id, 4)
         view = json.load(output)
         assert (view["id"], view["state"], view["result"]) == (job_id, "COMPLETED", 4)
-        assert process.wait(timeout=60) == COMPLETED
+        assert process.wait(timeout=PROGRAM_S) == COMPLETED
 
 
 def test_submit_and_wait_for_too_long(ask: Ask, shop: Shop) -> None:
@@ -216,4 +217,4 @@ def test_following_logs_shows_lines_as_they_come_and_ends_with_the_job(shop: Sho
         assert output.readline() == "two\n"
         shop.complete(job_id)
         assert output.read() == ""
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=PROGRAM_S) == 0

@@ -11,16 +11,17 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
 import pytest
-from tests.agent.conftest import gone, python
+from tests.agent.conftest import PATIENT, gone, python
 from tests.cli.shop import Ask, Shop
-from tests.systems.fleet.fleets import OPTIONS, PATIENCE_S, asked, moves, states, until_all_are, wait
+from tests.systems.fleet.fleets import OPTIONS, asked, moves, states, until_all_are
+from tests.waiting import PATIENCE_S, until_so
 
 from interlock.engine.audit import audit
-from interlock.lifecycles.durations import Durations
 from interlock.store.records import Query
 from interlock.store.sqlite import SqliteStore
 from interlock.systems.catalogue import JOURNALLED
@@ -32,17 +33,14 @@ from interlock.testing.agent_process import AgentProcess
 from interlock.wire.jobs import JobSpec
 from interlock.wire.workloads import WorkloadView
 
-# Long enough to be killed, that a controller can be killed while its agents abort.
-SLOWLY = Durations(abort_warning_s=0.4, abort_kill_s=4.0, start_wait_s=20.0)
-
 
 @pytest.fixture(scope="module")
 def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[AgentProcess]]:
     folder = tmp_path_factory.mktemp("fleet")
-    agents = [AgentProcess(folder / name, *OPTIONS, durations=SLOWLY) for name in ("one", "two")]
+    agents = [AgentProcess(folder / name, *OPTIONS, durations=PATIENT) for name in ("one", "two")]
     try:
-        for agent in agents:
-            agent.start()
+        with ThreadPoolExecutor(len(agents)) as pool:
+            list(pool.map(AgentProcess.start, agents))
         yield agents
     finally:
         for agent in agents:
@@ -95,7 +93,7 @@ def kill(running: subprocess.Popen[str]) -> None:
     family = watchdog.tree(running.pid)
     running.kill()
     running.communicate(timeout=PATIENCE_S)
-    wait(lambda: all(map(gone, family)), "the controller and all below it to be gone")
+    until_so(lambda: all(map(gone, family)), "the controller and all below it are gone")
 
 
 def workloads(shop: Shop) -> list[WorkloadView]:
@@ -107,7 +105,9 @@ def workloads(shop: Shop) -> list[WorkloadView]:
 
 def recorded(shop: Shop, state: str) -> None:
     """Until the store knows of all agents that they are there."""
-    wait(lambda: [each.state for each in workloads(shop)] == [state] * 2, f"{state} in the store")
+    until_so(
+        lambda: [each.state for each in workloads(shop)] == [state] * 2, f"both are {state} in the store"
+    )
 
 
 def settle(shop: Shop) -> None:
@@ -132,7 +132,7 @@ def test_killed_while_it_asks_whether_all_are_there(ask: Ask, shop: Shop, agents
     try:
         running = run(shop, asked(agents))
         job_id = shop.next_job()
-        wait(lambda: shop.job(job_id).state == "RUNNING", "the job to run")
+        until_so(lambda: shop.job(job_id).state == "RUNNING", "the job runs")
         kill(running)
     finally:
         agents[1].resume()
@@ -144,7 +144,7 @@ def test_killed_while_it_asks_whether_all_are_there(ask: Ask, shop: Shop, agents
 
 
 def test_killed_while_its_agents_are_ready(ask: Ask, shop: Shop, agents: list[AgentProcess]) -> None:
-    running = run(shop, asked(agents, duration_s=60.0, lead_s=15.0))
+    running = run(shop, asked(agents, operations=0, lead_s=50.0))
     until_all_are(agents, "READY")
     recorded(shop, "READY")
     kill(running)
@@ -159,11 +159,11 @@ def test_killed_while_its_agents_run(
     ask: Ask, shop: Shop, agents: list[AgentProcess], drive: Callable[..., subprocess.Popen[str]]
 ) -> None:
     before = [set(agent.family) for agent in agents]
-    running = drive(shop, asked(agents, duration_s=60.0))
+    running = drive(shop, asked(agents, operations=0))
     until_all_are(agents, "RUNNING")
     recorded(shop, "RUNNING")
     job_id = workloads(shop)[0].job_id
-    wait(lambda: '"operations":' in ask("job", "logs", job_id).stdout, "a second in the log")
+    until_so(lambda: '"operations":' in ask("job", "logs", job_id).stdout, "a second is in the log")
     kill(running)
     assert asyncio.run(states(agents, PATIENCE_S)) == ["IDLE", "IDLE"]
     for agent, family in zip(agents, before, strict=True):
@@ -179,18 +179,21 @@ def test_killed_while_its_agents_run(
 
 def test_killed_while_its_agents_abort(ask: Ask, shop: Shop, agents: list[AgentProcess]) -> None:
     before = [set(agent.family) for agent in agents]
-    note = shop.folder / "note"
-    deaf = python("deaf", note=str(note))
-    running = run(shop, asked(agents, kind="python", spec=deaf, duration_s=60.0))
-    wait(note.exists, "the workload to begin")
+    note, let_go = shop.folder / "note", shop.folder / "let-go"
+    note.touch()
+    stubborn = python("stubborn", note=str(note), let_go=str(let_go))
+    running = run(shop, asked(agents, kind="python", spec=stubborn, operations=0))
+    until_so(lambda: note.read_text().count("\n") == 2, "both have begun")
     recorded(shop, "RUNNING")
     families = [set(agent.family) - family for agent, family in zip(agents, before, strict=True)]
     job_id = workloads(shop)[0].job_id
     assert ask("workload", "abort", job_id).returncode == 0
     until_all_are(agents, "ABORTING")
     kill(running)
+    assert asyncio.run(states(agents)) == ["ABORTING", "ABORTING"]
+    let_go.touch()
     assert asyncio.run(states(agents, PATIENCE_S)) == ["IDLE", "IDLE"]
-    assert all(gone(pid) for family in families for pid in family), "killed with everything it has started"
+    assert all(gone(pid) for family in families for pid in family), "idle means that nothing is left"
     settle(shop)
     assert_written_off(ask, shop, state="CANCELED")
 

@@ -11,6 +11,7 @@ from datetime import datetime
 
 import pytest
 from tests.cli.shop import RUNNER, SCRIPT, Ask, Shop
+from tests.waiting import PROGRAM_S
 
 from interlock.cli import finding
 from interlock.wire.runner import Complete, Succeeded
@@ -29,7 +30,7 @@ def on_a_terminal(shop: Shop, *arguments: str, **environment: str) -> str:
         written = b""
         while more := _read(ours):
             written += more
-        it.wait(timeout=60)
+        it.wait(timeout=PROGRAM_S)
     os.close(ours)
     return written.decode()
 
@@ -345,6 +346,6 @@ print(sorted({"rich", "msgspec", "asyncio", "interlock.lifecycles", "interlock.w
         capture_output=True,
         check=True,
         encoding="utf-8",
-        timeout=60,
+        timeout=PROGRAM_S,
     )
     assert answer.stdout.splitlines()[-1] == "[]"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 from tests.cli.shop import Ask, Shop
+from tests.waiting import PATIENCE_S
 
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.quarantine.counting import Lost
@@ -29,7 +30,7 @@ def run_of(shop: Shop, *, fails: bool) -> str:
         plan = Plan(jobs=(PlannedJob(name="test (1)", task="shop_tasks.add", retries=0),))
         source = Source(repository="shop/web", sha=SHA, ref="refs/heads/main")
         view = await port.here.runs.submit(RunSpec(workflow="ci", plan=plan, source=source))
-        async with asyncio.timeout(60):  # it is planned beside whoever recovers
+        async with asyncio.timeout(PATIENCE_S):  # it is planned beside whoever recovers
             while not (grants := await port.claim(ClaimRequest(runner_id="r", limit=1))):
                 await port.recover()
         (grant,) = grants

@@ -11,46 +11,70 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from tests.waiting import PROGRAM_S
+
+from interlock.cli.main import main
+from interlock.worker.tasks import DEFAULT
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 100.0
 
 
 class Desk:
-    """Somebody at a terminal, in the folder of the project, with a database of their own."""
+    """A terminal in the folder of the project, with a database of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder = folder
         self.url = f"sqlite:///{folder}/desk.db"
+        self._capsys = capsys
 
     def ask(self, *words: str, code: int = 0) -> str:
-        """One command; what it has answered."""
+        """Run one command in this process; return what it has answered."""
+        forget()
+        found = main(["simulation", *words])
+        said = self._capsys.readouterr()
+        assert found == code, said.out + said.err
+        return said.out if not code else said.err
+
+    def run(self, *words: str) -> str:
+        """Run one command as a process of its own."""
         done = subprocess.run(
             [sys.executable, "-m", "interlock.cli.main", "simulation", *words],
-            cwd=ROOT,
             env={**os.environ, "INTERLOCK_URL": self.url, "NO_COLOR": "1"},
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=PROGRAM_S,
             check=False,
         )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout if not code else done.stderr
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def json(self, *words: str) -> Any:
         """The same for a program."""
         return json.loads(self.ask(*words, "--json"))
 
 
+def forget() -> None:
+    """Let a command import what it names, as a new process would."""
+    DEFAULT._tasks.clear()
+    for module in ("epidemic", "negotiation", "errands"):
+        sys.modules.pop(module, None)
+
+
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Desk:
+    desk = Desk(tmp_path, capsys)
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("INTERLOCK_URL", desk.url)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(DEFAULT, "_tasks", {})  # other tests of this process declare tasks, too
+    return desk
 
 
 def test_the_epidemic_runs_to_its_end_and_draws_its_curve(desk: Desk) -> None:
     plot = desk.folder / "curve.svg"
     words = ("people=300", "days=40", "seed=3", f"plot={plot}")
-    desk.ask("run", "examples/epidemic.py", *words, "--id", "flu")
+    desk.run("run", "examples/epidemic.py", *words, "--id", "flu")
     shown = desk.json("show", "flu")
     view = shown["simulation"]
     assert (view["status"], view["current_step"], view["total_steps"]) == ("completed", 40, 40)
@@ -62,7 +86,7 @@ def test_the_epidemic_runs_to_its_end_and_draws_its_curve(desk: Desk) -> None:
 
 
 def test_the_negotiation_comes_from_its_file(desk: Desk) -> None:
-    told = desk.ask("run", "examples/negotiation.yml", "turns=80")
+    told = desk.run("run", "examples/negotiation.yml", "turns=80")
     assert '"agreed": true' in told
     (listed,) = desk.json("list")["simulations"]
     assert (listed["scenario_name"], listed["priority"]) == ("A used boat", "high")

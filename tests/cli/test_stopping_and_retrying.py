@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 from tests.cli.shop import SCRIPT, Ask, Shop
+from tests.waiting import PROGRAM_S
 
 
 def answered(shop: Shop, answer: str, *arguments: str) -> tuple[int, str]:
@@ -26,7 +27,7 @@ def answered(shop: Shop, answer: str, *arguments: str) -> tuple[int, str]:
         os.write(ours, f"{answer}\n".encode())
         while more := _read(ours):
             shown += more
-        code = process.wait(timeout=60)
+        code = process.wait(timeout=PROGRAM_S)
     os.close(ours)
     return code, shown
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.cli.shop import SCRIPT, Ask, Shop
+from tests.waiting import PROGRAM_S
 
 from interlock.lifecycles.job import MAX_DEPTH
 
@@ -258,7 +259,7 @@ def test_a_payload_of_100_megabytes_is_refused_without_being_stored(shop: Shop, 
             capture_output=True,
             check=False,
             encoding="utf-8",
-            timeout=60,
+            timeout=PROGRAM_S,
         )
     assert (answer.returncode, answer.stdout) == (2, "")
     assert "The input of a job has at most 262144 bytes, not 104857609." in answer.stderr

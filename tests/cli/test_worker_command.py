@@ -8,24 +8,25 @@ import signal
 import msgspec
 import pytest
 from tests.cli.shop import Ask, Shop
+from tests.waiting import PROGRAM_S
 
 from interlock.cli.project import Project, WorkerSection
 from interlock.cli.working import Asked, settings_for
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 
 
-def test_a_burst_does_all_there_is_and_ends(program: Ask, shop: Shop) -> None:
-    done = program("submit", "shop_tasks:add", "x=3").stdout.strip()
-    failed = program("submit", "shop_tasks:fail").stdout.strip()
-    shell = program("submit", "--shell", "echo hello; echo oops >&2").stdout.strip()
-    elsewhere = program("submit", "anything", "--unchecked", "--queue", "elsewhere").stdout.strip()
+def test_a_burst_does_all_there_is_and_ends(ask: Ask, program: Ask, shop: Shop) -> None:
+    done = ask("submit", "shop_tasks:add", "x=3").stdout.strip()
+    failed = ask("submit", "shop_tasks:fail").stdout.strip()
+    shell = ask("submit", "--shell", "echo hello; echo oops >&2").stdout.strip()
+    elsewhere = ask("submit", "anything", "--unchecked", "--queue", "elsewhere").stdout.strip()
     worker = program("worker", "start", "shop_tasks", "--burst", "--name", "till")
     assert worker.returncode == 0, worker.stderr
-    answer = program("job", "wait", done, failed, shell)
+    answer = ask("job", "wait", done, failed, shell)
     assert answer.returncode == 3
-    assert json.loads(program("job", "show", done, "--json").stdout)["result"] == 4
-    assert "user: ValueError: out of stock" in program("job", "explain", failed).stdout
-    assert sorted(program("job", "logs", shell, "--plain").stdout.split()) == ["hello", "oops"]
+    assert json.loads(ask("job", "show", done, "--json").stdout)["result"] == 4
+    assert "user: ValueError: out of stock" in ask("job", "explain", failed).stdout
+    assert sorted(ask("job", "logs", shell, "--plain").stdout.split()) == ["hello", "oops"]
     assert shop.job(elsewhere).state == "PENDING"
     lease = shop.job(done).attempts[0].lease
     assert lease is not None
@@ -44,30 +45,29 @@ def test_a_burst_waits_for_what_is_to_be_tried_again(program: Ask, shop: Shop) -
         "        raise FlakyError('try again')\n"
         "    return 1\n"
     )
-    job_id = program("submit", "flaky_tasks:flaky").stdout.strip()
+    job_id = shop.submit("flaky_tasks.flaky", input=msgspec.Raw(b"{}"))
     assert program("worker", "start", "flaky_tasks.py", "--burst").returncode == 0
     assert [attempt.state for attempt in shop.job(job_id).attempts] == ["FAILED", "SUCCEEDED"]
 
 
-def test_a_worker_works_until_it_is_asked_to_go(shop: Shop) -> None:
+def test_a_worker_works_until_it_is_asked_to_go(ask: Ask, shop: Shop) -> None:
     process = shop.start("worker", "start", "shop_tasks", "--queue", "mail", "--queue", "default")
     try:
         job_id = shop.submit("shop_tasks.send", queue="mail", input=msgspec.Raw(b'{"address":"a"}'))
-        waiting = shop.start("job", "wait", job_id)
-        assert waiting.communicate(timeout=60)[0].startswith(f"{job_id}\tCOMPLETED")
+        assert ask("job", "wait", job_id).stdout.startswith(f"{job_id}\tCOMPLETED")
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=PROGRAM_S)
         assert process.returncode == 0, said
     finally:
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=PROGRAM_S)
 
 
-def test_the_module_and_the_queues_may_come_from_the_project_file(program: Ask, shop: Shop) -> None:
+def test_the_module_and_the_queues_may_come_from_the_project_file(ask: Ask, program: Ask, shop: Shop) -> None:
     (shop.folder / "interlock.toml").write_text(
         '[worker]\nmodule = "shop_tasks"\nqueues = ["mail"]\n', encoding="utf-8"
     )
-    job_id = program("submit", "send", "address=a").stdout.strip()
+    job_id = ask("submit", "send", "address=a").stdout.strip()
     assert shop.job(job_id).task == "shop_tasks.send"
     assert program("worker", "start", "--burst").returncode == 0
     assert shop.job(job_id).state == "COMPLETED"
@@ -101,8 +101,8 @@ def test_the_command_line_goes_before_the_project_file() -> None:
         (["shop_tasks", "--store", "mysql://there/it"], "names no store"),
     ],
 )
-def test_a_worker_that_cannot_begin_says_why(program: Ask, shop: Shop, words: list[str], says: str) -> None:
-    answer = program("worker", "start", *words)
+def test_a_worker_that_cannot_begin_says_why(ask: Ask, shop: Shop, words: list[str], says: str) -> None:
+    answer = ask("worker", "start", *words)
     assert answer.returncode == 2, answer.stderr
     assert says in answer.stderr
     assert "Traceback" not in answer.stderr

@@ -13,7 +13,8 @@ import pytest
 from chaos.system import skewed
 from rich.console import Console
 from tests.cli.shop import Ask, Shop
-from tests.systems.fleet.fleets import PATIENCE_S, fleet, states, until_all_are
+from tests.systems.fleet.fleets import fleet, gated, moves, states
+from tests.waiting import PATIENCE_S, PROGRAM_S, until_so
 
 from interlock.cli.workload_screen import Screen, sparkline
 from interlock.systems.fleet.histograms import Latencies
@@ -21,12 +22,13 @@ from interlock.systems.fleet.live import AgentLive, Live, line_of, read_line
 from interlock.testing.agent_process import AgentProcess
 
 LOAD = """\
+duration: 10m
 kind: sleep
 with: {operation_s: 0.002}
 rate: 100
-lead: 1s
-skew-limit: 5s
-ready-within: 20s
+lead: 500ms
+skew-limit: 60s
+ready-within: 60s
 """
 
 
@@ -53,75 +55,79 @@ def until_busy(running: subprocess.Popen[str]) -> None:
     raise AssertionError(running.stderr.read() if running.stderr else "it ended")
 
 
-def test_a_workload_is_run_shown_listed_and_saved(
-    program: Ask, shop: Shop, agents: list[AgentProcess]
-) -> None:
-    done = program(
-        "workload", "run", load(shop, agents, duration="30s", operations="100"), "--out", "results", "--json"
-    )
+def test_a_workload_is_run_shown_listed_and_saved(ask: Ask, shop: Shop, agents: list[AgentProcess]) -> None:
+    done = ask("workload", "run", load(shop, agents, operations="100"), "--out", "results", "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert (answer["result"]["verdict"], answer["result"]["operations"]) == ("COMPLETE", 200)
     saved = {path.name for path in (shop.folder / "results").iterdir()}
     assert saved == {"result.json", "seconds.csv", "latencies.hlog", "report.html"}
     assert json.loads((shop.folder / "results" / "result.json").read_text()) == answer["result"]
-    listed = program("workload", "list").stdout.split("\t")
+    listed = ask("workload", "list").stdout.split("\t")
     assert listed[:4] == [answer["job_id"], "COMPLETED", "load", "2"]
-    shown = program("workload", "show", answer["job_id"])
+    shown = ask("workload", "show", answer["job_id"])
     assert "All agents completed." in shown.stdout
     assert shown.stdout.count("COMPLETED\t100") == 2
-    watched = program("workload", "watch", answer["job_id"], "--json")
+    watched = ask("workload", "watch", answer["job_id"], "--json")
     assert watched.returncode == 0
     assert {each["final"] for each in json.loads(watched.stdout)["agents"]} == {"COMPLETED"}
 
 
 def test_ctrl_c_leaves_every_agent_idle_and_saves_what_there_is(
-    program: Ask, shop: Shop, agents: list[AgentProcess]
+    ask: Ask, shop: Shop, agents: list[AgentProcess]
 ) -> None:
-    running = shop.start("workload", "run", load(shop, agents, duration="60s"), "--out", "results")
+    running = shop.start("workload", "run", load(shop, agents), "--out", "results")
     until_busy(running)
     running.send_signal(signal.SIGINT)
-    told, said = running.communicate(timeout=PATIENCE_S)
+    told, said = running.communicate(timeout=PROGRAM_S)
     assert running.returncode == 130, said
     assert "ABORTED" in told
     assert asyncio.run(states(agents)) == ["IDLE", "IDLE"]
     saved = json.loads((shop.folder / "results" / "result.json").read_text())
     assert (saved["verdict"], saved["operations"] > 0) == ("ABORTED", True)
-    job_id = program("workload", "list").stdout.split("\t")[0]
-    shown = json.loads(program("workload", "show", job_id, "--json").stdout)
+    job_id = ask("workload", "list").stdout.split("\t")[0]
+    shown = json.loads(ask("workload", "show", job_id, "--json").stdout)
     assert (shown["job"]["state"], shown["result"]["verdict"]) == ("CANCELED", "ABORTED")
     assert {(each["state"], each["final"]) for each in shown["agents"]} == {("IDLE", "ABORTED")}
 
 
-def test_somebody_else_can_abort_it(program: Ask, shop: Shop, agents: list[AgentProcess]) -> None:
-    running = shop.start("workload", "run", load(shop, agents, duration="60s"))
+def test_somebody_else_can_abort_it(ask: Ask, shop: Shop, agents: list[AgentProcess]) -> None:
+    running = shop.start("workload", "run", load(shop, agents))
     until_busy(running)
-    job_id = program("workload", "list").stdout.split("\t")[0]
-    assert program("workload", "abort", job_id, "--reason", "wrong target").returncode == 0
-    running.communicate(timeout=PATIENCE_S)
+    job_id = ask("workload", "list").stdout.split("\t")[0]
+    assert ask("workload", "abort", job_id, "--reason", "wrong target").returncode == 0
+    running.communicate(timeout=PROGRAM_S)
     assert running.returncode == 4
     assert shop.job(job_id).stop_reason is not None
     assert asyncio.run(states(agents)) == ["IDLE", "IDLE"]
 
 
 def test_agents_whose_controller_is_killed_stop_by_themselves(shop: Shop, agents: list[AgentProcess]) -> None:
-    running = shop.start("workload", "run", load(shop, agents, duration="60s"))
+    running = shop.start("workload", "run", load(shop, agents))
     until_busy(running)
     running.kill()
-    running.communicate(timeout=PATIENCE_S)
+    running.communicate(timeout=PROGRAM_S)
     assert asyncio.run(states(agents, PATIENCE_S)) == ["IDLE", "IDLE"]
 
 
+@pytest.mark.long  # the same within one process: tests/systems/fleet/test_driving.py
 @pytest.mark.parametrize("step_s", [30, -30])
 def test_a_controller_whose_clock_is_set_while_its_agents_are_ready_starts_them_as_it_said(
     shop: Shop, agents: list[AgentProcess], step_s: int
 ) -> None:
-    clock = shop.folder / "clock"
-    words = load(shop, agents, duration="30s", operations="100", lead="9s")
+    clock, gate = shop.folder / "clock", shop.folder / "gate"
+    target = json.dumps(gated(agents, gate).spec)
+    # They are READY until five seconds before the start; then they prepare.
+    words = load(shop, agents, kind="python", operations="100", lead="7s", **{"with": target})
+    before = [len(moves(agent)) for agent in agents]
     running = shop.start("workload", "run", words, "--json", env=skewed.settable(clock))
-    until_all_are(agents, "READY")
+    until_so(
+        lambda: all(moves(agent)[number:] for agent, number in zip(agents, before, strict=True)),
+        "both are READY",
+    )
     skewed.set_clock(clock, step_s)
-    told, said = running.communicate(timeout=PATIENCE_S)
+    gate.touch()
+    told, said = running.communicate(timeout=PROGRAM_S)
     assert running.returncode == 0, said
     answer = json.loads(told)
     result = answer["result"]
@@ -136,18 +142,18 @@ def test_a_controller_whose_clock_is_set_while_its_agents_are_ready_starts_them_
     assert step_s < 0 or lasted_s > step_s, "its clock was set while it ran"
 
 
-def test_a_file_with_faults_is_told_with_lines_and_columns(program: Ask, shop: Shop) -> None:
+def test_a_file_with_faults_is_told_with_lines_and_columns(ask: Ask, shop: Shop) -> None:
     (shop.folder / "load.yml").write_text("kind: sleep\nrate: fast\n")
-    refused = program("workload", "run", "load.yml", "--agents", "a.example")
+    refused = ask("workload", "run", "load.yml", "--agents", "a.example")
     assert refused.returncode == 2
     assert "load.yml:2:7: this has to be a number" in refused.stderr
-    missing = program("workload", "run", "nothing.yml")
+    missing = ask("workload", "run", "nothing.yml")
     assert (missing.returncode, "nothing.yml cannot be read" in missing.stderr) == (2, True)
 
 
-def test_agents_that_are_not_there_are_named(program: Ask, shop: Shop) -> None:
+def test_agents_that_are_not_there_are_named(ask: Ask, shop: Shop) -> None:
     (shop.folder / "load.yml").write_text(LOAD)
-    refused = program("workload", "run", "load.yml", "--agents", "127.0.0.1:1")
+    refused = ask("workload", "run", "load.yml", "--agents", "127.0.0.1:1")
     assert refused.returncode == 2
     assert "Nothing was started" in refused.stderr
     assert "127.0.0.1:1 does not answer" in refused.stderr

@@ -25,6 +25,9 @@ from interlock.worker.pool.child import POOL
 LOOK_EVERY_S = 0.5
 SOON_S = 5.0
 """A worker that has ended within this time would do so again."""
+BEGIN_S = 60.0
+"""So long a worker may take to say that it cannot begin: a busy machine imports slowly."""
+CANNOT_BEGIN = 2
 GRACE_S = 5.0
 """How much longer than it should a worker may take to end before it is killed."""
 
@@ -116,7 +119,8 @@ class Reloading:
         if self._process is None or self._process.returncode is None:
             return False
         code, self._process = self._process.returncode, None
-        if time.monotonic() - self._started_at < SOON_S:
+        soon_s = BEGIN_S if code == CANNOT_BEGIN else SOON_S
+        if time.monotonic() - self._started_at < soon_s:
             self._say(f"The worker {_told(code)}; it is tried again when a file changes.")
             return False
         self._say(f"The worker {_told(code)}; it is started again.")
@@ -231,4 +235,4 @@ def _shown(changed: list[str]) -> str:
 def _told(code: int) -> str:
     if code < 0:
         return f"was ended by {signal.Signals(-code).name}"
-    return "could not begin" if code == 2 else f"has ended with code {code}"
+    return "could not begin" if code == CANNOT_BEGIN else f"has ended with code {code}"
