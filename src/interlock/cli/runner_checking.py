@@ -51,7 +51,7 @@ def runner_check(
     task: Annotated[str, typer.Option(help="What the runner is given to do.")] = "interlock.shell",
     quick: Annotated[str, typer.Option(metavar="JSON", help="The input of work that ends at once.")] = "",
     slow: Annotated[str, typer.Option(metavar="JSON", help="And of work that does not.")] = "",
-    ttl: Annotated[float, typer.Option(min=1.0, help="How long a lease lives, in seconds.")] = 4.0,
+    ttl: Annotated[float, typer.Option(min=1.0, help="How long a lease lives, in seconds.")] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, a line for each.")] = False,
 ) -> None:
     """Hold a runner, in whatever language it is written, against the protocol."""
@@ -90,7 +90,12 @@ def _asked(words: list[str], token: str | None, only: list[str], work: Work, ttl
         port=(address.port if address else None) or 0,
         token=a_token() if token is None and words else token or "",
         work=work,
-        pace=Pace(ttl_s=ttl, heartbeat_every_s=ttl / 4, ack_window_s=ttl * 3 / 4),
+        pace=Pace(
+            ttl_s=ttl,
+            heartbeat_every_s=min(1.0, ttl / 4),
+            ack_window_s=ttl * 3 / 4,
+            silence_ttl_s=min(6.0, ttl),
+        ),
         scenarios=scenarios,
     )
 

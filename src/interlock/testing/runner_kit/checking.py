@@ -16,6 +16,7 @@ from interlock.testing.runner_kit.http import Line
 from interlock.testing.runner_kit.scenarios import SCENARIOS, Scenario
 from interlock.testing.runner_kit.stage import Broken, Stage, Work
 
+PULSE_S = 0.1
 SIDE_BY_SIDE = 5
 """How many are played at once: a runner spends most of a scenario waiting."""
 
@@ -70,6 +71,7 @@ async def _play(scenario: Scenario, asked: Check) -> Verdict:
         stage = Stage(desk, Path(folder), asked.work, asked.command)
         await line.open(asked.host, asked.port)
         broken: tuple[str, ...] = ()
+        pulse = asyncio.create_task(_pulse(desk))
         try:
             await stage.start(line.url, {"INTERLOCK_TOKEN": asked.token})
             await scenario.play(stage)
@@ -78,6 +80,7 @@ async def _play(scenario: Scenario, asked: Check) -> Verdict:
         finally:
             await stage.end()
             await line.close()
+            pulse.cancel()
         faults = (*broken, *desk.faults)
         return Verdict(
             scenario=scenario.name,
@@ -87,6 +90,12 @@ async def _play(scenario: Scenario, asked: Check) -> Verdict:
             took_s=time.monotonic() - began,
             last_words=stage.last_words if faults else "",
         )
+
+
+async def _pulse(desk: Desk) -> None:
+    while True:
+        desk.clock.pulse()
+        await asyncio.sleep(PULSE_S)
 
 
 def a_token() -> str:

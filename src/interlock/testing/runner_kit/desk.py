@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
@@ -23,11 +22,13 @@ from interlock.wire.runner import (
     Complete,
     Grant,
     Greeting,
+    Heartbeat,
     Message,
     Release,
 )
+from interlock.worker.clocks import AwakeTime
 
-UNDER_WAY_S = 0.5
+UNDER_WAY_S = 2.0
 """What was said before the answer to another message had arrived may come so much later."""
 PREFIX = "/api/runner"
 _KINDS = {"log": "heartbeat"}
@@ -42,10 +43,16 @@ Before: TypeAlias = Callable[[Asked, str], Awaitable[Reply | None]]
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """How quickly things go."""
 
-    ttl_s: float = 4.0
+    ttl_s: float = 60.0
     heartbeat_every_s: float = 1.0
-    ack_window_s: float = 3.0
-    patience_s: float = 30.0
+    ack_window_s: float = 45.0
+    silence_ttl_s: float = 6.0
+    """How long a lease lives where the runner has to notice by itself that it has ended."""
+    late_s: float = 15.0
+    """How late a runner may be, which other programs may keep from running, when it has to stop at once."""
+    start_s: float = 60.0
+    """How long a runner may take to start, ask for work and begin it."""
+    patience_s: float = 60.0
     """How long the kit waits for something that a runner should do."""
 
 
@@ -61,13 +68,15 @@ class Lease(msgspec.Struct):
     stale_at: float | None = None
     """When the runner was first told that the lease is none any more."""
     cancel: bool = False
+    renewals: int = 0
+    """How many heartbeats have renewed it."""
     said: list[Message] = []
     by_number: dict[tuple[str, int], Message] = {}
 
     @property
-    def expired(self) -> bool:
-        """Whether nobody has renewed it in time."""
-        return time.monotonic() >= self.renewed_at + self.ttl_s
+    def ends_at(self) -> float:
+        """When it ends, by the clock of the desk, unless it is renewed."""
+        return self.renewed_at + self.ttl_s
 
     def last(self, kind: type[Message]) -> Any:
         """The last message of a type, or None."""
@@ -79,13 +88,15 @@ class Desk:
 
     def __init__(self, pace: Pace, token: str) -> None:
         self.pace, self.token = pace, token
+        self.clock = AwakeTime()
+        """Stands still with this process, so that no runner is judged while nothing runs."""
         self.before: Before | None = None
         self.more: dict[str, Any] = {}
         """Fields that nobody knows, added to every answer."""
         self.waiting: list[tuple[str, dict[str, Any]]] = []
         self.leases: dict[str, Lease] = {}
         self.claims: list[ClaimRequest] = []
-        self.requests: list[tuple[float, str]] = []
+        self.requests: list[str] = []
         self.faults: list[str] = []
         self._answered: dict[tuple[str, str], list[Grant]] = {}
         self.changed = asyncio.Event()
@@ -104,7 +115,7 @@ class Desk:
     async def answer(self, asked: Asked) -> Reply:
         """What a good server would say, unless the scenario says something else."""
         what = asked.path.removeprefix(f"{PREFIX}/") if asked.path != PREFIX else "greet"
-        self.requests.append((time.monotonic(), what))
+        self.requests.append(what)
         self.change()
         if self.token and asked.token != self.token:
             return problem(401, "unauthorized", "The token is not the one that the runner was given.")
@@ -152,9 +163,9 @@ class Desk:
         self.claims.append(claim)
         self._judge_claim(claim)
         name = (claim.runner_id, claim.claim_id)
-        until = time.monotonic() + min(claim.wait_s, 30.0)
-        while not self.waiting and name not in self._answered and time.monotonic() < until:
-            await self._something_happens(until - time.monotonic())
+        until = self.clock() + min(claim.wait_s, 30.0)
+        while not self.waiting and name not in self._answered and self.clock() < until:
+            await self._something_happens(until - self.clock())
         if not claim.claim_id or name not in self._answered:
             given = [self._grant(claim) for _ in range(min(claim.limit, len(self.waiting)))]
             if claim.claim_id and given:
@@ -162,7 +173,7 @@ class Desk:
         else:
             given = self._answered[name]
             for grant in given:
-                self.leases[grant.token].renewed_at = time.monotonic()
+                self.leases[grant.token].renewed_at = self.clock()
         self.change()
         return {"grants": [self._more(grant) for grant in given], "now": datetime.now(UTC)}
 
@@ -194,7 +205,7 @@ class Desk:
             heartbeat_every_s=self.pace.heartbeat_every_s,
             timeout_s=3_600.0,
         )
-        self.leases[grant.token] = Lease(grant, claim.runner_id, time.monotonic(), alive_s)
+        self.leases[grant.token] = Lease(grant, claim.runner_id, self.clock(), alive_s)
         return grant
 
     async def _something_happens(self, within_s: float) -> None:
@@ -222,10 +233,10 @@ class Desk:
             self.fault("It speaks under a token that it was not given.")
             return 409, _stale("UNKNOWN_LEASE")
         self._judge(lease, message)
-        if lease.state == "live" and lease.expired:
+        if lease.state == "live" and self.clock() >= lease.ends_at:
             lease.state = "expired"
         if lease.state != "live" and not self._is_repeat(lease, message):
-            lease.stale_at = lease.stale_at or time.monotonic()
+            lease.stale_at = lease.stale_at or self.clock()
             return 409, _stale("LEASE_EXPIRED" if lease.state == "expired" else "LEASE_REVOKED")
         lease.said.append(message)
         if lease.by_number.get(_number(message)) == message:
@@ -234,7 +245,8 @@ class Desk:
         if isinstance(message, Complete | CancelAck | Release):
             lease.state = "ended"
         else:
-            lease.renewed_at, lease.ttl_s = time.monotonic(), self.pace.ttl_s
+            lease.renewed_at, lease.ttl_s = self.clock(), self.pace.ttl_s
+            lease.renewals += isinstance(message, Heartbeat)
         self.change()
         return 200, self._heard(lease)
 
@@ -249,7 +261,7 @@ class Desk:
         known = lease.by_number.get(_number(message))
         if known is not None and known != message:
             self.fault(f"It has used the sequence {message.sequence} for two different messages ({kind}).")
-        if lease.stale_at is not None and time.monotonic() > lease.stale_at + UNDER_WAY_S:
+        if lease.stale_at is not None and self.clock() > lease.stale_at + UNDER_WAY_S:
             self.fault(f"It has sent a {kind} after it was told that the lease is over.")
         if lease.state == "ended" and known is None:
             self.fault(f"It has sent a {kind} after it had said how the attempt ended.")

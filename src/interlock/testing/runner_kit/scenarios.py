@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import msgspec
 
-from interlock.testing.runner_kit.desk import UNDER_WAY_S, Desk, Lease, problem
+from interlock.testing.runner_kit.desk import UNDER_WAY_S, Lease, problem
 from interlock.testing.runner_kit.http import Asked, HangUp, Reply
 from interlock.testing.runner_kit.stage import Broken, Piece, Stage
 from interlock.wire.runner import CancelAck, Complete, Release, Succeeded
@@ -135,7 +134,7 @@ async def _revoked(stage: Stage) -> None:
     lease.state = "revoked"
     await stage.until(lambda: lease.stale_at, "It has sent no heartbeat")
     await stage.until(
-        lambda: not piece.running, "Its lease was revoked, and the work runs on", _soon(stage.desk)
+        lambda: not piece.running, "Its lease was revoked, and the work runs on", stage.desk.pace.late_s
     )
     await stage.for_a_while(UNDER_WAY_S + stage.desk.pace.heartbeat_every_s)
     stage.quick()
@@ -144,6 +143,8 @@ async def _revoked(stage: Stage) -> None:
 
 async def _silence(stage: Stage) -> None:
     """Nobody answers any more: then only its own clock can tell the runner that the lease has ended."""
+    pace = stage.desk.pace
+    stage.desk.pace = msgspec.structs.replace(pace, ttl_s=pace.silence_ttl_s)
     lease, piece = await stage.at_work()
 
     async def fall_silent(_: Asked, __: str) -> Reply | None:
@@ -151,15 +152,14 @@ async def _silence(stage: Stage) -> None:
         return None
 
     stage.desk.before = fall_silent
-    ends_at = lease.renewed_at + lease.ttl_s
     late = "Nobody answers, its lease has ended, and the work runs on: somebody else may be doing it"
-    await stage.until(lambda: not piece.running, late, ends_at + 1.0 - time.monotonic())
+    await stage.until(lambda: not piece.running, late, lease.ends_at + pace.late_s - stage.desk.clock())
 
 
 async def _long_poll(stage: Stage) -> None:
-    await stage.until(lambda: stage.desk.claims, "It has not asked for work")
+    await stage.polled()
     before = len(stage.desk.requests)
-    while_s = 3.0
+    while_s = 2.0
     await stage.for_a_while(while_s)
     asked = len(stage.desk.requests) - before
     if asked > 10 * while_s:
@@ -168,9 +168,9 @@ async def _long_poll(stage: Stage) -> None:
 
 
 async def _refused(stage: Stage) -> None:
-    await stage.until(lambda: stage.desk.requests, "It has not asked for anything")
+    await stage.until(lambda: stage.desk.requests, "It has not asked for anything", stage.desk.pace.start_s)
     stage.desk.token = "another"
-    for_s = 3.0
+    for_s = 2.0
     before = len(stage.desk.requests)
     await stage.for_a_while(for_s)
     asked = len(stage.desk.requests) - before
@@ -179,7 +179,7 @@ async def _refused(stage: Stage) -> None:
 
 
 async def _goes_while_idle(stage: Stage) -> None:
-    await stage.until(lambda: stage.desk.claims, "It has not asked for work")
+    await stage.polled()
     stage.ask_to_go()
     await stage.until(
         lambda: stage.gone, "It was asked to go (SIGTERM), has nothing to do, and is still there"
@@ -214,14 +214,11 @@ async def _completed(stage: Stage, lease: Lease, piece: Piece) -> None:
 
 
 async def _kept_alive(stage: Stage, lease: Lease) -> None:
-    lost = "It has let its lease run out while it worked"
-    await stage.for_a_while(
-        2 * lease.ttl_s, lambda: "" if lease.state == "live" and not lease.expired else lost
-    )
-
-
-def _soon(desk: Desk) -> float:
-    return desk.pace.ttl_s + 1.0
+    """Each renewal comes before the lease has ended; a few say that there will be more."""
+    lost = "It has let its lease run out while it worked: no heartbeat has renewed it"
+    for number in range(lease.renewals + 1, lease.renewals + 4):
+        left_s = lease.ends_at - stage.desk.clock()
+        await stage.until(lambda number=number: lease.renewals >= number, lost, left_s)  # type: ignore[misc]
 
 
 SCENARIOS = (

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +44,11 @@ class Piece:
     def times(self) -> int:
         """How often it was begun."""
         return len(self.ran_file.read_text().splitlines()) if self.ran_file.exists() else 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has said which its process is, which may have ended since."""
+        return self.pid_file.exists()
 
     @property
     def running(self) -> bool:
@@ -137,32 +141,38 @@ class Stage:
     async def until(self, holds: Callable[[], object], what: str, within_s: float | None = None) -> None:
         """Wait until something holds; it is a fault of the runner when it does not in time."""
         within_s = self.desk.pace.patience_s if within_s is None else within_s
-        until = time.monotonic() + within_s
+        until = self.desk.clock() + within_s
         while not holds():
-            if time.monotonic() >= until:
+            if self.desk.clock() >= until:
                 raise Broken(f"{what} within {within_s:g} s")
             if self.gone and not self._may_go:
                 raise Broken(f"It has ended by itself, with exit code {self._exit_code}")
             await self._a_moment()
 
-    async def for_a_while(self, seconds: float, unless: Callable[[], str] = lambda: "") -> None:
-        """Let time pass, unless something is wrong."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            if wrong := unless():
-                raise Broken(wrong)
+    async def for_a_while(self, seconds: float) -> None:
+        """Let time pass."""
+        until = self.desk.clock() + seconds
+        while self.desk.clock() < until:
             await self._a_moment()
+
+    async def polled(self) -> None:
+        """Wait until it has asked for work."""
+        await self.until(lambda: self.desk.claims, "It has not asked for work", self.desk.pace.start_s)
 
     async def lease(self) -> Lease:
         """The first lease, once there is one."""
-        await self.until(lambda: self.desk.leases, "It has not asked for the work that there is")
+        await self.until(
+            lambda: self.desk.leases, "It has not asked for the work that there is", self.desk.pace.start_s
+        )
         return next(iter(self.desk.leases.values()))
 
     async def at_work(self) -> tuple[Lease, Piece]:
         """A slow job that is being done."""
         piece = self.slow()
         lease = await self.lease()
-        await self.until(lambda: piece.running, "It has not begun the work that it was given")
+        await self.until(
+            lambda: piece.begun, "It has not begun the work that it was given", self.desk.pace.start_s
+        )
         return lease, piece
 
     async def _a_moment(self) -> None:
