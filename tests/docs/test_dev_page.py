@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.waiting import PATIENCE_S, PROGRAM_S
+
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "see-it-all-on-one-machine.md"
 ADDRESS = "http://127.0.0.1:8088"
 
@@ -37,7 +39,7 @@ def started(folder: Path, environment: dict[str, str]) -> Iterator[tuple[subproc
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)  # so that its worker goes as well
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_S)
 
 
 def test_what_the_page_says_can_be_typed_while_it_runs(tmp_path: Path) -> None:
@@ -55,13 +57,13 @@ def test_what_the_page_says_can_be_typed_while_it_runs(tmp_path: Path) -> None:
                 env=environment,
                 capture_output=True,
                 text=True,
-                timeout=120,
+                timeout=PROGRAM_S,
                 check=False,
             )
             assert done.returncode == 0, f"{typed}\n{done.stdout}{done.stderr}"
         assert "CANCELED" in done.stdout
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=PATIENCE_S) == 0
 
 
 def names_in(said: str) -> list[str]:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from tests.systems.fleet.fleets import fleet
+from tests.waiting import PROGRAM_S
 
 from interlock.systems.fleet.workload_file import WORKLOAD_FILE
 from interlock.systems.runs.planning.workflow import read_workflow
@@ -26,9 +27,8 @@ def block(name: str) -> str:
 
 
 def test_the_workload_of_the_page_runs_on_two_agents(tmp_path: Path) -> None:
-    (tmp_path / "load.yml").write_text(
-        block("load.yml").replace("duration: 5s", "duration: 1s\nskew-limit: 5s")
-    )
+    patient = "lead: 500ms\nskew-limit: 60s\nready-within: 60s\noperations: 100\nduration: 60s"
+    (tmp_path / "load.yml").write_text(block("load.yml").replace("duration: 5s", patient))
     (command,) = re.findall(r"^interlock (workload run .*)$", PAGE, re.M)
     with fleet(tmp_path / "agents", [{}, {}]) as agents:
         words = shlex.split(command)
@@ -39,7 +39,7 @@ def test_the_workload_of_the_page_runs_on_two_agents(tmp_path: Path) -> None:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=PROGRAM_S,
             check=False,
         )
     assert done.returncode == 0, done.stderr

@@ -15,16 +15,23 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
-from tests.server.running import ANY_PORT, Running, running
-from tests.server.test_runner_protocol import SHORT
+from tests.server.running import Running, running
+from tests.waiting import PATIENCE_S
 
+from interlock.lifecycles.durations import Durations
 from interlock.systems.access.principals import Role
+from interlock.systems.orchestrator.settings import OrchestratorSettings
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "runner-protocol.md"
 EXAMPLE = ROOT / "examples" / "runner.py"
 TELLING = {"state", "answer", "code", "cancel_requested", "protocol", "acknowledged", "task", "status"}
 """What must be the very same as on the page; of the rest the names and the types."""
+
+TALKATIVE = OrchestratorSettings(
+    durations=Durations(heartbeat_every_s=0.1, cancel_deadline_s=100, shutdown_deadline_s=100)
+)
+"""Runners give signs of life often, so they soon hear of a cancel, and have all the time to stop."""
 
 _PIECE = re.compile(r"^<!-- (?P<direction>\w+) -->$|^```(?P<kind>http|json)\n(?P<text>.*?)^```$", re.S | re.M)
 
@@ -125,7 +132,7 @@ def start(request: pytest.FixtureRequest) -> Any:
 
         def end() -> None:
             process.send_signal(signal.SIGKILL)
-            process.communicate(timeout=60)
+            process.communicate(timeout=PATIENCE_S)
 
         request.addfinalizer(end)
         return process
@@ -134,7 +141,7 @@ def start(request: pytest.FixtureRequest) -> Any:
 
 
 async def test_the_example_does_shell_jobs(start: Any) -> None:
-    async with running(settings=ANY_PORT) as server:
+    async with running() as server:
         client = server.client(await server.token(Role.OPERATOR))
         start(server, await server.token(Role.RUNNER, queues=["builds"]))
         for command, state in (("echo hello", "COMPLETED"), ("echo no >&2; exit 3", "FAILED")):
@@ -147,29 +154,29 @@ async def test_the_example_does_shell_jobs(start: Any) -> None:
 async def _ended(server: Running, client: httpx2.AsyncClient, command: str) -> Any:
     job = {"task": "interlock.shell", "input": {"run": command}, "queue": "builds", "retries": 0}
     job_id = (await client.post("/api/jobs", json=job)).json()["id"]
-    await asyncio.wait_for(server.parts.household.waiting.ended(job_id), 20)
+    await asyncio.wait_for(server.parts.household.waiting.ended(job_id), PATIENCE_S)
     return (await client.get(f"/api/jobs/{job_id}")).json()
 
 
 async def test_the_example_stops_what_is_cancelled(start: Any, tmp_path: Path) -> None:
-    async with running(settings=ANY_PORT, orchestration=SHORT) as server:
+    async with running(orchestration=TALKATIVE) as server:
         start(server)
         began = tmp_path / "began"
         os.mkfifo(began)
-        order = msgspec.Raw(msgspec.json.encode({"run": f"echo > {began}; sleep 60"}))
+        order = msgspec.Raw(msgspec.json.encode({"run": f"echo > {began}; sleep 300"}))
         job_id = await server.submit("interlock.shell", queue="builds", input=order, retries=0)
         jobs = server.parts.household.jobs
-        await asyncio.wait_for(asyncio.to_thread(began.read_text), 20)
+        await asyncio.wait_for(asyncio.to_thread(began.read_text), PATIENCE_S)
         await jobs.cancel(job_id)
-        record = await asyncio.wait_for(server.parts.household.waiting.ended(job_id), 20)
+        record = await asyncio.wait_for(server.parts.household.waiting.ended(job_id), PATIENCE_S)
         assert record.state == "CANCELED"
         (attempt,) = (await jobs.get(job_id)).attempts
         assert not attempt.forced
 
 
 async def test_the_example_ends_with_a_sentence_when_it_is_not_let_in(start: Any) -> None:
-    async with running(settings=ANY_PORT) as server:
+    async with running() as server:
         process = start(server, await server.token(Role.VIEWER))
-        _, told = await asyncio.to_thread(process.communicate, timeout=50)
+        _, told = await asyncio.to_thread(process.communicate, timeout=PATIENCE_S)
         assert process.returncode == 1
         assert "this needs runner" in told

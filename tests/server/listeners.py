@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import httpx2
 import msgspec
+from tests.waiting import PATIENCE_S
 
 
 class Event:
@@ -46,7 +47,7 @@ class Listening:
     async def event(self) -> Event:
         """The next one, whatever it is."""
         lines: list[str] = []
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             async for line in self._lines:
                 if line:
                     lines.append(line)
@@ -79,7 +80,7 @@ class Listening:
 
     async def ended(self) -> Self:
         """Until the server has ended it."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             async for _ in self._lines:
                 pass
         return self

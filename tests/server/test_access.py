@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import httpx2
 import pytest
-from tests.server.running import ANY_PORT, Running, path_of, running
+from tests.server.running import ANY_PORT, Running, any_port, path_of, running
 
 from interlock.server.app import every_route
 from interlock.server.declaring import Route
@@ -27,7 +27,7 @@ SIGNED = {"/api/webhooks/github", "/api/webhooks/generic/{name}"}
 @pytest.fixture
 async def guarded() -> AsyncIterator[Running]:
     """A server that asks for tokens."""
-    async with running(settings=ServerSettings(port=0, tokens_required=True, shutdown_s=5.0)) as one:
+    async with running(settings=any_port(tokens_required=True)) as one:
         yield one
 
 
@@ -204,7 +204,7 @@ async def test_the_names_of_this_machine_are_fine(server: Running, name: str) ->
 
 
 async def test_a_name_that_was_allowed_is_fine() -> None:
-    async with running(settings=ServerSettings(port=0, allowed_hosts=("ci.example",), shutdown_s=5.0)) as one:
+    async with running(settings=any_port(allowed_hosts=("ci.example",))) as one:
         assert (await one.client().get("/api/jobs", headers={"Host": "ci.example"})).status_code == 200
         assert (await one.client().get("/api/jobs", headers={"Host": "di.example"})).status_code == 421
 
@@ -226,7 +226,7 @@ async def test_a_page_of_somebody_else_changes_nothing(server: Running, headers:
 
 
 async def test_a_page_of_this_server_and_one_that_was_allowed_may_change_something() -> None:
-    settings = ServerSettings(port=0, allowed_origins=("https://tools.example",), shutdown_s=5.0)
+    settings = any_port(allowed_origins=("https://tools.example",))
     async with running(settings=settings) as one:
         for origin in (one.url, "https://tools.example"):
             answer = await one.client().post("/api/jobs", json={"task": "a.b"}, headers={"Origin": origin})

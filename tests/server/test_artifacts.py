@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx2
 import pytest
 from tests.server.runners import Runner, done
-from tests.server.running import ANY_PORT, Running, running
+from tests.server.running import ANY_PORT, Running, any_port, running
+from tests.waiting import PATIENCE_S
 
-from interlock.server.settings import ServerSettings
 from interlock.systems.access.principals import Role
 from interlock.systems.blobs import BlobSettings
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -109,12 +109,9 @@ async def test_a_body_that_is_too_large_is_refused_whether_it_says_so_or_not(
 
 
 async def test_a_runner_that_stops_in_the_middle_of_a_file_leaves_nothing(blobs: Path) -> None:
-    settings = ServerSettings(port=0, shutdown_s=5.0, body_s=0.2)
-    async with running(orchestration=keeping(blobs), settings=settings) as server:
-        client = server.client()
-        await server.submit()
-        token = (await Runner(client).grant())["token"]
-        slow = await _stalling(server, token)
+    async with running(orchestration=keeping(blobs), settings=any_port(body_s=0.2)) as server:
+        grant = await server.hold(await server.submit(), "default", "runner-7")
+        slow = await _stalling(server, grant.token)
         assert b" 408 " in slow.split(b"\r\n", 1)[0]
         assert files(blobs) == []
 
@@ -128,7 +125,7 @@ async def _stalling(server: Running, token: str) -> bytes:
     )
     writer.write(head.encode() + b"half")
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             return await reader.readuntil(b"\r\n\r\n")
     finally:
         writer.close()
@@ -136,7 +133,7 @@ async def _stalling(server: Running, token: str) -> bytes:
 
 
 async def test_whoever_does_not_see_the_queue_of_a_job_sees_none_of_its_files(blobs: Path) -> None:
-    settings = ServerSettings(port=0, shutdown_s=5.0, tokens_required=True)
+    settings = any_port(tokens_required=True)
     async with running(orchestration=keeping(blobs), settings=settings) as server:
         runners = server.client(await server.token(Role.RUNNER, "ours"))
         job_id = await server.submit(queue="mail")

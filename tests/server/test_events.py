@@ -10,12 +10,13 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from tests.effort import pick
 from tests.server.listeners import Listening, listening
-from tests.server.running import ANY_PORT, Running, running
+from tests.server.running import ANY_PORT, Running, any_port, running
+from tests.waiting import PATIENCE_S, until
 
 from interlock.server import streaming
 from interlock.server.following import Following
-from interlock.server.settings import ServerSettings
 from interlock.server.streaming import Broadcast
 from interlock.store.records import Feed
 from interlock.systems.access.principals import Role
@@ -136,7 +137,7 @@ async def test_a_gap_is_told_where_something_was_pruned_before_it_was_read(
             pass
 
 
-MANY = ServerSettings(port=0, shutdown_s=2.0, streams_each=200)
+MANY = any_port(streams_each=200)
 
 
 async def never_reading(server: Running) -> asyncio.StreamWriter:
@@ -149,7 +150,7 @@ async def never_reading(server: Running) -> asyncio.StreamWriter:
 
 
 async def test_one_that_never_reads_does_not_hold_up_ninety_nine_others() -> None:
-    jobs = 300
+    jobs = pick(100, 300)
     async with running(settings=MANY) as server, AsyncExitStack() as stack:
         stuck = await never_reading(server)
         client = server.client(limits=httpx2.Limits(max_connections=200))
@@ -165,14 +166,15 @@ async def test_a_hundred_that_never_read_cost_no_memory_of_their_own() -> None:
     async with running(settings=MANY) as server, AsyncExitStack() as stack:
         stuck = [await never_reading(server) for _ in range(100)]
         fine = await stack.enter_async_context(listening(server.client()))
-        await _submit_and_read(server, fine, 1_000)
+        jobs = pick(300, 1_000)
+        await _submit_and_read(server, fine, jobs)
         tracemalloc.start()
         before, _ = tracemalloc.get_traced_memory()
-        await _submit_and_read(server, fine, 1_000)
+        await _submit_and_read(server, fine, jobs)
         after, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         # 1,000 entries kept for each of them would be some 50 MB; the jobs themselves are a few.
-        assert after - before < 12_000_000
+        assert after - before < 12_000 * jobs
         for writer in stuck:
             writer.transport.abort()
 
@@ -182,8 +184,9 @@ async def test_a_reader_that_takes_nothing_for_long_is_let_go(monkeypatch: pytes
     monkeypatch.setattr(streaming, "LAST_S", 0.1)
     async with running(settings=MANY) as server:
         stuck = await never_reading(server)
-        while server.parts.broadcast.readers:
-            await server.parts.household.jobs.submit_many([JobSpec(task="t")] * 100)
+        async with asyncio.timeout(PATIENCE_S):
+            while server.parts.broadcast.readers:
+                await server.parts.household.jobs.submit_many([JobSpec(task="t")] * 100)
         stuck.transport.abort()
 
 
@@ -233,8 +236,7 @@ async def test_whoever_has_missed_much_is_sent_it_in_pieces(
 
 
 async def test_somebody_may_have_only_so_many_streams_open() -> None:
-    settings = ServerSettings(port=0, shutdown_s=2.0, streams_each=2)
-    async with running(settings=settings) as server, AsyncExitStack() as stack:
+    async with running(settings=any_port(streams_each=2)) as server, AsyncExitStack() as stack:
         ann = server.client(await server.token(Role.VIEWER, "ann"))
         first = await stack.enter_async_context(AsyncExitStack())
         await first.enter_async_context(listening(ann))
@@ -245,8 +247,7 @@ async def test_somebody_may_have_only_so_many_streams_open() -> None:
         bob = server.client(await server.token(Role.VIEWER, "bob"))
         await stack.enter_async_context(listening(bob))
         await first.aclose()
-        while server.parts.broadcast.readers > 2:
-            await asyncio.sleep(0)
+        await until(lambda: server.parts.broadcast.readers == 2, "the first stream is over")
         await stack.enter_async_context(listening(ann))
 
 

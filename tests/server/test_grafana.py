@@ -19,6 +19,7 @@ from tests.server import promql
 from tests.server.promql import Scrape, scrape
 from tests.server.running import Running
 from tests.server.test_runs import made, work
+from tests.waiting import PATIENCE_S
 from tests.worker.board import Board
 from tests.worker.conftest import Start, board, echo, registry, start
 
@@ -211,6 +212,6 @@ def exposed(page: str) -> set[str]:
 
 
 def read(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=60) as got:
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as got:
         text: str = got.read().decode()
     return text

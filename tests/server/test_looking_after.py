@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.server.running import Running, running
+from tests.server.running import Running, any_port, running
+from tests.waiting import PATIENCE_S
+from tests.waiting import until as until_true
 
 from interlock.engine.sweeps.retention import Retention
 from interlock.errors import StoreUnavailable
@@ -17,7 +19,6 @@ from interlock.lifecycles.durations import Durations
 from interlock.server.following import Following
 from interlock.server.logs import Log, libraries_logging
 from interlock.server.metrics import Metrics
-from interlock.server.settings import ServerSettings
 from interlock.store.records import (
     Answer,
     Commit,
@@ -32,24 +33,14 @@ from interlock.store.records import (
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.wire.runner import ClaimRequest
 
-QUICK = Durations(
-    ack_window_s=0.2,
-    lease_ttl_s=0.3,
-    heartbeat_every_s=0.1,
-    sweep_every_s=0.05,
-    cancel_deadline_s=0.1,
-    shutdown_deadline_s=0.2,
-    shutdown_soft_s=0.1,
-    abort_kill_s=0.05,
-    abort_warning_s=0.02,
-)
+QUICK = Durations(sweep_every_s=0.05)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture
 async def quick() -> AsyncIterator[Running]:
-    """A server whose deadlines are short."""
-    settings = ServerSettings(port=0, deliver_every_s=0.05, retain_every_s=0.05, shutdown_s=5.0)
+    """A server that looks often."""
+    settings = any_port(deliver_every_s=0.05, retain_every_s=0.05)
     async with running(settings=settings, orchestration=OrchestratorSettings(durations=QUICK)) as one:
         yield one
 
@@ -65,7 +56,7 @@ async def until(server: Running, holds: Callable[[Sequence[Entry]], bool]) -> li
             news.set()
 
     remove = server.parts.following.add(read)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await news.wait()
     remove()
     return seen
@@ -80,6 +71,7 @@ async def test_a_lease_that_nobody_renews_is_swept_by_the_server(quick: Running)
     waiting = asyncio.create_task(until(quick, lambda seen: ("attempt", "STALE") in moves(seen)))
     grants = await quick.parts.household.orchestrator.claim(ClaimRequest(runner_id="gone"))
     assert len(grants) == 1
+    quick.jump(QUICK.lease_ttl_s + 1)
     entries = await waiting
     assert ("lease", "EXPIRED") in moves(entries)
     assert "clock" in {entry.note.actor for entry in entries}
@@ -106,16 +98,17 @@ async def test_the_children_of_a_job_that_was_stopped_are_told_by_the_server(qui
 
 
 async def test_what_ended_long_ago_is_pruned_by_the_server() -> None:
-    # Long enough that the answer to the cancel, which tells of the job, does not come after its end.
-    retention = Retention(default=timedelta(seconds=2))
-    settings = ServerSettings(port=0, retain_every_s=0.05, retention=retention, shutdown_s=5.0)
-    async with running(settings=settings) as one:
+    retention = Retention(default=timedelta(hours=1))
+    async with running(settings=any_port(retain_every_s=0.05, retention=retention)) as one:
         client = one.client()
         job_id = await one.submit()
         assert (await client.post(f"/api/jobs/{job_id}/cancel")).status_code == 200
-        async with asyncio.timeout(60):
-            while (await client.get(f"/api/jobs/{job_id}")).status_code != 404:
-                pass
+        one.jump(3_601)
+
+        async def is_gone() -> bool:
+            return (await client.get(f"/api/jobs/{job_id}")).status_code == 404
+
+        await until_true(is_gone, "the job is pruned")
 
 
 async def test_a_loop_that_fails_again_and_again_makes_the_server_unready(
@@ -128,7 +121,7 @@ async def test_a_loop_that_fails_again_and_again_makes_the_server_unready(
         raise StoreUnavailable("The database does not answer.")
 
     monkeypatch.setattr(quick.parts.store, "due", away)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while (await quick.client().get("/readyz")).status_code == 200:
             await failures.acquire()
     told = (await quick.client().get("/readyz")).json()

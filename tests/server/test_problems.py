@@ -6,12 +6,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.server.running import Running, running
+from tests.server.running import Running, any_port, running
 
 from interlock.errors import StoreUnavailable
 from interlock.server.declaring import Call, Route
 from interlock.server.problems import every_error
-from interlock.server.settings import ServerSettings
 from interlock.store.contract import Store
 
 FIELDS = {"type", "title", "status", "code", "error", "facts", "allowed", "todo", "request"}
@@ -167,7 +166,7 @@ async def test_an_answer_that_takes_too_long_is_given_up_on() -> None:
             cancelled.set()
 
     slow = Route(method="GET", path="/api/slow", name="slow", summary="Wait.", handler=never, role=None)
-    async with running(settings=ServerSettings(port=0, request_s=0.05, shutdown_s=5.0), more=[slow]) as one:
+    async with running(settings=any_port(request_s=0.05), more=[slow]) as one:
         problem(await one.client().get("/api/slow"), 504, "took_too_long")
         assert cancelled.is_set()
 

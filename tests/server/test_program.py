@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import signal
 import socket
 import ssl
@@ -14,9 +13,11 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from tests.server.running import ANY_PORT, program, running
+from tests.server.running import ANY_PORT, any_port, program, running
+from tests.waiting import PATIENCE_S, PROGRAM_S, until, until_so
 
 from interlock import Interlock
+from interlock.cli.main import main
 from interlock.errors import InvalidSettings, StoreUnavailable
 from interlock.server.declaring import Call, Route
 from interlock.server.listening import CannotListen, bind
@@ -31,84 +32,85 @@ def interlock(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]
     """The program, run to its end."""
     script = Path(sys.executable).with_name("interlock")
     return subprocess.run(
-        [script, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=60
+        [script, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=PROGRAM_S
     )
 
 
-def test_a_server_is_up_in_seconds_says_where_it_is_and_ends_when_told(tmp_path: Path) -> None:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    with (
-        program(folder=tmp_path) as (process, url, said),
-        httpx2.Client(base_url=url, trust_env=False, verify=False) as client,
-    ):
+def asking(url: str) -> httpx2.Client:
+    return httpx2.Client(base_url=url, trust_env=False, verify=False, timeout=PATIENCE_S)
+
+
+def is_shut(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, timeout=PATIENCE_S).close()
+    except ConnectionError:
+        return True
+    return False
+
+
+def test_a_server_says_where_it_is_and_ends_when_told(tmp_path: Path) -> None:
+    with program(folder=tmp_path) as (process, url, said), asking(url) as client:
         assert client.get("/readyz").status_code == 200
         assert client.post("/api/jobs", json={"task": "a.b"}).status_code == 201
         process.send_signal(signal.SIGTERM)
-        errors = process.communicate(timeout=60)[1]
+        errors = process.communicate(timeout=PATIENCE_S)[1]
         assert process.returncode == 0, errors
         assert f"{tmp_path}/interlock.db" in said
         assert "without a token" in said
         assert f"curl {url}/api/jobs" in said
         assert "Traceback" not in errors
-    spent = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-    assert spent < 5, f"it took {spent:.1f} s of a processor"  # a busy machine is no reason; usually it is 1
 
 
 def test_a_request_that_has_begun_is_finished_after_sigterm(tmp_path: Path) -> None:
     body = b'{"task": "a.b"}'
     with program(folder=tmp_path) as (process, url, _):
         address = ("127.0.0.1", int(url.rpartition(":")[2]))
-        with socket.create_connection(address, timeout=60) as half:
+        with socket.create_connection(address, timeout=PATIENCE_S) as half:
             head = f"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
             half.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body[:5])
-            with httpx2.Client(base_url=url, trust_env=False, verify=False) as client:
+            with asking(url) as client:
                 client.get("/healthz")  # by now the half of the other request has been read
             process.send_signal(signal.SIGTERM)
-            while True:  # until the door is shut
-                try:
-                    socket.create_connection(address, timeout=60).close()
-                except ConnectionError:
-                    break
+            until_so(lambda: is_shut(address), "the door is shut")
             half.sendall(body[5:])
             assert half.recv(12) == b"HTTP/1.1 201"
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE_S) == 0
 
 
 def test_what_was_accepted_is_there_after_a_kill(tmp_path: Path) -> None:
     with program(folder=tmp_path) as (process, url, _):
-        with httpx2.Client(base_url=url, trust_env=False, verify=False) as client:
+        with asking(url) as client:
             job_id = client.post("/api/jobs", json={"task": "a.b"}).json()["id"]
         process.kill()
-        process.wait(60)
-    with (
-        program(folder=tmp_path) as (_, url, _),
-        httpx2.Client(base_url=url, trust_env=False, verify=False) as client,
-    ):
+        process.wait(PATIENCE_S)
+    with program(folder=tmp_path) as (_, url, _), asking(url) as client:
         assert client.get(f"/api/jobs/{job_id}").json()["state"] == "PENDING"
 
 
-def test_tokens_are_made_listed_and_revoked_and_a_server_heeds_them(tmp_path: Path) -> None:
-    made = interlock("token", "create", "ci", "--role", "viewer", "--expires", "30d", folder=tmp_path)
-    assert made.returncode == 0, made.stderr
-    token = made.stdout.strip()
+def test_tokens_are_made_listed_and_revoked_and_a_server_heeds_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def say(*words: str) -> tuple[int, str, str]:
+        return main(("token", *words)), *capsys.readouterr()
+
+    code, out, errors = say("create", "ci", "--role", "viewer", "--expires", "30d")
+    assert code == 0, errors
+    token = out.strip()
     assert token.startswith("il_")
-    assert "not shown again" in made.stderr
-    listed = interlock("token", "list", folder=tmp_path)
-    assert listed.stdout.startswith("ci\tviewer\tactive\tall\t")
-    assert token not in listed.stdout
-    with (
-        program(folder=tmp_path) as (_, url, _),
-        httpx2.Client(base_url=url, trust_env=False, verify=False) as client,
-    ):
+    assert "not shown again" in errors
+    _, listed, _ = say("list")
+    assert listed.startswith("ci\tviewer\tactive\tall\t")
+    assert token not in listed
+    with program(folder=tmp_path) as (_, url, _), asking(url) as client:
         assert client.get("/api/jobs").status_code == 401
         assert client.get("/api/jobs", headers={"Authorization": f"Bearer {token}"}).status_code == 200
-    twice = interlock("token", "create", "ci", "--role", "viewer", folder=tmp_path)
-    assert twice.returncode == 2
-    gone = interlock("token", "revoke", "ci", "--reason", "it was in a log", folder=tmp_path)
-    assert gone.stdout == "ci (viewer) is revoked.\n"
-    assert interlock("token", "list", folder=tmp_path).stdout == ""
-    assert "revoked" in interlock("token", "list", "--all", "--json", folder=tmp_path).stdout
-    assert interlock("token", "revoke", "nobody", folder=tmp_path).returncode == 2
+    assert say("create", "ci", "--role", "viewer")[0] == 2
+    assert say("revoke", "ci", "--reason", "it was in a log")[1] == "ci (viewer) is revoked.\n"
+    assert say("list")[1] == ""
+    assert "revoked" in say("list", "--all", "--json")[1]
+    assert say("revoke", "nobody")[0] == 2
 
 
 @pytest.mark.parametrize(
@@ -153,14 +155,9 @@ async def test_requests_are_finished_and_new_ones_refused_while_a_server_ends() 
     slow = Route(method="GET", path="/api/slow", name="slow", summary="Wait.", handler=wait, role=Role.VIEWER)
     async with running(more=[slow]) as one:
         waiting = asyncio.create_task(one.client().get("/api/slow"))
-        await asyncio.wait_for(begun.wait(), 5)
+        await asyncio.wait_for(begun.wait(), PATIENCE_S)
         one.listener.stop()
-        while True:  # until the door is shut
-            try:
-                _, writer = await asyncio.open_connection(*one.address)
-            except ConnectionError:
-                break
-            writer.close()
+        await until(lambda: is_shut(one.address), "the door is shut")
         go_on.set()
         assert (await waiting).json() == {"status": "ok"}
 
@@ -176,9 +173,9 @@ async def test_a_server_does_not_wait_for_ever_for_a_request_that_does_not_end()
     slow = Route(
         method="GET", path="/api/slow", name="slow", summary="Wait.", handler=never, role=Role.VIEWER
     )
-    async with running(settings=ServerSettings(port=0, shutdown_s=1.0), more=[slow]) as one:
+    async with running(settings=any_port(shutdown_s=1.0), more=[slow]) as one:
         waiting = asyncio.create_task(one.client().get("/api/slow"))
-        await asyncio.wait_for(begun.wait(), 5)
+        await asyncio.wait_for(begun.wait(), PATIENCE_S)
         one.listener.stop()
         answer = await waiting
         assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
@@ -187,7 +184,7 @@ async def test_a_server_does_not_wait_for_ever_for_a_request_that_does_not_end()
 async def test_clients_trust_the_authority_that_they_are_told_to_and_no_other(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (cert, key), (other, _) = certificate(tmp_path), certificate(tmp_path / "other")
-    settings = ServerSettings(port=0, tls_cert=str(cert), tls_key=str(key), shutdown_s=5.0)
+    settings = any_port(tls_cert=str(cert), tls_key=str(key))
     async with running(settings=settings) as one:
         url = one.url.replace("127.0.0.1", "localhost")
         async with Interlock(url, ca=str(cert)) as il:
@@ -205,7 +202,13 @@ async def test_clients_trust_the_authority_that_they_are_told_to_and_no_other(tm
         script = str(Path(sys.executable).with_name("interlock"))
         command = [script, "--ca", str(cert), "job", "list", "--json"]
         told = await asyncio.to_thread(
-            subprocess.run, command, env=environment, capture_output=True, text=True, timeout=60, check=False
+            subprocess.run,
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PROGRAM_S,
+            check=False,
         )
         assert (told.returncode, told.stdout.count('"a.b"')) == (0, 1), told.stderr
 
@@ -224,7 +227,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 
 async def test_a_server_speaks_tls_when_it_has_a_certificate(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
-    settings = ServerSettings(port=0, tls_cert=str(cert), tls_key=str(key), shutdown_s=5.0)
+    settings = any_port(tls_cert=str(cert), tls_key=str(key))
     async with running(settings=settings) as one:
         assert one.url.startswith("https://127.0.0.1:")
         trusting = ssl.create_default_context(cafile=str(cert))

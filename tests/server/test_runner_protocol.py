@@ -8,25 +8,14 @@ from typing import Any
 import httpx2
 import pytest
 from tests.server.runners import Runner, done
-from tests.server.running import ANY_PORT, Running, running
+from tests.server.running import FOR_EVER_S, Running, running
+from tests.waiting import PATIENCE_S, until
 
 from interlock.lifecycles.durations import Durations
 from interlock.systems.access.principals import Role
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 
-SHORT = OrchestratorSettings(
-    durations=Durations(
-        lease_ttl_s=0.5,
-        heartbeat_every_s=0.1,
-        ack_window_s=0.5,
-        sweep_every_s=0.05,
-        cancel_deadline_s=0.3,
-        abort_warning_s=0.1,
-        abort_kill_s=0.2,
-        shutdown_soft_s=0.1,
-        shutdown_deadline_s=0.4,
-    )
-)
+ATTENTIVE = OrchestratorSettings(durations=Durations(sweep_every_s=0.05))
 
 
 @pytest.fixture
@@ -136,19 +125,20 @@ async def test_an_end_that_contradicts_the_first_is_refused(server: Running, run
     assert (other.status_code, other.json()["code"]) == (409, "conflicting_completion")
 
 
-async def test_a_lease_that_has_run_out_is_expired(server: Running) -> None:
-    async with running(settings=ANY_PORT, orchestration=SHORT) as short:
-        runner = Runner(short.client())
-        job_id = await short.submit()
+async def test_a_lease_that_has_run_out_is_expired() -> None:
+    async with running(orchestration=ATTENTIVE) as server:
+        runner = Runner(server.client())
+        job_id = await server.submit()
         token = (await runner.grant())["token"]
         seen = asyncio.Event()
-        leave = short.parts.following.add(lambda entries, _: seen.set() if _expired(entries) else None)
-        async with asyncio.timeout(60):
+        leave = server.parts.following.add(lambda entries, _: seen.set() if _expired(entries) else None)
+        server.jump(ATTENTIVE.durations.lease_ttl_s + 1)
+        async with asyncio.timeout(PATIENCE_S):
             await seen.wait()
         leave()
         late = await runner.say("complete", token, 1, **done(1))
         assert (late.status_code, late.json()["code"]) == (409, "LEASE_EXPIRED")
-        assert (await short.parts.household.jobs.get(job_id)).state != "COMPLETED"
+        assert (await server.parts.household.jobs.get(job_id)).state != "COMPLETED"
 
 
 def _expired(entries: Any) -> bool:
@@ -275,23 +265,25 @@ async def test_a_token_for_some_queues_gets_work_of_those_only(server: Running) 
 # Waiting for work
 
 
+@pytest.mark.usefixtures("waiting_for_ever")
 async def test_a_runner_that_waits_is_answered_as_soon_as_there_is_work(
     server: Running, runner: Runner
 ) -> None:
-    waiting = asyncio.create_task(runner.grant(wait_s=30))
+    waiting = asyncio.create_task(runner.grant(wait_s=FOR_EVER_S))
     await waiters(server, 1)
     job_id = await server.submit()
-    async with asyncio.timeout(25):
+    async with asyncio.timeout(PATIENCE_S):
         assert (await waiting)["job_id"] == job_id
 
 
+@pytest.mark.usefixtures("waiting_for_ever")
 async def test_work_that_comes_through_another_server_is_given_at_once(tmp_path: Any) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     async with running(url) as one, running(url) as other:
-        waiting = asyncio.create_task(Runner(one.client()).grant(wait_s=30))
+        waiting = asyncio.create_task(Runner(one.client()).grant(wait_s=FOR_EVER_S))
         await waiters(one, 1)
         response = await other.client().post("/api/jobs", json={"task": "shop.send"})
-        async with asyncio.timeout(25):
+        async with asyncio.timeout(PATIENCE_S):
             assert (await waiting)["job_id"] == response.json()["id"]
 
 
@@ -299,16 +291,18 @@ async def test_a_runner_that_waits_in_vain_is_answered_with_nothing(runner: Runn
     assert await runner.grants(wait_s=0.05) == []
 
 
+@pytest.mark.usefixtures("waiting_for_ever")
 async def test_a_server_that_is_asked_to_go_lets_nobody_wait(server: Running, runner: Runner) -> None:
-    waiting = asyncio.create_task(runner.grants(wait_s=30))
+    waiting = asyncio.create_task(runner.grants(wait_s=FOR_EVER_S))
     await waiters(server, 1)
     server.listener.stop()
-    async with asyncio.timeout(25):
+    async with asyncio.timeout(PATIENCE_S):
         assert await waiting == []
 
 
+@pytest.mark.usefixtures("waiting_for_ever")
 async def test_a_runner_that_has_gone_is_not_given_anything(server: Running) -> None:
-    waiting = asyncio.create_task(Runner(server.client(), "ghost").grants(wait_s=30))
+    waiting = asyncio.create_task(Runner(server.client(), "ghost").grants(wait_s=FOR_EVER_S))
     await waiters(server, 1)
     waiting.cancel()
     await waiters(server, 0)
@@ -337,38 +331,33 @@ async def test_a_claim_is_nobodys_business_but_of_whoever_has_made_it(server: Ru
     assert await yours.grants(claim_id="1") == []
 
 
+@pytest.mark.usefixtures("waiting_for_ever")
 async def test_a_claim_that_is_repeated_while_it_waits_is_one_claim(server: Running, runner: Runner) -> None:
-    first = asyncio.create_task(runner.grants(claim_id="c", wait_s=30))
+    first = asyncio.create_task(runner.grants(claim_id="c", wait_s=FOR_EVER_S))
     await waiters(server, 1)
-    again = asyncio.create_task(runner.grants(claim_id="c", wait_s=30))
+    again = asyncio.create_task(runner.grants(claim_id="c", wait_s=FOR_EVER_S))
     await asked(server, 2)
     for _ in range(2):
         await server.submit()
-    async with asyncio.timeout(25):
+    async with asyncio.timeout(PATIENCE_S):
         assert await first == await again
     assert len(await first) == 1
 
 
+@pytest.mark.usefixtures("waiting_for_ever")
 async def test_a_repeat_without_patience_ends_the_waiting(server: Running, runner: Runner) -> None:
-    first = asyncio.create_task(runner.grants(claim_id="c", wait_s=30))
+    first = asyncio.create_task(runner.grants(claim_id="c", wait_s=FOR_EVER_S))
     await waiters(server, 1)
-    async with asyncio.timeout(25):
+    async with asyncio.timeout(PATIENCE_S):
         assert await runner.grants(claim_id="c", wait_s=0) == []
         assert await first == []
 
 
 async def waiters(server: Running, number: int) -> None:
     """Until so many wait."""
-    await until(lambda: server.parts.waiting_room.waiting == number)
+    await until(lambda: server.parts.waiting_room.waiting == number, f"{number} wait for work")
 
 
 async def asked(server: Running, number: int) -> None:
     """Until so many requests are inside."""
-    await until(lambda: server.parts.waiting_room.asking == number)
-
-
-async def until(true: Any) -> None:
-    """Give everybody a turn until it is true."""
-    async with asyncio.timeout(60):
-        while not true():
-            await asyncio.sleep(0)
+    await until(lambda: server.parts.waiting_room.asking == number, f"{number} requests are inside")

@@ -10,6 +10,7 @@ import httpx2
 import msgspec
 from tests.server.running import ANY_PORT, Running, running
 from tests.systems.runs.planning.test_repositories import CI_FILE, Repository
+from tests.waiting import PATIENCE_S
 
 from interlock.systems.access.principals import Role
 from interlock.wire.runner import ClaimRequest, Complete, Succeeded
@@ -33,7 +34,7 @@ async def made(client: httpx2.AsyncClient, **spec: Any) -> str:
 
 async def until(client: httpx2.AsyncClient, run_id: str, *states: str) -> RunView:
     """The run once it is in one of these states; the server looks after it meanwhile."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             view = msgspec.json.decode((await client.get(f"/api/runs/{run_id}")).content, type=RunView)
             if view.state in states:
@@ -44,7 +45,7 @@ async def until(client: httpx2.AsyncClient, run_id: str, *states: str) -> RunVie
 async def work(server: Running, client: httpx2.AsyncClient, run_id: str) -> RunView:
     """Do every job as it comes, until the run is reported."""
     orchestrator = server.parts.household.orchestrator
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             for grant in await orchestrator.claim(ClaimRequest(runner_id="r", limit=100)):
                 done = Complete(token=grant.token, runner_id="r", outcome=Succeeded())

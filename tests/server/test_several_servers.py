@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from tests.server.running import program, running
+from tests.waiting import PATIENCE_S
 
 from interlock.store.records import Entry
 from interlock.systems.access.principals import Role
@@ -44,7 +45,7 @@ async def test_what_one_server_does_the_other_one_sees(url: str) -> None:
         assert (await there.post(f"/api/jobs/{job_id}/cancel")).json()["state"] == "CANCELED"
         assert (await here.get(f"/api/jobs/{job_id}")).json()["state"] == "CANCELED"
         line = 'interlock_transitions_total{from_state="PENDING",machine="job",to_state="CANCELED"} 1.0'
-        async with asyncio.timeout(60):  # the feed holds back what could still be overtaken
+        async with asyncio.timeout(PATIENCE_S):  # the feed holds back what could still be overtaken
             await heard.wait()
         assert line in (await here.get("/metrics")).text
 
@@ -85,11 +86,11 @@ async def test_texts_that_a_database_could_trip_over_come_back_as_they_were(url:
 
 def test_when_one_of_two_servers_is_killed_the_other_goes_on(tmp_path: Path) -> None:
     with program(folder=tmp_path) as (one, first, _), program(folder=tmp_path) as (_, second, _):
-        with httpx2.Client(base_url=first, trust_env=False, verify=False) as client:
+        with httpx2.Client(base_url=first, trust_env=False, verify=False, timeout=PATIENCE_S) as client:
             job_id = client.post("/api/jobs", json={"task": "a.b"}).json()["id"]
         one.kill()
-        one.wait(60)
-        with httpx2.Client(base_url=second, trust_env=False, verify=False) as client:
+        one.wait(PATIENCE_S)
+        with httpx2.Client(base_url=second, trust_env=False, verify=False, timeout=PATIENCE_S) as client:
             assert client.get(f"/api/jobs/{job_id}").json()["state"] == "PENDING"
             assert client.post("/api/jobs", json={"task": "a.b"}).status_code == 201
             assert client.get("/readyz").status_code == 200

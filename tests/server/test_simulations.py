@@ -13,6 +13,7 @@ import pytest
 from tests.server.listeners import listening
 from tests.server.runners import Runner
 from tests.server.running import ANY_PORT, Running, running
+from tests.waiting import PATIENCE_S
 
 from interlock.cli.simulation_watching import looks_at
 from interlock.client import Interlock
@@ -167,7 +168,7 @@ async def test_whoever_watches_waits_for_a_server_that_is_started_again(tmp_path
         async with running(url, again) as server:
             assert server.address == (host, port_number)
             await server.parts.household.simulations.cancel("flu")
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 assert await seen == "cancelled"
     finally:
         await looks.aclose()

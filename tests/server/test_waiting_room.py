@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE_S, until
 
 from interlock.errors import StoreUnavailable
 from interlock.server import waiting_room
@@ -18,8 +20,11 @@ from interlock.systems.household import Household
 from interlock.systems.orchestrator.claiming_again import ClaimOver
 from interlock.systems.orchestrator.orchestrator import Claimed
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
+from interlock.testing.virtual_time import VirtualTime
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Grant
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 class Room:
@@ -67,9 +72,7 @@ class Room:
 
     async def until(self, true: Callable[[], bool]) -> None:
         """Give everybody a turn until it is true."""
-        async with asyncio.timeout(60):
-            while not true():
-                await asyncio.sleep(0)
+        await until(true, "the room has come that far")
 
     async def settled(self) -> None:
         """Until nobody looks any more: two looks at the same number of claims, a calm apart."""
@@ -81,15 +84,19 @@ class Room:
 
 @pytest.fixture
 async def room(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Room]:
+    """A room in which time passes only while everybody waits."""
     monkeypatch.setattr(waiting_room, "LOOK_EVERY_S", 3_600.0)  # only news wakes somebody, or a test says so
-    store = MemoryStore(CATALOGUE)
-    await store.open()
-    household = Household(store, DEFAULT_SETTINGS)
-    made = Room(household)
-    yield made
-    made.stopping.set()
-    made.room.close()
-    await household.close()
+    loop = asyncio.get_running_loop()
+    with VirtualTime(loop).in_place():
+        store = MemoryStore(CATALOGUE, clock=lambda: NOON + timedelta(seconds=loop.time()))
+        await store.open()
+        household = Household(store, DEFAULT_SETTINGS)
+        household.engine.clock._monotonic = loop.time  # or it would be ahead of the store
+        made = Room(household)
+        yield made
+        made.stopping.set()
+        made.room.close()
+        await household.close()
 
 
 async def test_of_two_hundred_that_wait_one_job_wakes_two(room: Room) -> None:
@@ -159,7 +166,7 @@ async def test_work_that_becomes_ready_by_itself_is_found_by_the_first_in_line(
     monkeypatch.setattr(waiting_room, "LOOK_EVERY_S", 0.1)
     await room.submit(delay_s=0.25)
     waiting = [room.wait(f"r{number}") for number in range(50)]
-    done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED, timeout=60)
+    done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE_S)
     assert len(done) == 1
     assert room.claims < 50 + 50, "not each of them looks each time"
     room.stopping.set()

@@ -11,10 +11,11 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
-from tests.server.running import ANY_PORT, Running, running
+from tests.server.running import ANY_PORT, Running, any_port, running
 from tests.systems.runs.triggers.deliveries import FORK, HERE, pull_request, push
+from tests.waiting import PATIENCE_S
 
-from interlock.server.settings import Rate, ServerSettings
+from interlock.server.settings import Rate
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.edges import Edges
 from interlock.systems.runs.planning.planners import WorkflowPlanner
@@ -49,7 +50,7 @@ SETTINGS = OrchestratorSettings(edges=Edges(triggers=TRIGGERS))
 @pytest.fixture
 async def hooked() -> AsyncIterator[Running]:
     """A server that asks for tokens, and takes webhooks without."""
-    guarded = ServerSettings(port=0, tokens_required=True, shutdown_s=5.0)
+    guarded = any_port(tokens_required=True)
     async with running(settings=guarded, orchestration=SETTINGS) as one:
         one.parts.household.runs.preparing.planners["workflow"] = WorkflowPlanner()
         yield one
@@ -222,7 +223,7 @@ async def test_without_a_secret_nothing_is_taken_however_it_is_signed() -> None:
 
 
 async def test_whoever_guesses_signatures_is_slowed_down_and_good_ones_go_on() -> None:
-    few = ServerSettings(port=0, shutdown_s=5.0, stranger_rate=Rate(0.001, 3))
+    few = any_port(stranger_rate=Rate(0.001, 3))
     async with running(settings=few, orchestration=SETTINGS) as server:
         server.parts.household.runs.preparing.planners["workflow"] = WorkflowPlanner()
         client, wrong = server.client(), Secret(b"a wrong guess, really")
@@ -240,7 +241,7 @@ async def test_no_secret_is_in_the_log_of_the_server(hooked: Running) -> None:
 
 
 async def test_senders_that_do_not_finish_take_a_place_in_the_crowd_like_others() -> None:
-    one_at_a_time = ServerSettings(port=0, shutdown_s=5.0, max_concurrent=1)
+    one_at_a_time = any_port(max_concurrent=1)
     async with running(settings=one_at_a_time, orchestration=SETTINGS) as server:
         _, writer = await asyncio.open_connection(*server.address)
         writer.write(
@@ -249,7 +250,7 @@ async def test_senders_that_do_not_finish_take_a_place_in_the_crowd_like_others(
         )
         await writer.drain()
         client = server.client()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while (answer := await github(client, {"zen": "x"}, "ping")).status_code != 503:
                 await asyncio.sleep(0)  # the other one has not arrived yet
         assert answer.json()["code"] == "too_busy"

@@ -8,13 +8,15 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.server.running import Running
+from tests.server.running import FOR_EVER_S, Running
+from tests.waiting import PATIENCE_S, until
 
 from interlock.errors import TerminalState, UnknownWorker
 from interlock.remote.household import RemoteOrchestrator
 from interlock.store.records import Key, Query, Record
 from interlock.systems.access.principals import Role
 from interlock.systems.supervisor.workers import Workers
+from interlock.wire.workers import WorkerOrders
 
 
 async def registered(client: httpx2.AsyncClient, **spec: Any) -> dict[str, Any]:
@@ -48,16 +50,15 @@ async def test_a_worker_lives_through_the_addresses_that_were_asked_for(client: 
     assert {entry["actor"] for entry in history} == {"local"}
 
 
+@pytest.mark.usefixtures("waiting_for_ever")
 async def test_a_worker_that_is_terminated_while_it_waits_for_work_is_given_none(server: Running) -> None:
     """Its claim waits at the server, and was the first to be given what comes."""
     client = server.client()
     made = await registered(client, name="builder")
     await client.post(f"/api/workers/{made['id']}/start")
-    asked = {"runner_id": "builder", "worker_id": made["id"], "queues": ["default"], "wait_s": 30}
-    waiting = asyncio.create_task(client.post("/api/runner/lease", json=asked, timeout=60))
-    async with asyncio.timeout(25):
-        while not server.parts.waiting_room.waiting:
-            await asyncio.sleep(0)
+    asked = {"runner_id": "builder", "worker_id": made["id"], "queues": ["default"], "wait_s": FOR_EVER_S}
+    waiting = asyncio.create_task(client.post("/api/runner/lease", json=asked))
+    await until(lambda: server.parts.waiting_room.waiting == 1, "the worker waits for work")
     await client.post(f"/api/supervisor/workers/{made['id']}/terminate", json={})
     job_id = await server.submit()
     assert (await waiting).json()["grants"] == []
@@ -116,6 +117,19 @@ async def test_workers_are_found_by_a_filter(client: httpx2.AsyncClient) -> None
     assert "workspace" in wrong.json()["allowed"]
 
 
+@pytest.fixture
+def waiting_for_orders(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let whoever waits for orders wait for as long as it takes."""
+    workers = server.parts.household.workers
+    orders = workers.orders
+
+    async def patient(worker_id: str, *, wait_s: float = 0.0, **asked: Any) -> WorkerOrders:
+        return await orders(worker_id, wait_s=FOR_EVER_S if wait_s >= 1 else wait_s, **asked)
+
+    monkeypatch.setattr(workers, "orders", patient)
+
+
+@pytest.mark.usefixtures("waiting_for_orders")
 async def test_orders_are_answered_when_they_are_given_and_not_before(server: Running) -> None:
     client = server.client()
     made = await registered(client)
@@ -130,6 +144,7 @@ async def test_orders_are_answered_when_they_are_given_and_not_before(server: Ru
     assert still.json() == orders
 
 
+@pytest.mark.usefixtures("waiting_for_orders")
 async def test_a_worker_that_waits_looks_only_when_there_is_news_of_it(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,11 +222,12 @@ async def test_people_hold_workers_through_a_server_as_through_a_store(server: R
         await port.disconnect()
 
 
+@pytest.mark.usefixtures("waiting_for_orders")
 async def test_a_server_that_has_to_go_does_not_keep_a_worker_waiting_for_orders(server: Running) -> None:
     client = server.client()
     made = await registered(client)
     asked = client.get(f"/api/workers/{made['id']}/orders", params={"after": 0, "wait_s": 30})
     waiting = asyncio.create_task(asked)
     server.parts.stopping.set()
-    async with asyncio.timeout(25):
+    async with asyncio.timeout(PATIENCE_S):
         assert (await waiting).json()["state"] == "IDLE"
