@@ -18,6 +18,7 @@ from subprocess import CompletedProcess
 from typing import Any, TypeVar
 
 import msgspec
+from tests.clocks import move_sqlite
 from tests.waiting import PATIENCE_S
 
 from interlock.store.records import Query
@@ -132,6 +133,15 @@ class Shop:
 
         self.grants |= {grant.job_id: grant for grant in self.do(work)}
         assert set(job_ids) <= self.grants.keys()
+
+    def later(self, seconds: float) -> None:
+        """Let time pass, by the clock of the database."""
+
+        async def work(port: EmbeddedOrchestrator) -> None:
+            move_sqlite(port.here.store, seconds)
+            await port.here.jobs.submit(JobSpec(task="shop_tasks.add", queue="elsewhere"))
+
+        self.do(work)
 
     def say(self, job_id: str, message: type[Message], **facts: Any) -> None:
         """Say something about a job under its lease."""

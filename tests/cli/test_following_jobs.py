@@ -158,6 +158,15 @@ def test_waiting_for_too_long_is_a_code_of_its_own(ask: Ask, shop: Shop) -> None
     assert shop.job(job_id).state == "PENDING"
 
 
+def test_what_has_ended_is_told_also_when_there_was_no_time_to_look(ask: Ask, shop: Shop) -> None:
+    done, living = shop.canceled(), shop.submit()
+    answer = ask("job", "wait", done, "--timeout", "0.000001s")
+    assert (answer.returncode, answer.stderr) == (CANCELED, "")
+    assert answer.stdout.startswith(f"{done}\tCANCELED")
+    answer = ask("job", "wait", done, living, "--timeout", "0.000001s")
+    assert (answer.returncode, answer.stderr) == (NOT_IN_TIME, f"Not ended in time: {living}.\n")
+
+
 def test_a_filter_is_waited_for_like_a_list(ask: Ask, shop: Shop) -> None:
     shop.completed(queue="ci")
     shop.failed(queue="ci")
@@ -169,8 +178,9 @@ def test_a_filter_is_waited_for_like_a_list(ask: Ask, shop: Shop) -> None:
 
 def test_whoever_waits_looks_after_deadlines_when_no_worker_does(ask: Ask, shop: Shop) -> None:
     (shop.folder / "interlock.toml").write_text("[durations]\nsweep_every_s = 0.1\n", encoding="utf-8")
-    job_id = shop.submit(timeout_s=0.2)
+    job_id = shop.submit(timeout_s=20.0)
     shop.take(job_id)  # by a runner that is never heard of again
+    shop.later(21.0)
     answer = ask("job", "wait", job_id)
     assert answer.returncode == FAILED
     assert "timeout" in answer.stdout

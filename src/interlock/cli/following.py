@@ -83,7 +83,7 @@ class Following:
                 called.clear()
                 try:
                     await self._find_fresh()
-                    yield await self._look()
+                    yield await self.look()
                     await self._sweep()
                 except StoreUnavailable as error:
                     self._in_trouble(error)  # it may come back; whoever cannot wait has a timeout
@@ -106,7 +106,7 @@ class Following:
             if not feed.entries:
                 return
 
-    async def _look(self) -> News:
+    async def look(self) -> News:
         """The jobs first and their journals after: of what has ended everything is told then.
 
         Whatever fails half-way is done again; what was read by then is kept until it is told.

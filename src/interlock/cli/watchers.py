@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from typing import Protocol
 
 import typer
@@ -17,6 +17,9 @@ from interlock.cli.following import NOT_IN_TIME, Following, News, exit_code, has
 from interlock.errors import StoreUnavailable
 from interlock.remote.offering import Reach
 from interlock.wire.jobs import JobView
+
+LAST_LOOK_S = 20.0
+"""How long a store may take to say how things stand when the time is over."""
 
 
 class Screen(Protocol):
@@ -85,10 +88,23 @@ async def _followed(
                     latest |= {view.id: view for view in piece.views}
                     await shown.show(piece)
         except TimeoutError:
-            living = [view.id for view in latest.values() if not has_ended(view)]
-            typer.echo(f"Not ended in time: {', '.join(living) or 'nobody knows which'}.", err=True)
-            return NOT_IN_TIME
+            if not latest:  # the time was over before the first look
+                latest = await _last_look(following, shown)
+            living = [job_id for job_id in ids if job_id not in latest or not has_ended(latest[job_id])]
+            if living:
+                typer.echo(f"Not ended in time: {', '.join(living)}.", err=True)
+                return NOT_IN_TIME
     return exit_code(latest.values())
+
+
+async def _last_look(following: Following, shown: Screen) -> dict[str, JobView]:
+    """Show the jobs as they are now, if the store answers."""
+    with suppress(StoreUnavailable, TimeoutError):
+        async with asyncio.timeout(LAST_LOOK_S):
+            piece = await following.look()
+            await shown.show(piece)
+            return {view.id: view for view in piece.views}
+    return {}
 
 
 def _until_interrupted(follow: Callable[[], int]) -> int:
