@@ -192,7 +192,9 @@ async def start(registry: Registry, board: Board) -> AsyncIterator[Start]:
     def start(**choices: Any) -> Worker:
         lines = Lines(board.changed)  # whoever waits at the board looks when a state changes, too
         parts: dict[str, Any] = {
-            name: choices.pop(name) for name in ("metrics", "tracing", "also", "monotonic") if name in choices
+            name: choices.pop(name)
+            for name in ("metrics", "tracing", "also", "monotonic", "shutdown")
+            if name in choices
         }
         if "threads_from" in choices:  # `threads` is a setting: how many
             parts["threads"] = choices.pop("threads_from")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import secrets
@@ -31,6 +32,8 @@ DRAIN_S = 1.0
 """How long the output of a process is read after its end: somebody else may hold the pipe open."""
 CLEAR_UP_S = 10.0
 """How long a warden that was told to kill is waited for; then it is killed itself."""
+TURNS = 8
+"""In how many turns a grace period is waited for."""
 
 
 Hear: TypeAlias = Callable[[str, str], None]
@@ -139,8 +142,10 @@ class Group:
         if not self._output.exited.is_set():
             self._transport.kill()
 
-    def _in(self, seconds: float, act: Callable[[], None]) -> None:
-        self._timers.append(asyncio.get_running_loop().call_later(seconds, act))
+    def _in(self, seconds: float, act: Callable[[], None], turns: int = TURNS) -> None:
+        """Act after so many seconds, waited for in turns: a host that stands still uses up one of them."""
+        then = act if turns == 1 else functools.partial(self._in, seconds, act, turns - 1)
+        self._timers.append(asyncio.get_running_loop().call_later(seconds / TURNS, then))
 
     def _order(self, order: bytes) -> None:
         pipe = self._transport.get_pipe_transport(0)

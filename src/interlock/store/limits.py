@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+TIMEOUT_S = 20.0
+"""How long a store may take to answer, unless told otherwise. A host may stand still for ten seconds,
+and a server still has to answer within its own limit (`request_s`)."""
 MAX_ID = 64
 MAX_LABEL = 64
 MAX_LABELS = 16

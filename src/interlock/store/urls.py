@@ -14,6 +14,7 @@ from importlib import import_module
 from interlock.errors import BadStoreUrl
 from interlock.store.catalogue import Catalogue
 from interlock.store.contract import Store
+from interlock.store.limits import TIMEOUT_S
 from interlock.store.memory import MemoryStore
 
 EXAMPLES = (
@@ -24,7 +25,7 @@ EXAMPLES = (
 )
 
 
-def store_for(url: str, catalogue: Catalogue, *, timeout_s: float = 10.0) -> Store:
+def store_for(url: str, catalogue: Catalogue, *, timeout_s: float = TIMEOUT_S) -> Store:
     """The store that a URL names, not yet open."""
     scheme, colon, _ = url.partition(":")
     if not colon or scheme not in _STORES:

@@ -24,6 +24,7 @@ import msgspec
 from interlock.wire.runner import Answer, Message
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
 from interlock.worker.caching import Caches
+from interlock.worker.clocks import AwakeTime
 from interlock.worker.executing import Executing
 from interlock.worker.families import Families
 from interlock.worker.logs import Log
@@ -61,6 +62,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     tracing: Tracing | None
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
+    awake: AwakeTime
     threads: Threads
 
 
@@ -134,6 +136,7 @@ class Crew:
             family=self._families,
             tracing=around.tracing,
             monotonic=around.monotonic,
+            awake=around.awake,
         )
         self._supervisor = Supervisor(
             (self.beat, report_beat, renew_beat),
@@ -142,7 +145,7 @@ class Crew:
             stalled_after_s=around.settings.stalled_after_s,
             stuck_after_s=around.settings.stuck_after_s,
             blocked_by=self.executing.on_the_loop,
-            also=(self.renewer.find_late, *also),
+            also=(around.awake.pulse, self.renewer.find_late, *also),
             monotonic=around.monotonic,
             threads=around.threads,
         )

@@ -12,7 +12,6 @@ import gc
 import os
 import secrets
 import signal
-import time
 from collections.abc import Callable, Iterator
 
 from interlock.errors import InvalidSettings
@@ -124,7 +123,7 @@ def _duties(settings: WorkerSettings, shutdown: Shutdown, log: Log) -> list[Call
         """A handler that blocks the event loop must not keep the process from ending."""
         asked_at = shutdown.requested_at
         limit_s = min(hard_s, HURRY_S) if shutdown.hurried else hard_s
-        if asked_at is not None and time.monotonic() >= asked_at + limit_s:
+        if asked_at is not None and shutdown.awake() >= asked_at + limit_s:
             log.error("shutdown_forced", reason="the event loop did not answer in time")
             _leave(FORCED)
 

@@ -41,6 +41,7 @@ from interlock.wire.runner import (
     Succeeded,
 )
 from interlock.worker.caching import NO_CACHES, Caching
+from interlock.worker.clocks import AwakeTime
 from interlock.worker.context import Context
 from interlock.worker.executors.shell import NAME as SHELL_NAME
 from interlock.worker.executors.shell import SHELL
@@ -87,6 +88,7 @@ class Executing:
         family: Family = NO_FAMILY,
         tracing: Tracing | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        awake: AwakeTime,
     ) -> None:
         self._settings, self._registry = settings, registry
         self._runner_id = runner_id
@@ -95,7 +97,13 @@ class Executing:
         self._watch, self._log = watch, log
         self._now = now
         self._on_end, self._freed = ended, freed
-        self._stopper = Stopper(settings, log, left_behind=left_behind, freed=self._fill_soon_if_needed)
+        self._stopper = Stopper(
+            settings,
+            log,
+            awake=awake,
+            left_behind=left_behind,
+            freed=self._fill_soon_if_needed,
+        )
         self._ways: dict[str, Any] = {"upload": upload, "voice": voice, "caching": caching, "family": family}
         self._tracing, self._monotonic = tracing, monotonic
         self.active: dict[RunningTask, None] = {}

@@ -68,7 +68,7 @@ class HttpOrchestrator:
         names: Callable[[], str],
         token: str | None = None,
         wait_s: float = WAIT_S,
-        timeout_s: float = 10.0,
+        timeout_s: float = 35.0,
         ca: str | None = None,
         tell_under_way: bool = False,
         monotonic: Callable[[], float] = time.monotonic,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
@@ -47,6 +46,7 @@ from interlock.lifecycles.process import (
 from interlock.lifecycles.task import COMPLETED
 from interlock.machine import Event, Moved
 from interlock.wire.runner import Answer, ClaimRequest, Message
+from interlock.worker.clocks import since_boot
 from interlock.worker.connection import LET_GO_S, Connection
 from interlock.worker.crew import Crew, Surroundings
 from interlock.worker.logs import Log
@@ -66,6 +66,7 @@ from interlock.worker.watching import Watch
 T = TypeVar("T")
 Ask: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
 _SUCCEEDED, _FAILED, _NEITHER = TaskEnded(succeeded=True), TaskEnded(failed=True), TaskEnded()
+_SHORTEST_WAIT_S = 0.01
 _LAST_CLAIM_S = 5.0
 """How long a claim that is under way when the process is asked to go may take to be answered."""
 
@@ -85,14 +86,14 @@ class WorkerProcess:
         metrics: Metrics | None = None,
         tracing: Tracing | None = None,
         also: Sequence[Callable[[], object]] = (),
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = since_boot,
         local: Callable[[], datetime] = local_time,
         threads: Threads = MACHINE,
     ) -> None:
         self.runner_id = f"{settings.name}#{incarnation}"
         self.state: ProcessState = STARTING
         self.data = Process(slots=settings.slots)
-        self.shutdown = shutdown or Shutdown(monotonic)
+        self.shutdown = shutdown or Shutdown()
         self._settings, self._durations = settings, settings.durations
         self._log = log.bind(worker_id=self.runner_id)
         self._monotonic = monotonic
@@ -125,6 +126,7 @@ class WorkerProcess:
             tracing=tracing,
             now=self._now,
             monotonic=monotonic,
+            awake=self.shutdown.awake,
             threads=threads,
         )
         self._connection = Connection(connect, now=self._now, woken=self._wake, monotonic=monotonic)
@@ -239,7 +241,7 @@ class WorkerProcess:
 
     async def _shut_down(self) -> None:
         """Let tasks finish, then tell them, then stop them; and be gone in time, whatever they do."""
-        asked_at = self.shutdown.requested_at or self._monotonic()
+        asked_at = self.shutdown.requested_at or self.shutdown.awake()
         soft_s, hard_s = self.shutdown.times(self._durations)
         last_s = min(LET_GO_S, hard_s / 20)
         in_time = await self._all_ended(asked_at + soft_s)
@@ -311,15 +313,21 @@ class WorkerProcess:
     # What goes wrong
 
     async def _patiently(self, ask: Ask[T], message: str, then_s: float = 0.0) -> T | None:
-        """What comes of a question, asked again while patience lasts; else the connection is broken."""
-        until = self._monotonic() + self._settings.patience_s
+        """What comes of a question, asked again while patience lasts; else the connection is broken.
+
+        Patience begins with the first failure: an answer that was waited for while this host or the
+        store's stood still is no reason to let go of every task.
+        """
+        until: float | None = None
         while True:
             try:
                 return await unless(self._asked, ask(), then_s)
             except StoreUnavailable as failure:
                 if self.shutdown.requested:
                     return None
-                if self._monotonic() >= until:
+                now = self.shutdown.awake()
+                until = now + self._settings.patience_s if until is None else until
+                if now >= until:
                     await self._break(failure)
                     return None
                 self._log.warning(message, error=failure.sentence)
@@ -377,9 +385,15 @@ class WorkerProcess:
             await set_within(self._asked, floor_s)
 
     async def _all_ended(self, until: float) -> bool:
-        """Whether every task has ended and every report was delivered before the deadline."""
+        """Whether every task has ended and every report was delivered before the deadline, by `awake`."""
+        while not await self._all_end_within(until - self.shutdown.awake()):
+            if self.shutdown.awake() >= until:
+                return False
+        return True
+
+    async def _all_end_within(self, seconds: float) -> bool:
         try:
-            async with asyncio.timeout(max(0.0, until - self._monotonic())):
+            async with asyncio.timeout(max(_SHORTEST_WAIT_S, seconds)):
                 while self._executing.active:
                     self._stir.clear()
                     await self._stir.wait()

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from interlock.lifecycles.durations import Durations
+from interlock.worker.clocks import AwakeTime
 
 HURRY_S = 5.0
 """How long everything may take that happens when there is no time."""
@@ -25,9 +26,11 @@ class Shutdown:
     """Whether somebody has asked this process to go, and since when."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
+        self.awake = AwakeTime(monotonic)
+        """The clock of graceful shutdown."""
         self._wakes: list[Callable[[], None]] = []
         self.requested_at: float | None = None
+        """By `awake`."""
         self.hurried = False
         """There is no time to let anything finish."""
 
@@ -39,7 +42,7 @@ class Shutdown:
     def request(self) -> None:
         """Ask it to go; from a signal handler, from any thread, and as often as one likes."""
         if self.requested_at is None:
-            self.requested_at = self._monotonic()
+            self.requested_at = self.awake()
         for wake in self._wakes:
             wake()
 

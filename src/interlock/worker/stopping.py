@@ -6,9 +6,9 @@ although nobody wants it any more is named in the log and counted, and its slot 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
+from interlock.worker.clocks import AwakeTime
 from interlock.worker.logs import Log
 from interlock.worker.running import RunningTask
 from interlock.worker.settings import WorkerSettings
@@ -22,18 +22,20 @@ class Stopper:
         settings: WorkerSettings,
         log: Log,
         *,
+        awake: AwakeTime,
         left_behind: Callable[[], None],
         freed: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._log = log
+        self._awake = awake
         self._left_behind = left_behind
         self._freed = freed
 
     def ask(self, running: RunningTask) -> None:
         """It was told to stop and has a while to do so; then it is made to."""
         running.lane.executor.told(running)
-        asyncio.get_running_loop().call_later(self._settings.stop_grace_s, self._kill, running)
+        self._awake.call_later(self._settings.stop_grace_s, self._kill, running)
 
     def stop(self, running: RunningTask) -> None:
         """Make it stop now: whatever it does is not believed any more."""
@@ -45,7 +47,7 @@ class Stopper:
             return
         if running.lane.executor.kill(running):
             delay_s = self._settings.stop_grace_s + self._settings.kill_grace_s
-            asyncio.get_running_loop().call_later(delay_s, self._leave, running)
+            self._awake.call_later(delay_s, self._leave, running)
         elif running.ended:
             self._leave(running)
         else:

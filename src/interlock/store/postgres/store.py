@@ -14,6 +14,7 @@ from interlock.store.catalogue import Catalogue
 from interlock.store.checking import check_limit, check_prune, check_query, known_kind
 from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
 from interlock.store.cursors import write_cursor
+from interlock.store.limits import TIMEOUT_S
 from interlock.store.postgres.claiming import Claiming
 from interlock.store.postgres.connections import Connections, Session
 from interlock.store.postgres.failures import unavailable
@@ -51,7 +52,7 @@ class PostgresStore:
     and `pool` (see `target`) and those of the driver. No call takes longer than `timeout_s`.
     """
 
-    def __init__(self, url: str, catalogue: Catalogue, *, timeout_s: float = 10.0) -> None:
+    def __init__(self, url: str, catalogue: Catalogue, *, timeout_s: float = TIMEOUT_S) -> None:
         self._target = target_of(url)
         self._catalogue = catalogue
         self._connections = Connections(self._target, timeout_s)

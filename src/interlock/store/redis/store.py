@@ -22,6 +22,7 @@ from interlock.errors import StoreUnavailable
 from interlock.store.catalogue import Catalogue
 from interlock.store.checking import check_commits, check_limit, check_prune, check_query, known_kind
 from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
+from interlock.store.limits import TIMEOUT_S
 from interlock.store.ranking import moment
 from interlock.store.records import (
     Claim,
@@ -74,7 +75,7 @@ class RedisStore:
         catalogue: Catalogue,
         *,
         prefix: str = "interlock",
-        timeout_s: float = 10.0,
+        timeout_s: float = TIMEOUT_S,
         hold_s: float = 3.0,
     ) -> None:
         check_names(prefix, catalogue)

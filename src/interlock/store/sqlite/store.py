@@ -23,6 +23,7 @@ from datetime import datetime, timedelta
 from interlock.store.catalogue import Catalogue
 from interlock.store.checking import check_commits, check_limit, check_prune, check_query, known_kind
 from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
+from interlock.store.limits import TIMEOUT_S
 from interlock.store.ranking import moment
 from interlock.store.records import (
     Claim,
@@ -50,7 +51,7 @@ from interlock.store.sqlite.writer import Writer
 class SqliteStore:
     """The contract on a database file. Times are the host's clock, held so that they never go back."""
 
-    def __init__(self, path_or_url: str, catalogue: Catalogue, *, timeout_s: float = 10.0) -> None:
+    def __init__(self, path_or_url: str, catalogue: Catalogue, *, timeout_s: float = TIMEOUT_S) -> None:
         self.capabilities = Capabilities(
             durable=True,
             # What could lose an acknowledged commit? Not the process: the log is written before the
