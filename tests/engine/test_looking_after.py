@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE_S
 
 from interlock.engine.clock import StoreClock
 from interlock.engine.loops import Loop, run_loops
@@ -91,7 +92,7 @@ async def test_no_loop_ends_because_another_fails(store: MemoryStore) -> None:
 
     loops = [Loop(name, body, store, every_s=0.1, sleep=sleep) for name, body in (("a", fails), ("b", works))]
     runner = asyncio.create_task(run_loops(loops))
-    await asyncio.wait([runner], timeout=60)
+    await asyncio.wait([runner], timeout=PATIENCE_S)
     assert len(beats) >= 5
     assert loops[0].health().failures_in_a_row > 1
 

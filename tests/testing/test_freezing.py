@@ -11,12 +11,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from tests.waiting import PATIENCE_S
 
 from interlock.testing import freezing
 
 WRITER = """
 import sqlite3, sys
-db = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)
+db = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)
 for line in sys.stdin:
     db.execute(line)
     print("done", flush=True)
@@ -70,7 +71,7 @@ def test_who_is_between_two_writes_is_stopped_and_others_can_write(path: Path) -
         freezing.freeze(process.pid, f"sqlite:///{path}")
 
         assert freezing.is_frozen(process.pid)
-        with closing(sqlite3.connect(path, timeout=5)) as other, other:
+        with closing(sqlite3.connect(path, timeout=PATIENCE_S)) as other, other:
             other.execute("INSERT INTO thing VALUES ('two')")
         process.send_signal(signal.SIGCONT)
         tell(process, "INSERT INTO thing VALUES ('three')")

@@ -11,13 +11,14 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.waiting import PATIENCE_S, until_so
 
 from interlock.testing import binaries, watchdog
+from interlock.testing import guard as guard_module
 from interlock.testing.guard import Guard
 from interlock.testing.servers import (
     MissingServer,
@@ -62,7 +63,7 @@ def test_nobody_listens_on_tcp_unless_asked_to(postgres: PostgresServer, redis: 
     assert redis.setting("port") == "0"
     with postgres_server(tcp=True, durable=False) as server, redis_server(tcp=True) as other:
         for port in (server.port, other.port):
-            socket.create_connection(("127.0.0.1", port), timeout=60).close()
+            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S).close()
         assert f"127.0.0.1:{server.port}" in server.url
         assert f"127.0.0.1:{other.port}" in other.url
 
@@ -125,7 +126,7 @@ def test_a_paused_server_says_nothing_until_it_is_resumed(redis: RedisServer) ->
     asking.join(0.1)
     assert answers == []
     redis.resume()
-    asking.join(60)
+    asking.join(PATIENCE_S)
     assert answers == ["PONG"]
 
 
@@ -153,7 +154,7 @@ OWNER = """
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_a_server_is_gone_with_its_owner_however_that_ends(number: signal.Signals) -> None:
     owner = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(OWNER)],
@@ -168,10 +169,29 @@ def test_a_server_is_gone_with_its_owner_however_that_ends(number: signal.Signal
         family = [pid for first in pids for pid in watchdog.tree(int(first))]
         assert all(watchdog.alive(pid) for pid in family)
         owner.send_signal(number)
-        assert owner.wait(60) == -number
-    deadline = time.monotonic() + 60
-    while any(watchdog.alive(pid) for pid in family) or Path(folder).exists() or Path(other_folder).exists():
-        assert time.monotonic() < deadline, "The servers outlive their owner."
+        assert owner.wait(PATIENCE_S) == -number
+    until_so(lambda: not any(map(watchdog.alive, family)), "the servers are gone with their owner")
+    until_so(lambda: not (Path(folder).exists() or Path(other_folder).exists()), "so are their folders")
+
+
+def test_closing_a_guard_ends_it_although_another_process_holds_its_pipe_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a process does that was forked while a server ran: the end of the pipe would never come."""
+    monkeypatch.setattr(guard_module, "_STOP_S", PATIENCE_S)
+    guard = Guard()
+    watched = subprocess.Popen(["sleep", "600"])
+    holding = subprocess.Popen(["sleep", "600"], pass_fds=(guard._orders,))
+    try:
+        guard.watch(watched.pid)
+        guard.close()
+        assert not guard.folder.exists()
+        assert not watchdog.alive(watched.pid)
+        assert watchdog.alive(holding.pid)
+    finally:
+        for process in (watched, holding):
+            process.kill()
+            process.wait()
 
 
 def test_a_server_that_cannot_start_shows_its_log() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 from moto.server import ThreadedMotoServer
+from tests.waiting import PATIENCE_S
 
 from interlock.systems.blobs import BlobSettings
 
@@ -30,5 +31,5 @@ def bucket(s3: str, monkeypatch: pytest.MonkeyPatch) -> BlobSettings:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "something")
     name = f"bucket-{next(_NUMBERS)}"
-    httpx2.put(f"{s3}/{name}").raise_for_status()
+    httpx2.put(f"{s3}/{name}", timeout=PATIENCE_S).raise_for_status()
     return BlobSettings(url=f"s3://{name}/some/where", endpoint=s3)

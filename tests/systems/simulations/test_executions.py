@@ -14,6 +14,7 @@ from tests.systems.orchestrator.test_every_store_alike import OpenHouse
 from tests.systems.simulations.worker import (
     RUNNER,
     SPEC,
+    Player,
     begun,
     faults,
     moves,
@@ -21,6 +22,7 @@ from tests.systems.simulations.worker import (
     simulations,
     taken,
 )
+from tests.waiting import until
 
 from interlock.errors import AlreadyThere, InterlockError, TransitionRefused, VersionChanged
 from interlock.lifecycles.durations import Durations
@@ -32,7 +34,8 @@ from interlock.systems.orchestrator.words import Lost
 from interlock.wire.simulations import Begin, Failed, Paused, SimulationSpec
 
 SAVED = msgspec.Raw(b"3")
-HASTY = OrchestratorSettings(durations=Durations(simulation_stale_s=0.3, simulation_silence_s=0.6))
+HASTY = OrchestratorSettings(durations=Durations(simulation_stale_s=0.05, simulation_silence_s=0.1))
+"""For the last word of a worker that falls silent; everything before it has all the time in the world."""
 
 
 async def paused(house: House) -> str:
@@ -294,21 +297,24 @@ async def test_a_whole_life_is_the_same_on_every_store(open_house: OpenHouse) ->
     assert await faults(house) == []
 
 
-async def given_up(house: House, run_id: str) -> None:
-    """Until the sweep has made it interrupted, because nothing was heard of it."""
-    async with asyncio.timeout(60):
-        while (await simulations(house).get(run_id)).status != "interrupted":
-            await house.recover()
+async def falls_silent(open_house: OpenHouse, run_id: str, player: Player) -> None:
+    """Say a last word, after which little silence is allowed, and sweep until that is over."""
+    hasty = await open_house(HASTY)
+    await Player(hasty, player.grant, player.runner).beat(3)
+
+    async def interrupted() -> bool:
+        await hasty.recover()
+        return (await simulations(hasty).get(run_id)).status == "interrupted"
+
+    await until(interrupted, "the simulation is interrupted")
 
 
 async def test_what_an_old_worker_says_after_a_resume_elsewhere_is_refused_on_every_store(
     open_house: OpenHouse,
 ) -> None:
-    house = await open_house(HASTY)
-    view, old = await running(house)
-    await old.beat(3)
-    await given_up(house, view.run_id)
     patient = await open_house(DEFAULT_SETTINGS)
+    view, old = await running(patient)
+    await falls_silent(open_house, view.run_id, old)
     await simulations(patient).resume(view.run_id)
     new = await begun(patient, "runner#2")
     answer = await old.beat(9)
@@ -322,13 +328,12 @@ async def test_what_an_old_worker_says_after_a_resume_elsewhere_is_refused_on_ev
 async def test_a_pause_just_before_a_crash_is_answered_by_the_interruption_on_every_store(
     open_house: OpenHouse,
 ) -> None:
-    house = await open_house(HASTY)
-    view, player = await running(house)
-    await player.beat(3)
-    await simulations(house).pause(view.run_id)
-    await given_up(house, view.run_id)
-    assert not (await simulations(house).get(view.run_id)).pause_requested
     patient = await open_house(DEFAULT_SETTINGS)
+    view, player = await running(patient)
+    await simulations(patient).pause(view.run_id)
+    assert (await player.beat(3)).pause
+    await falls_silent(open_house, view.run_id, player)
+    assert not (await simulations(patient).get(view.run_id)).pause_requested
     await simulations(patient).resume(view.run_id)
     assert not (await (await begun(patient, "runner#2")).beat(4)).pause
 

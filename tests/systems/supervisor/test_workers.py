@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.systems.orchestrator.house import CANCEL_DEADLINE_S, House, beat, done, failed
 from tests.systems.orchestrator.test_every_store_alike import OpenHouse
+from tests.waiting import PATIENCE_S
 
 from interlock.engine.audit import audit
 from interlock.errors import InterlockError, InvalidWorker, RequestIdReused, TransitionRefused, UnknownWorker
@@ -300,11 +301,11 @@ async def test_a_trouble_that_nobody_knows_is_refused(house: House) -> None:
 
 async def test_orders_are_waited_for_and_arrive_when_they_are_given(house: House) -> None:
     made = await running(house)
-    waiting = asyncio.create_task(workers(house).orders(made.id, after=0, wait_s=30))
+    waiting = asyncio.create_task(workers(house).orders(made.id, after=0, wait_s=3_600))
     await asyncio.sleep(0)
     assert (await workers(house).orders(made.id, after=0)).number == 0
     await workers(house).pause(made.id)
-    async with asyncio.timeout(25):
+    async with asyncio.timeout(PATIENCE_S):
         assert (await waiting).state == "PAUSED"
 
 
