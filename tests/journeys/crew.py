@@ -20,7 +20,7 @@ import msgspec
 import pytest
 from tests.clocks import move_server, move_sqlite
 from tests.journeys import errands
-from tests.waiting import PATIENCE_S
+from tests.waiting import PROGRAM_S
 
 from interlock.cli import project
 from interlock.client import Interlock
@@ -42,6 +42,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = (sys.executable, "-m", "interlock.cli.main", "worker", "start")
 LOOK_ANYWAY_S = 0.5
 """A call may be lost, and the end of a process calls nobody."""
+LAST_WORDS_S = 2.0
 SHOWN_LINES, SHOWN_LENGTH = 15, 200
 """How much of each worker's log a failing test shows."""
 DULL = ('"no_tasks_available"', '"backoff_complete"', '"recovery_complete"')
@@ -58,7 +59,7 @@ STEADY = Durations(
     worker_silence_s=3_600.0,
     simulation_silence_s=3_600.0,
     # What makes things prompt; sooner or later makes no difference.
-    heartbeat_every_s=0.5,
+    heartbeat_every_s=1.0,  # also how long the answer to one is waited for
     worker_beat_every_s=0.3,
     sweep_every_s=0.2,
     backoff_cap_s=0.4,
@@ -195,8 +196,8 @@ class Worker:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
         await self._process.wait()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._reading, PATIENCE_S)
+        with contextlib.suppress(TimeoutError):  # a process that it has started may hold the pipe open
+            await asyncio.wait_for(self._reading, LAST_WORDS_S)
 
     async def _read(self) -> None:
         assert self._process.stderr is not None
@@ -247,7 +248,7 @@ class Crew:
         self.il = Interlock(self.url, settings=settings, actor="somebody")
         # A client gives a store ten seconds to answer, for which the machine may stand still.
         assert isinstance(self.il._port, EmbeddedOrchestrator)
-        self.il._port._make_store = lambda: store_for(self.url, CATALOGUE, timeout_s=PATIENCE_S)
+        self.il._port._make_store = lambda: store_for(self.url, CATALOGUE, timeout_s=PROGRAM_S)
         await self.il.open()
         loop = asyncio.get_running_loop()
         self._unsubscribe = self.il.here.store.subscribe(lambda: _soon(loop, self.stir))
@@ -312,17 +313,17 @@ class Crew:
     # Waiting
 
     async def until(self, true: Callable[[], bool | Awaitable[bool]], what: str) -> None:
-        """Wait for something to be true, or fail with what is known."""
+        """Wait for something to be true, or fail; it may take a worker that has yet to be started."""
 
         async def ask() -> bool:
             answer = true()
             return answer if isinstance(answer, bool) else await answer
 
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(PROGRAM_S):
                 await self.stir.until(ask)
         except TimeoutError:
-            raise AssertionError(f"It was not so within {PATIENCE_S:g} s that {what}.") from None
+            raise AssertionError(f"It was not so within {PROGRAM_S:g} s that {what}.") from None
 
     async def noted(self, beginning: str, times: int = 1) -> str:
         """Wait until handlers have said so; the last line that begins like this."""

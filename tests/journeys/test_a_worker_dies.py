@@ -9,7 +9,7 @@ from contextlib import closing
 import msgspec
 from tests.journeys import errands
 from tests.journeys.crew import Crew, stores
-from tests.waiting import PATIENCE_S
+from tests.waiting import PROGRAM_S
 
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.wire.runner import ClaimRequest, Complete, Stale, StaleCode, Succeeded
@@ -82,7 +82,7 @@ async def test_a_job_that_kills_each_of_its_workers_ends_as_lost_and_is_counted(
     assert [attempt.state for attempt in view.attempts] == ["STALE", "STALE"]
     assert "lost" in (await crew.il.here.jobs.explain(made.id)).sentence
     # The third worker was never given it, and has time for others.
-    assert await (await crew.il.submit(errands.jot, 3)).result(timeout_s=PATIENCE_S) == 3
+    assert await (await crew.il.submit(errands.jot, 3)).result(timeout_s=PROGRAM_S) == 3
     assert carl.exit_code is None
 
 
@@ -111,7 +111,7 @@ async def test_a_worker_that_was_frozen_past_its_lease_changes_nothing_when_it_c
     assert [attempt.state for attempt in again.attempts] == ["STALE", "SUCCEEDED"]
     ben.ask_to_go()
     assert await ben.gone() == 0
-    assert await (await crew.il.submit(errands.jot, 1)).result(timeout_s=PATIENCE_S) == 1
+    assert await (await crew.il.submit(errands.jot, 1)).result(timeout_s=PROGRAM_S) == 1
     assert await crew.faults() == []
 
 
@@ -124,7 +124,7 @@ async def test_a_report_that_comes_after_the_lease_is_refused_and_the_journal_sa
         (grant,) = await late.claim(ClaimRequest(runner_id="late#1"))
         await crew.let_leases_run_out()
         await crew.start("anna")
-        assert await made.result(timeout_s=PATIENCE_S) == 7
+        assert await made.result(timeout_s=PROGRAM_S) == 7
         report = Complete(
             token=grant.token, runner_id="late#1", sequence=1, outcome=Succeeded(msgspec.Raw(b"8"))
         )

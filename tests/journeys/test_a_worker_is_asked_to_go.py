@@ -17,7 +17,7 @@ import pytest
 from tests.journeys import errands
 from tests.journeys.conftest import Server
 from tests.journeys.crew import FORCES_SOON, LETS_FINISH, PROGRAM, STEADY, Crew, Place, Worker, alive
-from tests.waiting import PATIENCE_S
+from tests.waiting import PROGRAM_S
 
 from interlock import JobHandle, JobSpec
 from interlock.worker.codec import encode
@@ -163,7 +163,7 @@ async def test_what_a_leaving_worker_has_saved_is_where_the_next_one_begins(crew
     await crew.noted("stepwise 2")
     assert await _goes(anna) == 0
     await crew.start("ben")
-    assert await made.result(timeout_s=PATIENCE_S) == {"began_after": 2, "attempt": 2}
+    assert await made.result(timeout_s=PROGRAM_S) == {"began_after": 2, "attempt": 2}
     assert (await made.view()).losses == 0
 
 
@@ -228,7 +228,7 @@ async def test_as_the_first_process_of_a_container(crew: Crew) -> None:
     await worker.is_in("backing_off")
     if within:
         worker.pid = _first_process_inside(worker.pid)
-    adopter, orphans = await (await crew.il.submit(errands.orphanage)).result(timeout_s=PATIENCE_S)
+    adopter, orphans = await (await crew.il.submit(errands.orphanage)).result(timeout_s=PROGRAM_S)
     assert orphans == 3
     assert adopter == (1 if within else worker.pid)
     assert await _goes(worker) == 0

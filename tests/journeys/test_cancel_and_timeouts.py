@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.journeys import errands
 from tests.journeys.crew import STEADY, Crew, alive
-from tests.waiting import PATIENCE_S
+from tests.waiting import PROGRAM_S
 
 from interlock import JobSpec
 from interlock.errors import JobCanceled
@@ -44,7 +44,7 @@ async def test_a_handler_that_listens_stops_and_says_so(crew: Crew) -> None:
             await handle.result()
     await crew.noted("polite stopped")
     await crew.noted("polite_thread stopped")
-    assert await (await crew.il.submit(errands.jot, 1)).result(timeout_s=PATIENCE_S) == 1
+    assert await (await crew.il.submit(errands.jot, 1)).result(timeout_s=PROGRAM_S) == 1
 
 
 @pytest.mark.parametrize("spec", [errands.family.spec(), SHELL], ids=["process", "shell"])
@@ -93,7 +93,7 @@ async def test_a_thread_that_does_not_listen_is_taken_for_stopped_at_the_deadlin
     await worker.drops(made.id)
     crew.open_gate("stubborn")
     await crew.noted("stubborn ended")
-    assert await (await crew.il.submit(errands.jot, 1)).result(timeout_s=PATIENCE_S) == 1
+    assert await (await crew.il.submit(errands.jot, 1)).result(timeout_s=PROGRAM_S) == 1
     again = await made.view()
     assert again.attempts == view.attempts
     assert again.state == "CANCELED"
@@ -104,7 +104,7 @@ async def test_a_job_that_nobody_has_begun_is_cancelled_at_once(crew: Crew) -> N
     made = await crew.il.submit(errands.jot, 1)
     assert (await made.cancel()).state == "CANCELED"
     await crew.start("anna")
-    assert await (await crew.il.submit(errands.jot, 2)).result(timeout_s=PATIENCE_S) == 2
+    assert await (await crew.il.submit(errands.jot, 2)).result(timeout_s=PROGRAM_S) == 2
     assert crew.notes == ["jot 2"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.effort import pick
 from tests.journeys import errands
 from tests.journeys.crew import Crew
-from tests.waiting import PATIENCE_S
+from tests.waiting import PROGRAM_S
 
 from interlock.store.records import Query
 
@@ -65,7 +65,7 @@ async def test_a_worker_that_restarts_under_its_old_name_is_not_taken_for_the_on
 
     second = await crew.start("web-1")
 
-    assert await made.result(timeout_s=PATIENCE_S) == f"attempt 2 in {second.pid}"
+    assert await made.result(timeout_s=PROGRAM_S) == f"attempt 2 in {second.pid}"
     view = await made.view()
     assert [attempt.state for attempt in view.attempts] == ["STALE", "SUCCEEDED"]
     assert view.losses == 1

@@ -9,7 +9,7 @@ import msgspec
 from tests.effort import pick
 from tests.journeys import errands
 from tests.journeys.crew import STEADY, Crew, stores
-from tests.waiting import PATIENCE_S
+from tests.waiting import PROGRAM_S
 
 from interlock import Interlock, JobView
 from interlock.store.records import Query
@@ -124,5 +124,5 @@ async def test_sixty_four_who_submit_at_once_with_one_request_id_make_one_job(cr
 
     # And it is done once.
     await crew.start("anna")
-    assert await made[0].result(timeout_s=PATIENCE_S) == 5
+    assert await made[0].result(timeout_s=PROGRAM_S) == 5
     assert crew.notes == ["jot 5"]

@@ -7,7 +7,7 @@ what has happened.
 from __future__ import annotations
 
 from tests.journeys.crew import Crew
-from tests.waiting import PATIENCE_S
+from tests.waiting import PROGRAM_S
 
 from interlock import Context, task
 
@@ -41,7 +41,7 @@ async def test_one_job_from_submit_to_done(crew: Crew) -> None:
     worker = await crew.start("barista", module=__file__)
 
     # Wait for what the function has returned.
-    assert await made.result(timeout_s=PATIENCE_S) == {"cups": 3, "grams": 36}
+    assert await made.result(timeout_s=PROGRAM_S) == {"cups": 3, "grams": 36}
 
     # The job knows who has done it, when, and in how many attempts.
     view = await made.view()

@@ -12,7 +12,7 @@ from tests.journeys import courses
 from tests.journeys.conftest import Server
 from tests.journeys.courses import STEPS, answer
 from tests.journeys.crew import STEADY, Crew, Place, Worker, stores
-from tests.waiting import PATIENCE_S
+from tests.waiting import PROGRAM_S
 
 from interlock.engine.audit import audit
 from interlock.errors import StoreUnavailable
@@ -152,10 +152,10 @@ async def test_step_functions_and_coroutines_come_to_the_same_answer(crew: Crew)
     await crew.noted("held slow")
     await awaited.pause()
     crew.open_gate("slow.4")
-    stands = await awaited.wait(timeout_s=PATIENCE_S)
+    stands = await awaited.wait(timeout_s=PROGRAM_S)
     assert (stands.status, stands.current_step) == ("paused", 4)
     await awaited.resume()
-    ended = await awaited.wait(timeout_s=PATIENCE_S)
+    ended = await awaited.wait(timeout_s=PROGRAM_S)
     assert (ended.status, result_of(ended)) == ("completed", answer(11))
     assert ended.total_steps == STEPS
 
@@ -163,7 +163,7 @@ async def test_step_functions_and_coroutines_come_to_the_same_answer(crew: Crew)
 async def test_a_step_that_fails_ends_it_and_a_cancel_ends_it_after_a_step(crew: Crew) -> None:
     await ready(crew)
     broken = await crew.il.simulations.start(courses.breaking)
-    ended = await broken.wait(timeout_s=PATIENCE_S)
+    ended = await broken.wait(timeout_s=PROGRAM_S)
     assert (ended.status, ended.error) == ("failed", "ZeroDivisionError: nothing is left to divide by")
     assert ended.current_step == 2
     job = await crew.ended(ended.job_id)
@@ -172,7 +172,7 @@ async def test_a_step_that_fails_ends_it_and_a_cancel_ends_it_after_a_step(crew:
     await crew.noted("held flu")
     await held.cancel()
     crew.open_gate("flu.5")
-    stopped = await held.wait(timeout_s=PATIENCE_S)
+    stopped = await held.wait(timeout_s=PROGRAM_S)
     assert (stopped.status, stopped.current_step) == ("cancelled", 5)
 
 

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from tests.journeys import errands
 from tests.journeys.crew import STEADY, Crew, Worker
-from tests.waiting import PATIENCE_S
+from tests.waiting import PROGRAM_S
 
 from interlock.errors import JobFailed
 
@@ -30,7 +30,7 @@ async def test_a_worker_processes_a_failing_task_and_goes_on(crew: Crew) -> None
     await crew.start("anna")
     made = await crew.il.submit(errands.fail, "no such page")
     with pytest.raises(JobFailed, match="no such page"):
-        await made.result(timeout_s=PATIENCE_S)
+        await made.result(timeout_s=PROGRAM_S)
     view = await made.view()
     assert view.state == "FAILED"
     assert view.failure is not None
@@ -38,7 +38,7 @@ async def test_a_worker_processes_a_failing_task_and_goes_on(crew: Crew) -> None
     assert "ValueError" in view.failure.exception
     assert "errands.py" in view.failure.details, "where it happened is kept"
     assert len(view.attempts) == 1, "a fault of the program is not tried again"
-    assert await (await crew.il.submit(errands.jot, 1)).result(timeout_s=PATIENCE_S) == 1
+    assert await (await crew.il.submit(errands.jot, 1)).result(timeout_s=PROGRAM_S) == 1
 
 
 async def test_a_slot_whose_lease_was_lost_is_used_again(crew: Crew) -> None:
@@ -50,7 +50,7 @@ async def test_a_slot_whose_lease_was_lost_is_used_again(crew: Crew) -> None:
     await crew.pass_time(61.0)
     assert (await crew.ended(lost.id)).state == "FAILED"
     await crew.noted("deaf stopped")
-    assert await after.result(timeout_s=PATIENCE_S) == 1
+    assert await after.result(timeout_s=PROGRAM_S) == 1
 
 
 async def test_a_worker_backs_off_further_and_further_on_an_empty_queue_and_is_woken_by_work(
@@ -62,7 +62,7 @@ async def test_a_worker_backs_off_further_and_further_on_an_empty_queue_and_is_w
     await crew.until(lambda: max(_pauses(worker), default=0.0) >= 4 * FIRST_PAUSE_S, "its pauses grow")
     # The next one is longer than that; work ends it.
     made = await crew.il.submit(errands.jot, 1)
-    await made.result(timeout_s=PATIENCE_S)
+    await made.result(timeout_s=PROGRAM_S)
 
 
 def _pauses(worker: Worker) -> list[float]:
@@ -100,7 +100,7 @@ async def test_a_worker_runs_under_its_instance_name(crew: Crew) -> None:
     await crew.open(LONGER)
     worker = await crew.start("kitchen-7")
     made = await crew.il.submit(errands.jot, 1)
-    await made.result(timeout_s=PATIENCE_S)
+    await made.result(timeout_s=PROGRAM_S)
     (attempt,) = (await made.view()).attempts
     assert attempt.lease is not None
     assert attempt.lease.runner_id.partition("#")[0] == "kitchen-7"

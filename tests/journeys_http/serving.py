@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.journeys.crew import Crew, Worker
-from tests.waiting import PATIENCE_S
+from tests.waiting import PROGRAM_S
 
 from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import Tokens
@@ -50,7 +50,7 @@ class ServerProcess:
         """Send it a signal that ends it; its exit code."""
         assert self._process is not None
         self._process.send_signal(number)
-        self._process.communicate(timeout=PATIENCE_S)
+        self._process.communicate(timeout=PROGRAM_S)
         return self._process.returncode
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.journeys import errands
 from tests.journeys.crew import Crew
 from tests.journeys_http.serving import Served
-from tests.waiting import PATIENCE_S
+from tests.waiting import PROGRAM_S
 
 from interlock import Interlock
 from interlock.errors import JobCanceled, JobFailed, UnknownJob
@@ -22,7 +22,7 @@ async def test_one_job_from_submit_to_done(crew: Crew, client: Interlock) -> Non
     waiting = await made.view()
     await crew.start("anna")
 
-    assert await made.result(timeout_s=PATIENCE_S) == 7
+    assert await made.result(timeout_s=PROGRAM_S) == 7
 
     view = await made.view()
     assert (waiting.state, view.state) == ("PENDING", "COMPLETED")
@@ -52,7 +52,7 @@ async def test_what_a_killed_worker_has_saved_is_where_the_next_one_begins(
     anna.kill()
     await crew.let_leases_run_out()
 
-    assert await made.result(timeout_s=PATIENCE_S) == {"began_after": 2, "attempt": 2}
+    assert await made.result(timeout_s=PROGRAM_S) == {"began_after": 2, "attempt": 2}
     lost, done = (await made.view()).attempts
     assert (lost.state, done.state) == ("STALE", "SUCCEEDED")
     assert lost.lease is not None
@@ -76,13 +76,13 @@ async def test_a_worker_that_has_to_go_gives_its_work_back(crew: Crew, client: I
     await crew.start("ben")
     await crew.noted("polite began 2")
     await made.cancel()
-    assert (await client.wait(made.id, timeout_s=PATIENCE_S)).state == "CANCELED"
+    assert (await client.wait(made.id, timeout_s=PROGRAM_S)).state == "CANCELED"
     assert await crew.faults() == []
 
 
 async def test_a_worker_that_waits_for_work_goes_at_once(crew: Crew, client: Interlock) -> None:
     anna = await crew.ready("anna")
-    assert await (await client.submit(errands.jot, 1)).result(timeout_s=PATIENCE_S) == 1
+    assert await (await client.submit(errands.jot, 1)).result(timeout_s=PROGRAM_S) == 1
 
     anna.ask_to_go()
 
@@ -97,12 +97,12 @@ async def test_a_cancelled_job_is_stopped_and_says_so(crew: Crew, client: Interl
     asked = await made.cancel(reason="nobody needs it")
 
     assert asked.state == "RUNNING", "it is asked first"
-    view = await client.wait(made.id, timeout_s=PATIENCE_S)
+    view = await client.wait(made.id, timeout_s=PROGRAM_S)
     (attempt,) = view.attempts
     assert (view.state, attempt.state, attempt.forced) == ("CANCELED", "CANCELED", False)
     await crew.noted("polite stopped")
     with pytest.raises(JobCanceled):
-        await made.result(timeout_s=PATIENCE_S)
+        await made.result(timeout_s=PROGRAM_S)
     (stop,) = [entry for entry in await crew.history(made.id) if entry.note.reason]
     assert (stop.note.actor, stop.note.reason) == ("somebody", "nobody needs it")
 
@@ -111,7 +111,7 @@ async def test_errors_are_the_same(crew: Crew, client: Interlock) -> None:
     await crew.start("anna")
     failing = await client.submit(errands.fail.options(retries=0), "no paper")
     with pytest.raises(JobFailed, match="no paper"):
-        await failing.result(timeout_s=PATIENCE_S)
+        await failing.result(timeout_s=PROGRAM_S)
     with pytest.raises(UnknownJob, match="There is no job j_0123456789ab"):
         await client.job("j_0123456789ab")
 

@@ -14,7 +14,7 @@ from unittest.mock import patch
 import pytest
 from tests.journeys import errands
 from tests.journeys_http.serving import PROGRAM, Served
-from tests.waiting import PATIENCE_S
+from tests.waiting import PROGRAM_S
 
 from interlock.cli.main import main
 
@@ -73,12 +73,12 @@ async def test_a_job_is_submitted_listed_shown_explained_and_told(served: Served
 
     await served.start("anna", "--queue", "mail")
 
-    assert (await person.says("job", "wait", job_id, "--timeout", f"{PATIENCE_S:g}s")).split("\t")[
+    assert (await person.says("job", "wait", job_id, "--timeout", f"{PROGRAM_S:g}s")).split("\t")[
         1
     ] == "COMPLETED"
-    lines, _ = await asyncio.wait_for(following.communicate(), PATIENCE_S)
+    lines, _ = await asyncio.wait_for(following.communicate(), PROGRAM_S)
     assert lines.decode().split() == ["hello", "world"]
-    steps, _ = await asyncio.wait_for(watching.communicate(), PATIENCE_S)
+    steps, _ = await asyncio.wait_for(watching.communicate(), PROGRAM_S)
     assert "COMPLETED" in steps.decode()
     assert watching.returncode == 0
     assert job_id in await person.says("job", "list", "state:completed", "queue:mail", "since:1h")
@@ -118,7 +118,7 @@ async def test_real_workers_are_previewed_held_and_ended_by_a_filter_through_a_s
 
 async def _preview(person: Person) -> str:
     """Which workers a filter means, once both are in the books."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(PROGRAM_S):
         while (shown := await person.says("worker", "drain", "label:gpu", "--dry-run")).count("\n") < 2:
             pass
     return shown

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.journeys.crew import Crew
 from tests.journeys_http.serving import Served
-from tests.waiting import PATIENCE_S
+from tests.waiting import PROGRAM_S
 
 from interlock import Flow, Interlock, flow, sync
 from interlock.errors import ResultNotReady, UnknownRun
@@ -25,7 +25,7 @@ def ci(plan: Flow, *, word: str = "fine") -> None:
 async def test_a_flow_runs_from_end_to_end(crew: Crew, client: Interlock) -> None:
     await crew.start("anna")
     run = await client.runs.submit(ci)
-    view = await run.wait(timeout_s=PATIENCE_S)
+    view = await run.wait(timeout_s=PROGRAM_S)
     required = {job.name: job.state for job in view.jobs if job.required}
     assert (view.outcome, required) == ("SUCCESS", {"first": "COMPLETED", "second": "COMPLETED"})
     found, cursor = await client.runs.find("outcome:success workflow:ci")
@@ -46,11 +46,11 @@ async def test_a_workflow_file_that_fails_is_done_again_from_where_it_failed(
         "  build: {steps: [{run: echo built}]}\n"
         f"  test: {{needs: build, steps: [{{run: 'test -e {marker}'}}]}}\n"
     )
-    failed = await (await client.runs.submit(path)).wait(timeout_s=PATIENCE_S)
+    failed = await (await client.runs.submit(path)).wait(timeout_s=PROGRAM_S)
     assert (failed.outcome, failed.workflow, failed.culprit) == ("FAILED", "flaky", "test")
     marker.touch()
     again = await client.runs.rerun(failed.id, "failed")
-    view = await again.wait(timeout_s=PATIENCE_S)
+    view = await again.wait(timeout_s=PROGRAM_S)
     assert (view.outcome, view.origin_run_id) == ("SUCCESS", failed.id)
 
 
@@ -59,7 +59,7 @@ async def test_a_run_that_nobody_works_on_is_stopped(crew: Crew, client: Interlo
     with pytest.raises(ResultNotReady, match="has not ended within"):
         await run.wait(timeout_s=0.2)
     await run.cancel(reason="enough")
-    assert (await run.wait(timeout_s=PATIENCE_S)).outcome == "CANCELED"
+    assert (await run.wait(timeout_s=PROGRAM_S)).outcome == "CANCELED"
     with pytest.raises(UnknownRun):
         await client.runs.view("r_000000000000")
 
@@ -74,7 +74,7 @@ async def test_the_synchronous_face_does_the_same(crew: Crew, tmp_path: Path) ->
     def use() -> str | None:
         with sync.Interlock(url, token=token) as il:
             run_id = il.runs.submit(ci, word="broken")
-            view = il.runs.wait(run_id, timeout_s=PATIENCE_S)
+            view = il.runs.wait(run_id, timeout_s=PROGRAM_S)
             assert il.runs.find("outcome:failed")[0][0].id == run_id
             assert il.runs.view(il.runs.rerun(run_id)).origin_run_id == run_id
             return view.outcome

@@ -12,7 +12,7 @@ import pytest
 from chaos.proxy import wires_to
 from tests.journeys import errands
 from tests.journeys_http.serving import Served
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PROGRAM_S, until
 
 from interlock import Interlock, JobSpec
 from interlock.errors import StoreUnavailable
@@ -53,14 +53,14 @@ async def test_whoever_waits_for_a_result_gets_it_after_the_server_was_killed(se
         served.server.signal(signal.SIGKILL)
         served.server.start()
         served.open_gate("long.1")
-        assert (await made.result(timeout_s=PATIENCE_S)).startswith("attempt 1 in")
+        assert (await made.result(timeout_s=PROGRAM_S)).startswith("attempt 1 in")
 
 
 async def test_a_server_that_is_asked_to_go_ends_long_polls_and_goes(served: Served) -> None:
     anna = await served.ready("anna")
     assert served.server.signal(signal.SIGTERM) == 0
     served.server.start()
-    assert await (await served.il.submit(errands.jot, 5)).result(timeout_s=PATIENCE_S) == 5
+    assert await (await served.il.submit(errands.jot, 5)).result(timeout_s=PROGRAM_S) == 5
     assert anna.exit_code is None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.journeys import errands
 from tests.journeys.crew import Crew
-from tests.waiting import PATIENCE_S
+from tests.waiting import PROGRAM_S
 
 from interlock import Interlock, Task
 
@@ -37,7 +37,7 @@ async def test_a_parent_waits_for_its_children_where_there_is_only_one_slot(
     await crew.start("anna", "--slots", "1")
     made = await client.submit(handler, parts=3)
 
-    assert await made.result(timeout_s=PATIENCE_S) == 0 + 1 + 2 + 3
+    assert await made.result(timeout_s=PROGRAM_S) == 0 + 1 + 2 + 3
 
     view = await made.view()
     assert [one.state for one in view.attempts] == ["STALE", "SUCCEEDED"]
@@ -54,7 +54,7 @@ async def test_what_a_parent_has_spent_before_and_after_it_waited_is_added_up(
 ) -> None:
     await crew.start("anna")
     made = await client.submit(errands.gather, parts=1)
-    assert await made.result(timeout_s=PATIENCE_S) == 1
+    assert await made.result(timeout_s=PROGRAM_S) == 1
     assert (await client.tree(made.id)).nodes[0].tree_cost == 1.0
 
 
@@ -70,6 +70,6 @@ async def test_a_handler_that_runs_again_after_a_crash_finds_its_children_again(
     await crew.let_leases_run_out()
     await crew.start("ben")
 
-    assert [made.id, *await made.result(timeout_s=PATIENCE_S)] == before
+    assert [made.id, *await made.result(timeout_s=PROGRAM_S)] == before
     assert (await made.view()).children == 5
     await crew.all_completed(6)
