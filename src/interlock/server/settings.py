@@ -44,7 +44,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How many requests are answered at once."""
     max_waiting: int = 5_000
     """How many long polls and live streams there may be beside them."""
-    header_s: float = 10.0
+    header_s: float = 20.0
     """How long the head of a request may take to arrive."""
     body_s: float = 20.0
     request_s: float = 30.0
