@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx2
 import msgspec
+from tests import waiting
 from tests.server.running import ANY_PORT, Running, running
 from tests.systems.runs.planning.test_repositories import CI_FILE, Repository
-from tests.waiting import PATIENCE_S
 
 from interlock.systems.access.principals import Role
 from interlock.wire.runner import ClaimRequest, Complete, Succeeded
@@ -34,26 +34,30 @@ async def made(client: httpx2.AsyncClient, **spec: Any) -> str:
 
 async def until(client: httpx2.AsyncClient, run_id: str, *states: str) -> RunView:
     """The run once it is in one of these states; the server looks after it meanwhile."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            view = msgspec.json.decode((await client.get(f"/api/runs/{run_id}")).content, type=RunView)
-            if view.state in states:
-                return view
-            await asyncio.sleep(0.01)
+
+    async def is_there() -> bool:
+        return (await look(client, run_id)).state in states
+
+    await waiting.until(is_there, f"the run is in {' or '.join(states)}")
+    return await look(client, run_id)
+
+
+async def look(client: httpx2.AsyncClient, run_id: str) -> RunView:
+    return msgspec.json.decode((await client.get(f"/api/runs/{run_id}")).content, type=RunView)
 
 
 async def work(server: Running, client: httpx2.AsyncClient, run_id: str) -> RunView:
     """Do every job as it comes, until the run is reported."""
     orchestrator = server.parts.household.orchestrator
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            for grant in await orchestrator.claim(ClaimRequest(runner_id="r", limit=100)):
-                done = Complete(token=grant.token, runner_id="r", outcome=Succeeded())
-                await orchestrator.hear([done])
-            view = msgspec.json.decode((await client.get(f"/api/runs/{run_id}")).content, type=RunView)
-            if view.state == "REPORTED":
-                return view
-            await asyncio.sleep(0.01)
+
+    async def is_reported() -> bool:
+        for grant in await orchestrator.claim(ClaimRequest(runner_id="r", limit=100)):
+            done = Complete(token=grant.token, runner_id="r", outcome=Succeeded())
+            await orchestrator.hear([done])
+        return (await look(client, run_id)).state == "REPORTED"
+
+    await waiting.until(is_reported, "the run is reported")
+    return await look(client, run_id)
 
 
 async def test_a_run_from_the_request_to_the_report(server: Running, client: httpx2.AsyncClient) -> None:

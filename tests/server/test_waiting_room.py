@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.waiting import PATIENCE_S, until
 
+from interlock.engine.clock import StoreClock
 from interlock.errors import StoreUnavailable
 from interlock.server import waiting_room
 from interlock.server.gathering import Gathering
@@ -79,7 +80,12 @@ class Room:
         before = -1
         while before != self.claims:
             before = self.claims
-            await asyncio.sleep(2 * waiting_room.CALM_S)
+            await self._calm()
+
+    async def _calm(self) -> None:
+        loop = asyncio.get_running_loop()
+        over = loop.time() + 2 * waiting_room.CALM_S
+        await until(lambda: loop.time() > over, "a calm is over")
 
 
 @pytest.fixture
@@ -91,7 +97,9 @@ async def room(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Room]:
         store = MemoryStore(CATALOGUE, clock=lambda: NOON + timedelta(seconds=loop.time()))
         await store.open()
         household = Household(store, DEFAULT_SETTINGS)
-        household.engine.clock._monotonic = loop.time  # or it would be ahead of the store
+        clock = household.engine.clock
+        assert isinstance(clock, StoreClock)
+        clock._monotonic = loop.time  # or it would be ahead of the store
         made = Room(household)
         yield made
         made.stopping.set()
