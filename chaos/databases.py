@@ -60,7 +60,7 @@ def _quick() -> dict[str, str]:
 
 
 @asynccontextmanager
-async def opened(url: str, *, timeout_s: float = 10.0) -> AsyncIterator[Store]:
+async def opened(url: str, *, timeout_s: float = 60.0) -> AsyncIterator[Store]:
     """A store on a database, closed at the end. `timeout_s` may be too short for a busy machine."""
     store = await patiently(lambda: _open(url, timeout_s))
     try:

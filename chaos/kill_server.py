@@ -31,7 +31,7 @@ SHORT, LONG = 4, 100
 CLIENTS = 8
 MOST_BETWEEN = 150
 """Acknowledgements that a server lives for at most, once it is back."""
-GIVE_UP_S = 90.0
+GIVE_UP_S = 300.0
 
 
 def run(setup: Setup) -> Verdict:
@@ -45,7 +45,7 @@ def run(setup: Setup) -> Verdict:
 async def _run(server: PostgresServer | RedisServer, verdict: Verdict) -> None:
     dice = random.Random(verdict.setup.seed)
     seen = Seen()
-    async with opened(server.url, timeout_s=5.0) as store:
+    async with opened(server.url, timeout_s=30.0) as store:
         for number in range(verdict.setup.rounds):
             try:
                 async with asyncio.timeout(GIVE_UP_S):

@@ -31,7 +31,7 @@ SHORT, LONG = 1, 10
 
 CLIENTS = 8
 ACKNOWLEDGED = 60
-GIVE_UP_S = 90.0
+GIVE_UP_S = 300.0
 
 
 def run(setup: Setup) -> Verdict:
@@ -52,7 +52,7 @@ async def _round(
     folders = quote(f"{primary.folder},{stand_by.folder}", safe="")
     url = f"postgresql://postgres@/postgres?host={folders}&port=5432,5432"
     seen, stop = Seen(), asyncio.Event()
-    async with opened(url, timeout_s=5.0) as store:
+    async with opened(url, timeout_s=30.0) as store:
         before = await store.epoch()
         try:
             async with asyncio.timeout(GIVE_UP_S), asyncio.TaskGroup() as group:

@@ -8,14 +8,24 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.effort import ALL
+from tests.databases import postgres, redis
+from tests.effort import ALL, pick
+
+__all__ = ["postgres", "redis"]
 
 # Said before anybody imports gRPC, which reads it then. With its care for forks a process that has spoken
 # gRPC now and then loses a child between fork and exec, or leaves it hanging there with all its pipes open.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
-# How long an example takes, or is looked for, says how busy the machine is and nothing about us.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes, or is looked for, says how busy the machine is and nothing about us. `make test`
+# tries the same examples each time; `make test-all` looks for new ones.
+settings.register_profile(
+    "patient",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=pick(25, 100),
+    derandomize=not ALL,
+)
 settings.load_profile("patient")
 
 

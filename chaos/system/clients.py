@@ -38,7 +38,7 @@ QUICK_S, SLOW_S = (0.0, 0.1), (1.0, 2.5)
 SHARES = (60, 30, 10)
 """Of those for anybody, of the slow ones, and of those for hosts whose clock is wrong."""
 MOST_EATEN = 0.1
-PATIENCE_S = 5.0
+PATIENCE_S = 30.0
 """How long a submitter waits for an answer, before it asks again under the same intent."""
 LATEST_S = 2 * DURATIONS.lease_ttl_s
 TOO_LATE = msgspec.Raw(b'"too late"')

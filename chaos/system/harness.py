@@ -47,8 +47,8 @@ KILLS_BETWEEN = 20
 """Kills between two other troubles, where there are enough of them."""
 MOST_OPEN = 100
 """Jobs that may be under way at once."""
-BEGIN_S = 120.0
-SETTLE_S, SETTLE_BROKEN_S = 120.0, 3 * DURATIONS.lease_ttl_s
+BEGIN_S = 300.0
+SETTLE_S, SETTLE_BROKEN_S = 300.0, 3 * DURATIONS.lease_ttl_s
 """When the troubles are over, everything has to be done by then."""
 ONE_FORGOTTEN_AND_ONE_LATE = 2
 BREATH_S = 0.5

@@ -21,7 +21,7 @@ import msgspec
 from chaos.system import skewed
 from chaos.system.zygote import Order, zygote
 
-GONE_S = 60.0
+GONE_S = 120.0
 """A process that is not gone by then will not go."""
 SHOWN = 2_000
 BELOW_OUTGOING = range(20_000, 32_000)

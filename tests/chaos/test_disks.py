@@ -10,6 +10,9 @@ import pytest
 from chaos import disk_full, power_loss
 from chaos.forgetful_disk import ForgetfulDisk
 from chaos.verdict import Setup
+from tests.effort import pick
+
+LOSSES = pick(20, 60)
 
 
 @pytest.mark.parametrize("mount", [True, False], ids=["on a small disk", "with small files"])
@@ -30,14 +33,14 @@ def test_a_client_that_does_not_listen_to_a_full_disk_is_found_out(mount: bool) 
 
 
 def test_a_loss_of_power_takes_nothing_that_was_acknowledged() -> None:
-    verdict = power_loss.run(Setup(store="sqlite", rounds=60, seed=1))
+    verdict = power_loss.run(Setup(store="sqlite", rounds=LOSSES, seed=1))
     assert verdict.broken_promises == []
-    assert verdict.counts["power_losses"] == 60
-    assert verdict.counts["acknowledged"] > 60
+    assert verdict.counts["power_losses"] == LOSSES
+    assert verdict.counts["acknowledged"] > LOSSES
 
 
 def test_a_log_that_is_not_flushed_with_every_commit_is_found_out() -> None:
-    verdict = power_loss.run(Setup(store="sqlite", rounds=40, seed=1, broken=True))
+    verdict = power_loss.run(Setup(store="sqlite", rounds=pick(15, 40), seed=1, broken=True))
     assert verdict.counts["lost"] > 0
     assert verdict.broken_promises != []
 

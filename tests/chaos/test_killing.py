@@ -5,17 +5,22 @@ from __future__ import annotations
 import pytest
 from chaos import kill_committer, kill_server, promotion
 from chaos.verdict import Setup
+from tests.effort import pick
+
+KILLS = pick(4, 8)
 
 
 @pytest.mark.parametrize("store", kill_committer.STORES)
 def test_nothing_acknowledged_is_lost_or_done_twice_when_the_committing_process_is_killed(store: str) -> None:
-    verdict = kill_committer.run(Setup(store=store, rounds=8, seed=1))
+    verdict = kill_committer.run(Setup(store=store, rounds=KILLS, seed=1))
     assert verdict.broken_promises == []
-    assert verdict.counts["kills"] == 8
-    assert verdict.counts["acknowledged"] > 8
+    assert verdict.counts["kills"] == KILLS
+    assert verdict.counts["acknowledged"] > KILLS
 
 
-@pytest.mark.parametrize("store", kill_committer.STORES)
+@pytest.mark.parametrize(
+    "store", ["sqlite", *(pytest.param(store, marks=pytest.mark.long) for store in ("postgres", "redis"))]
+)
 def test_a_process_that_acknowledges_before_it_commits_is_found_out(store: str) -> None:
     verdict = kill_committer.run(Setup(store=store, rounds=4, seed=2, broken=True))
     assert verdict.counts["lost"] > 0
@@ -30,7 +35,7 @@ def test_clients_go_on_by_themselves_after_the_server_was_killed_and_nothing_is_
     assert verdict.counts["acknowledged"] > 2 * kill_server.CLIENTS
 
 
-@pytest.mark.parametrize("store", kill_server.STORES)
+@pytest.mark.parametrize("store", [pytest.param("postgres", marks=pytest.mark.long), "redis"])
 def test_a_server_that_acknowledges_what_it_has_not_written_is_found_out(store: str) -> None:
     verdict = kill_server.run(Setup(store=store, rounds=2, seed=1, broken=True))
     assert verdict.counts["lost"] > 0
@@ -44,6 +49,7 @@ def test_clients_find_the_stand_by_that_was_promoted_nothing_is_lost_and_the_epo
     assert verdict.counts["acknowledged"] > promotion.ACKNOWLEDGED
 
 
+@pytest.mark.long
 def test_what_a_stand_by_never_heard_of_is_found_to_be_lost() -> None:
     verdict = promotion.run(Setup(store="postgres", rounds=1, seed=1, broken=True))
     assert verdict.counts["lost"] > 0

@@ -11,6 +11,7 @@ from chaos.verdict import Setup
 from chaos.virtual_time import run_virtually
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.effort import pick
 
 from interlock.testing.faults import ALL, Fault, Plan
 
@@ -25,17 +26,18 @@ faults = st.builds(
 
 
 @given(plan=st.builds(Plan, faults=st.lists(faults, max_size=5).map(tuple), seed=st.integers(0, 1_000)))
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=pick(15, 40), derandomize=True)
 def test_no_plan_of_faults_loses_a_step_or_does_it_twice(plan: Plan) -> None:
     found, _ = try_plan(plan)
     assert found.sentences() == []
     assert found.acknowledged == random_faults.CLIENTS * random_faults.STEPS
 
 
-def test_a_hundred_seeded_plans_lose_nothing_and_do_nothing_twice() -> None:
-    verdict = random_faults.run(Setup(store="memory", rounds=100, seed=1))
+def test_many_seeded_plans_lose_nothing_and_do_nothing_twice() -> None:
+    plans = pick(30, 100)
+    verdict = random_faults.run(Setup(store="memory", rounds=plans, seed=1))
     assert verdict.broken_promises == []
-    assert verdict.counts["faults"] > 1_000
+    assert verdict.counts["faults"] > 10 * plans
 
 
 def test_clients_that_just_do_it_again_are_found_out() -> None:

@@ -9,7 +9,9 @@ from chaos.verdict import Setup
 DONE = ("freezes", "deploys", "black_holes", "left_half_open")
 
 
-@pytest.mark.parametrize("store", harness.STORES)
+@pytest.mark.parametrize(
+    "store", ["sqlite", *(pytest.param(store, marks=pytest.mark.long) for store in ("postgres", "redis"))]
+)
 def test_every_job_is_completed_once_whatever_befalls_servers_workers_and_the_database(store: str) -> None:
     verdict = harness.run(Setup(store=store, rounds=harness.SHORT, seed=1))
     counts = verdict.counts
@@ -27,9 +29,9 @@ def test_every_job_is_completed_once_whatever_befalls_servers_workers_and_the_da
 @pytest.mark.parametrize(
     ("way", "store", "words"),
     [
-        (ways.UNFENCED, "redis", "its success is that of laggard#"),
+        pytest.param(ways.UNFENCED, "redis", "its success is that of laggard#", marks=pytest.mark.long),
         (ways.UNSWEPT, "sqlite", "is RUNNING"),
-        (ways.NAIVE, "postgres", "was made 2 times"),
+        pytest.param(ways.NAIVE, "postgres", "was made 2 times", marks=pytest.mark.long),
     ],
 )
 def test_a_fleet_without_one_of_the_rules_is_found_out(way: str, store: str, words: str) -> None:

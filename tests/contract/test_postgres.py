@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 import pytest
+from tests.contract.patience import PATIENT_BEGIN, patient_postgres
 
-from interlock.store.postgres import PostgresStore
+from interlock.store.postgres import PostgresStore, connections
 from interlock.testing.servers import PostgresServer
 from interlock.testing.store_contract import (
-    CATALOGUE,
     DatabaseOpener,
     RecordTable,
     StoreOpener,
@@ -43,7 +43,7 @@ def migrated(postgres: PostgresServer) -> str:
     name = postgres.new_database_name()
 
     async def migrate() -> None:
-        store = PostgresStore(postgres.url_of(name), CATALOGUE)
+        store = patient_postgres(postgres.url_of(name))
         await store.open()
         await store.close()
 
@@ -52,11 +52,14 @@ def migrated(postgres: PostgresServer) -> str:
 
 
 @pytest.fixture
-async def opener(postgres: PostgresServer, migrated: str) -> AsyncIterator[StoreOpener]:
+async def opener(
+    postgres: PostgresServer, migrated: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[StoreOpener]:
+    monkeypatch.setattr(connections, "BEGIN", PATIENT_BEGIN)  # and not for the tests after this one
     names = [postgres.new_database_name(template=migrated)]
 
     def make() -> partial[PostgresStore]:
-        return partial(PostgresStore, postgres.url_of(names[-1]), CATALOGUE)
+        return partial(patient_postgres, postgres.url_of(names[-1]))
 
     def make_elsewhere() -> partial[PostgresStore]:
         names.append(postgres.new_database_name())

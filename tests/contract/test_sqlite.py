@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.waiting import PATIENCE_S
 
 from interlock.store.sqlite import SqliteStore
 from interlock.testing.store_contract import (
@@ -44,7 +45,7 @@ async def opener(tmp_path: Path) -> AsyncIterator[StoreOpener]:
     numbers = count(1)
 
     def make() -> partial[SqliteStore]:
-        return partial(SqliteStore, str(tmp_path / f"{next(numbers)}.db"), CATALOGUE)
+        return partial(SqliteStore, str(tmp_path / f"{next(numbers)}.db"), CATALOGUE, timeout_s=PATIENCE_S)
 
     opener = SqliteOpener(make(), make)
     opener.path = tmp_path / "1.db"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests import effort
 
 from interlock.lifecycles import COUPLINGS, MACHINES, WORKLOAD, Circumstances
 from interlock.lifecycles import workload as load
@@ -123,9 +124,14 @@ def all_steps() -> list[Step[Any]]:
 
 @pytest.mark.parametrize("machine", list(MACHINES))
 def test_every_chain_of_consequences_comes_to_an_end(machine: str, world: Callable[..., World]) -> None:
-    """From every step of the machine, with everything else busy, in every combination of circumstances."""
+    """From every step of the machine, with everything else busy, in every combination of circumstances.
+
+    The quick run leaves out those in which more than two are true, unless all are, or all but one.
+    """
     steps = [taken for taken in all_steps() if taken.machine == machine]
-    for first, facts in product(steps, product((False, True), repeat=len(FACTS))):
+    few = effort.pick((0, 1, 2, len(FACTS) - 1, len(FACTS)), tuple(range(len(FACTS) + 1)))
+    combinations = [facts for facts in product((False, True), repeat=len(FACTS)) if sum(facts) in few]
+    for first, facts in product(steps, combinations):
         world(Circumstances(**dict(zip(FACTS, facts, strict=True)))).follow(first)
 
 
@@ -148,7 +154,12 @@ def test_no_world_however_muddled_sends_messages_for_ever(world: Callable[..., W
     steps = all_steps()
     states = {name: st.sampled_from(machine.states) for name, machine in MACHINES.items()}
 
-    @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=effort.pick(100, 300),
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(
         st.sampled_from(steps),
         st.fixed_dictionaries({name: st.tuples(state, state) for name, state in states.items()}),

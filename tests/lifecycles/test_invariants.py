@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.effort import pick
 
 from interlock.errors import UnknownEvent
 from interlock.lifecycles import (
@@ -139,7 +140,9 @@ def test_no_walk_breaks_an_invariant(name: str) -> None:
     visited: set[Any] = {machine.initial}
     refused: set[str] = set()
 
-    @settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=pick(25, 100), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
     @given(choices=st.binary(min_size=60, max_size=120))
     def walk(choices: bytes, goal: Any) -> None:
         chance = Chance(iter(choices))

@@ -6,6 +6,8 @@ the same out ahead of time and in functions; on every table and every question b
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 
@@ -94,10 +96,26 @@ BACKBONE: tuple[Row[Spot, Data], ...] = (
 )
 
 
+Guard = Callable[[Data, Event], bool]
+Rows = st.SearchStrategy[list[Row[Spot, Data]]]
+
+# Strategies are made once: to make and validate them for each example takes most of the time.
+GUARDS = st.lists(st.sets(st.sampled_from([is_long, is_even, is_positive])), min_size=1, max_size=3)
+TARGETS = st.sampled_from([*Spot, STAY])
+CONSEQUENCES = st.sampled_from([None, grow, shrink])
+BOOLEANS = st.booleans()
+EMITTED = st.lists(st.sampled_from([tell_size, tell_sum]), max_size=2).map(tuple)
+
+
+@functools.cache
+def orders_of(guards: tuple[Guard, ...]) -> st.SearchStrategy[list[Guard]]:
+    return st.permutations(guards)
+
+
 @st.composite
 def spoken_rows(draw: st.DrawFn, occurrence: Event, spot: Spot) -> list[Row[Spot, Data]]:
     """One to three rows for one pair, none of them shadowed by an earlier one."""
-    wanted = draw(st.lists(st.sets(st.sampled_from([is_long, is_even, is_positive])), min_size=1, max_size=3))
+    wanted = draw(GUARDS)
     rows: list[Row[Spot, Data]] = []
     for guards in wanted:
         if any(set(earlier.when) <= guards for earlier in rows):
@@ -106,37 +124,50 @@ def spoken_rows(draw: st.DrawFn, occurrence: Event, spot: Spot) -> list[Row[Spot
             on(
                 occurrence,
                 spot,
-                draw(st.sampled_from([*Spot, STAY])),
+                draw(TARGETS),
                 owner="driver",
                 why="It was drawn.",
-                when=tuple(draw(st.permutations(sorted(guards, key=lambda guard: guard.__name__)))),
-                then=draw(st.sampled_from([None, grow, shrink])),
-                emits=tuple(draw(st.lists(st.sampled_from([tell_size, tell_sum]), max_size=2))),
+                when=tuple(draw(orders_of(tuple(sorted(guards, key=lambda guard: guard.__name__))))),
+                then=draw(CONSEQUENCES),
+                emits=draw(EMITTED),
                 leaves_terminal=spot is Spot.E,
             )
         )
     return rows
 
 
-def silent_row(occurrence: Event, spot: Spot) -> st.SearchStrategy[list[Row[Spot, Data]]]:
+def silent_row(occurrence: Event, spot: Spot) -> Rows:
     words = st.sampled_from([ignore, refuse])
     return words.map(lambda word: [word(occurrence, spot, why="It was drawn.")])
+
+
+def choices_for(*, with_exits: bool) -> list[Rows]:
+    """Return what may stand around the backbone, pair by pair."""
+    choices: list[Rows] = []
+    for occurrence in (report, alarm):
+        for spot in Spot:
+            silent = silent_row(occurrence, spot)
+            choices.append(
+                silent | spoken_rows(occurrence, spot) if with_exits or spot is not Spot.E else silent
+            )
+    choices += [
+        st.just([]) | silent_row(choose, spot) | spoken_rows(choose, spot)
+        for spot in (Spot.A, Spot.B, Spot.C, Spot.D)
+    ]
+    choices.append(spoken_rows(jump, Spot.B))
+    return choices + [silent_row(jump, spot) for spot in (Spot.C, Spot.D, Spot.E)]
+
+
+CHOICES = {with_exits: st.tuples(*choices_for(with_exits=with_exits)) for with_exits in (True, False)}
 
 
 @st.composite
 def sound_machines(draw: st.DrawFn, *, with_exits: bool = True) -> Machine[Spot, Data]:
     """A backbone that keeps the table sound, and around it whatever was drawn."""
-    rows = list(BACKBONE)
-    for occurrence in (report, alarm):
-        for spot in Spot:
-            spoken = spoken_rows(occurrence, spot) if with_exits or spot is not Spot.E else st.nothing()
-            rows += draw(silent_row(occurrence, spot) | spoken)
-    for spot in (Spot.A, Spot.B, Spot.C, Spot.D):
-        rows += draw(st.just([]) | silent_row(choose, spot) | spoken_rows(choose, spot))
-    rows += [walk(jump, Spot.A, first=advance, why="It was skipped."), *draw(spoken_rows(jump, Spot.B))]
-    for spot in (Spot.C, Spot.D, Spot.E):
-        rows += draw(silent_row(jump, spot))
-    at_home = draw(st.booleans())
+    rows = [*BACKBONE, walk(jump, Spot.A, first=advance, why="It was skipped.")]
+    for drawn in draw(CHOICES[with_exits]):
+        rows += drawn
+    at_home = draw(BOOLEANS)
     return Machine(
         "drawn",
         "A machine that was drawn at random.",

@@ -36,7 +36,7 @@ async def nothing(*_: Any, **__: Any) -> None:
 
 def test_an_agent_that_goes_on_when_its_stream_breaks_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Desk, "disconnected", lambda *_: None)
-    assert claim_broken("network", first=7) == judging_fleet.STOPS
+    assert claim_broken("network", first=9) == judging_fleet.STOPS
 
 
 def test_a_drive_that_stops_nobody_in_the_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_an_abort_that_stops_whatever_there_is_is_noticed(monkeypatch: pytest.Mo
         return abort(self, self.record.workload_id or workload_id, reason)
 
     monkeypatch.setattr(Desk, "abort", careless)
-    assert claim_broken("network", first=14) == judging_fleet.OLD_WORDS
+    assert claim_broken("network", first=18) == judging_fleet.OLD_WORDS
 
 
 def test_a_controller_that_believes_the_clocks_of_agents_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

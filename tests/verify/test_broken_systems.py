@@ -79,12 +79,12 @@ def test_children_that_are_not_found_again_by_their_name_are_noticed(monkeypatch
 
 def test_children_of_parents_that_have_ended_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joining, "depth_below", lambda *_: 1)
-    assert claim_broken("forest", "none") == judging_trees.BORN
+    assert claim_broken("forest", "none", first=2) == judging_trees.BORN
 
 
 def test_trees_that_nobody_tends_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trees, "tend", nothing)
-    assert claim_broken("forest", "none") == SETTLES
+    assert claim_broken("forest", "none", hours=0.3) == SETTLES
 
 
 # Simulations
@@ -112,7 +112,7 @@ def test_a_simulation_that_goes_on_after_a_step_that_was_not_saved_is_noticed(
         return msgspec.structs.replace(orders_of(draft, *rest), step=draft.pulse.step)
 
     monkeypatch.setattr(worded, "orders_of", hasty)
-    assert claim_broken("lab", "deaths", hours=2.0) == judging_simulations.GOES_ON
+    assert claim_broken("lab", "deaths", hours=2.0, first=2) == judging_simulations.GOES_ON
 
 
 def test_a_checkpoint_that_is_kept_under_another_step_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_simulations_of_which_nobody_hears_that_they_are_lost_are_noticed(
 ) -> None:
     monkeypatch.setattr(Tending, "lost", nothing)
     monkeypatch.setattr(Tending, "sweep", nothing)
-    assert claim_broken("lab", "deaths") == SETTLES
+    assert claim_broken("lab", "deaths", hours=0.5) == SETTLES
 
 
 # Workers
@@ -149,14 +149,15 @@ def test_a_supervisor_whose_holds_nobody_heeds_is_noticed(monkeypatch: pytest.Mo
 
 def test_leases_of_a_terminated_worker_that_stay_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "let_go", nothing)
-    assert claim_broken("shift", "deaths", hours=2.0, first=12) == judging_workers.LETS_GO
+    assert claim_broken("shift", "deaths", hours=2.0, first=13) == judging_workers.LETS_GO
 
 
+@pytest.mark.long
 def test_dead_workers_that_stay_in_the_books_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Workers, "sweep", nothing)
-    assert claim_broken("shift", "deaths") == judging_workers.BOOKS
+    assert claim_broken("shift", "deaths", first=2) == judging_workers.BOOKS
 
 
 def test_a_quarantine_that_nobody_heeds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Quarantine, "why_not", lambda *_: "")
-    assert claim_broken("forest", "network") == judging_workers.QUARANTINE
+    assert claim_broken("forest", "network", first=2) == judging_workers.QUARANTINE

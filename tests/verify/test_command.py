@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
+from tests.effort import pick
 
 from interlock.cli.main import main
 from interlock.store.memory import MemoryStore
@@ -96,7 +97,7 @@ def test_a_machine_that_does_not_exist_has_no_mutants(run: Run) -> None:
 
 
 def test_environments_side_by_side_give_what_they_give_one_by_one() -> None:
-    names = ("first-job", "race", "given-back")
+    names = pick(("first-job", "given-back"), ("first-job", "race", "given-back"))
     plans = [plan_named(name) for name in names]
     watched: dict[str, int] = {}
     found = exploring.explore_side_by_side(

@@ -1,4 +1,4 @@
-"""The worlds that are explored whenever the tests run: every claim holds, and the states are counted.
+"""The worlds that are explored with the tests: every claim holds, and the states are counted.
 
 A count that has changed is no fault by itself. It means that a table, a coupling, a decider or the
 model does something else than before: look at why, then write the new number down.
@@ -6,10 +6,11 @@ model does something else than before: look at why, then write the new number do
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from interlock.errors import UnknownName
 from interlock.lifecycles import machine_named
@@ -21,9 +22,20 @@ from interlock.verify.environments.reduced import REDUCED
 from interlock.verify.jobs.plan import JobPlan, Plan
 from interlock.verify.jobs.world import JobWorld
 from interlock.verify.lifecycles import check_lifecycle
+from interlock.verify.runs.plan import RunPlan
+
+IN_MINUTES = ("first-job", "cancel", "given-back", "race")
+"""What `make test` explores; of the other plans it explores the reduced ones."""
 
 
-@pytest.mark.parametrize("plan", QUICK, ids=lambda plan: plan.name)
+def unless_long(plans: Sequence[Plan | RunPlan], long: Collection[str]) -> list[ParameterSet]:
+    return [
+        pytest.param(plan, marks=[pytest.mark.long] if plan.name in long else [], id=plan.name)
+        for plan in plans
+    ]
+
+
+@pytest.mark.parametrize("plan", unless_long(QUICK, {plan.name for plan in QUICK} - {*IN_MINUTES}))
 def test_every_claim_holds_in_every_state(plan: Plan) -> None:
     report = check(model_of(plan))
     assert report.complete
@@ -31,7 +43,7 @@ def test_every_claim_holds_in_every_state(plan: Plan) -> None:
     assert report.states == plan.states
 
 
-@pytest.mark.parametrize("plan", REDUCED, ids=lambda plan: plan.name)
+@pytest.mark.parametrize("plan", unless_long(REDUCED, {"mutant-run-is-stopped"}))
 def test_the_worlds_in_which_mutants_are_tried_are_sound_themselves(plan: Plan) -> None:
     report = check(model_of(plan))
     assert (report.complete, report.ok, report.states) == (True, True, plan.states)
@@ -42,7 +54,7 @@ def test_the_tables_keep_their_promises_whoever_asks(name: str) -> None:
     check_lifecycle(machine_named(name), ALONE[name])
 
 
-def test_at_least_three_hundred_thousand_states_are_explored_with_the_tests() -> None:
+def test_at_least_three_hundred_thousand_states_are_explored_with_all_tests() -> None:
     assert sum(plan.states or 0 for plan in QUICK) >= 300_000
 
 

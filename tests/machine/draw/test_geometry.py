@@ -11,6 +11,7 @@ from itertools import combinations, pairwise, product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.effort import pick
 
 from interlock.machine.blueprint import Blueprint, KeptSheet, StateSheet, TransitionSheet
 from interlock.machine.draw.geometry import Box, Label, Picture, Point, Rect, Wire
@@ -294,7 +295,7 @@ def machines(draw: st.DrawFn) -> Blueprint:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=pick(40, 150))
 @given(machines())
 def test_no_machine_makes_boxes_labels_or_lines_meet(blueprint: Blueprint) -> None:
     assert offences(lay_out(blueprint)) == {}

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Protocol
 
 import asyncpg
 import pytest
+from tests.waiting import PATIENCE_S
 
 # As the conftest of the contract does: whoever is collected first must not spoil it for the other.
 pytest.register_assert_rewrite("interlock.testing.store_contract")
 
 from interlock.store.postgres import PostgresStore  # noqa: E402
-from interlock.testing.servers import PostgresServer, postgres_server  # noqa: E402
+from interlock.testing.servers import PostgresServer  # noqa: E402
 from interlock.testing.store_contract import CATALOGUE  # noqa: E402
 
 
@@ -24,9 +25,8 @@ class OpenStore(Protocol):
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server(durable=False, settings={"autovacuum": "off"}) as server:
-        yield server
+def server(postgres: PostgresServer) -> PostgresServer:
+    return postgres
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ async def open_store() -> AsyncIterator[OpenStore]:
     async with AsyncExitStack() as stack:
 
         async def open_store(url: str, **settings: Any) -> PostgresStore:
-            store = PostgresStore(url, CATALOGUE, **settings)
+            store = PostgresStore(url, CATALOGUE, **{"timeout_s": PATIENCE_S, **settings})
             stack.push_async_callback(store.close)
             await store.open()
             return store

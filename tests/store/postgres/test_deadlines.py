@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE_S
 
 from interlock.errors import StoreUnavailable
 from interlock.store.postgres import PostgresStore
@@ -17,8 +17,6 @@ from interlock.testing.store_contract.making import Sender, creation, each, look
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]
 TIMEOUT_S = 0.5
-ENOUGH_S = 20.0
-"""What a busy machine may add; the server's own limits, and TCP's, are far beyond it."""
 
 
 @pytest.fixture
@@ -47,10 +45,9 @@ async def test_a_black_hole_holds_nobody(black_hole: int) -> None:
     store = PostgresStore(
         f"postgresql://ann:hunter2@127.0.0.1:{black_hole}/work", CATALOGUE, timeout_s=TIMEOUT_S
     )
-    before = time.monotonic()
     with pytest.raises(StoreUnavailable, match="did not answer in time") as caught:
-        await store.open()
-    assert time.monotonic() - before < ENOUGH_S
+        async with asyncio.timeout(PATIENCE_S):
+            await store.open()
     assert "hunter2" not in str(caught.value.as_dict())
     await store.close()
 
@@ -59,11 +56,12 @@ async def test_a_server_that_falls_silent_leaves_commits_in_doubt_and_claims_und
     fragile: PostgresServer, open_store: OpenStore
 ) -> None:
     url = fragile.new_database()
-    store = await open_store(url, timeout_s=TIMEOUT_S)
+    store = await open_store(url)
     patient = await open_store(url)
     await waiting(patient, "a")
+    await store.now()  # it has a connection
+    store._connections.timeout_s = TIMEOUT_S
     fragile.pause()
-    before = time.monotonic()
     with pytest.raises(StoreUnavailable, match="Whether it happened is unknown") as caught:
         await store.commit(each(creation("b")))
     assert caught.value.facts["outcome_unknown"] is True
@@ -72,7 +70,6 @@ async def test_a_server_that_falls_silent_leaves_commits_in_doubt_and_claims_und
         await store.claim(take(), Sender())
     with pytest.raises(StoreUnavailable, match="Nothing was changed"):
         await store.now()
-    assert time.monotonic() - before < 3 * ENOUGH_S
     fragile.resume()
     assert (await see(patient, "a")).state == "packed"
     await made(patient, creation("c"))
@@ -86,7 +83,7 @@ async def test_a_claimer_that_hangs_holds_records_for_a_few_seconds_at_most(
     await waiting(store, "a")
     await shell.execute("BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10ms'")
     await shell.fetch("SELECT FROM interlock.record WHERE id = 'a' FOR UPDATE")
-    async with asyncio.timeout(ENOUGH_S):
+    async with asyncio.timeout(PATIENCE_S):
         while not (sender := Sender()).names:
             await store.claim(take(), sender)
             if sender.names:

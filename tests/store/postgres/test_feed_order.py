@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tests.waiting import PATIENCE_S
+
 from interlock.store.postgres import PostgresStore
 from interlock.testing.store_contract.making import PACKING, creation, ids_of, made, whole_feed
 
@@ -64,7 +66,7 @@ async def test_who_waits_for_a_strangers_transaction_is_woken_when_it_is_over(
     await made(store, creation("a", note=PACKING))
     assert ids_of(await store.feed()) == []
     await slow.commit()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while not ids_of(await store.feed()):
             woken.clear()
             await woken.wait()

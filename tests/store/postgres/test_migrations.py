@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import PROGRAM_S
 
 from interlock.errors import ForeignSchema, SchemaTooNew, StoreMisconfigured, StoreTooOld, StoreUnavailable
 from interlock.store.postgres import PostgresStore
@@ -58,7 +59,9 @@ asyncio.run(work())
 def test_eight_processes_may_be_the_first_at_once(url: str) -> None:
     command = [sys.executable, "-c", OPEN, url]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(8)]
-    assert [process.communicate(timeout=120)[0] for process in processes] == [f"{len(MIGRATIONS)}\n"] * 8
+    assert [process.communicate(timeout=PROGRAM_S)[0] for process in processes] == [
+        f"{len(MIGRATIONS)}\n"
+    ] * 8
 
 
 async def test_a_newer_schema_is_refused_and_left_alone(url: str, open_store: OpenStore, shell: Any) -> None:

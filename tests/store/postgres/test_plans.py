@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
+from tests.waiting import PATIENCE_S
+
 from interlock.store.postgres import PostgresStore
 from interlock.store.postgres.queries import query
 from interlock.store.postgres.rows import Conditions
@@ -24,7 +26,6 @@ from interlock.testing.store_contract.making import (
 )
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]
-ENOUGH_S = 60.0
 
 USE = "SELECT indexrelname, idx_scan, idx_tup_read FROM pg_stat_user_indexes WHERE relname = 'record'"
 SCANS = "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'record'"
@@ -48,7 +49,7 @@ async def test_keys_are_looked_up_in_the_index_of_keys_from_the_first_day_on(
     await store.load([record.key])
     await store.close()
 
-    async with asyncio.timeout(ENOUGH_S):
+    async with asyncio.timeout(PATIENCE_S):
         while not (use := await usage(shell))["record_pkey"][0]:
             await asyncio.sleep(0)
     assert use["record_by_state"] == (0, 0), "Nobody asked for a list."

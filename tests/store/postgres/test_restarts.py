@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.waiting import PATIENCE_S, PROGRAM_S
 
 from interlock.errors import StoreUnavailable
 from interlock.store.postgres import PostgresStore
@@ -28,7 +29,6 @@ from interlock.testing.store_contract.making import (
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]
 ROUNDS = 3
-ENOUGH_S = 60.0
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ async def test_a_server_that_is_killed_under_load_loses_nothing_that_was_acknowl
 ) -> None:
     store = await open_store(fragile.new_database())
     writers = [Writer(store, f"w{number}") for number in range(4)]
-    async with asyncio.timeout(ENOUGH_S), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PROGRAM_S), asyncio.TaskGroup() as group:
         for writer in writers:
             group.create_task(writer.run())
         for _ in range(ROUNDS):
@@ -99,7 +99,7 @@ async def test_a_restart_is_no_fail_over(fragile: PostgresServer, open_store: Op
 async def test_a_stand_by_is_refused_until_it_is_promoted_and_then_the_epoch_has_grown(
     fragile: PostgresServer, open_store: OpenStore
 ) -> None:
-    store = await open_store(fragile.new_database(), timeout_s=30.0)
+    store = await open_store(fragile.new_database(), timeout_s=PATIENCE_S)
     await made(store, creation("a"))
     before = await store.epoch()
     fragile.stop()
@@ -120,7 +120,7 @@ async def test_after_a_fail_over_that_lost_writes_what_was_decided_on_them_is_re
     fragile: PostgresServer, open_store: OpenStore, tmp_path: Path
 ) -> None:
     """The promoted one counts to the same version again; who decided before must not be taken for later."""
-    store = await open_store(fragile.new_database(), timeout_s=30.0)
+    store = await open_store(fragile.new_database(), timeout_s=PATIENCE_S)
     [first] = await made(store, creation("a", body=b'"first"'))
     before = await store.epoch()
     fragile.stop()

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE_S
 
 from interlock.store.postgres import PostgresStore
 from interlock.store.postgres.waking import NOTIFY_EVERY_S
@@ -25,12 +26,11 @@ from interlock.testing.store_contract.making import (
 )
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]
-ENOUGH_S = 60.0
 POOLED = "&listen=off"
 
 
 async def next_wake(woken: asyncio.Event) -> None:
-    async with asyncio.timeout(ENOUGH_S):
+    async with asyncio.timeout(PATIENCE_S):
         await woken.wait()
     woken.clear()
 
@@ -67,7 +67,7 @@ async def test_many_commits_are_told_in_few_words(url: str, open_store: OpenStor
     await shell.add_listener("interlock_journal", lambda *words: heard.append(str(words[2])))
     before = time.monotonic()
     await asyncio.gather(*(made(store, creation(f"p{number}")) for number in range(200)))
-    async with asyncio.timeout(ENOUGH_S):
+    async with asyncio.timeout(PATIENCE_S):
         while not heard:
             await asyncio.sleep(0)
     elapsed_s = time.monotonic() - before
@@ -93,7 +93,8 @@ async def test_a_listener_that_was_cut_off_listens_again(url: str, open_store: O
     here.subscribe(woken.set)
     await quiet(here, woken)
     ended = await shell.fetchval(
-        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+        " WHERE query LIKE 'LISTEN%' AND datname = current_database()"
     )
     assert ended == 1
     await next_wake(woken)  # it listens again, and may have missed something

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import pytest
 from redis import Redis
+from tests.waiting import PATIENCE_S
 
 from interlock.store.redis import RedisStore
 from interlock.testing.servers import RedisServer, redis_server
@@ -35,12 +36,6 @@ def shell(redis: RedisServer) -> Iterator[Shell]:
         yield client.execute_command
 
 
-@pytest.fixture(scope="session")
-def redis() -> Iterator[RedisServer]:
-    with redis_server(append_only="always") as server:
-        yield server
-
-
 @pytest.fixture
 def prefix(redis: RedisServer) -> str:
     return redis.new_prefix()
@@ -51,7 +46,7 @@ async def open_store() -> AsyncIterator[OpenStore]:
     async with AsyncExitStack() as stack:
 
         async def opened(server: RedisServer, prefix: str, **settings: Any) -> RedisStore:
-            store = RedisStore(server.url, CATALOGUE, prefix=prefix, **settings)
+            store = RedisStore(server.url, CATALOGUE, prefix=prefix, **{"timeout_s": PATIENCE_S, **settings})
             stack.push_async_callback(store.close)
             await store.open()
             return store

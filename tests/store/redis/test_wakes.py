@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from tests.waiting import PATIENCE_S, until
+
 from interlock.store.records import Commit
 from interlock.store.redis import RedisStore
 from interlock.testing.servers import RedisServer
@@ -17,7 +19,7 @@ StartServer = Callable[..., RedisServer]
 
 
 async def woken(bell: asyncio.Event) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await bell.wait()
     bell.clear()
 
@@ -61,14 +63,14 @@ async def test_a_silent_connection_is_noticed_and_made_anew(
     own_server: StartServer, open_store: OpenStore
 ) -> None:
     server = own_server()
-    store = await open_store(server, "a", timeout_s=0.2)
+    store = await open_store(server, "a")
+    store._wakes._patience_s = 0.2  # of the listener alone; when that is too short, it listens anew
     bell = asyncio.Event()
     store.subscribe(bell.set)
     await woken(bell)
     server.pause()
-    async with asyncio.timeout(60):
-        while store._wakes.standing:
-            await asyncio.sleep(0)
+    await until(lambda: not store._wakes.standing, "the silence is noticed")
+    bell.clear()
     server.resume()
     await woken(bell)
 

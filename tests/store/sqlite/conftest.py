@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.waiting import PATIENCE_S
 
 from interlock.store.sqlite import SqliteStore
 
@@ -22,7 +23,7 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
     # Not above: the tests of the contract want to have a word with pytest before this is imported.
     from interlock.testing.store_contract import CATALOGUE
 
-    store = SqliteStore(str(path), CATALOGUE)
+    store = SqliteStore(str(path), CATALOGUE, timeout_s=PATIENCE_S)
     await store.open()
     yield store
     await store.close()

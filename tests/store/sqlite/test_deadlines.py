@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.waiting import PATIENCE_S, until
 
 from interlock.errors import StoreUnavailable
 from interlock.store.records import Key
 from interlock.store.sqlite import SqliteStore
+from interlock.store.sqlite.jobs import Job
 from interlock.testing.store_contract import CATALOGUE
 from interlock.testing.store_contract.making import creation, each, look, made, see
 
@@ -21,10 +23,17 @@ ENDLESS = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELE
 
 @pytest.fixture
 async def hasty(path: Path) -> AsyncIterator[SqliteStore]:
-    store = SqliteStore(str(path), CATALOGUE, timeout_s=0.3)
+    """A store that waits for 0.3 s; to be opened and closed it has the time that it needs."""
+    store = SqliteStore(str(path), CATALOGUE, timeout_s=PATIENCE_S)
     await store.open()
+    allow(store, 0.3)
     yield store
+    allow(store, PATIENCE_S)
     await store.close()
+
+
+def allow(store: SqliteStore, timeout_s: float) -> None:
+    store._writer.timeout_s = store._reader.timeout_s = timeout_s
 
 
 async def test_a_commit_waits_for_another_process_and_reads_do_not(
@@ -47,34 +56,47 @@ async def test_a_commit_that_never_got_its_turn_is_never_done(
         await hasty.commit(each(creation("a")))
     assert late.value.todo
     shell.execute("COMMIT")
+    allow(hasty, PATIENCE_S)
     await made(hasty, creation("b"))
     assert await look(hasty, "a") is None
 
 
 async def test_a_commit_that_hangs_has_an_unknown_outcome_and_those_behind_it_have_none(
-    hasty: SqliteStore,
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, begun, release = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    writer, jobs = store._writer, []
+    outcome_of = writer._outcome
+
+    async def noted(job: Job) -> None:
+        jobs.append(job)
+        await outcome_of(job)
+
+    monkeypatch.setattr(writer, "_outcome", noted)
 
     def hang(_ledger: object) -> None:
         loop.call_soon_threadsafe(begun.set)
         release.wait()
 
-    hanging = asyncio.create_task(hasty._writer.do(hang))
+    hanging = asyncio.create_task(writer.do(hang))
     await begun.wait()
-    behind = asyncio.create_task(hasty.commit(each(creation("a"))))
+    behind = asyncio.create_task(store.commit(each(creation("a"))))
+    await until(lambda: len(jobs) == 2, "both are under way")
+    for job in jobs:
+        writer._give_up(job)  # which is what its deadline does
     with pytest.raises(StoreUnavailable, match="unknown"):
         await hanging
     with pytest.raises(StoreUnavailable, match="nothing was written"):
         await behind
     release.set()
-    await made(hasty, creation("b"))
-    assert await hasty.load([Key("parcel", "a")]) == [None]
+    await made(store, creation("b"))
+    assert await store.load([Key("parcel", "a")]) == [None]
 
 
 async def test_a_read_that_is_given_up_is_stopped(hasty: SqliteStore) -> None:
     with pytest.raises(StoreUnavailable, match=r"0\.3 s"):
         await hasty._reader.do(lambda connection: connection.execute(ENDLESS).fetchone())
+    allow(hasty, PATIENCE_S)
     assert await hasty.epoch() == 1
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.waiting import PROGRAM_S
 
 from interlock.errors import BadStoreUrl, StoreMisconfigured
 from interlock.store.sqlite import SqliteStore
@@ -102,7 +103,7 @@ async def test_a_file_or_folder_that_may_only_be_read_is_refused(open_folder: Pa
         [sys.executable, "-c", OPEN_AS_NOBODY, str(path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PROGRAM_S,
         check=True,
     )
     assert "cannot be written to" in said.stdout

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from tests.waiting import PROGRAM_S
 
 from interlock.errors import ForeignSchema, SchemaTooNew, StoreTooOld
 from interlock.store.catalogue import Kind
@@ -100,7 +101,7 @@ async def test_many_processes_may_open_a_new_database_at_once(path: Path) -> Non
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    answers = [process.communicate(timeout=60)[0].strip() for process in processes]
+    answers = [process.communicate(timeout=PROGRAM_S)[0].strip() for process in processes]
     assert answers == [str(MIGRATIONS[-1].number)] * 6
     with closing(sqlite3.connect(path)) as connection:
         applied = connection.execute("SELECT number FROM interlock_schema").fetchall()

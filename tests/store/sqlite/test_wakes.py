@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from tests.waiting import PATIENCE_S
+
 from interlock.store.sqlite import SqliteStore
 from interlock.testing.store_contract import CATALOGUE
 from interlock.testing.store_contract.making import creation, made
@@ -22,7 +24,7 @@ async def test_one_who_cannot_be_woken_does_not_keep_the_others_asleep(store: Sq
     store.subscribe(fall_over)
     store.subscribe(wake_up)
     await made(store, creation("a"))
-    await asyncio.wait_for(woken.wait(), 5)
+    await asyncio.wait_for(woken.wait(), PATIENCE_S)
 
 
 async def test_every_commit_of_another_connection_wakes(store: SqliteStore, path: Path) -> None:
@@ -35,9 +37,9 @@ async def test_every_commit_of_another_connection_wakes(store: SqliteStore, path
     other = SqliteStore(str(path), CATALOGUE)
     await other.open()
     for n in range(3):
-        await asyncio.wait_for(woken.wait(), 5)
+        await asyncio.wait_for(woken.wait(), PATIENCE_S)
         woken.clear()
         await made(other, creation(f"p{n}"))
-    await asyncio.wait_for(woken.wait(), 5)
+    await asyncio.wait_for(woken.wait(), PATIENCE_S)
     stop()
     await other.close()

@@ -1,13 +1,11 @@
-"""A house for each test; and for those that want real databases, one server of each for all of them."""
+"""A house for each test."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 from tests.systems.orchestrator.house import House
-
-from interlock.testing.servers import PostgresServer, RedisServer, postgres_server, redis_server
 
 
 @pytest.fixture
@@ -16,17 +14,3 @@ async def house() -> AsyncIterator[House]:
     opened = await House().open()
     yield opened
     await opened.close()
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """Without fsync, which no test here needs."""
-    with postgres_server(durable=False) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def redis() -> Iterator[RedisServer]:
-    """With everything written at once, as the store asks for."""
-    with redis_server(append_only="always") as server:
-        yield server

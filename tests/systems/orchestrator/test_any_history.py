@@ -19,6 +19,7 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
+from tests.effort import pick
 from tests.systems.orchestrator.house import House, ack, beat, done, failed, release, stopped
 from tests.systems.orchestrator.soundness import wrongs_of
 
@@ -290,7 +291,7 @@ class AnyHistory(RuleBasedStateMachine):
 
 # A failure is told as it was found: to make it shorter would take minutes.
 AnyHistory.TestCase.settings = settings(
-    max_examples=100,
+    max_examples=pick(20, 100),
     stateful_step_count=35,
     deadline=None,
     derandomize=True,

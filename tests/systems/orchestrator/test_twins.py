@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.effort import pick
 
 from interlock.engine.applying import Decision
 from interlock.store.records import Change, Record, record_after
@@ -78,7 +79,9 @@ def told(offers: Sequence[Offer]) -> list[tuple[object, Change, tuple[Change, ..
 @given(
     st.lists(st.tuples(SPECS, st.integers(1, 4)), min_size=1, max_size=6), st.booleans(), st.integers(1, 9)
 )
-@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=pick(75, 300), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 def test_jobs_given_out_together_become_what_each_would_alone(
     makes: list[tuple[JobSpec, int]], acknowledge: bool, first: int
 ) -> None:
@@ -100,7 +103,9 @@ def test_jobs_given_out_together_become_what_each_would_alone(
 @given(
     st.lists(st.sampled_from(list(OUTCOMES)), min_size=4, max_size=8), st.sampled_from([1, 2]), st.booleans()
 )
-@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=pick(50, 200), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 def test_reports_heard_together_do_what_each_would_alone(said: list[str], shards: int, late: bool) -> None:
     spec = JobSpec(task="a", worker_count=shards, retries=1)
     records = [queued(spec, f"j_{place}", INPUTS[place % len(INPUTS)]) for place in range(len(said))]

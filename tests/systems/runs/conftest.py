@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 from tests.systems.runs.site import Site
-
-from interlock.testing.servers import PostgresServer, RedisServer, postgres_server, redis_server
 
 
 @pytest.fixture
@@ -17,17 +15,3 @@ async def site() -> AsyncIterator[Site]:
     await opened.open()
     yield opened
     await opened.close()
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """Without fsync, which no test here needs."""
-    with postgres_server(durable=False) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def redis() -> Iterator[RedisServer]:
-    """With everything written at once, as the store asks for."""
-    with redis_server(append_only="always") as server:
-        yield server

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.systems.orchestrator.conftest import house, postgres, redis
+from tests.systems.orchestrator.conftest import house
 from tests.systems.orchestrator.test_every_store_alike import open_house
 
-__all__ = ["house", "open_house", "postgres", "redis"]
+__all__ = ["house", "open_house"]

@@ -14,6 +14,7 @@ from interlock.store.records import Commit, Entry, Key
 from interlock.testing.store_contract.catalogue import DELIVERED, SENT
 from interlock.testing.store_contract.making import (
     PACKING,
+    PATIENCE_S,
     SENDING,
     claimed,
     creation,
@@ -158,7 +159,7 @@ async def test_a_reader_among_concurrent_writers_sees_every_entry_once(
             await asyncio.sleep(0)  # a store in memory answers without ever letting go of the loop
         return entries
 
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         reading = group.create_task(read())
         for number in range(4):
             group.create_task(write(number))
@@ -173,7 +174,7 @@ async def test_a_reader_among_concurrent_writers_sees_every_entry_once(
 async def test_a_subscriber_is_woken_by_a_commit(store: Store) -> None:
     with _woken(store) as woken:
         await made(store, creation("a", note=PACKING))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await woken.wait()
 
 
@@ -181,11 +182,11 @@ async def test_a_subscriber_is_woken_by_what_others_commit(store: Store, opener:
     other = await opener.open()
     with _woken(store) as woken:
         await made(other, creation("a", note=PACKING))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await woken.wait()
         woken.clear()
         await waiting(other, "b")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await woken.wait()
 
 
@@ -196,7 +197,7 @@ async def test_a_subscriber_may_stop_while_others_go_on(store: Store) -> None:
         stop()
         stop()
         await made(store, creation("a", note=PACKING))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await woken.wait()
     assert calls == []
 

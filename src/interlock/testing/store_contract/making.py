@@ -31,6 +31,8 @@ from interlock.testing.store_contract.catalogue import PACKED, SENT
 QUEUE = "post"
 LONG_AGO = timedelta(hours=1)
 """Far enough from now that no test runs into it."""
+PATIENCE_S = 300.0
+"""The limit of a wait in a test that fails. It is far longer than a slow machine needs."""
 
 
 def creation(name: str, state: str = PACKED, *, kind: str = "parcel", **columns: Any) -> Change:

@@ -25,6 +25,7 @@ from interlock.store.contract import Store
 from interlock.store.records import Commit, Committed, Record
 from interlock.testing.store_contract.making import (
     PACKING,
+    PATIENCE_S,
     Sender,
     claimed,
     creation,
@@ -38,7 +39,7 @@ from interlock.testing.store_contract.opener import StoreOpener
 Work: TypeAlias = Callable[..., Awaitable[Any]]
 """Done in the other process, on a store of its own; a function of this or another importable module."""
 
-_LIMIT_S = 60.0
+_LIMIT_S = 2 * PATIENCE_S
 
 
 async def ask(opener: StoreOpener, work: Work, *arguments: Any) -> Any:
@@ -47,17 +48,23 @@ async def ask(opener: StoreOpener, work: Work, *arguments: Any) -> Any:
         return await _answer_of(process)
 
 
-async def ask_many(opener: StoreOpener, work: Work, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Have one process for each of the arguments; they begin together. Their answers."""
+async def ask_many(
+    opener: StoreOpener, work: Work, arguments: Sequence[tuple[Any, ...]], *, meetings: int = 0
+) -> list[Any]:
+    """Have one process for each of the arguments; they begin together. Their answers.
+
+    `meetings` is how often the work calls `meet`.
+    """
     async with contextlib.AsyncExitStack() as stack:
         processes = [
             await stack.enter_async_context(_process(opener, work, *each, wait=True)) for each in arguments
         ]
-        for process in processes:
-            await _line_of(process)
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write(b"go\n")
+        for _ in range(1 + meetings):
+            for process in processes:
+                await _line_of(process)
+            for process in processes:
+                assert process.stdin is not None
+                process.stdin.write(b"go\n")
         async with asyncio.TaskGroup() as group:
             answers = [group.create_task(_answer_of(process)) for process in processes]
         return [answer.result() for answer in answers]
@@ -126,8 +133,7 @@ def main() -> None:
         store = make()
         await store.open()
         if wait:
-            say("ready")
-            sys.stdin.buffer.readline()
+            meet()
         try:
             return await work(store, *arguments)
         finally:
@@ -142,20 +148,28 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
+def meet() -> None:
+    """Wait until all processes of `ask_many` have come to this point."""
+    say("here")
+    sys.stdin.buffer.readline()
+
+
 # What the tests ask for.
 
 
 async def drain_by_claims(store: Store, batch: int) -> list[str]:
-    """Claim until there is nothing more."""
-    got: list[str] = []
+    """Claim until there is nothing more; the others have had their first share before this one goes on."""
+    got = await claimed(store, take(batch))
+    meet()
     while some := await claimed(store, take(batch)):
         got += some
     return got
 
 
 async def drain_by_sweeps(store: Store, batch: int) -> list[str]:
-    """Sweep until nothing is due."""
-    got: list[str] = []
+    """Sweep until nothing is due; the others have had their first share before this one goes on."""
+    got = await swept(store, batch)
+    meet()
     while some := await swept(store, batch):
         got += some
     return got
