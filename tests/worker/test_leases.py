@@ -279,7 +279,7 @@ async def test_a_heartbeat_whose_contents_are_refused_renews_the_lease_without_t
 
     board.refusing = refuse
     job = board.pin(held)
-    worker = start()
+    worker = start(flush_every_s=600.0)
     await worker.lines.until("heartbeat_refused")
     await board.until_renewed(job)
     board.pass_time(0.6 * board.ttl_s)
