@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 
+import pytest
 from tests.journeys import errands
 from tests.journeys.crew import Crew, Worker, alive
 
@@ -80,6 +81,7 @@ async def _holder(crew: Crew, job_id: str) -> int:
     return found[0]
 
 
+@pytest.mark.long
 async def test_two_pools_on_one_store_keep_their_own_workers_although_their_names_are_the_same(
     crew: Crew,
 ) -> None:

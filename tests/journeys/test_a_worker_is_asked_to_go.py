@@ -181,7 +181,7 @@ async def test_a_thread_that_does_not_listen_cannot_keep_it(crew: Crew) -> None:
     assert len((await made.view()).attempts) == 2
 
 
-@pytest.mark.parametrize("kind", ["postgres", pytest.param("redis", marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", [pytest.param("postgres", marks=pytest.mark.long), "redis"])
 async def test_with_the_database_away_in_the_middle_of_a_task(
     tmp_path: Path, own_server: Callable[[str], Server], kind: str
 ) -> None:

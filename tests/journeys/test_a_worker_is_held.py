@@ -62,7 +62,7 @@ async def test_a_worker_is_in_the_books_from_its_start_to_its_end(crew: Crew) ->
     assert (left.id, left.processed) == (idle.id, 1)
 
 
-@stores("sqlite", "postgres")
+@stores("sqlite")
 async def test_a_paused_worker_finishes_what_it_has_and_takes_nothing_new(crew: Crew) -> None:
     _, view = await supervised(crew)
     first = await crew.il.submit(errands.held, "first")
@@ -89,7 +89,7 @@ async def test_a_paused_worker_gives_back_what_it_has_when_that_is_wanted(crew: 
     assert (job.losses, job.failure) == (0, None)
 
 
-@stores("sqlite", "redis")
+@stores("redis")
 async def test_a_terminated_worker_is_gone_with_its_work_although_nothing_in_it_listens(crew: Crew) -> None:
     worker, view = await supervised(crew)
     made = await crew.il.submit(errands.deaf_thread, "deaf")

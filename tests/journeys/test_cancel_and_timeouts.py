@@ -47,7 +47,13 @@ async def test_a_handler_that_listens_stops_and_says_so(crew: Crew) -> None:
     assert await (await crew.il.submit(errands.jot, 1)).result(timeout_s=PROGRAM_S) == 1
 
 
-@pytest.mark.parametrize("spec", [errands.family.spec(), SHELL], ids=["process", "shell"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(errands.family.spec(), id="process"),
+        pytest.param(SHELL, id="shell", marks=pytest.mark.long),
+    ],
+)
 async def test_of_a_cancelled_process_nothing_is_left(crew: Crew, spec: JobSpec) -> None:
     await crew.open(STOPS_SOON)
     await crew.start("anna")

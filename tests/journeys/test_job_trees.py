@@ -19,7 +19,7 @@ WIDTHS = pick([9, 10], [9, 110])
 """The root, nine below it, and ten or 110 below each of those: a hundred or a thousand in all."""
 
 
-@stores("sqlite", "postgres")
+@stores("postgres")
 async def test_a_tree_of_many_jobs_is_cancelled_at_its_root_while_all_are_running(crew: Crew) -> None:
     await crew.open(UNHURRIED, tree_quotas=(10, 10, JOBS, 1, 1, 1))
     for name in ("anna", "ben"):

@@ -104,7 +104,7 @@ async def _outlast_a_lease(crew: Crew, *ids: str) -> None:
     await crew.pass_time(MOST_OF_IT * RENEWED.lease_ttl_s)
 
 
-@stores("sqlite", "redis")
+@stores("sqlite")
 async def test_sixty_four_who_submit_at_once_with_one_request_id_make_one_job(crew: Crew) -> None:
     others = [Interlock(crew.url, actor=f"submitter {number}") for number in range(7)]
     for other in others:

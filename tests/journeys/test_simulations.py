@@ -68,7 +68,7 @@ async def sound(crew: Crew) -> list[object]:
     return list((await audit(crew.il.here.store, JOURNALLED, ["job", "simulation", "pulse"])).faults)
 
 
-@stores("sqlite", "redis")
+@stores("sqlite")
 async def test_a_killed_worker_interrupts_it_and_another_goes_on_to_the_same_answer(crew: Crew) -> None:
     await crew.open(SILENCE_FIRST)
     anna = await ready(crew)

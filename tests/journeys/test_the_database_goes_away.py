@@ -21,7 +21,7 @@ PAUSES_IN_TWO_SECONDS = 12
 """Of 0.2 s each."""
 
 
-@pytest.fixture(params=["postgres", "redis"])
+@pytest.fixture(params=[pytest.param("postgres", marks=pytest.mark.long), "redis"])
 def server(request: pytest.FixtureRequest, own_server: Callable[[str], Server]) -> Server:
     return own_server(request.param)
 
@@ -96,7 +96,7 @@ async def test_a_handler_goes_on_while_its_database_is_killed_and_started_again(
     assert anna.said("connection_lost") == []
 
 
-@stores("sqlite", "postgres")
+@stores("postgres")
 async def test_of_two_workers_that_look_for_expired_leases_one_requeues_each(crew: Crew) -> None:
     held = 12
     anna = await crew.start("anna", "--slots", str(held))

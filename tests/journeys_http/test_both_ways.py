@@ -80,6 +80,7 @@ async def test_a_worker_that_has_to_go_gives_its_work_back(crew: Crew, client: I
     assert await crew.faults() == []
 
 
+@pytest.mark.long
 async def test_a_worker_that_waits_for_work_goes_at_once(crew: Crew, client: Interlock) -> None:
     anna = await crew.ready("anna")
     assert await (await client.submit(errands.jot, 1)).result(timeout_s=PROGRAM_S) == 1

@@ -160,6 +160,7 @@ async def test_a_burst_through_a_server_waits_for_what_is_to_be_tried_again(serv
     assert [attempt.state for attempt in (await made.view()).attempts] == ["FAILED", "SUCCEEDED"]
 
 
+@pytest.mark.long
 async def test_a_burst_through_a_server_does_all_there_is_and_ends(served: Served) -> None:
     made = [await served.il.submit(errands.jot, number) for number in range(3)]
     anna = await served.start("anna", "--burst")

@@ -35,6 +35,7 @@ async def test_a_flow_runs_from_end_to_end(crew: Crew, client: Interlock) -> Non
     assert (await client.runs.explain(run.id)).run_id == run.id
 
 
+@pytest.mark.long
 async def test_a_workflow_file_that_fails_is_done_again_from_where_it_failed(
     crew: Crew, client: Interlock, tmp_path: Path
 ) -> None:

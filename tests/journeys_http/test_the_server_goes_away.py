@@ -26,7 +26,7 @@ async def still_open() -> AsyncIterator[contextlib.AsyncExitStack]:
         yield stack
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 async def test_a_task_outlives_the_server_and_is_not_done_again(served: Served, how: signal.Signals) -> None:
     await served.start("anna")
     made = await served.il.submit(errands.held, "long")

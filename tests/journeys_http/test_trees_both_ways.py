@@ -49,6 +49,7 @@ async def test_a_parent_waits_for_its_children_where_there_is_only_one_slot(
     assert await crew.faults() == []
 
 
+@pytest.mark.long
 async def test_what_a_parent_has_spent_before_and_after_it_waited_is_added_up(
     crew: Crew, client: Interlock
 ) -> None:
