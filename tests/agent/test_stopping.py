@@ -80,7 +80,7 @@ async def test_a_thread_that_blocks_does_not_hold_up_an_abort(controller: Contro
 
 async def test_a_program_and_its_children_end_with_an_abort(controller: Controller, tmp_path: Path) -> None:
     note = tmp_path / "note"
-    spec = {"command": f"setsid sh -c 'echo $$ > {note}; sleep 60' & sleep 60"}
+    spec = {"command": f"setsid sh -c 'echo $$ > {note}; sleep 600' & sleep 600"}
     call = await controller.started("program", "command", spec)
     pids = await pids_in(note)
     await controller.abort("program")

@@ -106,7 +106,7 @@ async def test_an_operation_that_does_not_end_in_time_is_cut_off_and_counted_as_
 
 
 async def test_a_program_is_one_operation_until_the_time_is_over(controller: Controller) -> None:
-    call = await controller.started("w8", "command", {"command": "sleep 60; true"}, duration_s=0.3)
+    call = await controller.started("w8", "command", {"command": "sleep 600; true"}, duration_s=0.3)
     last = await call.last()
     assert (last.status, last.operations, last.errors) == (wire.COMPLETED, 1, 0)
 
@@ -166,7 +166,7 @@ async def test_a_server_that_is_not_there_is_known_before_the_start(controller: 
 
 async def test_a_workload_whose_process_is_killed_has_failed(controller: Controller, tmp_path: Path) -> None:
     note = tmp_path / "note"
-    spec = {"command": f"echo $PPID > {note}; sleep 60"}
+    spec = {"command": f"echo $PPID > {note}; sleep 600"}
     call = await controller.started("w12", "command", spec)
     await call.until(lambda _: note.exists() and note.read_text())
     os.kill(int(note.read_text()), 9)

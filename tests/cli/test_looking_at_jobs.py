@@ -326,7 +326,7 @@ def test_a_terminal_gets_tables_and_humane_times(shop: Shop) -> None:
     listed = on_a_terminal(shop, "job", "list")
     assert "\x1b[" in listed
     assert "submitted" in listed
-    assert re.search(r"(now|\d+(\.\d)? s ago)", listed)
+    assert re.search(r"(now|\d+(\.\d)? (s|min) ago)", listed)
     for command in ("show", "history"):
         shown = on_a_terminal(shop, "job", command, job_id, NO_COLOR="1")
         assert "\x1b" not in shown

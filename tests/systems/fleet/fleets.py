@@ -76,16 +76,14 @@ def gated(agents: Sequence[AgentProcess], gate: Path, **more: Any) -> WorkloadSp
 class Driven:
     """One drive, and all that was heard of it."""
 
-    def __init__(
-        self, spec: WorkloadSpec, access: Access = NOTHING_NEEDED, reference: Reference | None = None
-    ) -> None:
+    def __init__(self, spec: WorkloadSpec, access: Access = NOTHING_NEEDED) -> None:
         self.facts: dict[str, list[Happened]] = {}
         self.lines: list[str] = []
         self.lives: list[Live] = []
         self._news = asyncio.Event()
         hands = Hands(tell=self._tell, news=self._show, log=lambda text, _: self.lines.append(text))
         driver = Driver(job_id="j_0123456789ab", fence=next(FENCES), controller="a test")
-        self.drive = Drive(spec, driver, hands, over_grpc(access), reference)
+        self.drive = Drive(spec, driver, hands, over_grpc(access))
         self.running = asyncio.create_task(self.drive.run())
         self.running.add_done_callback(lambda _: self._news.set())
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.systems.fleet.clocks import Exchange, Offset, offset_of
+from interlock.systems.fleet.lines import Reference
 from interlock.systems.fleet.starting import choose_start, spread_of
 from interlock.wire.fleet.errors import SkewTooLarge
 
@@ -56,6 +57,15 @@ def test_a_clock_that_was_set_between_two_exchanges_is_noticed_and_not_trusted()
     found = offset_of([before, after])
     assert not found.steady
     assert found.uncertainty_ns >= 1.5 * SECOND
+
+
+@pytest.mark.parametrize("step_ns", [30 * SECOND, -30 * SECOND])
+def test_a_wall_clock_that_is_set_does_not_move_the_time_of_a_controller(step_ns: int) -> None:
+    wall_ns, monotonic_ns = 100 * SECOND, 7 * SECOND
+    reference = Reference(lambda: wall_ns, lambda: monotonic_ns)
+    wall_ns += step_ns
+    monotonic_ns += SECOND
+    assert reference.now_ns() == 101 * SECOND
 
 
 def test_every_agent_is_told_the_same_instant_by_its_own_clock() -> None:

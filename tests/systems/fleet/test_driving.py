@@ -19,7 +19,6 @@ from tests.waiting import PATIENCE_S, until
 from interlock.errors import InterlockError
 from interlock.systems.fleet.coverage import Policy, Verdict
 from interlock.systems.fleet.line import Access
-from interlock.systems.fleet.lines import Reference
 from interlock.testing.agent_process import AgentProcess
 from interlock.wire.fleet import fleet_pb2 as wire
 from interlock.wire.fleet.errors import SkewTooLarge, WorkloadFailed
@@ -95,24 +94,6 @@ async def test_no_first_operation_happens_before_the_instant_by_a_clock_that_nob
     at_ns = start.at_ns - driven.drive._reference._base_ns
     drift_ns = (time.monotonic_ns() - began_ns) // 100
     assert min(instants) >= at_ns - start.bound_ns - drift_ns
-
-
-@pytest.mark.parametrize("step_s", [30, -30])
-async def test_a_controller_whose_clock_is_set_before_the_start_starts_its_agents_as_it_said(
-    wrong_clocks: list[AgentProcess], gate: Path, step_s: int
-) -> None:
-    ahead_ns = 0
-    reference = Reference(wall_ns=lambda: time.time_ns() + ahead_ns)
-    driven = Driven(gated(wrong_clocks[:3], gate, lead_s=1.0), reference=reference)
-    await driven.until(lambda live: all(each.state for each in live.members))
-    ahead_ns = step_s * 10**9
-    gate.touch()
-    result = await driven.result()
-    assert (result.verdict, result.operations) == (Verdict.COMPLETE, 300)
-    for each in result.agents:
-        # What is left when a busy machine has been allowed for: nobody began at once, or half a minute late.
-        assert each.began_ms is not None
-        assert abs(each.began_ms - each.late_ms) <= (result.start_bound_ms or 0)
 
 
 async def test_numbers_of_all_agents_are_shown_and_saved_as_one(
