@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import PROGRAM_S
 
 from interlock.errors import MalformedBlueprint, UnknownState
 from interlock.machine import (
@@ -352,7 +353,7 @@ def test_the_fingerprint_is_the_same_in_every_process() -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=PROGRAM_S,
         ).stdout.strip()
         for seed in ("0", "1", "4242")
     }

@@ -122,12 +122,14 @@ def test_a_shard_that_succeeded_before_a_fail_over_is_counted_once() -> None:
     assert played.broken is None
 
 
+@pytest.mark.long
 def test_a_message_about_an_attempt_that_is_folded_need_not_be_answered_as_before() -> None:
     """Of a job that was given back 66 times the first attempts are not kept, and a late repeat found none."""
     played = play(world_named("team"), faults_named("everything"), seed=415, hours=1.5)
     assert played.broken is None
 
 
+@pytest.mark.long
 def test_a_claim_of_which_everything_has_ended_is_answered_with_nothing_as_over_http() -> None:
     """A server of a world once passed the refusal on, and the worker's loop crashed."""
     played = play(world_named("team"), faults_named("store"), seed=53, hours=1.1)

@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.effort import pick
 
 from interlock.errors import InvalidJob
 from interlock.systems.orchestrator.alike import Alike, checked
@@ -39,7 +40,7 @@ SPECS = st.builds(
 
 
 @given(st.lists(st.tuples(SPECS, st.integers(1, 3)), min_size=1, max_size=6))
-@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=pick(50, 200), derandomize=True)
 def test_a_job_of_a_bulk_is_what_it_would_be_alone(makes: list[tuple[JobSpec, int]]) -> None:
     bulk = [
         replace(spec, input=msgspec.Raw(b"%d" % number) if number else spec.input)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import datetime, timedelta
+import math
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from tests.clocks import move_server, move_sqlite
 from tests.systems.orchestrator.house import House, ack, beat, done, failed, release, stopped
+from tests.waiting import PATIENCE_S
 
 from interlock.errors import InterlockError, RequestIdReused, TerminalState
 from interlock.lifecycles.durations import Durations
@@ -37,15 +40,19 @@ HASTY = OrchestratorSettings(
 )
 """For what is to run out; everything else has all the time in the world."""
 
+JOB_TIMEOUT_S = 20.0
+"""Long enough that the job is given out before, whatever the machine does, and shorter than a lease lives."""
+
 AT_ONCE = RetryRule(retries=2, first_pause_s=0.0, jitter=0.0)
 
 
 class Day:
     """Two orchestrators on one database: one that is patient and one that is not."""
 
-    def __init__(self, patient: House, hasty: House) -> None:
+    def __init__(self, patient: House, hasty: House, move: Callable[[float], None]) -> None:
         self.patient = patient
         self.hasty = hasty
+        self.move = move
         self.names: dict[str, str] = {}
 
     async def submit(self, name: str, **spec: Any) -> str:
@@ -55,7 +62,7 @@ class Day:
 
     async def grant(self, name: str, *, house: House | None = None, **request: Any) -> Grant:
         """The next attempt of that job; the store's clock may be a little behind whoever made it ready."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 given = await (house or self.patient).claim(limit=1, queues=(name,), **request)
                 if given:
@@ -64,6 +71,9 @@ class Day:
     async def over(self, at: datetime | None) -> None:
         """Come back when the store's clock has passed a moment and somebody has looked."""
         assert at is not None
+        left_s = (at - await self.patient.store.now()).total_seconds()
+        if left_s > 1:
+            self.move(math.ceil(left_s))
         while await self.patient.store.now() <= at:
             pass
         while await self.patient.recover():
@@ -157,7 +167,7 @@ async def run_out_of_time(day: Day) -> None:
     await day.grant("timed out")
     await day.over((await day.patient.record(job_id)).deadline_at)
 
-    job_id = await day.submit("job timed out", job_timeout_s=0.05)
+    job_id = await day.submit("job timed out", job_timeout_s=JOB_TIMEOUT_S)
     grant = await day.grant("job timed out")
     await day.over((await day.patient.record(job_id)).deadline_at)
     await day.patient.heard(stopped(grant))
@@ -220,32 +230,46 @@ async def what_became_of(house: House, job_id: str) -> tuple[str, list[str], lis
     return view.state, [one.state for one in view.attempts], leases, ended
 
 
-OpenHouse = Callable[[OrchestratorSettings], Awaitable[House]]
+class OpenHouse:
+    """Opens houses on one database, whose clock can be moved."""
+
+    def __init__(
+        self, url: str, store: Callable[[], Store] | None, move: Callable[[Store, float], None]
+    ) -> None:
+        self.opened: list[House] = []
+        self._url = url
+        self._store = store
+        self._move = move
+
+    async def __call__(self, settings: OrchestratorSettings) -> House:
+        self.opened.append(await House(settings, store=self._store, url=self._url).open(asking=False))
+        return self.opened[-1]
+
+    def move(self, seconds: float) -> None:
+        """Set the clock of the store ahead."""
+        self._move(self.opened[0].store, seconds)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
 async def open_house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenHouse]:
     """Opens houses on one new database."""
-    memory = MemoryStore(CATALOGUE)
-    store: Callable[[], Store] | None = None
-    url = "memory:"
     match request.param:
         case "memory":
-            store = lambda: memory  # noqa: E731 - the same one each time
+            ahead = [timedelta(0)]
+            memory = MemoryStore(CATALOGUE, clock=lambda: datetime.now(UTC) + ahead[0])
+
+            def move(_: Store, seconds: float) -> None:
+                ahead[0] += timedelta(seconds=seconds)
+
+            opener = OpenHouse("memory:", lambda: memory, move)
         case "sqlite":
-            url = f"sqlite:///{tmp_path / 'day.db'}"
-        case "postgres":
-            url = request.getfixturevalue("postgres").new_database()
-        case _:
-            url = request.getfixturevalue("redis").url
-    opened: list[House] = []
-
-    async def open_one(settings: OrchestratorSettings) -> House:
-        opened.append(await House(settings, store=store, url=url).open(asking=False))
-        return opened[-1]
-
-    yield open_one
-    for house in opened:
+            opener = OpenHouse(f"sqlite:///{tmp_path / 'day.db'}", None, move_sqlite)
+        case name:
+            server = request.getfixturevalue(name)
+            url = server.new_database() if name == "postgres" else server.url
+            opener = OpenHouse(url, None, lambda _, seconds: move_server(server, seconds))
+    yield opener
+    for house in opener.opened:
         await house.close()
     if request.param == "redis":
         request.getfixturevalue("redis").run("FLUSHALL")
@@ -253,7 +277,7 @@ async def open_house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
 
 async def test_a_mixed_day_ends_in_the_same_states(open_house: OpenHouse) -> None:
     patient = await open_house(DEFAULT_SETTINGS)
-    day = Day(patient, await open_house(HASTY))
+    day = Day(patient, await open_house(HASTY), open_house.move)
     await do(day)
     found = {name: await what_became_of(patient, job_id) for name, job_id in day.names.items()}
     assert found == EXPECTED

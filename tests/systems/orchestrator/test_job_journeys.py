@@ -22,6 +22,7 @@ from tests.systems.orchestrator.house import (
     release,
     steps,
 )
+from tests.waiting import PATIENCE_S
 
 from interlock.engine.clock import StoreClock
 from interlock.wire.runner import LogLine, Progress
@@ -359,7 +360,7 @@ async def test_whoever_waits_is_told_of_the_end(house: House) -> None:
     await asyncio.sleep(0)
     assert not any(task.done() for task in waiting)
     await house.heard(done(grant))
-    records = await asyncio.wait_for(asyncio.gather(*waiting), 5)
+    records = await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE_S)
     assert {record.state for record in records} == {"COMPLETED"}
     assert (await house.port.here.waiting.ended(grant.job_id)).state == "COMPLETED"
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from tests.systems.runs.reporting.receiver import Receiver, Says
 from tests.systems.runs.reporting.reports import NOW, SHA, failed_run, now, report, run_view
+from tests.waiting import PATIENCE_S
 
 from interlock.systems.runs.reporting.outgoing import Answered
 from interlock.systems.runs.reporting.port import NotTold, Word
@@ -17,7 +18,7 @@ from interlock.wire.runs import Source
 TOKEN = Secret(b"ghp_secret")
 
 
-def reporter(receiver: Receiver, *, check: bool = False, timeout_s: float = 5.0) -> GithubReporter:
+def reporter(receiver: Receiver, *, check: bool = False, timeout_s: float = PATIENCE_S) -> GithubReporter:
     return GithubReporter(
         GithubReporting(token=TOKEN, api=receiver.url, check=check), now, timeout_s=timeout_s
     )

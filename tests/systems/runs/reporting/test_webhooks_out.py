@@ -10,6 +10,7 @@ from ipaddress import ip_address
 import pytest
 from tests.systems.runs.reporting.receiver import Receiver, Says
 from tests.systems.runs.reporting.reports import NOW, failed_run, now, report, run_view
+from tests.waiting import PATIENCE_S
 
 from interlock.systems.runs.reporting.addresses import is_public
 from interlock.systems.runs.reporting.outgoing import MAX_ANSWER, Answered, Outgoing
@@ -23,7 +24,7 @@ KEY, OLD = Secret(b"k" * 32), Secret(b"o" * 32)
 HERE = ("127.0.0.0/8",)
 
 
-def reporter(url: str, *, allow: Sequence[str] = HERE, timeout_s: float = 5.0) -> WebhookReporter:
+def reporter(url: str, *, allow: Sequence[str] = HERE, timeout_s: float = PATIENCE_S) -> WebhookReporter:
     said = WebhookReporting(name="team", url=url, keys=(KEY, OLD), allow=tuple(allow))
     return WebhookReporter(said, now, timeout_s=timeout_s)
 
@@ -149,7 +150,7 @@ async def test_a_name_that_leads_elsewhere_the_second_time_leads_nowhere(receive
         asked.append(host)
         return ["127.0.0.2"] if len(asked) == 1 else ["127.0.0.1"]
 
-    outgoing = Outgoing(["127.0.0.2/32"], timeout_s=5.0, resolve=resolve)
+    outgoing = Outgoing(["127.0.0.2/32"], timeout_s=PATIENCE_S, resolve=resolve)
     with pytest.raises(NotTold):  # nobody listens at .2, and .1 is not asked instead
         await outgoing.request("POST", f"http://rebound.example:{receiver.port}/", {}, b"{}")
     assert asked == ["rebound.example"]
