@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE_S
 
 from interlock.engine.applying import Applied, Decision, Engine
 from interlock.engine.batching import Item, apply_all
@@ -353,7 +354,9 @@ async def test_two_callers_with_many_each_both_get_through_a_narrow_door(
 ) -> None:
     group = GroupCommit(store, max_batch=3, max_waiting=5)
     batches = [[make_commit(f"{who}{n}", 0, "packed") for n in range(40)] for who in "ab"]
-    results = await asyncio.wait_for(asyncio.gather(*(group.commit_all(batch) for batch in batches)), 10)
+    results = await asyncio.wait_for(
+        asyncio.gather(*(group.commit_all(batch) for batch in batches)), PATIENCE_S
+    )
     assert [len(outcomes) for outcomes in results] == [40, 40]
     assert all(isinstance(outcome, Committed) for outcomes in results for outcome in outcomes)
 

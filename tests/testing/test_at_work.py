@@ -33,9 +33,9 @@ async def fail() -> None:
 
 
 @shop.task
-async def sleep_in(seconds: float) -> None:
+async def wait_for_ever() -> None:
     """Does not listen."""
-    await asyncio.sleep(seconds)
+    await asyncio.Event().wait()
 
 
 async def test_a_task_can_be_tested_with_a_real_worker() -> None:
@@ -55,7 +55,7 @@ async def test_retries_and_failures_are_the_real_ones() -> None:
 
 async def test_a_handler_that_does_not_listen_is_stopped_and_its_cancel_is_not_forced() -> None:
     async with at_work(shop) as il:
-        job = await il.submit(sleep_in, 600)
+        job = await il.submit(wait_for_ever)
         await until(lambda: is_in(job, "RUNNING"), "it is at work")
         await job.cancel(reason="nobody needs it")
         view = await il.wait(job.id, timeout_s=PATIENCE_S)
@@ -65,7 +65,7 @@ async def test_a_handler_that_does_not_listen_is_stopped_and_its_cancel_is_not_f
 
 async def test_what_is_at_work_at_the_end_of_a_test_does_not_hold_it_up() -> None:
     async with asyncio.timeout(PATIENCE_S), at_work(shop) as il:
-        job = await il.submit(sleep_in, 600)
+        job = await il.submit(wait_for_ever)
         await until(lambda: is_in(job, "RUNNING"), "it is at work")
 
 

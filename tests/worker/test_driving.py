@@ -72,7 +72,7 @@ async def test_a_simulation_that_is_thrown_away_in_the_middle_of_a_step_tells_no
 
     async def steps(sim: SimulationContext) -> AsyncIterator[int]:
         for step in sim.steps(9):
-            await asyncio.sleep(3_600)
+            await asyncio.Event().wait()
             yield step
 
     coroutine = drive_async(Context(GRANT, now=lambda: NOW, voice=Listening()), steps, save_every_s=0.0)

@@ -52,7 +52,7 @@ def test_a_function_without_an_await_never_waits() -> None:
         await asyncio.sleep(0)
 
     async def enters() -> None:
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(60):
             pass
 
     async def iterates(source: Any) -> None:
@@ -101,9 +101,11 @@ async def test_a_handler_may_begin_with_a_timeout_or_a_group(
             tasks = [group.create_task(asyncio.sleep(0, number)) for number in range(3)]
         return [task.result() for task in tasks]
 
+    at_once_s = 0.01
+
     @registry.task(name="late")
     async def late() -> None:
-        async with asyncio.timeout(0.01):
+        async with asyncio.timeout(at_once_s):
             await asyncio.Event().wait()
 
     jobs = [board.pin("grouped"), board.pin("late")]

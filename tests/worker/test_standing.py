@@ -116,7 +116,7 @@ async def test_a_worker_that_has_to_give_back_stops_what_does_not_listen(
     @registry.task(name="deaf")
     async def deaf() -> None:
         began.set()
-        await asyncio.sleep(3_600)
+        await asyncio.Event().wait()
 
     here = place.looking.here
     job_id = await here.jobs.submit(JobSpec(task="deaf"), actor="t")
