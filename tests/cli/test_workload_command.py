@@ -110,7 +110,7 @@ def test_agents_whose_controller_is_killed_stop_by_themselves(shop: Shop, agents
     assert asyncio.run(states(agents, PATIENCE_S)) == ["IDLE", "IDLE"]
 
 
-@pytest.mark.long  # libfaketime makes it slow; the rule has a test in tests/systems/fleet/test_clocks_and_start.py
+@pytest.mark.long  # libfaketime makes it slow; test_clocks_and_start.py has the rule
 @pytest.mark.parametrize("step_s", [30, -30])
 def test_a_controller_whose_clock_is_set_while_its_agents_are_ready_starts_them_as_it_said(
     shop: Shop, agents: list[AgentProcess], step_s: int

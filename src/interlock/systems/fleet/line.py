@@ -18,7 +18,7 @@ from grpc import aio
 from interlock.errors import InterlockError, InvalidSettings
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Exchange, Offset, offset_of
-from interlock.systems.fleet.lines import ANSWER_S, EXCHANGES, Lines, Reference
+from interlock.systems.fleet.lines import ABORT_S, ANSWER_S, EXCHANGES, Lines, Reference
 from interlock.systems.fleet.merging import Report
 from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.wire.fleet import fleet_pb2 as wire
@@ -142,7 +142,7 @@ class Line:
     async def abort(self, workload_id: str, reason: str) -> None:
         """Stop that workload and no other."""
         request = wire.AbortRequest(workload_id=workload_id, reason=reason[:200])
-        await self._asked(self._stub.AbortWorkload, request, ANSWER_S)
+        await self._asked(self._stub.AbortWorkload, request, ABORT_S)
 
     async def _asked(self, method: Any, request: Any, within_s: float) -> Any:
         try:

@@ -17,6 +17,8 @@ from interlock.wire.fleet import fleet_pb2 as wire
 EXCHANGES = 8
 ANSWER_S = 20.0
 """How long an agent may take for a short answer; either machine may stand still for ten seconds."""
+ABORT_S = 5.0
+"""The same when it is told to stop, which it is told again."""
 
 
 class Reference:
