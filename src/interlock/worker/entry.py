@@ -26,10 +26,13 @@ from interlock.worker.settings import WorkerSettings
 from interlock.worker.signals import HURRY_S, Shutdown, heeding_signals
 from interlock.worker.tasks import Registry
 from interlock.worker.tracing import tracing_if_configured
+from interlock.worker.waiting import done_within
 
 FORCED = 1
 _DEFAULT_THRESHOLDS, _CALM_THRESHOLDS = (700, 10, 10), (10_000, 20, 20)
 _BEFORE_DEADLINE_S = 0.25
+_LAST_TURNS_S = 0.4
+"""How long tasks of the event loop have to end when they are cancelled."""
 
 
 def run_worker(
@@ -85,7 +88,7 @@ def _run(process: WorkerProcess) -> int:
         for task in left:
             task.cancel()
         if left:
-            loop.run_until_complete(asyncio.wait(left, timeout=0.1))
+            loop.run_until_complete(done_within(asyncio.gather(*left, return_exceptions=True), _LAST_TURNS_S))
         if any(not task.done() for task in left):
             _leave(FORCED)
         loop.run_until_complete(loop.shutdown_asyncgens())

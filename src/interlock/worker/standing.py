@@ -22,12 +22,14 @@ from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
 from interlock.worker.logs import Log
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.threads import MACHINE, Join, Threads
-from interlock.worker.waiting import set_within
+from interlock.worker.waiting import done_within, set_within
 
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 _LET_GO_S = 0.2
-_LAST_WORD_S = 0.5
+_LAST_WORD_S = 3.0
+_JOIN_S = 30.0
+"""The thread ends by itself, unless its host stands still."""
 _PATIENCE_S = 10.0
 
 
@@ -94,7 +96,7 @@ class Standing:
             with contextlib.suppress(RuntimeError):  # it has ended
                 loop.call_soon_threadsafe(over.set)
         if self._join is not None:
-            self._join(_LAST_WORD_S + _LET_GO_S)
+            self._join(_JOIN_S)
 
     def nudge(self) -> None:
         """There is something to say; from any thread."""
@@ -196,11 +198,15 @@ class Standing:
         """With what it has done in all, if somebody listens at this very moment; else silence says it."""
         port: object = self._port
         if isinstance(port, Supervised) and self.worker_id:
-            with contextlib.suppress(Exception):
-                async with asyncio.timeout(_LAST_WORD_S):
-                    await port.beat(self.worker_id, self._beat())
-                    await port.leave(self.worker_id, self._reason)
+            leaving = asyncio.ensure_future(self._leave(port))
+            if not await done_within(leaving, _LAST_WORD_S):
+                leaving.cancel()
         await self._let_go()
+
+    async def _leave(self, port: Supervised) -> None:
+        with contextlib.suppress(Exception):
+            await port.beat(self.worker_id, self._beat())
+            await port.leave(self.worker_id, self._reason)
 
     async def _let_go(self) -> None:
         port, self._port = self._port, None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_TURNS = 8
 
 
 async def unless(event: asyncio.Event, work: Coroutine[Any, Any, T], then_s: float = 0.0) -> T | None:
@@ -16,13 +17,21 @@ async def unless(event: asyncio.Event, work: Coroutine[Any, Any, T], then_s: flo
     try:
         await asyncio.wait((task, other), return_when=asyncio.FIRST_COMPLETED)
         if not task.done() and then_s:
-            await asyncio.wait((task,), timeout=then_s)
+            await done_within(task, then_s)
         return task.result() if task.done() else None
     finally:
         other.cancel()
         if not task.done():
             task.cancel()
             task.add_done_callback(_forget)
+
+
+async def done_within(task: asyncio.Future[Any], seconds: float) -> bool:
+    """Return whether the task is done in time, waited for in turns: a standstill uses up one of them."""
+    for _ in range(_TURNS):
+        if not task.done():
+            await asyncio.wait((task,), timeout=seconds / _TURNS)
+    return task.done()
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> bool:
