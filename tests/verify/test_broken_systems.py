@@ -132,7 +132,7 @@ def test_simulations_of_which_nobody_hears_that_they_are_lost_are_noticed(
 ) -> None:
     monkeypatch.setattr(Tending, "lost", nothing)
     monkeypatch.setattr(Tending, "sweep", nothing)
-    assert claim_broken("lab", "deaths", hours=0.5) == SETTLES
+    assert claim_broken("lab", "deaths") == SETTLES
 
 
 # Workers
