@@ -8,6 +8,8 @@ UV     := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 
 export UV_PYTHON_DOWNLOADS := never
 export UV_LINK_MODE := copy
+# Without bytecode each of the hundreds of processes of the tests would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-all test-hard check format docs proto bench chaos verify lock clean
 .DEFAULT_GOAL := help

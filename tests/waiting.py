@@ -22,6 +22,11 @@ def _nothing() -> str:
     return ""
 
 
+async def pause() -> None:
+    """Wait for a moment, between two looks."""
+    await asyncio.sleep(LOOK_EVERY_S)
+
+
 async def until(
     true: Callable[[], bool | Awaitable[bool]],
     what: str,
@@ -33,7 +38,7 @@ async def until(
     try:
         async with asyncio.timeout(within_s):
             while not await _answer(true):
-                await asyncio.sleep(LOOK_EVERY_S)
+                await pause()
     except TimeoutError:
         raise AssertionError(f"It was not so within {within_s:g} s that {what}.\n{story()}") from None
 

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import pytest
 from tests.systems.orchestrator.house import done, failed
 from tests.systems.runs.site import Site, plan, planned
+from tests.waiting import pause, until
 
 from interlock.store.contract import Store
 from interlock.store.memory import MemoryStore
@@ -74,14 +75,16 @@ async def crew(site: Site, runner: str, failing: dict[str, str]) -> None:
             fails = failing.get(run_id) == name or name == "1.1"
             said = failed(grant, "compile", runner_id=runner) if fails else done(grant, runner_id=runner)
             await site.say(said)
-        await asyncio.sleep(0.005 if not given else 0)
+        if not given:
+            await pause()
 
 
 async def reported(site: Site, run_id: str) -> RunView:
-    async with asyncio.timeout(60):
-        while (view := await site.look(run_id)).state != "REPORTED":
-            await asyncio.sleep(0.01)
-    return view
+    async def is_reported() -> bool:
+        return (await site.look(run_id)).state == "REPORTED"
+
+    await until(is_reported, f"the run {run_id} is reported")
+    return await site.look(run_id)
 
 
 async def test_runs_end_alike_on_every_store(sites: Sites) -> None:
