@@ -25,5 +25,5 @@ def postgres() -> Iterator[PostgresServer]:
 @pytest.fixture(scope="session")
 def redis() -> Iterator[RedisServer]:
     """With every write flushed, as the store asks for."""
-    with redis_server(append_only="always", settings={"databases": "64"}, around=movable) as server:
+    with redis_server(append_only="always", settings={"databases": "512"}, around=movable) as server:
         yield server

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,18 +14,8 @@ from tests.journeys.crew import Crew, Place
 from interlock.testing.servers import PostgresServer, RedisServer, postgres_server, redis_server
 
 Server = PostgresServer | RedisServer
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    with postgres_server(durable=False, settings={"autovacuum": "off"}, around=movable) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def redis() -> Iterator[RedisServer]:
-    with redis_server(append_only="always", settings={"databases": "64"}, around=movable) as server:
-        yield server
+_NUMBERS = itertools.count(1)
+"""Of databases of the one Redis of this process, each used by one test."""
 
 
 @pytest.fixture
@@ -49,7 +40,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
             return Place(postgres.new_database(), postgres)
         case "redis":
             redis: RedisServer = request.getfixturevalue("redis")
-            return Place(f"unix://{redis.folder / 'redis.sock'}?db={next(redis.names)}", redis)
+            return Place(f"unix://{redis.folder / 'redis.sock'}?db={next(_NUMBERS)}", redis)
         case _:
             return Place(f"sqlite:///{tmp_path}/jobs.db")
 

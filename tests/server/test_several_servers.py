@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx2
@@ -13,13 +13,7 @@ from tests.waiting import PATIENCE_S
 
 from interlock.store.records import Entry
 from interlock.systems.access.principals import Role
-from interlock.testing.servers import PostgresServer, postgres_server
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with postgres_server(durable=False) as server:
-        yield server
+from interlock.testing.servers import PostgresServer
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
