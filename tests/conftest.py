@@ -1,4 +1,4 @@
-"""How all tests are run: patiently, with modules compiled once, in one process more than there are cores."""
+"""How all tests are run: patiently, with modules compiled once, in two processes more than there are cores."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ def _keep_bytecode_in(folder: Path) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: many tests wait for what they have started, and leave theirs free."""
-    return len(os.sched_getaffinity(0)) + 1 if sys.platform == "linux" else (os.cpu_count() or 1) + 1
+    """Two more than there are cores: many tests wait for what they have started, and leave theirs free."""
+    return len(os.sched_getaffinity(0)) + 2 if sys.platform == "linux" else (os.cpu_count() or 1) + 2

@@ -7,6 +7,7 @@ virtual time). The files below are about time itself, or are programs that a tes
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,6 +93,7 @@ def _is_number(values: list[ast.expr], least: float, most: float) -> bool:
     )
 
 
+@functools.cache
 def racing_files() -> dict[str, list[str]]:
     paths = sorted(path for path in TESTS.rglob("*.py") if path.name != Path(__file__).name)
     found = {str(path.relative_to(TESTS)): races(path.read_text(encoding="utf-8")) for path in paths}

@@ -103,6 +103,7 @@ def test_a_simulation_that_hears_whoever_speaks_of_it_is_noticed(monkeypatch: py
     assert claim_broken("lab", "network", hours=2.0) == judging_simulations.RIGHTFUL
 
 
+@pytest.mark.long
 def test_a_simulation_that_goes_on_after_a_step_that_was_not_saved_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_checkpoint_that_is_kept_under_another_step_is_noticed(monkeypatch: py
     assert claim_broken("lab", "none") in (judging_simulations.SAVED, judging_simulations.RIGHTFUL)
 
 
+@pytest.mark.long
 def test_simulations_of_which_nobody_hears_that_they_are_lost_are_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -147,6 +149,7 @@ def test_a_supervisor_whose_holds_nobody_heeds_is_noticed(monkeypatch: pytest.Mo
     assert claim_broken("shift", "none") == judging_workers.HELD
 
 
+@pytest.mark.long
 def test_leases_of_a_terminated_worker_that_stay_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "let_go", nothing)
     assert claim_broken("shift", "deaths", hours=2.0, first=13) == judging_workers.LETS_GO

@@ -67,6 +67,7 @@ def test_a_store_that_does_not_compare_versions_is_noticed(monkeypatch: pytest.M
     assert claim_broken("team", "network")
 
 
+@pytest.mark.long
 def test_a_store_that_knows_versions_by_their_numbers_only_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

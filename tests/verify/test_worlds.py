@@ -96,6 +96,7 @@ def test_200_hours_of_every_world_with_every_mix_of_faults_hold() -> None:
     assert {sight for sight in SIGHTS if not season.seen[sight]} == set(), "something was never seen"
 
 
+@pytest.mark.long
 def test_the_same_seed_does_the_same_in_every_process_wherever_it_is_installed(tmp_path: Path) -> None:
     """Tracebacks of handlers that fail name files; so a hash once told where Interlock lies."""
     here = Path(interlock.__file__).parents[1]
