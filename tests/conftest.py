@@ -1,4 +1,4 @@
-"""How all tests are run: patiently, with modules compiled once, in two processes more than there are cores."""
+"""How all tests are run: patiently, compiled once, in two processes more than there are cores."""
 
 from __future__ import annotations
 
