@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from tests import programs
 from tests.cli.shop import TASKS, Shop
-from tests.waiting import PROGRAM_S
 
 from interlock.cli.main import main
 from interlock.worker import tasks
@@ -92,20 +91,10 @@ def ask(folder: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
 
 @pytest.fixture
 def program(folder: Path) -> Ask:
-    """Run the installed console script as a process of its own."""
-    script = Path(sys.executable).with_name("interlock")
+    """Run a command line as a process of its own."""
 
     def run(*arguments: str, **environment: str) -> CompletedProcess[str]:
-        return subprocess.run(
-            [script, *arguments],
-            cwd=folder,
-            env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            encoding="utf-8",
-            timeout=PROGRAM_S,
-        )
+        return programs.run(*arguments, folder=folder, environment={**os.environ, **environment})
 
     return run
 

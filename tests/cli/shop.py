@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from tests.clocks import move_sqlite
+from tests.programs import Program
 from tests.waiting import PATIENCE_S
 
 from interlock.store.records import Query
@@ -184,15 +184,7 @@ class Shop:
         self.do(lambda port: port.here.jobs.cancel(job_id))
         return job_id
 
-    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    def start(self, *words: str, env: Mapping[str, str] | None = None, **how: Any) -> Program:
         """The program as a process of its own, to be watched while it runs."""
-        return subprocess.Popen(
-            [SCRIPT, *arguments],
-            cwd=self.folder,
-            env={**os.environ, "INTERLOCK_URL": self.url, **options.pop("env", {})},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            **options,
-        )
+        environment = {**os.environ, "INTERLOCK_URL": self.url, **(env or {})}
+        return Program(*words, folder=self.folder, environment=environment, **how)

@@ -6,20 +6,20 @@ import json
 import os
 import pty
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
 import pytest
-from tests.cli.shop import SCRIPT, Ask, Shop
+from tests.cli.shop import Ask, Shop
+from tests.programs import Program
 from tests.waiting import PROGRAM_S
 
 COMPLETED, FAILED, CANCELED, NOT_IN_TIME = 0, 3, 4, 5
 
 
 @contextmanager
-def running(process: subprocess.Popen[str]) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
+def running(process: Program) -> Iterator[tuple[Program, IO[str]]]:
     """A process whose output is read while it runs, and which is gone afterwards."""
     assert process.stdout is not None
     try:
@@ -91,7 +91,7 @@ def test_a_terminal_sees_progress_and_the_outcome(shop: Shop) -> None:
     shop.report_progress(job_id, 1, 4, "packing")
     ours, theirs = pty.openpty()
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "140", "LINES": "40"}
-    with subprocess.Popen([SCRIPT, "job", "watch", job_id], stdout=theirs, stderr=theirs, env=env) as process:
+    with Program("job", "watch", job_id, environment=env, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         shown = ""
         while "packing" not in shown:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ import msgspec
 import pytest
 from tests.agent.conftest import PATIENT, gone, python
 from tests.cli.shop import Ask, Shop
+from tests.programs import Program
 from tests.systems.fleet.fleets import OPTIONS, asked, moves, states, until_all_are
 from tests.waiting import PATIENCE_S, until_so
 
@@ -50,10 +50,10 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[AgentProce
 @pytest.fixture
 def shop(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     """One whose processes do not outlive a test that fails."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[Program] = []
     start = shop.start
 
-    def start_and_remember(*words: str, **more: Any) -> subprocess.Popen[str]:
+    def start_and_remember(*words: str, **more: Any) -> Program:
         started.append(start(*words, **more))
         return started[-1]
 
@@ -64,7 +64,7 @@ def shop(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
         each.communicate()
 
 
-def run(shop: Shop, spec: WorkloadSpec) -> subprocess.Popen[str]:
+def run(shop: Shop, spec: WorkloadSpec) -> Program:
     """`interlock workload run`, as a process."""
     said: dict[str, Any] = {
         "kind": spec.kind,
@@ -77,18 +77,18 @@ def run(shop: Shop, spec: WorkloadSpec) -> subprocess.Popen[str]:
         "agents": list(spec.agents),
     }
     (shop.folder / "load.yml").write_text(json.dumps(said))
-    return shop.start("workload", "run", "load.yml", start_new_session=True)
+    return shop.start("workload", "run", "load.yml", new_session=True)
 
 
-def work(shop: Shop, spec: WorkloadSpec) -> subprocess.Popen[str]:
+def work(shop: Shop, spec: WorkloadSpec) -> Program:
     """The same by way of a worker that drives fleets."""
     said = msgspec.Raw(msgspec.json.encode({"workload": spec}))
     job = JobSpec(task=TASK, queue=QUEUE, input=said, losses=0)
     shop.do(lambda port: port.here.jobs.submit(job))
-    return shop.start("worker", "start", "interlock.workloads", "--queue", QUEUE, start_new_session=True)
+    return shop.start("worker", "start", "interlock.workloads", "--queue", QUEUE, new_session=True)
 
 
-def kill(running: subprocess.Popen[str]) -> None:
+def kill(running: Program) -> None:
     """As a machine that loses its power would; nothing of it is left either."""
     family = watchdog.tree(running.pid)
     running.kill()
@@ -156,7 +156,7 @@ def test_killed_while_its_agents_are_ready(ask: Ask, shop: Shop, agents: list[Ag
 
 @pytest.mark.parametrize("drive", [run, work])
 def test_killed_while_its_agents_run(
-    ask: Ask, shop: Shop, agents: list[AgentProcess], drive: Callable[..., subprocess.Popen[str]]
+    ask: Ask, shop: Shop, agents: list[AgentProcess], drive: Callable[..., Program]
 ) -> None:
     before = [set(agent.family) for agent in agents]
     running = drive(shop, asked(agents, operations=0))

@@ -7,10 +7,12 @@ import os
 import pty
 import re
 import subprocess
+import sys
 from datetime import datetime
 
 import pytest
-from tests.cli.shop import RUNNER, SCRIPT, Ask, Shop
+from tests.cli.shop import RUNNER, Ask, Shop
+from tests.programs import Program
 from tests.waiting import PROGRAM_S
 
 from interlock.cli import finding
@@ -25,7 +27,7 @@ def on_a_terminal(shop: Shop, *arguments: str, **environment: str) -> str:
     """What the program writes when its output is a terminal."""
     ours, theirs = pty.openpty()
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "160", **environment}
-    with subprocess.Popen([SCRIPT, *arguments], cwd=shop.folder, stdout=theirs, stderr=theirs, env=env) as it:
+    with Program(*arguments, folder=shop.folder, environment=env, stdout=theirs, stderr=theirs) as it:
         os.close(theirs)
         written = b""
         while more := _read(ours):
@@ -342,7 +344,7 @@ for words in (["--help"], ["submit", "--help"], ["job", "list", "--help"], ["wor
 print(sorted({"rich", "msgspec", "asyncio", "interlock.lifecycles", "interlock.worker"} & set(sys.modules)))
 """
     answer = subprocess.run(
-        [SCRIPT.with_name("python"), "-c", asked],
+        [sys.executable, "-c", asked],
         capture_output=True,
         check=True,
         encoding="utf-8",

@@ -41,6 +41,25 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
+@pytest.fixture
+def program(folder: Path) -> Ask:
+    """Run the installed console script, and not only what it runs."""
+
+    def run(*arguments: str, **environment: str) -> CompletedProcess[str]:
+        return subprocess.run(
+            [SCRIPT, *arguments],
+            cwd=folder,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            encoding="utf-8",
+            timeout=PROGRAM_S,
+        )
+
+    return run
+
+
 def test_a_good_question_is_answered_on_stdout_with_code_0(program: Ask) -> None:
     answer = program("machine", "list")
     assert (answer.returncode, answer.stderr) == (0, "")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from tests.waiting import PROGRAM_S
+from tests import programs
 
 from interlock.cli.main import main
 from interlock.worker.tasks import DEFAULT
@@ -37,14 +36,8 @@ class Desk:
 
     def run(self, *words: str) -> str:
         """Run one command as a process of its own."""
-        done = subprocess.run(
-            [sys.executable, "-m", "interlock.cli.main", "simulation", *words],
-            env={**os.environ, "INTERLOCK_URL": self.url, "NO_COLOR": "1"},
-            capture_output=True,
-            text=True,
-            timeout=PROGRAM_S,
-            check=False,
-        )
+        environment = {**os.environ, "INTERLOCK_URL": self.url, "NO_COLOR": "1"}
+        done = programs.run("simulation", *words, environment=environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pty
-import subprocess
 
 import pytest
-from tests.cli.shop import SCRIPT, Ask, Shop
+from tests.cli.shop import Ask, Shop
+from tests.programs import Program
 from tests.waiting import PROGRAM_S
 
 
@@ -16,8 +16,8 @@ def answered(shop: Shop, answer: str, *arguments: str) -> tuple[int, str]:
     """Run the program on a terminal, with somebody there who answers its question."""
     ours, theirs = pty.openpty()
     env = {**os.environ, "NO_COLOR": "1", "COLUMNS": "160"}
-    process = subprocess.Popen(
-        [SCRIPT, *arguments], cwd=shop.folder, stdin=theirs, stdout=theirs, stderr=theirs, env=env
+    process = Program(
+        *arguments, folder=shop.folder, environment=env, stdin=theirs, stdout=theirs, stderr=theirs
     )
     with process:
         os.close(theirs)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import io
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.cli.shop import SCRIPT, Ask, Shop
-from tests.waiting import PROGRAM_S
+from tests import programs
+from tests.cli.shop import Ask, Shop
 
 from interlock.lifecycles.job import MAX_DEPTH
 
@@ -252,15 +251,7 @@ def test_a_payload_of_100_megabytes_is_refused_without_being_stored(shop: Shop, 
             file.write(b"a" * 1_048_576)
         file.write(b'"}\n')
     with large.open("rb") as file:
-        answer = subprocess.run(
-            [SCRIPT, "submit", "anything", "--unchecked", "-"],
-            cwd=shop.folder,
-            stdin=file,
-            capture_output=True,
-            check=False,
-            encoding="utf-8",
-            timeout=PROGRAM_S,
-        )
+        answer = programs.run("submit", "anything", "--unchecked", "-", folder=shop.folder, stdin=file)
     assert (answer.returncode, answer.stdout) == (2, "")
     assert "The input of a job has at most 262144 bytes, not 104857609." in answer.stderr
     assert shop.count() == 0

@@ -6,13 +6,13 @@ import asyncio
 import io
 import json
 import signal
-import subprocess
 from collections.abc import Iterator
 
 import pytest
 from chaos.system import skewed
 from rich.console import Console
 from tests.cli.shop import Ask, Shop
+from tests.programs import Program
 from tests.systems.fleet.fleets import fleet, gated, moves, states
 from tests.waiting import PATIENCE_S, PROGRAM_S, until_so
 
@@ -46,7 +46,7 @@ def load(shop: Shop, agents: list[AgentProcess], **more: str) -> str:
     return "load.yml"
 
 
-def until_busy(running: subprocess.Popen[str]) -> None:
+def until_busy(running: Program) -> None:
     """Until a second was told in which something was done."""
     assert running.stdout is not None
     for line in running.stdout:

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -20,6 +19,7 @@ import msgspec
 import pytest
 from tests.clocks import move_server, move_sqlite
 from tests.journeys import errands
+from tests.programs import Program
 from tests.waiting import PROGRAM_S
 
 from interlock.cli import project
@@ -39,7 +39,7 @@ from interlock.testing.servers import PostgresServer, RedisServer
 from interlock.wire.jobs import JobView
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = (sys.executable, "-m", "interlock.cli.main", "worker", "start")
+WORKER, SUPERVISOR = ("worker", "start"), ("supervisor",)
 LOOK_ANYWAY_S = 0.5
 """A call may be lost, and the end of a process calls nobody."""
 LAST_WORDS_S = 2.0
@@ -122,7 +122,7 @@ class Stir:
 class Worker:
     """One worker process."""
 
-    def __init__(self, crew: Crew, name: str, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, crew: Crew, name: str, process: Program) -> None:
         self.name = name
         self.pid = process.pid
         """The process to signal."""
@@ -193,22 +193,20 @@ class Worker:
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-        await self._process.wait()
+            self._process.kill()
+        await self._process.ended()
         with contextlib.suppress(TimeoutError):  # a process that it has started may hold the pipe open
             await asyncio.wait_for(self._reading, LAST_WORDS_S)
 
     async def _read(self) -> None:
-        assert self._process.stderr is not None
-        async for line in self._process.stderr:
+        async for line in await self._process.reader(self._process.stderr):
             self.words.append(line.decode(errors="replace").rstrip())
             with contextlib.suppress(msgspec.DecodeError):
                 said = msgspec.json.decode(line)
                 if isinstance(said, dict) and "message" in said:
                     self.log.append(said)
             self._crew.stir()
-        await self._process.wait()
+        await self._process.ended()
         self._crew.stir()
 
 
@@ -269,17 +267,16 @@ class Crew:
         name: str = "anna",
         *options: str,
         module: str = errands.__name__,
-        within: Sequence[str] = (),
-        program: Sequence[str] = PROGRAM,
+        command: Sequence[str] = WORKER,
+        program: Sequence[str] = (),
     ) -> Worker:
-        """Start a worker as somebody would from a shell; `within` is what it is started inside of."""
-        process = await asyncio.create_subprocess_exec(
-            *(*within, *program, module, "--store", self.url, "--name", name, *options),
-            cwd=self.folder,
-            env=self._environment(),
-            stdin=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            limit=1024 * 1024,
+        """Start a worker, or what another `command` is; as a fresh process where there is a `program`."""
+        process = Program(
+            *(*command, module, "--store", self.url, "--name", name, *options),
+            folder=self.folder,
+            environment=self._environment(),
+            stdout=None,
+            program=program,
         )
         worker = Worker(self, name, process)
         self.workers.append(worker)

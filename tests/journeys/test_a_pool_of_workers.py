@@ -5,22 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 
 import pytest
 from tests.journeys import errands
-from tests.journeys.crew import Crew, Worker, alive
+from tests.journeys.crew import SUPERVISOR, Crew, Worker, alive
 
 from interlock.store.records import Query
 from interlock.wire.jobs import JobView
 from interlock.wire.workers import WorkerView
 
-PROGRAM = (sys.executable, "-m", "interlock.cli.main", "supervisor")
-
 
 async def pool(crew: Crew, *options: str, module: str = errands.__name__) -> Worker:
     """A pool, as somebody starts it from a shell."""
-    return await crew.start("web", *options, module=module, program=PROGRAM)
+    return await crew.start("web", *options, module=module, command=SUPERVISOR)
 
 
 async def spawned(crew: Crew, keeper: Worker, number: int) -> list[int]:

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from tests.journeys import errands
 from tests.journeys.conftest import Server
-from tests.journeys.crew import FORCES_SOON, LETS_FINISH, PROGRAM, STEADY, Crew, Place, Worker, alive
+from tests.journeys.crew import FORCES_SOON, LETS_FINISH, STEADY, Crew, Place, Worker, alive
 from tests.waiting import PROGRAM_S
 
 from interlock import JobHandle, JobSpec
@@ -223,8 +223,10 @@ async def test_a_second_and_a_third_signal_are_harmless(crew: Crew) -> None:
 async def test_as_the_first_process_of_a_container(crew: Crew) -> None:
     """PID 1 has no default signal handlers, and inherits every orphan."""
     within = _container()
-    program = PROGRAM if within else (sys.executable, "-c", REAPING)
-    worker = await crew.start("anna", within=within, program=program)
+    if within:
+        worker = await crew.start("anna", program=(*within, sys.executable, "-m", "interlock.cli.main"))
+    else:
+        worker = await crew.start("anna", command=(), program=(sys.executable, "-c", REAPING))
     await worker.is_in("backing_off")
     if within:
         worker.pid = _first_process_inside(worker.pid)

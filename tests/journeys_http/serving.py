@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from tests.journeys.crew import Crew, Worker
-from tests.waiting import PROGRAM_S
+from tests.programs import Program
 
 from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import Tokens
-
-PROGRAM = Path(sys.executable).with_name("interlock")
 
 
 class ServerProcess:
@@ -26,19 +22,16 @@ class ServerProcess:
         self._store = store
         self._port = 0
         self.url = ""
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Program | None = None
 
     def start(self) -> None:
         """Start it, and come back when it answers."""
         with (self._folder / "server.log").open("a") as log:
-            self._process = subprocess.Popen(
-                [PROGRAM, "server", "--port", str(self._port), "--store", self._store, "--token-required"],
-                cwd=self._folder,
-                env={**os.environ, "INTERLOCK_URL": ""},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+            self._process = Program(
+                *("server", "--port", str(self._port), "--store", self._store, "--token-required"),
+                folder=self._folder,
+                environment={**os.environ, "INTERLOCK_URL": ""},
                 stderr=log,
-                text=True,
             )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -50,12 +43,12 @@ class ServerProcess:
         """Send it a signal that ends it; its exit code."""
         assert self._process is not None
         self._process.send_signal(number)
-        self._process.communicate(timeout=PROGRAM_S)
-        return self._process.returncode
+        self._process.communicate()
+        return self._process.wait()
 
     def close(self) -> None:
         """Leave nothing behind."""
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None and self._process.returncode is None:
             self.signal(signal.SIGKILL)
 
 

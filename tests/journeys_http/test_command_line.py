@@ -8,12 +8,12 @@ import io
 import json
 import os
 from pathlib import Path
-from subprocess import DEVNULL, PIPE
 from unittest.mock import patch
 
 import pytest
 from tests.journeys import errands
-from tests.journeys_http.serving import PROGRAM, Served
+from tests.journeys_http.serving import Served
+from tests.programs import Program
 from tests.waiting import PROGRAM_S
 
 from interlock.cli.main import main
@@ -29,16 +29,9 @@ class Person:
         self._server = server
         self._environment = {**os.environ, "INTERLOCK_TOKEN": token, "NO_COLOR": "1", "INTERLOCK_URL": ""}
 
-    async def start(self, *words: str) -> asyncio.subprocess.Process:
-        """A command that goes on, as a program."""
-        return await asyncio.create_subprocess_exec(
-            *(str(PROGRAM), *words, "--server", self._server),
-            cwd="/",
-            env=self._environment,
-            stdin=DEVNULL,
-            stdout=PIPE,
-            stderr=PIPE,
-        )
+    def start(self, *words: str) -> Program:
+        """Start a command that goes on."""
+        return Program(*words, "--server", self._server, folder="/", environment=self._environment)
 
     async def says(self, *words: str, code: int = 0) -> str:
         """Return what a command prints, in this process; the errors when it should fail."""
@@ -68,18 +61,18 @@ async def test_a_job_is_submitted_listed_shown_explained_and_told(served: Served
     assert "mail" in await person.says("queue", "list")
     assert json.loads(await person.says("job", "show", job_id[:-2], "--json"))["state"] == "PENDING"
     assert "waits for a worker of the queue mail" in await person.says("job", "explain", job_id)
-    following = await person.start("job", "logs", job_id, "--follow", "--plain")
-    watching = await person.start("job", "watch", job_id)
+    following = person.start("job", "logs", job_id, "--follow", "--plain")
+    watching = person.start("job", "watch", job_id)
 
     await served.start("anna", "--queue", "mail")
 
     assert (await person.says("job", "wait", job_id, "--timeout", f"{PROGRAM_S:g}s")).split("\t")[
         1
     ] == "COMPLETED"
-    lines, _ = await asyncio.wait_for(following.communicate(), PROGRAM_S)
-    assert lines.decode().split() == ["hello", "world"]
-    steps, _ = await asyncio.wait_for(watching.communicate(), PROGRAM_S)
-    assert "COMPLETED" in steps.decode()
+    lines, _ = await asyncio.to_thread(following.communicate)
+    assert lines.split() == ["hello", "world"]
+    steps, _ = await asyncio.to_thread(watching.communicate)
+    assert "COMPLETED" in steps
     assert watching.returncode == 0
     assert job_id in await person.says("job", "list", "state:completed", "queue:mail", "since:1h")
     assert "acknowledged" in await person.says("job", "history", job_id)
