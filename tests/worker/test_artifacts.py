@@ -102,7 +102,7 @@ async def test_a_shell_job_leaves_files_and_folders_behind_also_when_it_fails(
 ) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
-    start(connect=place.connect)
+    start(connect=place.connect, supervised=False)
     artifacts = [
         {"name": "report.txt", "path": "report.txt"},
         {"name": "pages", "path": "html"},
@@ -131,7 +131,7 @@ async def test_a_shell_job_leaves_files_and_folders_behind_also_when_it_fails(
 async def test_tasks_of_every_executor_leave_files_behind(place: Place, start: Start, tmp_path: Path) -> None:
     note = tmp_path / "note"
     note.write_bytes(b"x" * 700_000)
-    start(connect=place.connect)
+    start(connect=place.connect, supervised=False)
     for name in ("leave_async", "leave_in_thread", "leave_from_process_async", "leave_from_process"):
         job = await place.done(name, path=str(note))
         assert job.state == "COMPLETED", job.attempts[-1].failure

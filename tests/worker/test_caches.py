@@ -66,7 +66,7 @@ async def test_a_job_finds_what_an_earlier_one_has_saved(
     repository = Repository(tmp_path / "shop")
     (repository.folder / "all.lock").write_text("1")
     repository.commit("first")
-    start(connect=place.connect)
+    start(connect=place.connect, supervised=False)
     checkout = {"repository": str(repository.folder)}
     nothing, saved = await lines(place, "one", checkout=checkout)
     key = nothing.split()[-1].rstrip(".")
@@ -89,7 +89,7 @@ async def test_a_job_finds_what_an_earlier_one_has_saved(
 
 
 async def test_steps_that_fail_save_nothing(place: Place, start: Start) -> None:
-    start(connect=place.connect)
+    start(connect=place.connect, supervised=False)
     failing = {"run": "mkdir lib; exit 1", "caches": [{"key": "k", "path": "lib"}]}
     assert (await place.done("interlock.shell", **failing)).state == "FAILED"
     job = await place.done("interlock.shell", run="true", caches=[{"key": "k", "path": "lib"}])
@@ -100,7 +100,7 @@ async def test_steps_that_fail_save_nothing(place: Place, start: Start) -> None:
 
 
 async def test_what_the_change_brings_is_not_replaced(place: Place, start: Start, tmp_path: Path) -> None:
-    start(connect=place.connect)
+    start(connect=place.connect, supervised=False)
     cache = [{"key": "k", "path": ["lib", "out/deep"]}]
     await place.done("interlock.shell", run="mkdir lib out; echo 1 >lib/a; echo 1 >out/deep", caches=cache)
     repository = Repository(tmp_path / "shop")
@@ -133,7 +133,7 @@ def test_a_cache_that_cannot_be_is_refused_before_anything_is_done(caches: Any) 
 
 
 async def test_a_path_outside_is_told_and_the_job_goes_on(place: Place, start: Start) -> None:
-    start(connect=place.connect)
+    start(connect=place.connect, supervised=False)
     job = await place.done("interlock.shell", run="true", caches=[{"key": "k", "path": "../../etc"}])
     assert job.state == "COMPLETED"
     assert "is not in the folder of the job" in (await place.lines(job.id))[-1]
