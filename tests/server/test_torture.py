@@ -77,7 +77,7 @@ async def test_everybody_who_drips_is_told_to_go(tmp_path: Path) -> None:
 
 HEAD = b"GET /api/jobs HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-BODY = POST + b"Content-Length: 99\r\n\r\n"
+BODY = POST + b"Content-Length: 99999\r\n\r\n"  # so long that no slow server lets it be finished by drops
 FLOOD = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 DRIPPERS, FLOODERS = 100, 10
 ASKED = pick(10, 40)
