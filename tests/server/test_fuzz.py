@@ -2,7 +2,7 @@
 
 Nor with anything that the OpenAPI document does not say. The pieces are independent of one another and
 do the same every time. In `make test-all` they send more than 20,000 requests: each to every place. In
-`make test` each request is sent to one place, and every place is sent some of the requests of each route.
+`make test` some of the requests of each route are sent, each to one place in turn.
 """
 
 from __future__ import annotations
