@@ -14,10 +14,11 @@ from typing import TypeAlias
 import pytest
 from tests.agent.conftest import Connect
 from tests.agent.own import Nap
-from tests.waiting import PROGRAM_S
+from tests.waiting import PATIENCE_S, PROGRAM_S, until_so
 
 from interlock.cli import being_agent
 from interlock.cli.main import main
+from interlock.testing import watchdog
 from interlock.testing.agent_process import running_agent
 from interlock.wire.fleet import fleet_pb2 as wire
 
@@ -114,3 +115,31 @@ async def test_a_kind_of_ones_own_is_offered_and_run(tmp_path: Path, connect: Co
         lines = [json.loads(line) for line in agent.log.read_text().splitlines()]
     steps = [(line["from_state"], line["to_state"]) for line in lines if "from_state" in line]
     assert steps == [("IDLE", "READY"), ("READY", "RUNNING"), ("RUNNING", "IDLE")]
+
+
+OWNER = """
+import sys
+from pathlib import Path
+from interlock.testing.agent_process import running_agent
+with running_agent(Path(sys.argv[1])) as agent:
+    print(agent.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_an_agent_is_gone_with_the_process_that_started_it(tmp_path: Path) -> None:
+    """A test run that was killed used to leave its agents running."""
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path / "agent")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert owner.stdin is not None
+    assert owner.stdout is not None
+    with owner.stdin, owner.stdout:
+        agent = int(owner.stdout.readline())
+        assert watchdog.alive(agent)
+        owner.kill()
+        owner.wait(PATIENCE_S)
+    until_so(lambda: not watchdog.alive(agent), "the agent is gone with its owner")

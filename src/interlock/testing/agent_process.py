@@ -1,4 +1,7 @@
-"""Agents as processes of their own: started in a folder, told apart by their address, killed at will."""
+"""Agents as processes of their own: started in a folder, told apart by their address, killed at will.
+
+They are gone with the process that started them, also after `kill -9`: a watchdog sees to that.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ import msgspec
 
 from interlock.lifecycles.durations import DEFAULTS, Durations
 from interlock.testing import watchdog
+from interlock.testing.guard import Guard
 
 _START_S = 120.0
 _STOP_S = 120.0
@@ -44,6 +48,7 @@ class AgentProcess:
         self._options = options
         self._env = {**os.environ, **(env or {})}
         self._process: subprocess.Popen[str] | None = None
+        self._guard: Guard | None = None
         self.address = ""
 
     @property
@@ -77,6 +82,8 @@ class AgentProcess:
                 text=True,
                 start_new_session=True,
             )
+        self._guard = Guard()
+        self._guard.watch(self._process.pid)
         assert self._process.stdout is not None
         ready, _, _ = select([self._process.stdout], [], [], _START_S)
         line = self._process.stdout.readline() if ready else ""
@@ -119,8 +126,15 @@ class AgentProcess:
         finally:
             if process.stdout is not None:
                 process.stdout.close()
+            self._let_go()
         self._process = None
         return code
+
+    def _let_go(self) -> None:
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.watch(0)
+            guard.close()
 
 
 @contextmanager
