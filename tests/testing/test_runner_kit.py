@@ -15,7 +15,8 @@ from tests.effort import pick
 from tests.waiting import PROGRAM_S
 
 from interlock.testing.runner_kit.checking import Check, Verdict, check, named
-from interlock.testing.runner_kit.desk import Pace
+from interlock.testing.runner_kit.desk import UNDER_WAY_S, Desk, Pace
+from interlock.testing.runner_kit.http import Asked
 from interlock.testing.runner_kit.scenarios import SCENARIOS
 
 ROOT = Path(__file__).parents[2]
@@ -187,3 +188,27 @@ async def test_a_runner_that_comes_by_itself_is_waited_for_at_the_address() -> N
     played, skipped = map(json.loads, output.splitlines())
     assert (played["scenario"], played["faults"], kit.returncode) == ("no-work", [], 0)
     assert "after --" in skipped["skipped"]
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["answered", "answer-lost"])
+async def test_a_heartbeat_that_was_under_way_when_the_end_was_heard_is_no_fault(lost: bool) -> None:
+    """A worker renews its lease until it knows that its completion has arrived."""
+    desk = Desk(Pace(), "")
+    desk.put("shop.send", {})
+    await _tell(desk, "lease", runner_id="r", limit=1, acknowledge=True)
+    (lease,) = desk.leases.values()
+    said = {"token": lease.grant.token, "runner_id": "r"}
+    await _tell(desk, "complete", **said, sequence=1, outcome={"outcome": "succeeded"})
+    if lost:
+        lease.ended_at = None
+
+    await _tell(desk, "heartbeat", **said, sequence=2)
+    assert desk.faults == []
+
+    lease.ended_at = desk.clock() - UNDER_WAY_S - 1.0
+    await _tell(desk, "heartbeat", **said, sequence=3)
+    assert desk.faults == ["It has sent a heartbeat after it had said how the attempt ended."]
+
+
+async def _tell(desk: Desk, what: str, **message: object) -> None:
+    await desk.respond(Asked("POST", f"/api/runner/{what}", "", json.dumps(message).encode()), what)

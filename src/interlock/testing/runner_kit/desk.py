@@ -67,6 +67,8 @@ class Lease(msgspec.Struct):
     """live, ended (by the runner), or revoked."""
     stale_at: float | None = None
     """When the runner was first told that the lease is none any more."""
+    ended_at: float | None = None
+    """When the runner was answered that its end was heard; None while that answer is lost."""
     cancel: bool = False
     renewals: int = 0
     """How many heartbeats have renewed it."""
@@ -236,9 +238,12 @@ class Desk:
         if lease.state == "live" and self.clock() >= lease.ends_at:
             lease.state = "expired"
         if lease.state != "live" and not self._is_repeat(lease, message):
-            lease.stale_at = lease.stale_at or self.clock()
+            if not self._was_under_way(lease, message):
+                lease.stale_at = lease.stale_at or self.clock()
             return 409, _stale("LEASE_EXPIRED" if lease.state == "expired" else "LEASE_REVOKED")
         lease.said.append(message)
+        if isinstance(message, Complete | CancelAck | Release):
+            lease.ended_at = self.clock()
         if lease.by_number.get(_number(message)) == message:
             return 200, self._heard(lease)  # a repeat: it renews nothing
         lease.by_number[_number(message)] = message
@@ -263,8 +268,13 @@ class Desk:
             self.fault(f"It has used the sequence {message.sequence} for two different messages ({kind}).")
         if lease.stale_at is not None and self.clock() > lease.stale_at + UNDER_WAY_S:
             self.fault(f"It has sent a {kind} after it was told that the lease is over.")
-        if lease.state == "ended" and known is None:
+        if lease.state == "ended" and known is None and not self._was_under_way(lease, message):
             self.fault(f"It has sent a {kind} after it had said how the attempt ended.")
+
+    def _was_under_way(self, lease: Lease, message: Message) -> bool:
+        """Whether a heartbeat may have been sent by a runner that did not know yet that its end was heard."""
+        unknown = lease.ended_at is None or self.clock() <= lease.ended_at + UNDER_WAY_S
+        return lease.state == "ended" and isinstance(message, Heartbeat) and unknown
 
     def _is_repeat(self, lease: Lease, message: Message) -> bool:
         return lease.state == "ended" and lease.by_number.get(_number(message)) == message

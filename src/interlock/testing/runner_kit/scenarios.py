@@ -47,6 +47,8 @@ async def _lost_lease(stage: Stage) -> None:
         if what == "lease" and stage.desk.waiting and not lost:
             lost += 1
             await stage.desk.respond(asked, what)
+            for lease in stage.desk.leases.values():
+                lease.ended_at = None
             raise HangUp
         return None
 
