@@ -244,7 +244,7 @@ class Crew:
         settings = project.load(self.url, start=self.folder).settings
         self.durations = durations
         self.il = Interlock(self.url, settings=settings, actor="somebody")
-        # A client gives a store ten seconds to answer, for which the machine may stand still.
+        # A client gives a store 20 s to answer, which a slow machine may need to open one.
         assert isinstance(self.il._port, EmbeddedOrchestrator)
         self.il._port._make_store = lambda: store_for(self.url, CATALOGUE, timeout_s=PROGRAM_S)
         await self.il.open()
