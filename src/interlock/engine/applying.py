@@ -34,6 +34,7 @@ from interlock.store.records import (
     Note,
     Outcome,
     Record,
+    Refused,
     Repeated,
     Request,
     RequestReused,
@@ -44,6 +45,8 @@ A = TypeVar("A")
 
 REMEMBERED_S = 3_600.0
 """For how long a repeat of a request is recognised, unless somebody says otherwise."""
+REFUSAL_JOURNALLED_EVERY_S = 7 * 86_400.0
+"""How often the journal repeats the same refusal, so that nothing can fill it by being refused."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -73,6 +76,23 @@ class Asked(msgspec.Struct, frozen=True):
             answer=Answer(body=body),
             ttl_s=self.ttl_s,
         )
+
+
+def journalled_once(refused: Refused, kind: str) -> Commit:
+    """Return a commit that journals the first refusal of a kind about a record, and none of the next.
+
+    The store recognises a repeat by a request id, so the bound holds for all servers together, and the
+    record is left alone. `Engine` answers a repeat with what was decided this time.
+    """
+    named = f"refusal {refused.kind} {refused.id} {kind}"
+    request_id = hashlib.sha256(named.encode()).hexdigest()[:48]
+    asked = Asked(request_id, "refusal", request_id[:32], REFUSAL_JOURNALLED_EVERY_S)
+    return Commit(refusals=(refused,), request=asked.answered(b"null"))
+
+
+def is_known_refusal(commit: Commit, outcome: Outcome | InterlockError) -> bool:
+    """Whether a commit has found that the journal has its refusal already."""
+    return isinstance(outcome, Repeated) and bool(commit.refusals) and not commit.changes
 
 
 class Decision(msgspec.Struct, Generic[A], frozen=True, gc=False):
@@ -137,6 +157,8 @@ class Engine:
                 case Committed(at):
                     return Applied(decision.answer, at, decision.effects)
                 case Repeated():
+                    if is_known_refusal(sealed, outcome):
+                        return Applied(decision.answer, await self.clock.now(), decision.effects)
                     return outcome
                 case Conflict():
                     conflict = outcome

@@ -14,7 +14,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from interlock.engine.applying import Applied, Decision, Engine, contended, failed
+from interlock.engine.applying import Applied, Decision, Engine, contended, failed, is_known_refusal
 from interlock.engine.surely import commit_surely
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.store.records import (
@@ -57,8 +57,11 @@ async def apply_all(engine: Engine, items: Sequence[Item[A]]) -> list[Result[A]]
         await batch.load(turn)
         decided = batch.decide(turn, max(await engine.clock.now(), batch.not_before))
         outcomes = await commit_all_surely(engine, [commit for _, commit, _ in decided])
-        for (place, _, decision), outcome in zip(decided, outcomes, strict=True):
-            batch.settle(place, decision, outcome)
+        for (place, commit, decision), outcome in zip(decided, outcomes, strict=True):
+            if is_known_refusal(commit, outcome):
+                batch.settle(place, decision, Committed(await engine.clock.now()))
+            else:
+                batch.settle(place, decision, outcome)
     return [result for result in batch.results if result is not None]
 
 

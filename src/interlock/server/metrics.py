@@ -90,8 +90,10 @@ class Metrics:
             ).inc()
 
     def committed(self, commit: Commit, outcome: Outcome | InterlockError) -> None:
-        """A commit has come back; those with a request id tell how many are repeats."""
-        if commit.request is not None and isinstance(outcome, Committed | Repeated | RequestReused):
+        """Count a commit under a request id as done, repeated or reused; refusals have ids of our own."""
+        if commit.request is None or commit.refusals:
+            return
+        if isinstance(outcome, Committed | Repeated | RequestReused):
             self.asked(outcome)
 
     def asked(self, outcome: Committed | Repeated | RequestReused) -> None:

@@ -324,3 +324,11 @@ async def test_a_claim_that_two_hear_at_once_is_answered_alike_and_given_out_onc
     with pytest.raises(ClaimOver):
         await houses[1].claim(limit=2, claim_id="c0")
     assert len(await houses[1].claim(limit=10)) == 4, "the others were not touched"
+
+
+async def test_the_same_refusal_is_journalled_once_on_every_store(open_house: OpenHouse) -> None:
+    house = await open_house(DEFAULT_SETTINGS)
+    grant = await house.started()
+    for number in range(5):
+        await house.refused(beat(grant, number + 1, runner_id="somebody else"))
+    assert len(await house.refusals(grant.job_id)) == 1

@@ -175,15 +175,15 @@ async def test_twice_in_one_batch_is_once(house: House, say: Callable[..., Messa
     assert [entry.version for entry in await house.history(grant.job_id)] == [1, 2, 3]
 
 
-async def test_a_second_report_with_other_content_is_a_conflict_and_is_journalled(house: House) -> None:
+async def test_a_second_report_with_other_content_is_a_conflict_and_is_journalled_once(house: House) -> None:
     grant = await house.started()
     await house.heard(done(grant, b"1"))
     before = await house.record(grant.job_id)
     others = [done(grant, b"2"), failed(grant), done(grant, b"1", cost=3.0)]
-    for number, other in enumerate(others, 1):
+    for other in others:
         answer = await house.refused(other)
         assert answer.code == "conflicting_completion"
-        assert len(await house.refusals(grant.job_id)) == number
+        assert len(await house.refusals(grant.job_id)) == 1
     assert await house.record(grant.job_id) == before
     assert (await house.view(grant.job_id)).result == msgspec.Raw(b"1")
     assert (await house.heard(done(grant, b"1"))).state == "SUCCEEDED"

@@ -99,14 +99,16 @@ async def test_an_old_worker_that_is_only_silent_is_refused_after_a_resume_elsew
     await old.beat(3)
     await house.later(60)
     assert (await simulations(house).get(view.run_id)).status == "interrupted"
-    assert not (await old.beat(4)).go_on, "nobody executes it"
+    for _ in range(20):
+        assert not (await old.beat(4)).go_on, "nobody executes it"
     await simulations(house).resume(view.run_id)
     new = await begun(house, RUNNER)
-    answer = await old.beat(9)
-    assert not answer.go_on
+    for _ in range(20):
+        answer = await old.beat(9)
+        assert not answer.go_on
     assert "execution 2 counts, and this is 1" in answer.reason
     refusals = [e.note.refusal for e in await simulations(house).history(view.run_id) if e.note.refusal]
-    assert len(refusals) == 2, "what is refused is journalled"
+    assert len(refusals) == 2, "the first refusal of each kind is journalled"
     assert (await new.beat(4)).go_on
     assert (await simulations(house).get(view.run_id)).current_step == 4
     job = await house.view(view.job_id)

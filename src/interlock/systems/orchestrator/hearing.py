@@ -5,7 +5,8 @@ first, swept or not, and the commit itself may not happen after the lease's end.
 
 Repeats. The same message again is answered as the first time and changes nothing. A second report
 with other content is a conflict; it is refused, and the refusal is journalled, like everything that
-is said under a lease that has ended.
+is said under a lease that has ended. Of refusals that are alike (the attempt, the type of message and
+the code) the first is journalled: a runner that is refused again and again must not fill the journal.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import assert_never
 
 import msgspec
 
-from interlock.engine.applying import Decision
+from interlock.engine.applying import Decision, journalled_once
 from interlock.lifecycles import attempt, lease
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.lease import LeaseState
@@ -248,7 +249,8 @@ def _refuse(
     note = Note(refusal=f"{message_name(message)}: {answer.error}", actor=message.runner_id, request_id=mark)
     refusal = records.Refused(kind=JOB.name, id=draft.id, note=note)
     if not draft.lines:
-        return Decision(answer, Commit(refusals=(refusal,)))
+        kind = f"{one.name} {message_name(message)} {answer.code}"
+        return Decision(answer, journalled_once(refusal, kind))
     expired = commit_of(draft, mark=mark, actor="clock")
     return Decision(answer, msgspec.structs.replace(expired, refusals=(refusal,)))
 

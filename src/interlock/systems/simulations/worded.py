@@ -13,7 +13,7 @@ from typing import assert_never
 
 import msgspec
 
-from interlock.engine.applying import Decision
+from interlock.engine.applying import Decision, journalled_once
 from interlock.lifecycles import simulation
 from interlock.lifecycles.simulation import SIMULATION
 from interlock.machine import Event
@@ -58,7 +58,9 @@ def hear(
                 assert_never(never)
     if why and commit is None:
         note = Note(refusal=f"{_name(word)}: {why}", actor=speaker.worker_id, request_id=mark)
-        commit = Commit(refusals=(records.Refused(kind=SIMULATION.name, id=draft.id, note=note),))
+        refused = records.Refused(kind=SIMULATION.name, id=draft.id, note=note)
+        kind = f"{speaker.execution}.{speaker.attempt} {_name(word)} {draft.state}"
+        commit = journalled_once(refused, kind)
     return Decision(orders_of(draft, why, beat_every_s), commit)
 
 
