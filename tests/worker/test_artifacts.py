@@ -18,12 +18,13 @@ from tests.worker import process_tasks
 from tests.worker.board import Board, BoardPort, Job
 from tests.worker.conftest import Start
 
+from interlock.errors import InvalidArtifact
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.household import Household
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.worker.context import Context
 from interlock.worker.http import HttpOrchestrator
-from interlock.worker.packing import found_in, pack
+from interlock.worker.packing import copy, found_in, pack
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.tasks import Registry
 
@@ -219,3 +220,43 @@ def test_links_and_special_files_are_left_out_of_a_tar_and_equal_folders_are_equ
     first = (tmp_path / "first").read_bytes()
     assert names_in(first) == {"out/deep/file": b"hello"}
     assert first == (tmp_path / "second").read_bytes()
+
+
+def test_no_pattern_looks_into_a_folder_that_a_link_leads_out_to(tmp_path: Path) -> None:
+    base, outside = tmp_path / "work", tmp_path / "outside"
+    (base / "out").mkdir(parents=True)
+    outside.mkdir()
+    (outside / "id_rsa").write_text("key")
+    (base / "out" / "a.txt").write_text("a")
+    (base / "away").symlink_to(outside)
+    (base / "also").symlink_to("out")
+    with pytest.raises(InvalidArtifact) as refused:
+        found_in(base, ["away/*"])
+    assert "id_rsa" not in str(refused.value)
+    assert found_in(base, ["*/id_rsa"]).paths == ()
+    assert found_in(base, ["**/id_rsa"]).paths == ()
+    assert found_in(base, ["also/*"]).paths == found_in(base, ["**/*.txt"]).paths == (base / "out" / "a.txt",)
+    assert found_in(base, ["**/**/**/**/**/**/**/**/[ab].t?t"]).paths == (base / "out" / "a.txt",)
+
+
+def test_what_becomes_a_link_after_it_was_found_is_not_read(tmp_path: Path) -> None:
+    """A process that a step has left behind swaps folders for links while they are packed."""
+    base, outside = tmp_path / "work", tmp_path / "outside"
+    for folder in (base / "out" / "deep", outside):
+        folder.mkdir(parents=True)
+        (folder / "id_rsa").write_text("harmless" if folder != outside else "key")
+    (base / "one").write_text("harmless")
+    found, single = found_in(base, ["out"]), found_in(base, ["one"])
+    (base / "out" / "deep" / "id_rsa").unlink()
+    (base / "out" / "deep").rmdir()
+    (base / "out" / "deep").symlink_to(outside)
+    (base / "one").unlink()
+    (base / "one").symlink_to(outside / "id_rsa")
+    assert pack(base, found.paths, tmp_path / "packed") == 1
+    assert names_in((tmp_path / "packed").read_bytes()) == {}
+    with pytest.raises(OSError, match="symbolic link"):
+        copy(base, single.paths[0], tmp_path / "copied")
+    (base / "out").rename(base / "moved")
+    (base / "out").symlink_to(outside)
+    assert pack(base, [base / "out"], tmp_path / "packed", cache=True) == 1
+    assert names_in((tmp_path / "packed").read_bytes()) == {}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ import msgspec
 
 from interlock.errors import InterlockError, InvalidArguments, ServerRefused
 from interlock.wire.caches import MAX_PREFIXES, CacheRefused, checked_key
+from interlock.worker.beneath import Beneath
 from interlock.worker.context import Context
 from interlock.worker.executors.leaving import unless_cancelled
 from interlock.worker.packing import found_in, inside, pack
@@ -97,7 +99,7 @@ class Caches:
             return
         with _scratch(self._workspace) as folder:
             packed = folder / "packed"
-            left_out = await asyncio.to_thread(pack, self._base, found.paths, packed, links=True)
+            left_out = await asyncio.to_thread(pack, self._base, found.paths, packed, cache=True)
             view = await unless_cancelled(self._ctx, self._ctx.caches.keep(key, packed))
         beside = f", without {left_out:,} links to elsewhere or special files" if left_out else ""
         self._ctx.log(f"Cache: saved {key}, {view.size:,} bytes{beside}.")
@@ -143,13 +145,15 @@ def _key(one: Cache, base: Path) -> str:
     if not one.files:
         return one.key
     base, digest = base.resolve(), hashlib.sha256()
-    for path in found_in(base, one.files).paths:
-        if path.is_file():
-            said = hashlib.sha256()
-            with path.open("rb") as file:
-                while piece := file.read(PIECE):
-                    said.update(piece)
-            digest.update(f"{path.relative_to(base).as_posix()}\0{said.hexdigest()}\n".encode())
+    with Beneath(base) as folder:
+        for path in found_in(base, one.files).paths:
+            if path.is_file():
+                said = hashlib.sha256()
+                with folder.open(path.relative_to(base).parts) as file:
+                    while piece := file.read(PIECE):
+                        said.update(piece)
+                named = os.fsencode(path.relative_to(base).as_posix())
+                digest.update(named + f"\0{said.hexdigest()}\n".encode())
     return checked_key(f"{one.key}-{digest.hexdigest()[:DIGEST]}")
 
 

@@ -14,7 +14,7 @@ from interlock.errors import InterlockError, StoreUnavailable
 from interlock.wire.artifacts import checked_name
 from interlock.worker.context import Context
 from interlock.worker.outcomes import StepFailed
-from interlock.worker.packing import PACKED, found_in, pack
+from interlock.worker.packing import PACKED, copy, found_in, pack
 
 T = TypeVar("T")
 
@@ -75,11 +75,13 @@ async def _leave(ctx: Context, one: Artifact, base: Path) -> None:
     if not found.paths:
         ctx.log(f"The artifact {one.name!r} is empty: there is no {', '.join(one.paths)}.", "warning")
         return
-    if found.plain:
-        kept = await ctx.artifact(one.name, found.paths[0])
-    else:
-        with tempfile.TemporaryDirectory(prefix="interlock-artifact-") as folder:
-            packed = Path(folder) / "packed"
+    base = base.resolve()
+    with tempfile.TemporaryDirectory(prefix="interlock-artifact-") as folder:
+        packed = Path(folder) / "packed"
+        if found.plain:
+            await asyncio.to_thread(copy, base, found.paths[0], packed)
+            kept = await ctx.artifact(one.name, packed)
+        else:
             left_out = await asyncio.to_thread(pack, base, found.paths, packed)
             if left_out:
                 ctx.log(f"Of {one.name!r} {left_out:,} links or special files are left out.", "warning")
