@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import stat
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from interlock.errors import ArtifactGone, BlobsFull, StoreUnavailable, TooLarge
-from interlock.systems.blobs import BlobSettings, DirectoryBlobs, blobs_for
+from interlock.systems.blobs import BlobSettings, DirectoryBlobs, blobs_for, caches_for
 from interlock.systems.blobs.directory import INCOMING, LEFT_AFTER_S
 
 
@@ -181,3 +182,18 @@ def test_blobs_are_beside_a_database_file_unless_a_folder_is_named(tmp_path: Pat
     named = blobs_for("postgresql://host/name", BlobSettings(directory="/srv/blobs"))
     assert repr(named) == "<blobs in /srv/blobs>"
     assert blobs_for("redis://host", BlobSettings()) is None
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o000], ids=oct)
+async def test_blobs_can_be_read_by_their_owner_alone(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        url = f"sqlite:///{tmp_path}/new/jobs.db"
+        for blobs in (blobs_for(url, BlobSettings()), caches_for(url, BlobSettings())):
+            assert blobs is not None
+            await blobs.put(pieces(b"x"))
+    finally:
+        os.umask(before)
+    made = list((tmp_path / "new").rglob("*"))
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made if path.is_dir()} == {0o700}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made if path.is_file()} == {0o600}

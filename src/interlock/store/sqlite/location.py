@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
 
 from interlock.errors import BadStoreUrl, StoreMisconfigured
 
 _SCHEME = "sqlite:"
+log = logging.getLogger("interlock.store")
+
+PRIVATE = 0o600
+_reported: set[Path] = set()
 _TODO = "Write sqlite:///relative.db, sqlite:////absolute/path.db or the path alone."
 
 
@@ -50,6 +57,41 @@ def check_place(path: Path) -> None:
                 f"{place} cannot be written to, so nothing could be stored in {path}.",
                 todo="Give this user the right to write to it, or choose another path.",
                 facts=facts,
+            )
+
+
+def make_private(path: Path) -> None:
+    """Create the file for its owner alone; SQLite gives its log and journal the same mode.
+
+    A file that exists keeps its mode, which an operator may have chosen; if every user can read it, that is
+    logged once. The file is made without being opened: closing a descriptor of a database would release the
+    locks of all other connections that this process has to it.
+    """
+    real = path.resolve()
+    if real.exists():
+        _report_readable(real, path)
+        return
+    try:
+        with suppress(FileExistsError):
+            os.mknod(real, stat.S_IFREG | PRIVATE)
+    except OSError:  # systems where that is for root alone
+        with suppress(OSError):  # SQLite says what is wrong, when it opens the file
+            os.close(os.open(real, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE))
+
+
+def _report_readable(real: Path, path: Path) -> None:
+    if real in _reported:
+        return
+    mode = stat.S_IMODE(real.stat().st_mode)
+    with suppress(OSError):
+        if mode & stat.S_IROTH and all(each.stat().st_mode & stat.S_IXOTH for each in real.parents):
+            _reported.add(real)
+            log.warning(
+                "%s can be read by every user of this machine (mode %04o). "
+                "If that is not intended: chmod 600 %s*",
+                path,
+                mode,
+                path,
             )
 
 

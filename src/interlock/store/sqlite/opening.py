@@ -13,7 +13,7 @@ from interlock.store.catalogue import Catalogue, Kind
 from interlock.store.migrations import Migration, migrations_of, outstanding
 from interlock.store.sqlite.clock import HeldClock
 from interlock.store.sqlite.failures import is_busy, late, store_error
-from interlock.store.sqlite.location import check_place
+from interlock.store.sqlite.location import check_place, make_private
 
 T = TypeVar("T")
 
@@ -30,6 +30,7 @@ def open_database(path: Path, catalogue: Catalogue, clock: HeldClock, timeout_s:
     """A connection that may write, to a database that is ours and up to date."""
     check_version(sqlite3.sqlite_version_info)
     check_place(path)
+    make_private(path)
 
     def attempt() -> sqlite3.Connection:
         connection = connect(path)

@@ -33,6 +33,8 @@ from interlock.systems.blobs.settings import BlobSettings
 LEFT_AFTER_S = 86_400.0
 """After so long nobody writes any more what is in `incoming`."""
 INCOMING = "incoming"
+PRIVATE = 0o700
+"""The mode of folders that are made here."""
 
 _OURS = re.compile(r"[0-9a-f]{2}|incoming")
 """The folders in it that hold blobs; there may be others, with blobs of another kind."""
@@ -99,7 +101,7 @@ class DirectoryBlobs:
 
     def _begin(self) -> Incoming:
         place = self.folder / INCOMING
-        place.mkdir(parents=True, exist_ok=True)
+        _make_private(place)
         path = place / secrets.token_hex(16)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         return Incoming(path, os.fdopen(descriptor, "wb"))
@@ -109,7 +111,7 @@ class DirectoryBlobs:
         os.fsync(incoming.file.fileno())
         blob = Blob(incoming.digest.hexdigest(), incoming.size)
         place = self._place(blob.sha256)
-        place.parent.mkdir(exist_ok=True)
+        place.parent.mkdir(PRIVATE, exist_ok=True)
         with self._alone():
             self._check_room(0 if place.exists() else blob.size)
             os.utime(incoming.path, (self._clock(),) * 2)
@@ -171,7 +173,8 @@ class DirectoryBlobs:
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """No other process puts anything in its place or removes it."""
-        with (self.folder / ".lock").open("wb") as lock:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(self.folder / ".lock", flags, 0o600), "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -202,6 +205,13 @@ def _said() -> Iterator[None]:
             todo="See to the disk; nothing was kept.",
             facts={"errno": error.errno},
         ) from error
+
+
+def _make_private(folder: Path) -> None:
+    """Make a folder and those above it that are missing, for their owner alone."""
+    for each in reversed((folder, *folder.parents)):
+        if not each.is_dir():
+            each.mkdir(PRIVATE, exist_ok=True)
 
 
 def _bring_to_disk(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import stat
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,17 @@ async def test_names_that_git_could_mistake_or_does_not_know_are_refused(
     repository.commit(**{CI_FILE: CI})
     with pytest.raises(PlanRefused, match=said):
         await planned(repositories, **source)
+
+
+async def test_mirrors_can_be_read_by_their_owner_alone(
+    repository: Repository, repositories: Repositories, tmp_path: Path
+) -> None:
+    before = os.umask(0)
+    try:
+        await planned(repositories, sha=repository.commit(**{CI_FILE: CI}))
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "mirrors").iterdir()} == {0o700}
 
 
 @pytest.mark.parametrize(

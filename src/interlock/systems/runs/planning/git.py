@@ -86,7 +86,7 @@ class Mirror:
         _refuse_bad_names(sha, ref, base_sha)
         async with self._turn:
             if not (self.folder / "HEAD").is_file():
-                self.folder.mkdir(parents=True, exist_ok=True)
+                self.folder.mkdir(0o700, parents=True, exist_ok=True)
                 await self._git("init", "--quiet", "--bare", "--template=", ".")
             commit = await self._fetched(sha, ref)
             if base_sha.strip("0") and not await self._has(base_sha):
