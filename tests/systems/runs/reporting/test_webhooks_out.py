@@ -119,13 +119,45 @@ async def test_a_receiver_that_does_not_finish_is_left(receiver: Receiver, says:
         "::ffff:127.0.0.1",
         "64:ff9b::7f00:1",
         "2002:7f00:1::",
+        "fec0::1",
+        "feff:ffff::1",
+        "64:ff9b:1::a00:1",
+        "64:ff9b:1::5db8:d822",
+        "192.88.99.1",
+        "192.0.0.8",
+        "198.19.255.255",
+        "2002:a00:1::1",
+        "2002:c058:6301::",
+        "2001:0:a00:1::f5ff:fffe",
+        "2001:0:5db8:d822::a247:27dd",
+        "2001:2::1",
+        "2001:10::1",
+        "3fff::1",
+        "5f00::1",
+        "::5db8:d822",
+        "100::1",
+        "4000::1",
+        "ff0e::1",
     ],
 )
 def test_what_is_not_public_is_known(address: str) -> None:
     assert not is_public(ip_address(address))
 
 
-@pytest.mark.parametrize("address", ["93.184.216.34", "2606:2800:220:1::1", "64:ff9b::5db8:d822"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "93.184.216.34",
+        "2606:2800:220:1::1",
+        "64:ff9b::5db8:d822",
+        "::ffff:93.184.216.34",
+        "2001:4860:4860::8888",
+        "2a00:1450::1",
+        "192.88.98.1",
+        "172.32.0.1",
+        "100.128.0.1",
+    ],
+)
 def test_what_is_public_is_known(address: str) -> None:
     assert is_public(ip_address(address))
 
