@@ -130,6 +130,14 @@ class RunsDoor:
         """Ask a run to stop; the view says how far that is."""
         return await self._runs.cancel(run_id, reason=reason, request_id=request_id, actor=self._actor)
 
+    async def approve(self, run_id: str, *, comment: str = "", request_id: str | None = None) -> RunView:
+        """Let a run go on that waits for an approval, for the commit that it is about."""
+        return await self._runs.approve(run_id, comment=comment, request_id=request_id, actor=self._actor)
+
+    async def decline(self, run_id: str, *, reason: str = "", request_id: str | None = None) -> RunView:
+        """Cancel a run that waits for an approval."""
+        return await self._runs.decline(run_id, reason=reason, request_id=request_id, actor=self._actor)
+
     async def rerun(
         self, run_id: str, which: Which = "all", *, job: str = "", request_id: str | None = None
     ) -> RunHandle:

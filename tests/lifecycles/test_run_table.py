@@ -32,6 +32,13 @@ TRANSITIONS: dict[tuple[str, str], set[str]] = {
     ("FAILED", "reported"): {"REPORTED"},  # S2-13
     ("CANCELED", "reported"): {"REPORTED"},  # S2-13
     ("TIMEOUT", "reported"): {"REPORTED"},  # S2-13
+    # Ours, decision 290: forks and environments wait for an operator.
+    ("CREATED", "hold"): {"AWAITING_APPROVAL"},
+    ("PLANNING", "hold"): {"AWAITING_APPROVAL"},
+    ("AWAITING_APPROVAL", "approve"): {"CREATED"},
+    ("AWAITING_APPROVAL", "decline"): {"CANCEL_REQUESTED"},
+    ("AWAITING_APPROVAL", "approval_timeout"): {"FAILED"},
+    ("AWAITING_APPROVAL", "cancel"): {"CANCEL_REQUESTED"},
 }
 
 WALKS: dict[tuple[str, str], set[tuple[str, ...]]] = {
@@ -67,6 +74,11 @@ STATE_PAIRS = {
     ("FAILED", "REPORTED"),  # S2-13
     ("CANCELED", "REPORTED"),  # S2-13
     ("TIMEOUT", "REPORTED"),  # S2-13
+    ("CREATED", "AWAITING_APPROVAL"),  # ours, decision 290, as are the next four
+    ("PLANNING", "AWAITING_APPROVAL"),
+    ("AWAITING_APPROVAL", "CREATED"),
+    ("AWAITING_APPROVAL", "CANCEL_REQUESTED"),
+    ("AWAITING_APPROVAL", "FAILED"),
 }
 
 

@@ -1,4 +1,4 @@
-"""What a project file says about webhooks and reports.
+"""What a project file says about webhooks, forks, secrets, environments and reports.
 
     public_url = "https://ci.example.org"
 
@@ -11,6 +11,19 @@
     events = ["push", "pull_request"]
     refs = ["refs/heads/*", "refs/pull/*"]
     workflow = "ci"
+    forks = "approve"                         # an operator approves each commit; or "trust", or "never"
+    trusted = ["octocat"]                     # accounts whose changes from forks need no approval
+    fork_queue = "untrusted"                  # where all jobs of forks wait
+    fork_labels = []                          # and what their runners must have
+
+    [secrets.DEPLOY_KEY]                      # which jobs may have it; every condition must hold
+    repositories = ["acme/shop"]
+    environments = ["production"]
+
+    [environments.production]                 # what jobs name as `environment`
+    repositories = ["acme/shop"]
+    refs = ["refs/heads/main", "refs/tags/v*"]
+    approval = true                           # an operator approves each run
 
     [[hooks]]                                 # POST /api/webhooks/generic/deploy
     name = "deploy"
@@ -36,12 +49,17 @@ Secrets are never in the file: it names the variable or the file that holds them
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
+from interlock.store.limits import MAX_ID, MAX_LABEL, MAX_LABELS
+from interlock.systems.orchestrator.submitting import SECRET
+from interlock.systems.orchestrator.vault import Environment, SecretPolicy, SecretScope
 from interlock.systems.runs.edges import Edges
 from interlock.systems.runs.reporting.addresses import networks
 from interlock.systems.runs.reporting.settings import (
@@ -52,10 +70,18 @@ from interlock.systems.runs.reporting.settings import (
 )
 from interlock.systems.runs.secrets import Secret, secret_texts, signing_keys
 from interlock.systems.runs.triggers.generic import unknown_targets
-from interlock.systems.runs.triggers.rules import MAX_BODY_BYTES, Evaluation, Hook, Rule, TriggerSettings
+from interlock.systems.runs.triggers.rules import (
+    MAX_BODY_BYTES,
+    Evaluation,
+    Forks,
+    Hook,
+    Rule,
+    TriggerSettings,
+)
 
 _WEBHOOK_SECRET = "INTERLOCK_GITHUB_WEBHOOK_SECRET"
 _TOKEN = "INTERLOCK_GITHUB_TOKEN"
+_ACCOUNT = re.compile(r"[\w-]{1,100}(\[bot\])?", re.ASCII)
 
 
 class GithubSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +115,10 @@ class TriggerSection(_Evaluated, frozen=True, kw_only=True):
     repository: str = "*"
     events: tuple[Literal["push", "pull_request"], ...] = ("push", "pull_request")
     refs: tuple[str, ...] = ("refs/heads/*", "refs/pull/*")
-    forks: bool = True
+    forks: bool | Forks = "approve"
+    trusted: tuple[str, ...] = ()
+    fork_queue: str = "untrusted"
+    fork_labels: tuple[str, ...] = ()
 
 
 class HookSection(_Evaluated, frozen=True, kw_only=True):
@@ -134,6 +163,13 @@ class EdgeSections(msgspec.Struct, frozen=True, kw_only=True):
     triggers: tuple[TriggerSection, ...] = ()
     hooks: tuple[HookSection, ...] = ()
     reporters: tuple[ReporterSection, ...] = ()
+    secrets: dict[str, SecretScope] = {}
+    environments: dict[str, Environment] = {}
+
+
+def policy_of(said: EdgeSections) -> SecretPolicy:
+    """Which jobs may have which secrets."""
+    return SecretPolicy(secrets=said.secrets, environments=said.environments)
 
 
 def edges_of(said: EdgeSections, environment: Mapping[str, str] = os.environ) -> Edges:
@@ -168,11 +204,38 @@ def faults_of(said: EdgeSections) -> Iterator[str]:
             yield f"hook {hook.name} names no secret_env and no secret_file"
         for target in unknown_targets(hook.fields):
             yield f"hook {hook.name}: {target} is no part of a run"
+    for rule in said.triggers:
+        yield from _fork_faults(rule)
+    yield from _secret_faults(said)
     for one in said.reporters:
         yield from _reporter_faults(one)
     for name, url in (("public_url", said.public_url), *((r.kind, r.url or r.api) for r in said.reporters)):
         if url and urlsplit(url).scheme not in ("http", "https"):
             yield f"{name}: {url!r} is not http(s)://…"
+
+
+def _fork_faults(rule: TriggerSection) -> Iterator[str]:
+    what = f"triggers.repository {rule.repository}"
+    for name in rule.trusted:
+        if not _ACCOUNT.fullmatch(name):
+            yield f'{what}: trusted names {name!r}, and is a list of accounts; forks = "trust" trusts all'
+    if rule.forks in (False, "never") and rule.trusted:
+        yield f"{what}: forks are never evaluated, so trusted means nothing"
+    if not (1 <= len(rule.fork_queue) <= MAX_ID and rule.fork_queue.isprintable()):
+        yield f"{what}: fork_queue has 1 to {MAX_ID} printable characters"
+    if len(rule.fork_labels) > MAX_LABELS or not all(
+        1 <= len(label) <= MAX_LABEL and label.isprintable() for label in rule.fork_labels
+    ):
+        yield f"{what}: fork_labels are at most {MAX_LABELS}, of 1 to {MAX_LABEL} printable characters"
+
+
+def _secret_faults(said: EdgeSections) -> Iterator[str]:
+    for name, scope in said.secrets.items():
+        if not SECRET.fullmatch(name):
+            yield f"secrets.{name}: that cannot be the name of a secret, which is a variable like NPM_TOKEN"
+        for one in scope.environments:
+            if not any(fnmatchcase(each, one) for each in said.environments):
+                yield f"secrets.{name}.environments names {one}, and there is no [environments.{one}]"
 
 
 def _reporter_faults(one: ReporterSection) -> Iterator[str]:
@@ -202,8 +265,18 @@ class _Secrets:
 
 
 def _rule(said: TriggerSection) -> Rule:
+    forks = said.forks
+    if isinstance(forks, bool):
+        forks = "approve" if forks else "never"
     return Rule(
-        run=said.run, repository=said.repository, events=said.events, refs=said.refs, forks=said.forks
+        run=said.run,
+        repository=said.repository,
+        events=said.events,
+        refs=said.refs,
+        forks=forks,
+        trusted=said.trusted,
+        fork_queue=said.fork_queue,
+        fork_labels=said.fork_labels,
     )
 
 

@@ -32,7 +32,7 @@
     within_s = 3600
     lasts_s = 1800
 
-Webhooks and reports are described in `edge_sections`.
+Webhooks, forks, secrets, environments and reports are described in `edge_sections`.
 `--store` and INTERLOCK_URL go before what the file says about the store; the rest holds in any case.
 """
 
@@ -56,6 +56,7 @@ from interlock.cli.edge_sections import (
     TriggerSection,
     edges_of,
     faults_of,
+    policy_of,
 )
 from interlock.errors import InvalidSettings
 from interlock.guessing import nearest
@@ -69,6 +70,7 @@ from interlock.systems.orchestrator.failures import (
     FailureRule,
 )
 from interlock.systems.orchestrator.settings import DEFAULT_QUOTAS, OrchestratorSettings
+from interlock.systems.orchestrator.vault import Environment, SecretScope
 from interlock.systems.quarantine.counting import QuarantineSettings
 from interlock.wire.jobs import RetryRule
 
@@ -89,6 +91,9 @@ class WorkerSection(msgspec.Struct, frozen=True, kw_only=True):
     prefetch: int | None = None
     log_level: str | None = None
     metrics_port: int | None = None
+    isolate: str | None = None
+    network: bool | None = None
+    mounts: tuple[str, ...] = ()
 
 
 class FailureSection(msgspec.Struct, frozen=True, kw_only=True, rename={"failure_class": "class"}):
@@ -154,6 +159,9 @@ _LISTS: dict[str, type[msgspec.Struct]] = {
 }
 
 
+_NAMED: dict[str, type[msgspec.Struct]] = {"secrets": SecretScope, "environments": Environment}
+
+
 class Project(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a command needs to know before it begins."""
 
@@ -208,6 +216,7 @@ def _settings(said: ProjectFile, file: Path | None) -> OrchestratorSettings:
         tree_quotas=said.tree_quotas,
         blobs=_blobs(said.blobs, file),
         quarantine=said.quarantine,
+        secrets=policy_of(said),
         edges=edges_of(said),
         **msgspec.structs.asdict(said.limits),
     )
@@ -239,6 +248,11 @@ def _unknown_names(tables: Mapping[str, Any]) -> Iterator[str]:
     yield from _strangers(retries, [str(name) for name in DEFAULT_RETRIES], "retries.")
     for name, rule in retries.items() if isinstance(retries, dict) else ():
         yield from _strangers(rule, RetrySection, f"retries.{name}.")
+    for section, kind in _NAMED.items():
+        for name, table in tables[section].items() if isinstance(tables.get(section), dict) else ():
+            yield from _strangers(table, kind, f"{section}.{name}.")
+            if not isinstance(table, dict):
+                yield f"{section}.{name} has to be a table, [{section}.{name}]; no value is in this file"
 
 
 def _strangers(table: object, known: type[msgspec.Struct] | list[str], path: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from interlock.cli.printing import Sheet
 from interlock.cli.times import ago, iso, lasting, shown
+from interlock.lifecycles.run import RunState
 from interlock.systems.runs.drawing.graph import MARKS, Node
 from interlock.wire.runs import Plan, RunExplanation, RunJobView, RunView
 
@@ -80,7 +81,18 @@ def said(view: RunView) -> str:
         return f"{view.reason.replace('_', ' ')}{culprit}".strip()
     if view.cancel_requested and view.outcome is None:
         return "stopping"
+    if view.awaiting is not None and view.outcome is None:
+        return f"waits for approval: {awaited(view)}"
     return tally_text(view)
+
+
+def awaited(view: RunView) -> str:
+    """What an operator has to approve, and of whom: `a fork (mallory)`."""
+    if view.awaiting is None:
+        return ""
+    named = ", ".join(view.awaiting.environments)
+    what = f"environment {named}" if named else "a change from a fork"
+    return f"{what} ({view.source.actor})" if view.source.actor else what
 
 
 def tally_text(view: RunView) -> str:
@@ -110,6 +122,13 @@ def _about(view: RunView, now: datetime, *, terminal: bool) -> Iterator[tuple[st
     yield "ref", source.ref
     yield "commit", source.sha
     yield "event", source.event if source != type(source)() else ""
+    yield "change by", f"{source.actor} (from a fork)".strip() if source.from_fork else source.actor
+    if view.state == RunState.AWAITING_APPROVAL:
+        yield "waits for", f"approval of {awaited(view)}: interlock run approve {view.id}"
+    for made in view.approvals:
+        what = ", ".join(made.environments) or made.reason
+        comment = f": {made.comment}" if made.comment else ""
+        yield "approved", f"{what} by {made.by or 'somebody'} for {made.sha[:12] or 'this run'}{comment}"
     yield "title", source.title
     yield "group", view.concurrency_group
     yield "labels", ", ".join(view.labels)

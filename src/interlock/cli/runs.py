@@ -247,6 +247,41 @@ def cancel(
 
 
 @app.command(
+    "approve",
+    epilog=epilog(
+        "\b\nThe approval is for the commit that the run is about: a later push is another run and waits\n"
+        "again. See what waits: interlock run list state:awaiting_approval",
+        examples("run approve r_0a4e98fa6cab", "run approve 0a4e --comment 'looked at the whole diff'"),
+    ),
+)
+def approve(
+    run_id: RunId,
+    comment: Annotated[str, typer.Option(help="Text for the journal.")] = "",
+    request_id: RequestId = None,
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """Approve a run that waits for it: a change from a fork, or one that deploys."""
+    from interlock.cli import run_approving
+
+    run_approving.approve(store, run_id, comment, request_id, as_json=as_json)
+
+
+@app.command("decline", epilog=examples("run decline r_0a4e98fa6cab --reason 'it reads the environment'"))
+def decline(
+    run_id: RunId,
+    reason: Annotated[str, typer.Option(help="Text for the journal.")] = "",
+    request_id: RequestId = None,
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """Decline a run that waits for an approval; it is canceled."""
+    from interlock.cli import run_approving
+
+    run_approving.decline(store, run_id, reason, request_id, as_json=as_json)
+
+
+@app.command(
     "rerun",
     cls=FilterCommand,
     epilog=epilog(

@@ -44,6 +44,7 @@ class Durations(msgspec.Struct, frozen=True, kw_only=True):
     job_timeout_s: float = 86_400.0
     run_timeout_s: float = 21_600.0
     planner_timeout_s: float = 60.0
+    approval_timeout_s: float = 604_800.0
     worker_beat_every_s: float = 10.0
     worker_silence_s: float = 120.0
     shutdown_soft_s: float = 20.0

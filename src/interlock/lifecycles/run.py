@@ -7,7 +7,8 @@ What it promises:
   changes; it is reported once.
 * It is CANCELED only if somebody asked for that, and only when what was active has ended or its
   deadline has passed.
-* It cannot hang: planning, waiting and running, and cancelling each have a deadline.
+* A run that has to be approved has no jobs before an operator has approved it.
+* It cannot hang: approving, planning, waiting and running, and cancelling each have a deadline.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class RunState(StrEnum):
     """Where a run stands."""
 
     CREATED = "CREATED"
+    AWAITING_APPROVAL = "AWAITING_APPROVAL"
     PLANNING = "PLANNING"
     PLAN_FAILED = "PLAN_FAILED"
     QUEUED = "QUEUED"
@@ -52,13 +54,14 @@ class RunState(StrEnum):
 
 
 CREATED, PLANNING, PLAN_FAILED = RunState.CREATED, RunState.PLANNING, RunState.PLAN_FAILED
+AWAITING_APPROVAL = RunState.AWAITING_APPROVAL
 QUEUED, RUNNING, CANCEL_REQUESTED = RunState.QUEUED, RunState.RUNNING, RunState.CANCEL_REQUESTED
 SUCCESS, FAILED, CANCELED, TIMEOUT = RunState.SUCCESS, RunState.FAILED, RunState.CANCELED, RunState.TIMEOUT
 REPORTED = RunState.REPORTED
 
 OUTCOMES = (SUCCESS, FAILED, CANCELED, TIMEOUT)
 SETTLED = (*OUTCOMES, REPORTED)
-UNPLANNED = (CREATED, PLANNING)
+UNPLANNED = (CREATED, AWAITING_APPROVAL, PLANNING)
 PLANNED = (QUEUED, RUNNING)
 
 
@@ -69,6 +72,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     cancel_requested: bool = False
 
 
+hold = command("hold", "It has to be approved before it goes on.", by=Owner.ORCHESTRATOR)
+approve = command("approve", "An operator approves this run, for the commit that it is about.", by=Owner.USER)
+decline = command("decline", "An operator does not approve it.", by=Owner.USER)
+approval_timeout = timer("approval_timeout", "No operator has decided in time.", by=Owner.CLOCK)
 start_planning = command("start_planning", "The planner is asked for a plan.", by=Owner.ORCHESTRATOR)
 planned = message("planned", "The planner has returned a plan.", by=Owner.PLANNER)
 planning_failed = message("planning_failed", "The planner has reported an error.", by=Owner.PLANNER)
@@ -113,6 +120,7 @@ def times_out(run: Run, cause: object) -> Run:
     return msgspec.structs.replace(run, outcome=TIMEOUT)
 
 
+APPROVAL_TIMEOUT = deadline(approval_timeout, "approval_timeout_s")
 PLANNER_TIMEOUT = deadline(planner_timeout, "planner_timeout_s")
 RUN_TIMEOUT = deadline(time_out, "run_timeout_s", since="the plan")
 CANCEL_DEADLINE = deadline(force_cancel, "cancel_deadline_s", since="the request")
@@ -129,6 +137,8 @@ RUN = Machine[RunState, Run](
     stop=(cancel,),
     states=(
         state(CREATED, "Recorded; planning has not begun.", turn=Owner.ORCHESTRATOR),
+        state(AWAITING_APPROVAL, "An operator decides whether it goes on.",
+              turn=Owner.USER, within=APPROVAL_TIMEOUT),
         state(PLANNING, "The planner works out the jobs.", turn=Owner.PLANNER, within=PLANNER_TIMEOUT),
         state(PLAN_FAILED, "There is no plan; the run is about to fail.", turn=Owner.ORCHESTRATOR),
         state(QUEUED, "Its jobs wait for runners.", turn=Owner.ORCHESTRATOR, within=RUN_TIMEOUT),
@@ -143,6 +153,14 @@ RUN = Machine[RunState, Run](
     ),
     rows=(
         on(start_planning, CREATED, PLANNING, owner=Owner.ORCHESTRATOR, why="A trigger created the run."),
+        on(hold, (CREATED, PLANNING), AWAITING_APPROVAL, owner=Owner.ORCHESTRATOR,
+           why="A change from a fork, or an environment, needs an approval."),
+        on(approve, AWAITING_APPROVAL, CREATED, owner=Owner.ORCHESTRATOR,
+           why="It goes on from the beginning; a plan that was held is kept."),
+        on(decline, AWAITING_APPROVAL, CANCEL_REQUESTED, owner=Owner.ORCHESTRATOR, then=ask_to_stop,
+           why="Nothing of it is active, so it is canceled at once."),
+        on(approval_timeout, AWAITING_APPROVAL, FAILED, owner=Owner.ORCHESTRATOR, then=fails,
+           why="A run does not wait for ever."),
         on(planned, PLANNING, QUEUED, owner=Owner.ORCHESTRATOR, why="The jobs are created with the move."),
         on(planning_failed, PLANNING, PLAN_FAILED, owner=Owner.ORCHESTRATOR, why="No plan, no work."),
         on(planner_timeout, PLANNING, PLAN_FAILED, owner=Owner.ORCHESTRATOR, why="Silence is failure."),
@@ -170,11 +188,19 @@ RUN = Machine[RunState, Run](
         *(refuse(cancel, outcome, why=_SETTLED) for outcome in OUTCOMES),
 
         *(refuse(said, CREATED, why="nobody has asked for a plan") for said in (planned, planning_failed)),
+        *(ignore(said, AWAITING_APPROVAL, why="nothing is planned before an approval; the message is late")
+          for said in (planned, planning_failed)),
+        *(refuse(said, (CREATED, PLANNING, PLAN_FAILED, *PLANNED, CANCEL_REQUESTED),
+                 why="it does not wait for an approval") for said in (approve, decline)),
+        *(refuse(said, OUTCOMES, why=_SETTLED) for said in (approve, decline)),
+        ignore(approval_timeout, (CREATED, PLANNING, PLAN_FAILED, *PLANNED, CANCEL_REQUESTED, *SETTLED),
+               why="it does not wait for an approval"),
         *(ignore(said, (PLAN_FAILED, *PLANNED), why="the plan is decided; the message is late or came twice")
           for said in (planned, planning_failed)),
         *(ignore(said, (CANCEL_REQUESTED, *SETTLED), why="a plan that arrives after the end creates nothing")
           for said in (planned, planning_failed)),
-        ignore(planner_timeout, (CREATED, PLAN_FAILED, *PLANNED, CANCEL_REQUESTED, *SETTLED),
+        ignore(planner_timeout,
+               (CREATED, AWAITING_APPROVAL, PLAN_FAILED, *PLANNED, CANCEL_REQUESTED, *SETTLED),
                why="the planner is not at work"),
 
         *(refuse(fact, (*UNPLANNED, PLAN_FAILED), why=_NO_PLAN)

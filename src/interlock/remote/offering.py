@@ -129,6 +129,18 @@ class RunsOffer(Protocol):
         """Ask a run to stop; the view says how far that is."""
         ...
 
+    async def approve(
+        self, run_id: str, *, comment: str = "", request_id: str | None = None, actor: str = ""
+    ) -> RunView:
+        """Let a run go on that waits for an approval."""
+        ...
+
+    async def decline(
+        self, run_id: str, *, reason: str = "", request_id: str | None = None, actor: str = ""
+    ) -> RunView:
+        """Cancel a run that waits for an approval."""
+        ...
+
     async def rerun(
         self,
         run_id: str,

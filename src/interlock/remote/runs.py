@@ -54,6 +54,30 @@ class HttpRuns:
         body = {"reason": reason, "request_id": self._named(request_id)}
         return await self._asker.post(_path(run_id, "cancel"), RunView, msgspec.json.encode(body))
 
+    async def approve(
+        self,
+        run_id: str,
+        *,
+        comment: str = "",
+        request_id: str | None = None,
+        actor: str = "",  # noqa: ARG002 - the server knows who it is
+    ) -> RunView:
+        """Let a run go on that waits for an approval."""
+        body = {"comment": comment, "request_id": self._named(request_id)}
+        return await self._asker.post(_path(run_id, "approve"), RunView, msgspec.json.encode(body))
+
+    async def decline(
+        self,
+        run_id: str,
+        *,
+        reason: str = "",
+        request_id: str | None = None,
+        actor: str = "",  # noqa: ARG002 - the server knows who it is
+    ) -> RunView:
+        """Cancel a run that waits for an approval."""
+        body = {"reason": reason, "request_id": self._named(request_id)}
+        return await self._asker.post(_path(run_id, "decline"), RunView, msgspec.json.encode(body))
+
     async def rerun(
         self,
         run_id: str,

@@ -7,8 +7,9 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from interlock.engine.loops import Health, Loop, run_loops
 from interlock.server import following
@@ -76,7 +77,8 @@ class Parts:
 
     async def start(self) -> None:
         """Begin to look after the store."""
-        for lack in self.household.orchestrator.settings.edges.lacking:
+        settings = self.household.orchestrator.settings
+        for lack in (*settings.edges.lacking, *Vault(policy=settings.secrets).warnings()):
             self.log.warning(lack)
         await self.following.start()
         self._loops = self._make_loops()
@@ -155,6 +157,8 @@ async def open_parts(
     except BaseException:
         await opened.close()
         raise
+    policy = orchestration.secrets.naming(settings.repository_secrets)
+    orchestration = msgspec.structs.replace(orchestration, secrets=policy)
     mirrors = settings.mirrors or tempfile.mkdtemp(prefix="interlock-mirrors-")
     household = Household(
         opened,
@@ -163,7 +167,7 @@ async def open_parts(
             settings.repositories,
             Path(mirrors),
             secrets=settings.repository_secrets,
-            find=partial(Vault().find, queue=""),
+            find=Vault().value,
         ),
         blobs=blobs_for(url, orchestration.blobs),
         caches=caches_for(url, orchestration.blobs),

@@ -61,6 +61,20 @@ class CancelRun(_In, frozen=True, kw_only=True):
     request_id: RequestId | None = None
 
 
+class ApproveRun(_In, frozen=True, kw_only=True):
+    """Approve a run that waits for it."""
+
+    comment: Reason = ""
+    request_id: RequestId | None = None
+
+
+class DeclineRun(_In, frozen=True, kw_only=True):
+    """Do not approve a run that waits for it."""
+
+    reason: Reason = ""
+    request_id: RequestId | None = None
+
+
 class RerunRequest(_In, frozen=True, kw_only=True):
     """Do a run again that has ended."""
 

@@ -12,6 +12,10 @@ from interlock.wire.runner import Progress
 IfFails: TypeAlias = Literal["ignore", "cancel_siblings", "fail_parent"]
 
 
+SHELL = "interlock.shell"
+"""The task that runs steps, and the only one that a change from a fork may use."""
+
+
 class RetryRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """How often failures of one class are tried again, and after which pause."""
 

@@ -60,6 +60,10 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     losses: int | None = None
     secrets: tuple[str, ...] = ()
     """Names of the secrets that it is given; never to a run from a fork."""
+    environment: str = ""
+    """What it deploys to; secrets can be for an environment, and an environment for some branches."""
+    line: int = 0
+    """The line of its workflow file where it begins; 0 where there is none."""
 
 
 class SkippedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -101,6 +105,37 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     trace: dict[str, str] = {}
 
 
+class ForkTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What becomes of a change from a fork; the trigger says so, never the change."""
+
+    approval: bool = True
+    """An operator has to approve the run before anything of it is planned."""
+    queue: str = "untrusted"
+    """Where all its jobs wait, whatever its workflow file says."""
+    labels: tuple[str, ...] = ()
+    """Which labels its runners have, likewise."""
+
+
+class AwaitedApproval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a run waits for an operator."""
+
+    reason: str
+    """`fork`: the change comes from a fork; `environment`: its jobs use one that has to be approved."""
+    environments: tuple[str, ...] = ()
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An operator has approved a run, for the one commit that it is about."""
+
+    by: str
+    at: datetime
+    reason: str
+    """What was approved: `fork` or `environment`."""
+    sha: str = ""
+    comment: str = ""
+    environments: tuple[str, ...] = ()
+
+
 class RunJobView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A job of a run, as the run knows it."""
 
@@ -130,7 +165,8 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outcome: str | None = None
     """Decided once; it stays when the run has been reported."""
     reason: str = ""
-    """Why it ended so: plan_failed, required_job_failed, job_canceled, cancel, superseded, timeout, …"""
+    """Why it ended so: plan_failed, required_job_failed, job_canceled, cancel, declined, not_approved,
+    superseded, timeout, …"""
     source: Source = Source()
     planner: str = "plan"
     concurrency_group: str = ""
@@ -157,6 +193,9 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     origin_run_id: str | None = None
     """The run that this one does again."""
     superseded_by: str | None = None
+    awaiting: AwaitedApproval | None = None
+    """What an operator has to approve before it goes on."""
+    approvals: tuple[Approval, ...] = ()
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

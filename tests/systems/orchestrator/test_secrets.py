@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,22 @@ from tests.systems.orchestrator.test_fencing import everything_stored
 
 from interlock.errors import InvalidJob
 from interlock.store.memory import MemoryStore
-from interlock.systems.orchestrator.vault import NoSecret, Vault
+from interlock.systems.orchestrator.body import Provenance, encode_body
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.vault import (
+    Asker,
+    Environment,
+    NoSecret,
+    SecretPolicy,
+    SecretScope,
+    Vault,
+)
+from interlock.systems.orchestrator.viewing import origin_again
 from interlock.wire.jobs import RetryRule
 
 VALUE = "correct horse battery staple"
+FOR_ALL = SecretPolicy(secrets={"TOKEN": SecretScope()})
+ANY = Asker(task="build", queue="default")
 
 
 @pytest.fixture(autouse=True)
@@ -24,11 +37,19 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("INTERLOCK_SECRETS_FILE", raising=False)
 
 
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    """With a policy that names one secret, for all."""
+    opened = await House(OrchestratorSettings(secrets=FOR_ALL)).open()
+    yield opened
+    await opened.close()
+
+
 def file_of(folder: Path, text: str, mode: int = 0o600) -> Vault:
     path = folder / "secrets.toml"
     path.write_text(text)
     path.chmod(mode)
-    return Vault({"INTERLOCK_SECRETS_FILE": str(path), "INTERLOCK_SECRET_TOKEN": VALUE})
+    return Vault({"INTERLOCK_SECRETS_FILE": str(path), "INTERLOCK_SECRET_TOKEN": VALUE}, FOR_ALL)
 
 
 async def test_a_runner_is_given_what_the_job_names_and_nobody_else_sees_it(house: House) -> None:
@@ -66,7 +87,7 @@ async def test_a_secret_that_nobody_has_fails_the_attempt_and_says_which(
     assert view.state == "FAILED"
     assert view.failure is not None
     assert view.failure.failure_class == "tooling"
-    assert view.failure.error == "There is no secret NOBODY for jobs of the queue default."
+    assert view.failure.error == "There is no secret NOBODY."
     assert "INTERLOCK_SECRET_NOBODY" in view.failure.details
 
 
@@ -89,25 +110,27 @@ async def test_a_name_that_cannot_be_a_variable_is_refused(house: House, names: 
 
 def test_a_secret_may_be_for_some_queues_only(tmp_path: Path) -> None:
     vault = file_of(tmp_path, '[secrets]\nALL = "for all"\nKEY = {value = "for few", queues = ["deploy"]}\n')
-    assert vault.find("ALL", "anything") == "for all"
-    assert vault.find("KEY", "deploy") == "for few"
-    assert vault.find("TOKEN", "default") == VALUE
-    with pytest.raises(NoSecret, match="no secret KEY for jobs of the queue default"):
-        vault.find("KEY", "default")
+    assert vault.find("ALL", Asker(queue="anything")) == "for all"
+    assert vault.find("KEY", Asker(queue="deploy")) == "for few"
+    assert vault.find("TOKEN", ANY) == VALUE
+    with pytest.raises(
+        NoSecret, match="KEY is not for this job: it is for the queue deploy, and this is default"
+    ):
+        vault.find("KEY", ANY)
 
 
 def test_the_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
     vault = file_of(tmp_path, '[secrets]\nTOKEN = "first"\n')
-    assert vault.find("TOKEN", "default") == "first"
+    assert vault.find("TOKEN", ANY) == "first"
     (tmp_path / "secrets.toml").write_text('[secrets]\nTOKEN = "another"\n')
-    assert vault.find("TOKEN", "default") == "another"
+    assert vault.find("TOKEN", ANY) == "another"
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
 def test_a_file_that_others_may_read_is_not_used(tmp_path: Path, mode: int) -> None:
     vault = file_of(tmp_path, '[secrets]\nTOKEN = "file"\n', mode)
     with pytest.raises(NoSecret) as refused:
-        vault.find("TOKEN", "default")
+        vault.find("TOKEN", ANY)
     assert "others than its owner" in refused.value.sentence
     assert "chmod 600" in refused.value.todo
 
@@ -116,11 +139,128 @@ def test_a_file_that_others_may_read_is_not_used(tmp_path: Path, mode: int) -> N
 def test_a_file_that_cannot_be_understood_is_not_quoted(tmp_path: Path, text: str) -> None:
     vault = file_of(tmp_path, text)
     with pytest.raises(NoSecret) as refused:
-        vault.find("TOKEN", "default")
+        vault.find("TOKEN", ANY)
     assert "hush" not in str(refused.value)
     assert refused.value.__cause__ is None
 
 
 def test_a_secret_that_is_too_short_to_be_masked_is_not_given() -> None:
     with pytest.raises(NoSecret, match="shorter than 4"):
-        Vault({"INTERLOCK_SECRET_PIN": "123"}).find("PIN", "default")
+        Vault({"INTERLOCK_SECRET_PIN": "123"}).value("PIN")
+
+
+async def test_a_variable_of_the_process_is_given_to_nobody_unless_a_policy_names_it(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_SECRET_OTHER", "correct horse battery staple")
+    job_id = await house.submit(secrets=("OTHER",), retry={"tooling": RetryRule(retries=0)})
+    assert await house.claim() == []
+    failure = (await house.view(job_id)).failure
+    assert failure is not None
+    assert "nothing says which jobs may have it" in failure.error
+    assert "[secrets.OTHER]" in failure.details
+
+
+MAIN = Provenance(repository="Acme/Shop", ref="refs/heads/main", environment="production")
+POLICY = SecretPolicy(
+    secrets={
+        "KEY": SecretScope(
+            repositories=("acme/*",), environments=("production",), tasks=("shop.*",), queues=("deploy",)
+        )
+    },
+    environments={
+        "production": Environment(repositories=("acme/shop",), refs=("refs/heads/main", "refs/tags/v*"))
+    },
+)
+
+
+def asker(task: str = "shop.deploy", queue: str = "deploy", **origin: Any) -> Asker:
+    return Asker(task=task, queue=queue, origin=msgspec.structs.replace(MAIN, **origin))
+
+
+def test_every_condition_of_a_secret_must_hold() -> None:
+    vault = Vault({"INTERLOCK_SECRET_KEY": VALUE}, POLICY)
+    assert vault.find("KEY", asker()) == VALUE
+    assert vault.find("KEY", asker(ref="refs/tags/v1.2")) == VALUE
+
+
+@pytest.mark.parametrize(
+    ("asking", "why"),
+    [
+        (asker(repository="evil/shop"), "it is for the repository acme/*, and this is evil/shop"),
+        (asker(repository=""), "it is for the repository acme/*, and this job has no repository"),
+        (
+            asker(claimed=True),
+            "what a submitter says about the repository of a run does not count",
+        ),
+        (asker(environment=""), "it is for the environment production, and this job has no environment"),
+        (asker(environment="staging"), "it is for the environment production, and this is staging"),
+        (asker(task="interlock.shell"), "it is for the task shop.*, and this is interlock.shell"),
+        (asker(queue="default"), "it is for the queue deploy, and this is default"),
+        (asker(ref="refs/heads/topic"), "it is for the ref refs/heads/main or refs/tags/v*"),
+        (asker(repository="acme/other"), "the environment production is not for this run"),
+        (asker(from_fork=True), "a change from a fork is given no secrets"),
+        (Asker(task="shop.deploy", queue="deploy"), "this job has no repository"),
+    ],
+)
+def test_a_job_for_which_a_condition_does_not_hold_is_refused_with_the_reason(
+    asking: Asker, why: str
+) -> None:
+    with pytest.raises(NoSecret) as refused:
+        Vault({"INTERLOCK_SECRET_KEY": VALUE}, POLICY).find("KEY", asking)
+    assert why in refused.value.sentence
+    assert "[secrets.KEY]" in refused.value.todo
+    assert VALUE not in str(refused.value)
+
+
+def test_the_file_and_the_policy_both_limit_a_secret(tmp_path: Path) -> None:
+    vault = file_of(tmp_path, '[secrets]\nTOKEN = {value = "in the file", repositories = ["acme/shop"]}\n')
+    assert vault.find("TOKEN", asker(environment="")) == "in the file"
+    with pytest.raises(NoSecret, match="for the repository acme/shop"):
+        vault.find("TOKEN", ANY)
+    text = '[secrets]\nKEY = "in the file"\n'
+    path = tmp_path / "secrets.toml"
+    path.write_text(text)
+    limited = Vault({"INTERLOCK_SECRETS_FILE": str(path)}, POLICY)
+    assert limited.find("KEY", asker()) == "in the file"
+    with pytest.raises(NoSecret, match="for the queue deploy"):
+        limited.find("KEY", asker(queue="default"))
+
+
+def test_an_environment_that_nobody_has_made_gives_no_secret() -> None:
+    policy = SecretPolicy(secrets={"KEY": SecretScope(environments=("*",))})
+    with pytest.raises(NoSecret, match="there is no environment production"):
+        Vault({"INTERLOCK_SECRET_KEY": VALUE}, policy).find("KEY", asker())
+
+
+def test_unlimited_and_unused_secrets_are_told_by_name(tmp_path: Path) -> None:
+    text = '[secrets]\nWIDE = "for all of them"\nNARROW = {value = "for few", queues = ["deploy"]}\n'
+    path = tmp_path / "secrets.toml"
+    path.write_text(text)
+    path.chmod(0o600)
+    vault = Vault(
+        {"INTERLOCK_SECRETS_FILE": str(path), "INTERLOCK_SECRET_LOST": VALUE, "INTERLOCK_SECRET_KEY": VALUE},
+        POLICY,
+    )
+    told = list(vault.warnings())
+    assert [line.partition(" is given")[0] for line in told] == ["the secret WIDE", "INTERLOCK_SECRET_LOST"]
+    assert VALUE not in " ".join(told)
+
+
+def test_the_secret_that_a_repository_is_fetched_with_is_for_that_repository() -> None:
+    policy = POLICY.naming({"acme/shop": "CLONE", "acme/hats": "CLONE", "acme/web": "KEY"})
+    vault = Vault({"INTERLOCK_SECRET_CLONE": VALUE}, policy)
+    assert vault.find("CLONE", asker(repository="acme/hats", environment="")) == VALUE
+    with pytest.raises(NoSecret, match="for the repository acme/shop or acme/hats"):
+        vault.find("CLONE", asker(repository="acme/web", environment=""))
+    assert policy.secrets["KEY"] == POLICY.secrets["KEY"]
+
+
+async def test_a_job_that_is_done_again_alone_keeps_where_it_comes_from_but_no_environment(
+    house: House,
+) -> None:
+    draft_of = Provenance(repository="acme/shop", environment="production", from_fork=True)
+    record = await house.record(await house.submit())
+    body = msgspec.structs.replace(await house.body(record.id), origin=draft_of)
+    again = origin_again(msgspec.structs.replace(record, body=encode_body(body)))
+    assert again == Provenance(repository="acme/shop", from_fork=True)

@@ -11,7 +11,6 @@ from tests.systems.runs.site import Site, plan, planned
 
 from interlock.engine.sweeps.retention import Retention, sweep_ended
 from interlock.errors import InvalidRun, PlanRefused, RequestIdReused, UnknownRun
-from interlock.lifecycles import run
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.runs.planning.port import PlanRequest
 from interlock.wire.runs import Plan, RunFilter, RunSpec, Source
@@ -122,7 +121,7 @@ async def test_a_run_whose_plan_is_stored_does_not_fail_for_a_planner_that_is_la
     view = await site.runs.submit(RunSpec(plan=plan(planned("a"))))
     taken = await site.claim_messages("run.plan")
     await site.drop(taken[0])
-    record = await site.runs.preparing._tell(view.id, run.start_planning)
+    record = await site.runs.preparing._begin(view.id)
     assert record is not None
     assert record.state == "PLANNING"
     await site.later(site.settings.durations.planner_timeout_s)
@@ -243,19 +242,6 @@ async def test_a_job_of_a_run_says_so_and_has_no_parent(site: Site) -> None:
     grant = (await site.offered(run_id))["a"]
     view = await site.view(grant.job_id)
     assert (view.run_id, view.parent_job_id, grant.parent_job_id) == (run_id, None, None)
-
-
-@pytest.mark.parametrize("from_fork", [False, True])
-async def test_a_job_of_a_run_is_given_its_secrets_unless_the_change_comes_from_a_fork(
-    site: Site, monkeypatch: pytest.MonkeyPatch, from_fork: bool
-) -> None:
-    monkeypatch.setenv("INTERLOCK_SECRET_TOKEN", "correct horse battery")
-    run_id = await site.begin(planned("a", secrets=("TOKEN",)), source=Source(from_fork=from_fork))
-    grant = (await site.offered(run_id))["a"]
-    given = ({}, True) if from_fork else ({"TOKEN": "correct horse battery"}, False)
-    assert (grant.secrets, grant.secrets_withheld) == given
-    view = await site.view(grant.job_id)
-    assert (view.secrets, view.secrets_withheld) == (("TOKEN",), from_fork)
 
 
 async def test_names_that_somebody_else_has_used_first_are_drawn_again(site: Site) -> None:

@@ -15,7 +15,9 @@ from interlock.server.api.run_seeing import page_of_runs, run_id_in
 from interlock.server.declaring import Call, Link, Route
 from interlock.server.messages import HistoryPage, HistoryQuery, entry_view
 from interlock.server.run_messages import (
+    ApproveRun,
     CancelRun,
+    DeclineRun,
     OneRun,
     RerunRequest,
     RunJobs,
@@ -34,7 +36,11 @@ from interlock.wire.runs import RunExplanation, RunView
 async def submit_run(call: Call) -> RunView:
     """Make a run; it is planned right after."""
     asked: OneRun = call.body
-    return await call.parts.household.runs.submit(asked.spec(), actor=call.actor, request_id=call.request_id)
+    # What a submitter says about repository and ref opens no secrets; an operator is taken at their word.
+    claimed = not call.principal.may(Role.OPERATOR)
+    return await call.parts.household.runs.submit(
+        asked.spec(), actor=call.actor, request_id=call.request_id, claimed=claimed
+    )
 
 
 async def list_runs(call: Call) -> RunPage:
@@ -88,6 +94,22 @@ async def cancel_run(call: Call) -> RunView:
     )
 
 
+async def approve_run(call: Call) -> RunView:
+    """Let a run go on that waits for an approval."""
+    asked: ApproveRun = call.body
+    return await call.parts.household.runs.approve(
+        run_id_in(call), comment=asked.comment, actor=call.actor, request_id=call.request_id
+    )
+
+
+async def decline_run(call: Call) -> RunView:
+    """Cancel a run that waits for an approval."""
+    asked: DeclineRun = call.body
+    return await call.parts.household.runs.decline(
+        run_id_in(call), reason=asked.reason, actor=call.actor, request_id=call.request_id
+    )
+
+
 async def rerun(call: Call) -> RunView:
     """Do a run that has ended again, as a new one."""
     asked: RerunRequest = call.body
@@ -129,6 +151,7 @@ ROUTES = (
             Link("getRunJobs", "run_id"),
             Link("getRunHistory", "run_id"),
             Link("explainRun", "run_id"),
+            Link("approveRun", "run_id"),
             Link("cancelRun", "run_id"),
             Link("rerun", "run_id"),
         ),
@@ -213,6 +236,38 @@ ROUTES = (
         answer=RunView,
         errors=(UnknownRun, TransitionNotAllowed, RequestIdReused),
         example={"reason": "a newer push is on its way", "request_id": "stop-17"},
+    ),
+    Route(
+        method="POST",
+        path="/api/runs/{run_id}/approve",
+        name="approveRun",
+        summary="Approve a run that waits for it, for the commit that it is about.",
+        handler=approve_run,
+        role=Role.OPERATOR,
+        everything=True,
+        parameters=_RUN,
+        bodies=(ApproveRun,),
+        body_required=False,
+        repeatable=True,
+        answer=RunView,
+        errors=(UnknownRun, TransitionNotAllowed, RequestIdReused),
+        example={"comment": "looked at the whole diff", "request_id": "approve-17"},
+    ),
+    Route(
+        method="POST",
+        path="/api/runs/{run_id}/decline",
+        name="declineRun",
+        summary="Decline a run that waits for an approval; it is canceled.",
+        handler=decline_run,
+        role=Role.OPERATOR,
+        everything=True,
+        parameters=_RUN,
+        bodies=(DeclineRun,),
+        body_required=False,
+        repeatable=True,
+        answer=RunView,
+        errors=(UnknownRun, TransitionNotAllowed, RequestIdReused),
+        example={"reason": "it reads the environment", "request_id": "decline-17"},
     ),
     Route(
         method="POST",

@@ -110,6 +110,20 @@ class RunPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     """It needs no other job, so it may be the one with which the run begins."""
 
 
+class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Where a job of a run comes from, as the orchestrator knows it; nothing that a file or an input says."""
+
+    repository: str = ""
+    ref: str = ""
+    environment: str = ""
+    """What it deploys to, as its plan says; the run was allowed to use it."""
+    pull_request: int | None = None
+    from_fork: bool = False
+    """It runs shell steps in the queue of its trigger, is given no secrets, and has caches of its own."""
+    claimed: bool = False
+    """A submitter has named repository and ref, and nobody has checked that: they open nothing."""
+
+
 class SimulationPart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a job that executes a simulation knows of it."""
 
@@ -141,6 +155,8 @@ class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     secrets: tuple[str, ...] = ()
     """Names; the values are in no record."""
     secrets_withheld: bool = False
+    origin: Provenance | None = None
+    """Where it comes from; None for a job that was submitted directly."""
     trace: dict[str, str] = {}
     run: RunPart | None = None
     """Its place in a run; then the record's parent is the run, and else it is the parent job."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from interlock.systems.orchestrator.vault import NoSecret, Vault
+from interlock.systems.orchestrator.body import Provenance
+from interlock.systems.orchestrator.vault import Asker, NoSecret, Vault
 from interlock.wire.runner import Ack, Complete, Failed, Grant, Message
 
 
@@ -17,13 +18,23 @@ class Handed(msgspec.Struct, frozen=True):
     messages: list[list[Message]]
 
 
-def handed(grants: Sequence[Grant], runner_id: str, vault: Vault) -> Handed:
-    """Fill in the values. An attempt whose secrets are not to be had fails at once, and says why."""
+NO_ORIGIN = Provenance()
+
+
+def handed(
+    grants: Sequence[Grant], runner_id: str, vault: Vault, origins: Mapping[str, Provenance]
+) -> Handed:
+    """Fill in the values. An attempt whose secrets are not to be had fails at once, and says why.
+
+    `origins` tells by job where each comes from, as its record has it; a grant does not know that.
+    """
     given: list[Grant] = []
     messages: list[list[Message]] = []
     for grant in grants:
+        origin = origins.get(grant.job_id, NO_ORIGIN)
+        asker = Asker(task=grant.task, queue=grant.queue, origin=origin)
         try:
-            values = {name: vault.find(name, grant.queue) for name in grant.secrets}
+            values = {name: vault.find(name, asker) for name in grant.secrets}
         except NoSecret as error:
             messages.append(_failure(grant, runner_id, error))
         else:

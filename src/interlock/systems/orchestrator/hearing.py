@@ -352,7 +352,7 @@ def _unfit(draft: Draft, one: AttemptBody, message: Message) -> NotHeard | None:
                 todo="Name folders rather than files; each becomes one artifact.",
                 facts={"limit": MOST_ARTIFACTS},
             )
-        case Saving() if draft.body.secrets_withheld:
+        case Saving() if draft.body.secrets_withheld and not _has_own_caches(draft):
             return NotHeard(code="cache_refused", error="Who may not see secrets saves nothing for others.")
         case Heartbeat(checkpoint=checkpoint) | Release(checkpoint=checkpoint):
             if not isinstance(checkpoint, msgspec.Raw):
@@ -362,6 +362,11 @@ def _unfit(draft: Draft, one: AttemptBody, message: Message) -> NotHeard | None:
             return _unfit_value("checkpoint", checkpoint, most)
         case _:
             return None
+
+
+def _has_own_caches(draft: Draft) -> bool:
+    """Whether what it saves is found by its own pull request only."""
+    return draft.body.origin is not None and draft.body.origin.from_fork
 
 
 def _unfit_value(noun: str, raw: msgspec.Raw, most: int) -> NotHeard | None:

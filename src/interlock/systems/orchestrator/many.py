@@ -21,7 +21,7 @@ from interlock.store.records import Commit, Key, Record, Recorded, Repeated, Req
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import cancelled, commit_of
 from interlock.systems.orchestrator.submitting import new_job
-from interlock.systems.orchestrator.viewing import spec_of
+from interlock.systems.orchestrator.viewing import origin_again, spec_of
 
 Present = Callable[[str, Record | None], Record]
 """The record, or an error that says that there is none."""
@@ -74,9 +74,9 @@ async def retry_all(
     def decide(
         job_id: str, asked: Asked | None, record: Record | None, now: datetime, mark: str
     ) -> Decision[str]:
-        spec = spec_of(_ended(present(job_id, record)))
-        new_id = draw(now)
-        draft = new_job(spec, new_id, now, settings, origin_job_id=job_id)
+        ended = _ended(present(job_id, record))
+        spec, new_id = spec_of(ended), draw(now)
+        draft = new_job(spec, new_id, now, settings, origin_job_id=job_id, origin=origin_again(ended))
         change = draft.change(mark=mark, actor=actor, reason=f"again, after {job_id}")
         request = asked.answered(msgspec.json.encode(new_id)) if asked else None
         return Decision(new_id, Commit(changes=(change,), request=request))

@@ -49,7 +49,7 @@ from interlock.systems.orchestrator.claiming_again import (
 )
 from interlock.systems.orchestrator.dispatching import Claiming, Offer
 from interlock.systems.orchestrator.echoes import Echoes
-from interlock.systems.orchestrator.handing import handed
+from interlock.systems.orchestrator.handing import NO_ORIGIN, handed
 from interlock.systems.orchestrator.hearing import hear
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.stencils import Pattern
@@ -106,7 +106,7 @@ class Orchestrator:
         self.engine = engine
         self.settings = settings
         self._seeds = seeds
-        self._vault = vault or Vault()
+        self._vault = vault or Vault(policy=settings.secrets)
         self._epoch: int | None = None
         self._epoch_at = datetime.min.replace(tzinfo=UTC)
         # Jobs as this process wrote them last: most of what is said about a job is said to whoever
@@ -147,7 +147,10 @@ class Orchestrator:
 
     async def _with_secrets(self, request: ClaimRequest, grants: list[Grant]) -> list[Grant]:
         """Only what has been committed is given its secrets, so none is in anything that is."""
-        ready = handed(grants, request.runner_id, self._vault)
+        keys = [Key(JOB.name, grant.job_id) for grant in grants if grant.secrets]
+        found = [record for record in await self.engine.store.load(keys) if record is not None]
+        origins = {record.id: decode_body(record.body).origin or NO_ORIGIN for record in found}
+        ready = handed(grants, request.runner_id, self._vault, origins)
         for said in ready.messages:
             for message in said:
                 await self.hear([message])

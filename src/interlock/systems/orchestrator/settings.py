@@ -15,6 +15,7 @@ from interlock.systems.orchestrator.failures import (
     FailureClass,
     FailureRule,
 )
+from interlock.systems.orchestrator.vault import NO_POLICY, SecretPolicy
 from interlock.systems.quarantine.counting import QuarantineSettings
 from interlock.systems.runs.edges import Edges
 from interlock.wire.jobs import RetryRule
@@ -44,6 +45,8 @@ class OrchestratorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """When a runner that keeps losing work is given no more."""
     tree_quotas: tuple[int, ...] = DEFAULT_QUOTAS
     """How many workers a tree of jobs may have at work at the same time, for each depth from its root on."""
+    secrets: SecretPolicy = NO_POLICY
+    """Which jobs may have which secrets."""
     edges: Edges = Edges()
     """Webhooks that start runs, and who is told about runs."""
 

@@ -16,7 +16,7 @@ from interlock.lifecycles.job import JOB, MAX_DEPTH, MAX_WORKERS, Job, JobState
 from interlock.store.limits import MAX_ID, MAX_LABEL, MAX_LABELS
 from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
 from interlock.store.records import Record
-from interlock.systems.orchestrator.body import JobBody, Place, RunPart, SimulationPart
+from interlock.systems.orchestrator.body import JobBody, Place, Provenance, RunPart, SimulationPart
 from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -42,6 +42,7 @@ def new_job(
     *,
     depth: int = 0,
     origin_job_id: str | None = None,
+    origin: Provenance | None = None,
     run: RunPart | None = None,
     simulation: SimulationPart | None = None,
     tree: TreePart | None = None,
@@ -64,6 +65,7 @@ def new_job(
         origin_job_id=origin_job_id,
         secrets=spec.secrets,
         secrets_withheld=spec.secrets_withheld,
+        origin=origin,
         trace=spec.trace,
         run=run,
         simulation=simulation,

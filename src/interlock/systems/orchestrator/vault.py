@@ -1,14 +1,28 @@
-"""Where the values of secrets come from. A job names them; only its runner is ever given them.
+"""Where the values of secrets come from, and which jobs may have them.
 
-    INTERLOCK_SECRET_NPM_TOKEN=…              a variable of this process: for jobs of every queue
+    INTERLOCK_SECRET_NPM_TOKEN=…              a variable of this process: for those whom the policy names
 
-    # the file that INTERLOCK_SECRETS_FILE names, which nobody else may read (mode 0600)
+    # the file that INTERLOCK_SECRETS_FILE names (must have mode 0600)
     [secrets]
-    NPM_TOKEN = "…"                                      # for jobs of every queue
+    NPM_TOKEN = "…"                                      # for every job that names it
     DEPLOY_KEY = { value = "…", queues = ["deploy"] }    # for jobs of these queues only
 
-The file goes before the variables, and is read again when it has changed. A value is looked up when a
-runner is given the attempt, and goes to it with the grant: no record, journal, log or view has it.
+    # interlock.toml: the policy, without values
+    [secrets.DEPLOY_KEY]
+    repositories = ["acme/shop"]
+    environments = ["production"]
+
+    [environments.production]
+    repositories = ["acme/shop"]
+    refs = ["refs/heads/main"]
+    approval = true
+
+The policy limits what the file and the variables hold; every condition that is named must hold. A value from
+the file goes before one from a variable, and the file is read again when it has changed. A value is looked
+up when a runner is given the attempt, and goes to it with the grant: no record, journal, log or view has it.
+
+A condition is compared with where the job comes from, which the orchestrator has written down when it made
+the job of its run. A job that was submitted directly comes from no repository and has no environment.
 """
 
 from __future__ import annotations
@@ -16,12 +30,15 @@ from __future__ import annotations
 import os
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import msgspec
 
 from interlock.errors import InterlockError
+from interlock.processes.credentials import ENVIRONMENT
+from interlock.systems.orchestrator.body import Provenance
 
 PREFIX = "INTERLOCK_SECRET_"
 FILE = "INTERLOCK_SECRETS_FILE"
@@ -36,9 +53,121 @@ class NoSecret(InterlockError):
     status = 422
 
 
-class _Scoped(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Asker(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that asks for secrets."""
+
+    task: str = ""
+    queue: str = ""
+    origin: Provenance = Provenance()
+
+
+class SecretScope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which jobs may have a secret. Patterns; `*` matches anything. What is empty does not limit."""
+
+    repositories: tuple[str, ...] = ()
+    environments: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+
+    @property
+    def limits(self) -> bool:
+        """Whether any condition is named."""
+        return bool(self.repositories or self.environments or self.tasks or self.queues)
+
+    def fault(self, asker: Asker) -> str:
+        """Return why a job may not have the secret; empty when it may."""
+        origin = asker.origin
+        conditions = (
+            ("repository", self.repositories, "" if origin.claimed else origin.repository),
+            ("environment", self.environments, origin.environment),
+            ("task", self.tasks, asker.task),
+            ("queue", self.queues, asker.queue),
+        )
+        for noun, allowed, value in conditions:
+            if allowed and not _matches(value, allowed, any_case=noun == "repository"):
+                return f"it is for the {noun} {_or(allowed)}, and {_has(noun, value, origin)}"
+        return ""
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which runs may use an environment: a place that jobs deploy to."""
+
+    repositories: tuple[str, ...] = ()
+    refs: tuple[str, ...] = ()
+    approval: bool = False
+    """An operator has to approve each run that uses it."""
+
+    def fault(self, origin: Provenance) -> str:
+        """Return why a run may not use the environment; empty when it may."""
+        if origin.from_fork:
+            return "a change from a fork uses no environment"
+        conditions = (
+            ("repository", self.repositories, "" if origin.claimed else origin.repository),
+            ("ref", self.refs, "" if origin.claimed else origin.ref),
+        )
+        for noun, allowed, value in conditions:
+            if allowed and not _matches(value, allowed, any_case=noun == "repository"):
+                return f"it is for the {noun} {_or(allowed)}, and {_has(noun, value, origin)}"
+        return ""
+
+
+class SecretPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs may have which secrets, without the values."""
+
+    secrets: Mapping[str, SecretScope] = {}
+    environments: Mapping[str, Environment] = {}
+
+    def fault(self, name: str, asker: Asker) -> str:
+        """Return why a job may not have a secret; empty when nothing here is against it."""
+        if asker.origin.from_fork:
+            return "a change from a fork is given no secrets"
+        scope = self.secrets.get(name)
+        return (scope.fault(asker) if scope is not None else "") or self.environment_fault(asker.origin)
+
+    def environment_fault(self, origin: Provenance) -> str:
+        """Return why the environment that a job names is not for it; empty when it is, or names none."""
+        if not origin.environment:
+            return ""
+        found = self.environments.get(origin.environment)
+        if found is None:
+            name = origin.environment
+            return f"there is no environment {name}; [environments.{name}] in interlock.toml makes it"
+        fault = found.fault(origin)
+        return f"the environment {origin.environment} is not for this run: {fault}" if fault else ""
+
+    def naming(self, clones: Mapping[str, str]) -> SecretPolicy:
+        """Return the policy with the secrets that repositories are fetched with, each for its own."""
+        own: dict[str, tuple[str, ...]] = {}
+        for repository, name in clones.items():
+            if name not in self.secrets:
+                own[name] = (*own.get(name, ()), repository)
+        scopes = {name: SecretScope(repositories=of) for name, of in own.items()}
+        return msgspec.structs.replace(self, secrets={**self.secrets, **scopes})
+
+
+NO_POLICY = SecretPolicy()
+
+
+def _matches(value: str, patterns: Sequence[str], *, any_case: bool) -> bool:
+    if any_case:
+        value, patterns = value.lower(), [pattern.lower() for pattern in patterns]
+    return bool(value) and any(fnmatchcase(value, pattern) for pattern in patterns)
+
+
+def _has(noun: str, value: str, origin: Provenance) -> str:
+    if value:
+        return f"this is {value}"
+    if noun in ("repository", "ref") and origin.claimed:
+        return "what a submitter says about the repository of a run does not count"
+    return f"this job has no {noun}"
+
+
+def _or(names: Sequence[str]) -> str:
+    return " or ".join(names)
+
+
+class _Scoped(SecretScope, frozen=True, kw_only=True, forbid_unknown_fields=True):
     value: str
-    queues: tuple[str, ...]
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,21 +177,42 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Vault:
     """Knows secrets by their names."""
 
-    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, environment: Mapping[str, str] = ENVIRONMENT, policy: SecretPolicy = NO_POLICY
+    ) -> None:
         self._environment = environment
+        self._policy = policy
         self._read_at: tuple[str, int, int] | None = None
         self._known: Mapping[str, str | _Scoped] = {}
 
-    def find(self, name: str, queue: str) -> str:
-        """The value of a secret for a job of this queue; raises when there is none for it."""
-        value = self._in_file(name, queue)
+    def find(self, name: str, asker: Asker) -> str:
+        """Return the value of a secret for a job; raise when there is none for it."""
+        known = self._in_file().get(name)
+        if known is None and name not in self._policy.secrets and f"{PREFIX}{name}" in self._environment:
+            raise _unnamed(name)
+        fault = self._policy.fault(name, asker)
+        if not fault and isinstance(known, _Scoped):
+            fault = known.fault(asker)
+        if fault:
+            raise NoSecret(
+                f"The secret {name} is not for this job: {fault}.",
+                todo=f"Change [secrets.{name}] in interlock.toml where the orchestrator runs, or the job.",
+                facts={"secret": name, "why": fault, "queue": asker.queue, "task": asker.task},
+            )
+        return self.value(name)
+
+    def value(self, name: str) -> str:
+        """Return the value of a secret that the settings of this process name; nothing limits that."""
+        known = self._in_file().get(name)
+        value = known.value if isinstance(known, _Scoped) else known
         if value is None:
             value = self._environment.get(f"{PREFIX}{name}")
         if value is None:
             raise NoSecret(
-                f"There is no secret {name} for jobs of the queue {queue}.",
-                todo=f"Set {PREFIX}{name} where the orchestrator runs, or put it into its file of secrets.",
-                facts={"secret": name, "queue": queue},
+                f"There is no secret {name}.",
+                todo=f"Set {PREFIX}{name} where the orchestrator runs and name it in interlock.toml "
+                f"([secrets.{name}]), or put it into its file of secrets.",
+                facts={"secret": name},
             )
         if len(value) < SHORTEST:
             raise NoSecret(
@@ -72,12 +222,26 @@ class Vault:
             )
         return value
 
-    def _in_file(self, name: str, queue: str) -> str | None:
+    def warnings(self) -> Iterator[str]:
+        """Tell which secrets every job may have, and which none may; names only."""
+        try:
+            known = self._in_file()
+        except NoSecret as error:
+            yield f"{error.sentence} {error.todo}"
+            return
+        scopes = self._policy.secrets
+        for name, secret in known.items():
+            own = isinstance(secret, _Scoped) and secret.limits
+            if not own and not (name in scopes and scopes[name].limits):
+                yield f"the secret {name} is given to every job that names it; [secrets.{name}] limits that"
+        variables = sorted(each.removeprefix(PREFIX) for each in self._environment if each.startswith(PREFIX))
+        for name in variables:
+            if name not in scopes and name not in known:
+                yield f"{PREFIX}{name} is given to no job; [secrets.{name}] in interlock.toml would name some"
+
+    def _in_file(self) -> Mapping[str, str | _Scoped]:
         path = self._environment.get(FILE)
-        known = self._read(Path(path)).get(name) if path else None
-        if isinstance(known, _Scoped):
-            return known.value if queue in known.queues else None
-        return known
+        return self._read(Path(path)) if path else {}
 
     def _read(self, path: Path) -> Mapping[str, str | _Scoped]:
         try:
@@ -100,3 +264,12 @@ class Vault:
 
 def _unusable(path: Path, why: str, todo: str) -> NoSecret:
     return NoSecret(f"The file of secrets {path} is not used: {why}.", todo=todo, facts={"file": str(path)})
+
+
+def _unnamed(name: str) -> NoSecret:
+    return NoSecret(
+        f"The secret {name} is set where the orchestrator runs, but nothing says which jobs may have it.",
+        todo=f'Write into interlock.toml there: [secrets.{name}] and below it repositories = ["owner/name"], '
+        "environments, tasks or queues; the table alone gives it to every job that names it.",
+        facts={"secret": name},
+    )

@@ -11,7 +11,7 @@ from interlock.lifecycles import attempt, job
 from interlock.lifecycles.job import JobState
 from interlock.store.records import Key, Record
 from interlock.systems.orchestrator.beside import result_key
-from interlock.systems.orchestrator.body import AttemptBody, JobBody, LeaseBody, decode_body
+from interlock.systems.orchestrator.body import AttemptBody, JobBody, LeaseBody, Provenance, decode_body
 from interlock.systems.orchestrator.failures import Failure
 from interlock.wire.jobs import AttemptView, FailureView, JobSpec, JobView, LeaseView
 
@@ -130,6 +130,12 @@ def spec_of(record: Record) -> JobSpec:
         secrets_withheld=body.secrets_withheld,
         trace=body.trace,
     )
+
+
+def origin_again(record: Record) -> Provenance | None:
+    """Return where a job comes from that is done again alone; the environment was allowed to its run only."""
+    origin = decode_body(record.body).origin
+    return None if origin is None else msgspec.structs.replace(origin, environment="")
 
 
 def _attempt_view(job_id: str, one: AttemptBody) -> AttemptView:

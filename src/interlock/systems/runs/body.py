@@ -15,7 +15,7 @@ from interlock.lifecycles import job
 from interlock.lifecycles.job import JobState
 from interlock.lifecycles.run import Run
 from interlock.systems.runs.plans import Graph
-from interlock.wire.runs import RunSpec
+from interlock.wire.runs import Approval, AwaitedApproval, ForkTerms, RunSpec
 
 WAITING, RELEASED, RUNNING, STOPPING = "w", "q", "r", "x"
 COMPLETED, FAILED, CANCELED, CARRIED = "C", "F", "X", "s"
@@ -73,6 +73,13 @@ class RunBody(msgspec.Struct, kw_only=True, omit_defaults=True):
     error: str = ""
     forced: bool = False
     """It ended although something of it had not."""
+    terms: ForkTerms | None = None
+    """What becomes of a change from a fork, as its trigger says; None: the defaults."""
+    claimed: bool = False
+    """A submitter names the repository and the ref, so secrets and environments do not count on them."""
+    awaits: AwaitedApproval | None = None
+    """What an operator has to approve; it stays when nobody has."""
+    approvals: tuple[Approval, ...] = ()
     origin_run_id: str | None = None
     superseded_by: str | None = None
     planned_at: datetime | None = None
@@ -91,6 +98,11 @@ class RunBody(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.required_left = sum(
             required and place not in carried for place, required in enumerate(graph.required)
         )
+
+    @property
+    def fork_terms(self) -> ForkTerms | None:
+        """What its jobs are held to; None unless the change comes from a fork."""
+        return (self.terms or ForkTerms()) if self.spec.source.from_fork else None
 
     def tally(self) -> dict[str, int]:
         """How many jobs there are in each state."""

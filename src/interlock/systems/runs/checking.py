@@ -12,7 +12,7 @@ from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submitting import MAX_DELAY_S, check_spec
 from interlock.wire.jobs import JobSpec
-from interlock.wire.runs import Plan, PlannedJob, RunSpec, Source
+from interlock.wire.runs import Plan, PlannedJob, RunSpec
 
 MAX_JOBS = 10_000
 MAX_NEEDS = 250_000
@@ -114,15 +114,12 @@ def _closed_walk(waiting: Mapping[str, set[str]]) -> list[str]:
     return [*walk[walk.index(following) :], following]
 
 
-NO_SOURCE = Source()
-
-
 def spec_of(
     planned: PlannedJob,
     *,
     priority: int = 0,
     trace: dict[str, str] | None = None,
-    source: Source = NO_SOURCE,
+    from_fork: bool = False,
 ) -> JobSpec:
     """The job of a plan as it would be submitted; the priority of its run comes on top.
 
@@ -144,7 +141,7 @@ def spec_of(
         retry=planned.retry,
         losses=planned.losses,
         secrets=planned.secrets,
-        secrets_withheld=source.from_fork,
+        secrets_withheld=from_fork,
         trace=trace or {},
     )
 
@@ -178,6 +175,9 @@ def _run_faults(spec: RunSpec, planners: Sequence[str]) -> Iterator[str]:
     if not all(1 <= len(label) <= MAX_LABEL and label.isprintable() for label in spec.labels):
         yield f"a label has 1 to {MAX_LABEL} printable characters"
     yield from _text_faults(spec)
+    reads_commit = spec.planner == "workflow" and not spec.definition.strip()
+    if spec.source.from_fork and reads_commit and not spec.source.sha:
+        yield "a change from a fork is approved for one commit, and it names none (source.sha)"
 
 
 def _text_faults(spec: RunSpec) -> Iterator[str]:

@@ -55,7 +55,7 @@ def commit_of(
     if draft.is_decided:
         changes.append(about(draft, REPORTS, "report", mark))
     commit = Commit(changes=tuple(changes), request=request)
-    on_its_way = draft.lines and draft.lines[-1].target in run.PLANNED
+    on_its_way = draft.lines and draft.lines[-1].target in (run.AWAITING_APPROVAL, *run.PLANNED)
     mentioned = draft.id if on_its_way else ""
     return RunCommit(commit, tuple(orders) if taken else (), mentioned, draft.is_decided)
 

@@ -26,11 +26,13 @@ from interlock.systems.runs import body as letters
 from interlock.systems.runs.body import RunBody, decode_run, encode_run
 from interlock.systems.runs.facts import RunFacts
 from interlock.systems.runs.plans import Graph
+from interlock.wire.runs import Approval, AwaitedApproval
 
 Refusal: TypeAlias = Refused[Any] | None
 """Why the run has refused; None when it has not."""
 
 UPSTREAM, FAIL_FAST, TIMEOUT = "upstream", "fail_fast", "timeout"
+NOT_APPROVED = "not_approved"
 
 _JOB_STEPS: dict[tuple[str, str, str], Step[JobState]] = {}
 
@@ -124,6 +126,29 @@ class RunDraft:
             self._states = bytearray(self.body.states.encode())
         return self.tell(run.planned)
 
+    def wait_for_approval(self, awaits: AwaitedApproval) -> Refusal:
+        """An operator has to approve it: note what, and wait."""
+        if (refused := self.tell(run.hold)) is None:
+            self.body.awaits = awaits
+        return refused
+
+    def approve(self, by: str, comment: str) -> Refusal:
+        """Go on from the beginning; whoever has approved what is kept, for the commit that it is about."""
+        awaits = self.body.awaits
+        if (refused := self.tell(run.approve)) is None and awaits is not None:
+            self.body.awaits = None
+            made = Approval(
+                by=by,
+                at=self.now,
+                reason=awaits.reason,
+                sha=self.body.spec.source.sha,
+                comment=comment,
+                environments=awaits.environments,
+            )
+            self.body.approvals = (*self.body.approvals, made)
+            self.body.timer_at = self.now + timedelta(seconds=self.settings.planner_timeout_s)
+        return refused
+
     def fail_planning(self, event: Event, error: str, reason: str = "plan_failed") -> Refusal:
         """There will be no plan: that is the outcome."""
         if (refused := self.tell(event)) is None:
@@ -216,6 +241,8 @@ class RunDraft:
             body.completed_at = self.now
             if step.target is run.TIMEOUT:
                 body.reason = TIMEOUT
+            elif step.event == run.approval_timeout.name:
+                body.reason = NOT_APPROVED
             elif step.target is run.CANCELED:
                 body.reason = body.stop_reason or "cancel"
                 body.forced = step.event == run.force_cancel.name

@@ -29,6 +29,8 @@ _REASONS = {
     "timeout": "it lasted for longer than it may",
     "superseded": "a newer run of its group has taken its place",
     "cancel": "somebody asked for that",
+    "declined": "an operator has declined it",
+    "not_approved": "no operator has approved it in time",
 }
 
 
@@ -55,7 +57,7 @@ def explain(
         lines=tuple(lines),
         more=len(places) - len(shown),
         next_deadline_at=min(deadlines) if deadlines else None,
-        todo=_todo(record.id, body),
+        todo=_todo(record.id, body, state),
     )
 
 
@@ -71,7 +73,9 @@ def _because(body: RunBody) -> str:
     return f"{why}: {body.error.rstrip('.')}" if body.error else why
 
 
-def _todo(run_id: str, body: RunBody) -> str:
+def _todo(run_id: str, body: RunBody, state: RunState) -> str:
+    if state is run.AWAITING_APPROVAL:
+        return f"interlock run approve {run_id}"
     if body.data.outcome in (None, run.SUCCESS) or body.superseded_by:
         return ""
     return f"interlock run rerun {run_id}" + (" --failed" if body.states else "")
@@ -98,6 +102,8 @@ def _run_sentence(body: RunBody, state: RunState, graph: Graph | None, places: l
     match state:
         case run.CREATED:
             return "It waits to be planned."
+        case run.AWAITING_APPROVAL:
+            return f"It waits for an operator's approval: {_awaited(body)}."
         case run.PLANNING:
             return f"The planner {body.spec.planner} works out the jobs."
         case run.QUEUED:
@@ -109,6 +115,17 @@ def _run_sentence(body: RunBody, state: RunState, graph: Graph | None, places: l
         case _:
             why = f": {_because(body)}" if body.reason else ""
             return f"It ended as {body.data.outcome}{why}; that waits to be reported."
+
+
+def _awaited(body: RunBody) -> str:
+    """What has to be approved, who asks, and for which commit."""
+    source, awaits = body.spec.source, body.awaits
+    what = "the change comes from a fork"
+    if awaits is not None and awaits.environments:
+        what = f"its jobs use the environment {' and '.join(awaits.environments)}"
+    of = " of ".join(filter(None, (f"commit {source.sha[:12]}" if source.sha else "", source.repository)))
+    by = f"asked for by {source.actor}" if source.actor else ""
+    return ", ".join(filter(None, (what, of, by)))
 
 
 def _about_job(body: RunBody, graph: Graph, place: int, record: Record | None, now: datetime) -> RunWaiting:

@@ -17,11 +17,17 @@ _TAGS = "refs/tags/"
 
 
 def group_of(spec: RunSpec) -> str:
-    """The concurrency group of a run, in words: by default its workflow and ref; none without a ref."""
-    if spec.concurrency_group is not None:
-        return spec.concurrency_group
+    """The concurrency group of a run, in words: by default its workflow and ref; none without a ref.
+
+    A change from a fork supersedes only runs of its own pull request, whatever group is named.
+    """
     source = spec.source
-    return f"{spec.workflow} {source.repository} {source.ref}".strip() if source.ref else ""
+    change = f"{source.repository} {source.ref}".strip()
+    if spec.concurrency_group is not None:
+        fork = f" (fork: {change})" if source.from_fork and spec.concurrency_group else ""
+        return spec.concurrency_group + fork
+    fork = " (fork)" if source.from_fork else ""
+    return f"{spec.workflow} {change}{fork}".strip() if source.ref else ""
 
 
 def group_key(spec: RunSpec) -> str | None:

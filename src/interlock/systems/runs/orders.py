@@ -29,11 +29,11 @@ from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import commit_of
 from interlock.systems.orchestrator.submitting import new_job, release
-from interlock.systems.runs.body import decode_run
+from interlock.systems.runs.admitting import confined, origin_of
+from interlock.systems.runs.body import RunBody, decode_run
 from interlock.systems.runs.checking import spec_of
 from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.plans import PIECE, Graph, Piece, Plans, piece_key, renamed_piece
-from interlock.wire.runs import RunSpec
 
 ORDERS = "run.orders"
 """The topic under which runs give orders to their jobs."""
@@ -96,7 +96,7 @@ def _by_reason(stop: dict[int, str]) -> Iterator[tuple[str, list[int]]]:
 class Making(msgspec.Struct, frozen=True):
     """What is needed to make jobs of a plan."""
 
-    spec: RunSpec
+    body: RunBody
     graph: Graph
     pieces: dict[int, Piece]
 
@@ -144,7 +144,7 @@ class Orders:
             return None
         numbers = sorted({graph.piece_of(place) for place in places})
         pieces = await self._plans.some(order.run_id, numbers)
-        return Making(decode_run(record.body).spec, graph, pieces)
+        return Making(decode_run(record.body), graph, pieces)
 
     async def _apply(
         self, order: Order, graph: Graph, places: Sequence[int], making: Making | None
@@ -204,7 +204,8 @@ class Orders:
         piece = making.pieces.get(making.graph.piece_of(place)) if making is not None else None
         if making is None or piece is None:
             return None
-        planned, spec = piece.jobs[place - piece.first], making.spec
+        body, spec = making.body, making.body.spec
+        planned = confined(piece.jobs[place - piece.first], body)
         part = RunPart(
             run_id=order.run_id,
             place=place,
@@ -213,8 +214,9 @@ class Orders:
             root=making.graph.carried.issuperset(making.graph.needs[place]),
         )
         job_id = making.graph.ids[place]
-        job_spec = spec_of(planned, priority=spec.priority, trace=spec.trace, source=spec.source)
-        return new_job(job_spec, job_id, now, self._settings, run=part, held=order.what != RELEASE)
+        job_spec = spec_of(planned, priority=spec.priority, trace=spec.trace, from_fork=spec.source.from_fork)
+        held, origin = order.what != RELEASE, origin_of(body, planned)
+        return new_job(job_spec, job_id, now, self._settings, run=part, origin=origin, held=held)
 
 
 def follow(order: Order, draft: Draft) -> None:

@@ -17,11 +17,11 @@ from interlock.errors import InterlockError, PlanRefused, StoreUnavailable
 from interlock.lifecycles import run
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.run import RUN, RunState
-from interlock.machine import Event
 from interlock.store.records import Change, Commit, Key, Record
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.runs.body import decode_run, encode_run
+from interlock.systems.runs.admitting import awaited, awaited_first, check_admitted
+from interlock.systems.runs.body import RunBody, decode_run, encode_run
 from interlock.systems.runs.checking import check_plan
 from interlock.systems.runs.committing import RunCommit, commit_of
 from interlock.systems.runs.draft import RunDraft
@@ -30,7 +30,7 @@ from interlock.systems.runs.keeping import Keeper
 from interlock.systems.runs.planning.port import Planner, PlanRequest
 from interlock.systems.runs.plans import Graph, Piece, Plans, graph_of, piece_change, pieces_of
 from interlock.systems.runs.stopping import Stopping
-from interlock.wire.runs import Plan
+from interlock.wire.runs import AwaitedApproval, Plan
 
 MAX_ERROR = 4_000
 WORKFLOW = "workflow"
@@ -74,18 +74,17 @@ class Preparing:
             await self._plan(run_id)
 
     async def _plan(self, run_id: str) -> None:
-        record = await self._tell(run_id, run.start_planning)
+        record = await self._begin(run_id)
         if record is None or record.state != run.PLANNING:
             return
         body = decode_run(record.body)
         if body.pieces:
-            graph = await self._plans.graph(run_id, body.pieces)
-            if graph is not None:
-                await self._accept(run_id, graph)
+            await self._take_up(run_id, body)
             return
         try:
             plan = await self._ask(record)
             check_plan(plan, self._settings)
+            check_admitted(body, plan.jobs, self._settings.secrets)
         except StoreUnavailable:
             raise
         except TimeoutError:
@@ -94,12 +93,30 @@ class Preparing:
         except Exception as error:  # noqa: BLE001 - a planner is other people's code
             await self._fail(run_id, _told(error), "plan_failed")
         else:
+            awaits = awaited(body, plan.jobs, self._settings.secrets)
             if _group_is_open(record):
-                await self._join(run_id, plan.concurrency_group)
-            await self._accept_plan(run_id, plan)
+                await self._join(run_id, plan.concurrency_group, looks_around=awaits is None)
+            await self._accept_plan(run_id, plan, awaits)
 
-    async def _join(self, run_id: str, group: str | None) -> None:
-        """What a workflow file says about its group is known now: the run is in it, and then looks around."""
+    async def _take_up(self, run_id: str, body: RunBody) -> None:
+        """Go on with the plan that is stored beside the run: given with it, taken over, or held."""
+        pieces = await self._plans.pieces(run_id, body.pieces)
+        if pieces is None:
+            return
+        jobs = [job for piece in pieces for job in piece.jobs]
+        try:
+            check_admitted(body, jobs, self._settings.secrets)
+        except PlanRefused as error:
+            await self._fail(run_id, _told(error), "plan_failed")
+        else:
+            awaits = awaited(body, jobs, self._settings.secrets)
+            await self._accept(run_id, graph_of(pieces), awaits=awaits)
+
+    async def _join(self, run_id: str, group: str | None, *, looks_around: bool) -> None:
+        """What a workflow file says about its group is known now: the run is in it, and then looks around.
+
+        One that has to be approved takes nobody's place before it is.
+        """
 
         def decide(found: Sequence[Record | None], _: datetime) -> Decision[None]:
             if group is None or found[0] is None or found[0].state != run.PLANNING:
@@ -108,7 +125,7 @@ class Preparing:
 
         await self._engine.apply([Key(RUN.name, run_id)], decide)
         (record,) = await self._engine.store.load([Key(RUN.name, run_id)])
-        if record is not None and record.state == run.PLANNING:
+        if looks_around and record is not None and record.state == run.PLANNING:
             await self._stopping.make_room(record)
 
     async def _ask(self, record: Record) -> Plan:
@@ -127,34 +144,43 @@ class Preparing:
 
     # What becomes of the run
 
-    async def _tell(self, run_id: str, event: Event) -> Record | None:
-        """Tell the run something, and answer how it is then; None when there is none."""
+    async def _begin(self, run_id: str) -> Record | None:
+        """Start planning, or wait for an approval; answers how the run is then, None when there is none."""
 
-        def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
-            if found[0] is None:
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
+            draft = begun(found[0], now, self._settings.durations)
+            if draft is None:
                 return Decision(None)
-            draft = RunDraft.of(found[0], now, self._settings.durations)
-            if draft.tell(event) is not None:
-                return Decision(None)
-            commit = commit_of(draft, mark=self._engine.mark(), actor="orchestrator").commit
-            return Decision(None, commit)
+            prepared = commit_of(draft, mark=self._engine.mark(), actor="orchestrator")
+            return Decision(prepared, prepared.commit)
 
-        await self._engine.apply([Key(RUN.name, run_id)], decide)
+        applied = await self._engine.apply([Key(RUN.name, run_id)], decide)
+        if isinstance(applied, Applied) and applied.answer is not None:
+            await self._keeper.carry_out(applied.answer, applied.at)
         (record,) = await self._engine.store.load([Key(RUN.name, run_id)])
         return record
 
-    async def _accept_plan(self, run_id: str, plan: Plan) -> None:
+    async def _accept_plan(self, run_id: str, plan: Plan, awaits: AwaitedApproval | None) -> None:
         now = await self._engine.clock.now()
         pieces = pieces_of(plan, [self._ids.draw(now) for _ in plan.jobs])
-        await self._accept(run_id, graph_of(pieces), pieces, plan)
+        await self._accept(run_id, graph_of(pieces), pieces, plan, awaits=awaits)
 
     async def _accept(
-        self, run_id: str, graph: Graph, pieces: Sequence[Piece] = (), plan: Plan | None = None
+        self,
+        run_id: str,
+        graph: Graph,
+        pieces: Sequence[Piece] = (),
+        plan: Plan | None = None,
+        *,
+        awaits: AwaitedApproval | None,
     ) -> None:
-        """The run is QUEUED, and its jobs are made; a plan that comes too late creates nothing."""
+        """The run is QUEUED, and its jobs are made; a plan that comes too late creates nothing.
+
+        Where an operator has to approve it first the plan is kept, so that what is approved is what is done.
+        """
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
-            draft = accepted(found[0], now, self._settings.durations, graph, len(pieces), plan)
+            draft = accepted(found[0], now, self._settings.durations, graph, len(pieces), plan, awaits)
             if draft is None:
                 return Decision(None)
             mark = self._engine.mark()
@@ -194,9 +220,11 @@ def _looks_around(record: Record) -> bool:
 
 
 def _group_is_open(record: Record) -> bool:
-    """Whether only its workflow file can say in which group it is."""
+    """Whether only its workflow file can say in which group it is; the file of a fork cannot."""
     body = decode_run(record.body)
-    return body.spec.planner == WORKFLOW and body.spec.concurrency_group is None and not body.pieces
+    spec = body.spec
+    says_nothing = spec.concurrency_group is None and not spec.source.from_fork
+    return spec.planner == WORKFLOW and says_nothing and not body.pieces
 
 
 def in_group(record: Record, group: str) -> Change:
@@ -220,6 +248,16 @@ def in_group(record: Record, group: str) -> Change:
     )
 
 
+def begun(record: Record | None, now: datetime, durations: Durations) -> RunDraft | None:
+    """The run once it is being planned, or waits for an approval; None where it has begun before. Pure."""
+    if record is None:
+        return None
+    draft = RunDraft.of(record, now, durations)
+    awaits = awaited_first(draft.body) if draft.state is run.CREATED else None
+    refused = draft.tell(run.start_planning) if awaits is None else draft.wait_for_approval(awaits)
+    return None if refused is not None else draft
+
+
 def accepted(
     record: Record | None,
     now: datetime,
@@ -227,6 +265,7 @@ def accepted(
     graph: Graph,
     pieces: int = 0,
     plan: Plan | None = None,
+    awaits: AwaitedApproval | None = None,
 ) -> RunDraft | None:
     """The run once its plan is there; None where that comes too late to create anything. Pure."""
     if record is None or RunState(record.state) is not run.PLANNING:
@@ -235,7 +274,10 @@ def accepted(
     if plan is not None:
         draft.body.pieces = pieces
         draft.body.fail_fast, draft.body.timeout_s = plan.fail_fast, plan.timeout_s
-    draft.accept(graph)
+    if awaits is None:
+        draft.accept(graph)
+    else:
+        draft.wait_for_approval(awaits)
     return draft
 
 

@@ -10,16 +10,18 @@ import msgspec
 
 from interlock.engine.applying import REMEMBERED_S, Asked, Decision, Engine
 from interlock.engine.paging import every_entry
+from interlock.lifecycles import run
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
 from interlock.store.records import Commit, Entry, Key, Record, Repeated
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.runs.admitting import FORK
 from interlock.systems.runs.analysing.analysing import Analysing, FlakyJobs
 from interlock.systems.runs.analysing.signs import signs_of
 from interlock.systems.runs.body import RunBody, decode_run
 from interlock.systems.runs.checking import check_run
-from interlock.systems.runs.committing import PLANS, about
+from interlock.systems.runs.committing import PLANS, about, commit_of
 from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.explaining import MOST_LINES, explain, unfinished
 from interlock.systems.runs.finding import group_key, group_of, labels_of, query_of
@@ -31,25 +33,34 @@ from interlock.systems.runs.reporting.ending import Ending
 from interlock.systems.runs.reporting.port import Reporter
 from interlock.systems.runs.reporting.reporting import Reporting, ReportView
 from interlock.systems.runs.rerunning import Which, carried_over, check_settled, plan_of
-from interlock.systems.runs.stopping import Stopping, present
+from interlock.systems.runs.stopping import DECLINED, Stopping, approved, present
 from interlock.systems.runs.tending import Tending
 from interlock.systems.runs.viewing import job_views, view_of
-from interlock.wire.runs import Plan, RunExplanation, RunFilter, RunJobView, RunSpec, RunView
+from interlock.wire.runs import (
+    Approval,
+    ForkTerms,
+    Plan,
+    RunExplanation,
+    RunFilter,
+    RunJobView,
+    RunSpec,
+    RunView,
+)
 
 PAGE = 500
 ALL = RunFilter()
 
 
 class Again(msgspec.Struct, frozen=True):
-    """What a new run takes over from an earlier one."""
+    """What a new run takes over from an earlier one, or from whoever has submitted it."""
 
     origin_run_id: str | None = None
     plan: Plan | None = None
     carried: dict[int, str] = {}
     """By place: the jobs that are not done again, and where they were done."""
-
-
-NEW = Again()
+    terms: ForkTerms | None = None
+    claimed: bool = False
+    approvals: tuple[Approval, ...] = ()
 
 
 class Runs:
@@ -88,15 +99,18 @@ class Runs:
         request_id: str | None = None,
         actor: str = "",
         remember_s: float = REMEMBERED_S,
+        terms: ForkTerms | None = None,
+        claimed: bool = False,
     ) -> RunView:
         """A new run, or the one that an earlier request with this id has made.
 
-        The id is remembered for so long: whoever may be told the same thing again days later says so.
+        The id is remembered for so long: whoever may be told the same thing again days later says so. `terms`
+        are for a change from a fork. With `claimed` the repository and the ref are what a submitter says.
         """
         check_run(spec, ("plan", *self.preparing.planners), self.settings)
-        return await self._submit(
-            spec, spec.plan, asked=Asked.of(request_id, "submit run", spec, ttl_s=remember_s), actor=actor
-        )
+        asked = Asked.of(request_id, "submit run", spec, ttl_s=remember_s)
+        again = Again(terms=terms, claimed=claimed)
+        return await self._submit(spec, spec.plan, asked=asked, actor=actor, again=again)
 
     async def _submit(
         self,
@@ -105,7 +119,7 @@ class Runs:
         *,
         asked: Asked | None,
         actor: str,
-        again: Again = NEW,
+        again: Again,
     ) -> RunView:
         def decide(_: Sequence[Record | None], now: datetime) -> Decision[str]:
             run_id, mark = self._ids.draw(now), self.engine.mark()
@@ -114,6 +128,9 @@ class Runs:
                 spec=msgspec.structs.replace(spec, plan=None),
                 group=group_of(spec),
                 origin_run_id=again.origin_run_id,
+                terms=(again.terms or ForkTerms()) if spec.source.from_fork else None,
+                claimed=again.claimed,
+                approvals=again.approvals,
             )
             if plan is not None:
                 ids = [again.carried.get(place) or self._job_ids.draw(now) for place in range(len(plan.jobs))]
@@ -150,6 +167,35 @@ class Runs:
         self.nudge()
         return await self.view(run_id)
 
+    # Approving
+
+    async def approve(
+        self, run_id: str, *, comment: str = "", request_id: str | None = None, actor: str = ""
+    ) -> RunView:
+        """Let a run go on that waits for an approval: this one, for the commit that it is about."""
+        asked = Asked.of(request_id, f"approve run {run_id}", comment)
+
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
+            draft = approved(present(run_id, found[0]), now, self.settings.durations, actor, comment)
+            mark, version = self.engine.mark(), draft.record.version if draft.record else 0
+            more = (about(draft, PLANS, f"plan.{version}", mark),)
+            request = asked.answered(b"null") if asked else None
+            prepared = commit_of(draft, mark=mark, actor=actor, reason=comment, more=more, request=request)
+            return Decision(None, prepared.commit)
+
+        await self.engine.apply_once(asked, [Key(RUN.name, run_id)], decide)
+        self.tending.plans()
+        return await self.view(run_id)
+
+    async def decline(
+        self, run_id: str, *, reason: str = "", request_id: str | None = None, actor: str = ""
+    ) -> RunView:
+        """Do not approve a run that waits for it; it is canceled, and nothing of it was done."""
+        asked = Asked.of(request_id, f"decline run {run_id}", reason)
+        await self._stopping.stop(run_id, DECLINED, run.decline, asked=asked, reason=reason, actor=actor)
+        self.nudge()
+        return await self.view(run_id)
+
     # Doing again
 
     async def rerun(
@@ -163,18 +209,21 @@ class Runs:
     ) -> RunView:
         """Do a run again whose outcome is decided, as a new one that names its origin.
 
-        All of it; or what has `failed`, which is whatever has not succeeded; or `from` a job on.
+        All of it; or what has `failed`, which is whatever has not succeeded; or `from` a job on. A commit of
+        a fork that was approved is not approved again; an environment is.
         """
         record = await self._load(run_id)
         check_settled(record)
         asked = Asked.of(request_id, f"rerun {run_id}", (which, job))
         body = decode_run(record.body)
-        again = Again(run_id)
+        plan, carried = None, dict[int, str]()
         pieces = await self._plans.pieces(run_id, body.pieces)
         if pieces:
-            graph = graph_of(pieces)
-            carried = carried_over(run_id, body, graph, which, job)
-            again = Again(run_id, plan_of(pieces, body), {place: graph.ids[place] for place in carried})
+            graph, plan = graph_of(pieces), plan_of(pieces, body)
+            carried = {place: graph.ids[place] for place in carried_over(run_id, body, graph, which, job)}
+        # A fork's commit that was approved stays so; to deploy once more is approved once more.
+        approvals = tuple(each for each in body.approvals if each.reason == FORK)
+        again = Again(run_id, plan, carried, body.terms, body.claimed, approvals)
         return await self._submit(body.spec, again.plan, asked=asked, actor=actor, again=again)
 
     # Looking

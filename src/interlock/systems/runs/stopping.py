@@ -16,7 +16,7 @@ from interlock.errors import TransitionRefused, UnknownRun
 from interlock.lifecycles import run
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.run import RUN
-from interlock.machine import Refusal
+from interlock.machine import Event, Refusal
 from interlock.store.records import Key, Query, Record
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.committing import RunCommit, commit_of
@@ -25,7 +25,7 @@ from interlock.systems.runs.keeping import Keeper
 
 GIVES_WAY = tuple(str(state) for state in (*run.UNPLANNED, *run.PLANNED))
 """Where a run can still be superseded."""
-SUPERSEDED = "superseded"
+SUPERSEDED, DECLINED = "superseded", "declined"
 
 
 class Stopping:
@@ -40,6 +40,7 @@ class Stopping:
         self,
         run_id: str,
         why: str,
+        event: Event = run.cancel,
         *,
         asked: Asked | None = None,
         reason: str = "",
@@ -49,7 +50,7 @@ class Stopping:
         """Ask a run to stop; asking again changes nothing, and what has ended refuses."""
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
-            draft = stopped(present(run_id, found[0]), now, self._settings.durations, why, by)
+            draft = stopped(present(run_id, found[0]), now, self._settings.durations, why, by, event)
             if draft is None:
                 return Decision(None)
             request = asked.answered(b"null") if asked else None
@@ -91,18 +92,32 @@ class Stopping:
 
 
 def stopped(
-    record: Record, now: datetime, durations: Durations, why: str, by: str | None = None
+    record: Record,
+    now: datetime,
+    durations: Durations,
+    why: str,
+    by: str | None = None,
+    event: Event = run.cancel,
 ) -> RunDraft | None:
     """The run after it was asked to stop, None when it was before; raises where its table says so. Pure."""
     draft = RunDraft.of(record, now, durations)
     draft.fire_due()
     draft.body.stop_reason = draft.body.stop_reason or why
     draft.body.superseded_by = draft.body.superseded_by or by
-    if (refused := draft.tell(run.cancel)) is None:
+    if (refused := draft.tell(event)) is None:
         return draft
     if refused.kind is Refusal.IGNORED:
         return None
     raise refused.error()
+
+
+def approved(record: Record, now: datetime, durations: Durations, by: str, comment: str) -> RunDraft:
+    """The run after an operator has approved it; raises where its table says so. Pure."""
+    draft = RunDraft.of(record, now, durations)
+    draft.fire_due()
+    if (refused := draft.approve(by, comment)) is not None:
+        raise refused.error()
+    return draft
 
 
 def _age(record: Record) -> tuple[datetime, str]:

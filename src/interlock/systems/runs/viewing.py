@@ -10,6 +10,7 @@ from interlock.store.records import Record
 from interlock.systems.orchestrator.body import JobBody, decode_body
 from interlock.systems.orchestrator.viewing import failure_view
 from interlock.systems.runs import body as letters
+from interlock.systems.runs.admitting import confined
 from interlock.systems.runs.body import RunBody, decode_run
 from interlock.systems.runs.plans import Piece
 from interlock.wire.runs import RunJobView, RunView, SkippedJob
@@ -49,6 +50,8 @@ def view_of(
         error=body.error,
         origin_run_id=body.origin_run_id,
         superseded_by=body.superseded_by,
+        awaiting=body.awaits,
+        approvals=body.approvals,
     )
 
 
@@ -71,6 +74,8 @@ def job_views(body: RunBody, pieces: Iterable[Piece], found: Mapping[str, Record
 
 def _job_view(body: RunBody, piece: Piece, place: int, record: Record | None) -> RunJobView:
     planned, job_id = piece.jobs[place - piece.first], piece.ids[place - piece.first]
+    if body.terms is not None:
+        planned = confined(planned, body)
     letter = body.states[place] if place < len(body.states) else letters.WAITING
     known: JobBody | None = decode_body(record.body) if record is not None else None
     shown = known if known is not None and letter != letters.WAITING else None

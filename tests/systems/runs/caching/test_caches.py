@@ -1,4 +1,4 @@
-"""Caches: only under a live lease, only of one's own repository, never from forks, within bounds."""
+"""Caches: only under a live lease, only of one's own repository, within bounds; forks are in test_forks."""
 
 from __future__ import annotations
 
@@ -100,18 +100,25 @@ async def test_what_is_saved_under_a_key_stays(site: Site) -> None:
     assert await fetch(site, second, "k") == ("k", b"one")
 
 
-async def test_a_change_from_a_fork_uses_what_there_is_and_saves_nothing(site: Site, folder: Path) -> None:
-    await save(site, await job_of(site), "k")
-    fork = await job_of(site, Source(repository="shop/web", from_fork=True))
-    assert await fetch(site, fork, "k") == ("k", b"libraries")
+async def test_a_job_whose_secrets_are_withheld_uses_what_there_is_and_saves_nothing(
+    site: Site, folder: Path
+) -> None:
+    await save(site, await site.started(), "k")
+    withheld = await site.started(secrets_withheld=True)
+    assert await fetch(site, withheld, "k") == ("k", b"libraries")
     before = files(folder)
-    with pytest.raises(CacheRefused, match="from a fork"):
-        await save(site, fork, "poisoned")
+    with pytest.raises(CacheRefused, match="secrets are withheld"):
+        await save(site, withheld, "poisoned")
     assert files(folder) == before
     body = CacheBody(
-        scope="shop/web", key="x", sha256="0" * 64, size=1, job_id=fork.job_id, used_at=fork.granted_at
+        scope="queue default",
+        key="x",
+        sha256="0" * 64,
+        size=1,
+        job_id=withheld.job_id,
+        used_at=withheld.granted_at,
     )
-    forced = Saving(token=fork.token, runner_id=RUNNER, kept=saved(body, "1.1", 60.0))
+    forced = Saving(token=withheld.token, runner_id=RUNNER, kept=saved(body, "1.1", 60.0))
     (answer,) = await site.port.here.orchestrator.hear([forced])  # the commit itself refuses it as well
     assert isinstance(answer, NotHeard)
     assert answer.code == "cache_refused"

@@ -15,7 +15,7 @@ from interlock.systems.runs.triggers.errors import BadPayload
 from interlock.systems.runs.triggers.generic import spec_of, unknown_targets
 from interlock.systems.runs.triggers.github import MAX_COMMITS, MAX_PATHS, Change, Ignored, read_event
 from interlock.systems.runs.triggers.receiving import key_of
-from interlock.systems.runs.triggers.rules import Evaluation, Hook, Rule, spec_for
+from interlock.systems.runs.triggers.rules import Evaluation, Hook, Rule, rule_for
 from interlock.wire.runs import RunSpec, Source
 
 CI = Rule(run=Evaluation(workflow="ci", labels=("linux",)))
@@ -166,8 +166,8 @@ def test_the_first_rule_that_fits_decides() -> None:
     )
 
     def workflow(event: str, payload: object) -> str:
-        found = spec_for(change(event, payload), rules)
-        return found.workflow if isinstance(found, RunSpec) else found.reason
+        found = rule_for(change(event, payload), rules)
+        return found.run.workflow if isinstance(found, Rule) else found.reason
 
     assert workflow("push", push()) == "ci"
     assert workflow("push", push(ref="refs/heads/a/b")) == "ci"
@@ -177,14 +177,16 @@ def test_the_first_rule_that_fits_decides() -> None:
 
 
 def test_strangers_can_be_left_out() -> None:
-    rule = Rule(run=Evaluation(workflow="ci"), forks=False)
-    assert isinstance(spec_for(change("pull_request", pull_request(head=FORK)), [rule]), Ignored)
-    assert isinstance(spec_for(change("pull_request", pull_request()), [rule]), RunSpec)
+    rule = Rule(run=Evaluation(workflow="ci"), forks="never")
+    assert isinstance(rule_for(change("pull_request", pull_request(head=FORK)), [rule]), Ignored)
+    assert rule_for(change("pull_request", pull_request()), [rule]) is rule
 
 
 def test_a_run_is_about_the_change_and_as_the_rule_says() -> None:
-    spec = spec_for(change("push", push()), [CI])
-    assert isinstance(spec, RunSpec)
+    pushed = change("push", push())
+    rule = rule_for(pushed, [CI])
+    assert isinstance(rule, Rule)
+    spec = rule.run.of(pushed)
     assert (spec.workflow, spec.planner, spec.labels) == ("ci", "workflow", ("linux",))
     assert spec.source.sha == B
 

@@ -11,31 +11,56 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
+from msgspec.structs import replace
 
+from interlock.errors import InvalidJob
 from interlock.lifecycles.job import Job
 from interlock.store.records import Change, Key, Record
+from interlock.systems.orchestrator.body import Provenance
 from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submitting import depth_below, new_job
 from interlock.systems.orchestrator.trees.body import TreePart, decode_tree, tree_change, tree_key
 from interlock.systems.orchestrator.trees.seating import Seating, check_workers
-from interlock.wire.jobs import JobSpec
+from interlock.wire.jobs import SHELL, JobSpec
 
 Draw = Callable[[datetime], str]
 """Where the ids of jobs come from."""
 
 
 class _Kin(msgspec.Struct):
-    """As much of a job's body as is needed to know its tree."""
+    """As much of a job's body as its tree and its children need to know."""
 
     data: Job
     tree: TreePart | None = None
+    secrets_withheld: bool = False
+    origin: Provenance | None = None
 
 
 def root_of(record: Record) -> str:
     """The root of the tree that a job is in; its own id where it has no parent."""
     part = msgspec.json.decode(record.body, type=_Kin).tree
     return part.root_id if part is not None else record.id
+
+
+def beneath(spec: JobSpec, parent: Record) -> tuple[JobSpec, Provenance | None]:
+    """Return a child as its parent allows it, and where it comes from.
+
+    What is withheld from the parent is withheld from the child. The child of a fork's job stays with shell
+    steps in the queue and with the labels of its parent, whatever it asks for.
+    """
+    kin = msgspec.json.decode(parent.body, type=_Kin)
+    spec = replace(spec, secrets_withheld=spec.secrets_withheld or kin.secrets_withheld)
+    if kin.origin is None or not kin.origin.from_fork:
+        return spec, kin.origin
+    if spec.task != SHELL:
+        raise InvalidJob(
+            f"A job of a change from a fork submits only {SHELL}, not {spec.task}.",
+            todo=f"Submit {SHELL}, or do it in a run that is not about a fork.",
+            allowed=[SHELL],
+            facts={"task": spec.task, "parent_job_id": parent.id},
+        )
+    return replace(spec, queue=parent.queue or spec.queue, labels=parent.labels), kin.origin
 
 
 class Joining:
@@ -71,12 +96,15 @@ class Joining:
 
     def _child(self, spec: JobSpec, job_id: str, parent_id: str) -> Draft:
         depth = self._depths[parent_id]
+        spec, origin = beneath(spec, self._parents[parent_id])
         check_workers(spec.task, depth, spec.worker_count, self._settings.tree_quotas)
         root_id = root_of(self._parents[parent_id])
         seated = self._seating(root_id).join(job_id, parent_id, depth, spec.worker_count)
         later = self._now + timedelta(seconds=spec.delay_s) if spec.delay_s and not seated else None
         part = TreePart(root_id=root_id, if_fails=spec.if_fails, not_before=later)
-        return new_job(spec, job_id, self._now, self._settings, depth=depth, tree=part, held=not seated)
+        return new_job(
+            spec, job_id, self._now, self._settings, depth=depth, origin=origin, tree=part, held=not seated
+        )
 
     def _seating(self, root_id: str) -> Seating:
         if root_id not in self._seatings:

@@ -115,7 +115,7 @@ def _fingerprint(specs: Sequence[JobSpec]) -> str:
 
 
 def _inherited(specs: Sequence[JobSpec], parent: JobBody) -> list[JobSpec]:
-    """With the trace of their parent; and with no secret that the parent is not given itself."""
+    """Return the specs with the trace of their parent, and with no secret that it is not given itself."""
     more = sorted({name for spec in specs for name in spec.secrets} - set(parent.secrets))
     if more:
         raise InvalidJob(
@@ -123,11 +123,4 @@ def _inherited(specs: Sequence[JobSpec], parent: JobBody) -> list[JobSpec]:
             todo="Name them where the parent is submitted as well.",
             facts={"secrets": more},
         )
-    return [
-        msgspec.structs.replace(
-            spec,
-            trace=spec.trace or parent.trace,
-            secrets_withheld=spec.secrets_withheld or (bool(spec.secrets) and parent.secrets_withheld),
-        )
-        for spec in specs
-    ]
+    return [msgspec.structs.replace(spec, trace=spec.trace or parent.trace) for spec in specs]

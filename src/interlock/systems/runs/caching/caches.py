@@ -1,14 +1,17 @@
 """Files that jobs keep for later jobs of the same repository, under keys.
 
 Scope. A job of a run shares with the runs of its repository (or of its workflow, where there is none), a
-job on its own with those of its queue. That is looked up here: no runner says whose caches it wants.
+job on its own with those of its queue. A change from a fork shares with the runs of its own pull request
+only: it finds nothing that others have saved, and others find nothing of it. That is looked up here: no
+runner says whose caches it wants.
 
 Authority. Both ways need the live lease of an attempt. What is saved is committed with it, as artifacts are:
-a runner that was given up while it uploaded leaves a blob without a name. Work whose secrets are withheld
-may use what there is, and saves nothing.
+a runner that was given up while it uploaded leaves a blob without a name. Other work whose secrets are
+withheld may use what there is, and saves nothing.
 
 Room. All caches together have a limit. Whoever saves makes room first: the ones go that were unused the
-longest. What a cache says lies apart from artifacts, so that it can be removed at once with its name.
+longest, and those of forks before all others. A fork has the room that others leave, and displaces none of
+them. What a cache says lies apart from artifacts, so that it can be removed at once with its name.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from interlock.systems.blobs.port import Blobs
 from interlock.systems.blobs.settings import BlobSettings
 from interlock.systems.orchestrator.answering import heard_or_raise
 from interlock.systems.orchestrator.beside import Saving
-from interlock.systems.orchestrator.body import decode_body
+from interlock.systems.orchestrator.body import Provenance, decode_body
 from interlock.systems.orchestrator.tokens import Token, read_token
 from interlock.systems.runs.body import decode_run
 from interlock.systems.runs.caching.lifecycle import (
@@ -93,18 +96,25 @@ class Caches:
             )
         await self._say(Heartbeat(token=token, runner_id=runner_id))
         work = await self._work(token)
-        if work.withheld:
+        if work.withheld and not work.fork:
             raise CacheRefused(
-                "Nothing is saved for a change from a fork: others would work with it.",
-                todo="Nothing; the caches of the repository are there to be used all the same.",
+                "Nothing is saved by a job whose secrets are withheld: others would work with it.",
+                todo="Nothing; the caches of its queue are there to be used all the same.",
                 facts={"key": key},
             )
         if (known := await self._exact(work.scope, key)) is not None:
             return view_of(known)
         blob = await self._blobs.put(pieces)
-        await self._make_room(blob.size)
+        if await self._make_room(blob.size, fork=work.fork) is None:
+            await self._remove_blob(blob.sha256)
+            raise CacheRefused(
+                "There is no room for a cache of a change from a fork: it displaces no caches of others.",
+                todo="Nothing; the job goes on without it. max_cache_bytes in [blobs] makes more room.",
+                facts={"key": key, "size": blob.size},
+            )
         body = CacheBody(
             scope=work.scope,
+            fork=work.fork,
             key=key,
             sha256=blob.sha256,
             size=blob.size,
@@ -128,7 +138,7 @@ class Caches:
         over = [each for each in await self._all() if each.deadline_at and each.deadline_at <= now]
         for record in over:
             await self._end(record, expire)
-        return len(over) + await self._make_room(0)
+        return len(over) + (await self._make_room(0) or 0)
 
     # What belongs to whom
 
@@ -139,6 +149,8 @@ class Caches:
         if record is None:
             raise UnknownLease(f"There is no such lease on an attempt of {about.job_id}.")
         body = decode_body(record.body)
+        if body.origin is not None and body.origin.from_fork:
+            return _Work(about, fork_scope(body.origin), withheld=True, fork=True)
         if body.run is None:
             return _Work(about, f"queue {record.queue}", body.secrets_withheld)
         (run,) = await self._engine.store.load([Key(RUN.name, body.run.run_id)])
@@ -194,11 +206,18 @@ class Caches:
         if now >= body_of(record).used_at + NOTED_EVERY:
             await self._tell(record, used)
 
-    async def _make_room(self, more: int) -> int:
-        """Let go of those that were unused the longest, until there is room for so much more."""
+    async def _make_room(self, more: int, *, fork: bool = False) -> int | None:
+        """Let go of those that were unused the longest, forks' first, until there is room for so much more.
+
+        Answers how many; None, and nothing is let go of, where a fork would need the room of others.
+        """
         newest_first = sorted(await self._all(), key=lambda record: body_of(record).used_at, reverse=True)
+        of_forks = [record for record in newest_first if body_of(record).fork]
+        others = [record for record in newest_first if not body_of(record).fork]
+        if fork and more + sum(body_of(record).size for record in others) > self._most:
+            return None
         total, over = more, []
-        for record in newest_first:
+        for record in (*others, *of_forks):
             total += body_of(record).size
             if total > self._most:
                 over.append(record)
@@ -209,8 +228,12 @@ class Caches:
     async def _end(self, record: Record, event: Event) -> None:
         """The name goes first: whoever is asked then says that there is none, and nobody reads half of it."""
         await self._tell(record, event)
-        if self._blobs is not None:
-            await self._blobs.remove(body_of(record).sha256)
+        await self._remove_blob(body_of(record).sha256)
+
+    async def _remove_blob(self, sha256: str) -> None:
+        """Remove content that no cache has any more: two may have saved the same."""
+        if self._blobs is not None and all(body_of(record).sha256 != sha256 for record in await self._all()):
+            await self._blobs.remove(sha256)
 
     async def _tell(self, record: Record, event: Event) -> None:
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
@@ -230,3 +253,10 @@ class _Work(msgspec.Struct, frozen=True):
     token: Token
     scope: str
     withheld: bool
+    fork: bool = False
+
+
+def fork_scope(origin: Provenance) -> str:
+    """Return whose caches a change from a fork has: those of its own pull request."""
+    change = f"#{origin.pull_request}" if origin.pull_request is not None else origin.ref
+    return f"fork {origin.repository.lower()} {change}"

@@ -4,7 +4,8 @@ What it promises:
 
 * It is there as a whole or not at all, and never changes: whoever saves under the same key later makes
   a cache of its own, and the newest is the one that is found.
-* It is written only by work whose change may see secrets: nobody prepares files for others from a fork.
+* What a change from a fork has saved is found by its own pull request only: nobody prepares files for others
+  from a fork.
 * It goes by itself: when nobody has used it for `cache_unused_s`, or when newer ones need its room.
 
 A cache may be gone whenever somebody asks for it. That is no failure: the job does the work itself.
@@ -91,13 +92,15 @@ class CacheBody(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a cache."""
 
     scope: str
-    """Whose it is: of which repository."""
+    """Whose it is: of which repository, or of which pull request from a fork."""
     key: str
     sha256: str
     size: int
     job_id: str
     """Who has saved it."""
     used_at: datetime
+    fork: bool = False
+    """It is of a change from a fork, and makes room for others."""
 
 
 _DECODER = msgspec.json.Decoder(CacheBody)

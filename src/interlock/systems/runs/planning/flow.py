@@ -26,10 +26,9 @@ import msgspec
 from interlock.errors import CannotLoad, InvalidArguments, PlanRefused
 from interlock.guessing import nearest
 from interlock.systems.runs.planning.conditions import changed_sentence
-from interlock.systems.runs.planning.jobs import SHELL
 from interlock.systems.runs.planning.knowing import Known, branch_of, tag_of
 from interlock.systems.runs.planning.patterns import matching
-from interlock.wire.jobs import JobSpec
+from interlock.wire.jobs import SHELL, JobSpec
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, SkippedJob, Source
 
 _CARRIED = tuple(
@@ -98,6 +97,7 @@ class Flow:
         needs: Iterable[FlowJob] = (),
         required: bool = True,
         secrets: Iterable[str] = (),
+        environment: str = "",
         why: str = "",
         **kwargs: Any,
     ) -> FlowJob:
@@ -113,6 +113,7 @@ class Flow:
             required=required,
             why=why or "the flow says so",
             secrets=tuple(secrets) or spec.secrets,
+            environment=environment,
             **carried,
         )
         return FlowJob(name)

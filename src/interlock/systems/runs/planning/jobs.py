@@ -10,11 +10,8 @@ import msgspec
 from interlock.systems.runs.planning.kinds import Placed
 from interlock.systems.runs.planning.knowing import Known, environment
 from interlock.systems.runs.planning.model import Cache, Defaults, Job, Retry, Step, WorkflowFile
-from interlock.wire.jobs import RetryRule
+from interlock.wire.jobs import SHELL, RetryRule
 from interlock.wire.runs import PlannedJob
-
-SHELL = "interlock.shell"
-"""The task that runs steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +36,8 @@ def planned_job(workflow: WorkflowFile, job: Job, name: str, known: Known, clone
     return PlannedJob(
         name=name,
         task=task,
+        environment=job.environment,
+        line=job.place.line,
         input=msgspec.Raw(msgspec.json.encode(given)),
         required=not job.optional,
         queue=settings.text("queue", known) or "default",

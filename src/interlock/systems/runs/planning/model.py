@@ -135,6 +135,7 @@ class Job(Defaults):
     optional: bool = False
     shards: int = 1
     secrets: tuple[str, ...] = ()
+    environment: str = ""
     artifacts: tuple[Artifact, ...] = ()
     cache: tuple[Cache, ...] = ()
 

@@ -209,11 +209,17 @@ JOB = Object(
             "Names of secrets that its steps find as variables. Never given to runs from forks.",
             "[PYPI_TOKEN]",
         ),
+        Field(
+            "environment",
+            Word("environment", NAME, most=100),
+            "What it deploys to: it may have secrets of its own, and need an approval. Not for forks.",
+            "production",
+        ),
         Field("artifacts", Several(ARTIFACT), "Files that are kept when it has ended, also when it failed."),
         Field(
             "cache",
             Several(CACHE, 10),
-            "Files that are there again in later jobs. Saved when the steps went well, never from forks.",
+            "Files that are there again in later jobs. Saved when the steps went well; forks have their own.",
         ),
         *_DEFAULTS,
     ),

@@ -34,6 +34,7 @@ class Word(StrEnum):
 
 
 WORDS = {
+    "AWAITING_APPROVAL": Word.PENDING,
     "QUEUED": Word.PENDING,
     "RUNNING": Word.RUNNING,
     "SUCCESS": Word.SUCCESS,

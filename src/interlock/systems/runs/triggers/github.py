@@ -41,6 +41,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     source: Source
     before: str = ""
     """What the ref was at before: coming back to an old commit is a change, too."""
+    author: str = ""
+    """Whose pull request it is; who has sent the event may be another."""
 
 
 class _User(msgspec.Struct):
@@ -85,6 +87,7 @@ class _PullRequest(msgspec.Struct):
     head: _Side
     base: _Side
     title: str = ""
+    user: _User | None = None
 
 
 class _PullRequestEvent(msgspec.Struct):
@@ -161,6 +164,7 @@ def _of_pull_request(event: _PullRequestEvent) -> Change | Ignored:
             title=_title(asked.title),
         ),
         before=event.before if _SHA.fullmatch(event.before) else "",
+        author=_actor(asked.user),
     )
 
 

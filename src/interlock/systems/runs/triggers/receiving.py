@@ -22,9 +22,9 @@ from interlock.engine.clock import Clock
 from interlock.systems.runs.triggers.errors import WebhookOff
 from interlock.systems.runs.triggers.generic import spec_of
 from interlock.systems.runs.triggers.github import Change, Ignored, read_event
-from interlock.systems.runs.triggers.rules import TriggerSettings, spec_for
+from interlock.systems.runs.triggers.rules import TriggerSettings, rule_for
 from interlock.systems.runs.triggers.signing import check_github, check_standard
-from interlock.wire.runs import RunSpec
+from interlock.wire.runs import ForkTerms, RunSpec
 
 REMEMBERED_S = 7 * 86_400.0
 """GitHub lets people send a delivery of the last three days again; it must still be known then."""
@@ -43,7 +43,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Submits(Protocol):
     """What is needed of whoever makes runs."""
 
-    async def submit_once(self, spec: RunSpec, *, request_id: str, actor: str, remember_s: float) -> str:
+    async def submit_once(
+        self, spec: RunSpec, *, request_id: str, actor: str, remember_s: float, terms: ForkTerms | None
+    ) -> str:
         """The id of the one run that was submitted under the request id, now or earlier."""
         ...
 
@@ -66,10 +68,11 @@ class Triggers:
         change = read_event(headers.get("x-github-event", ""), body)
         if isinstance(change, Ignored):
             return Receipt(accepted=False, reason=change.reason)
-        spec = spec_for(change, self._settings.rules)
-        if isinstance(spec, Ignored):
-            return Receipt(accepted=False, reason=spec.reason)
-        return await self._submitted(spec, key_of(change), f"github:{change.source.actor}")
+        rule = rule_for(change, self._settings.rules)
+        if isinstance(rule, Ignored):
+            return Receipt(accepted=False, reason=rule.reason)
+        actor, terms = f"github:{change.source.actor}", rule.terms(change)
+        return await self._submitted(rule.run.of(change), key_of(change), actor, terms)
 
     async def generic(self, name: str, headers: Mapping[str, str], body: bytes) -> Receipt:
         """A delivery to the hook of that name."""
@@ -83,8 +86,12 @@ class Triggers:
             spec_of(hook, body), _digest("hook", name, message_id), f"webhook:{name}"
         )
 
-    async def _submitted(self, spec: RunSpec, key: str, actor: str) -> Receipt:
-        run_id = await self._runs.submit_once(spec, request_id=key, actor=actor, remember_s=REMEMBERED_S)
+    async def _submitted(
+        self, spec: RunSpec, key: str, actor: str, terms: ForkTerms | None = None
+    ) -> Receipt:
+        run_id = await self._runs.submit_once(
+            spec, request_id=key, actor=actor, remember_s=REMEMBERED_S, terms=terms
+        )
         return Receipt(accepted=True, run_id=run_id)
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from interlock.systems.runs.secrets import Secret
 from interlock.systems.runs.triggers.github import Change, Ignored
-from interlock.wire.runs import RunSpec
+from interlock.wire.runs import ForkTerms, RunSpec
 
 MAX_BODY_BYTES = 5_242_880
+Forks: TypeAlias = Literal["approve", "trust", "never"]
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,8 +49,24 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[str, ...] = ("push", "pull_request")
     refs: tuple[str, ...] = ("refs/heads/*", "refs/pull/*")
     """Tags are evaluated only where they are named."""
-    forks: bool = True
-    """Whether changes of strangers are evaluated at all; secrets they never see."""
+    forks: Forks = "approve"
+    """What becomes of changes from forks: `approve`: an operator has to approve each commit; `trust`: none
+    has to; `never`: they are not evaluated. Whatever it is, they see no secrets and run shell steps only."""
+    trusted: tuple[str, ...] = ()
+    """Accounts whose changes from forks need no approval."""
+    fork_queue: str = ForkTerms().queue
+    fork_labels: tuple[str, ...] = ()
+
+    def terms(self, change: Change) -> ForkTerms:
+        """What becomes of a change from a fork.
+
+        Who has written it and who has sent the event must both be trusted: to reopen the pull request of a
+        stranger is not to approve it.
+        """
+        trusted = {name.lower() for name in self.trusted}
+        known = {change.author.lower(), change.source.actor.lower()} <= trusted
+        approval = self.forks != "trust" and not known
+        return ForkTerms(approval=approval, queue=self.fork_queue, labels=self.fork_labels)
 
     def fits(self, change: Change) -> bool:
         """Whether the change is one of those."""
@@ -57,7 +75,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             fnmatchcase(source.repository.lower(), self.repository.lower())
             and source.event in self.events
             and any(fnmatchcase(source.ref, ref) for ref in self.refs)
-            and (self.forks or not source.from_fork)
+            and (self.forks != "never" or not source.from_fork)
         )
 
 
@@ -83,11 +101,11 @@ class TriggerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_body_bytes: int = MAX_BODY_BYTES
 
 
-def spec_for(change: Change, rules: Iterable[Rule]) -> RunSpec | Ignored:
-    """The run that a change is a reason for, by the first rule that fits."""
+def rule_for(change: Change, rules: Iterable[Rule]) -> Rule | Ignored:
+    """The first rule that fits a change."""
     for rule in rules:
         if rule.fits(change):
-            return rule.run.of(change)
+            return rule
     source = change.source
     fork = " from a fork" if source.from_fork else ""
     return Ignored(f"no rule fits {source.event}{fork} at {source.ref} of {source.repository}")

@@ -6,7 +6,7 @@ import msgspec
 
 from interlock.errors import RequestIdReused
 from interlock.systems.runs.runs import Runs
-from interlock.wire.runs import RunSpec
+from interlock.wire.runs import ForkTerms, RunSpec
 
 
 class OnceOnly:
@@ -15,7 +15,9 @@ class OnceOnly:
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
 
-    async def submit_once(self, spec: RunSpec, *, request_id: str, actor: str, remember_s: float) -> str:
+    async def submit_once(
+        self, spec: RunSpec, *, request_id: str, actor: str, remember_s: float, terms: ForkTerms | None = None
+    ) -> str:
         """The id of the one run that was submitted under the request id, now or earlier.
 
         Two deliveries about one change may differ in what does not matter (who has sent it, say), and
@@ -23,7 +25,9 @@ class OnceOnly:
         """
         runs = self._runs
         try:
-            run = await runs.submit(spec, request_id=request_id, actor=actor, remember_s=remember_s)
+            run = await runs.submit(
+                spec, request_id=request_id, actor=actor, remember_s=remember_s, terms=terms
+            )
         except RequestIdReused:
             recorded = await runs.engine.store.recall(request_id)
             if recorded is None:

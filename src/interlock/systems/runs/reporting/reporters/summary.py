@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from interlock.lifecycles.run import RunState
 from interlock.systems.runs.reporting.port import Report, Word
 from interlock.wire.runs import RunJobView, RunView
 
@@ -21,6 +22,8 @@ _SAYS = {
 def in_words(report: Report, most: int) -> str:
     """What happened, why, and how many jobs were involved; with at most so many characters."""
     run = report.run
+    if run.state == RunState.AWAITING_APPROVAL:
+        return "Waiting for approval"
     said = _SAYS[report.word]
     if run.error:
         said += f": {run.error}"
