@@ -10,6 +10,7 @@ from starlette.responses import Response
 from interlock.errors import (
     InvalidRecord,
     InvalidSimulation,
+    NotJson,
     RequestIdReused,
     TerminalState,
     TooLarge,
@@ -274,7 +275,7 @@ ROUTES = (
         bodies=(SaidOfSimulation,),
         answer=SimulationOrders,
         lane=Lane.RUNNER,
-        errors=(TooLarge,),
+        errors=(NotJson, TooLarge),
         example={
             "token": "j_0123456789ab.1.1.00112233445566778899aabbccddeeff",
             "runner_id": "runner-7",

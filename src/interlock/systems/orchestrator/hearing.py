@@ -44,7 +44,6 @@ from interlock.systems.orchestrator.texts import (
     MAX_DETAILS,
     cleaned,
     fitting,
-    is_json,
 )
 from interlock.systems.orchestrator.tokens import Token
 from interlock.wire.runner import (
@@ -62,6 +61,7 @@ from interlock.wire.runner import (
     StaleCode,
     Succeeded,
 )
+from interlock.wire.values import json_fault
 
 _STALE_CODES = {lease.EXPIRED: StaleCode.LEASE_EXPIRED, lease.REVOKED: StaleCode.LEASE_REVOKED}
 _ENCODER = msgspec.json.Encoder()
@@ -372,11 +372,11 @@ def _has_own_caches(draft: Draft) -> bool:
 def _unfit_value(noun: str, raw: msgspec.Raw, most: int) -> NotHeard | None:
     if len(raw) > most:
         return _too_large(noun, len(raw), most)
-    if not is_json(raw):
+    if fault := json_fault(raw):
         return NotHeard(
             code="not_json",
-            error=f"The {noun} is not one value of JSON.",
-            todo="Encode it as JSON, and report again.",
+            error=f"The {noun} {fault}.",
+            todo="Encode it as JSON that others can read, and report again.",
         )
     return None
 

@@ -20,9 +20,10 @@ from interlock.systems.orchestrator.body import JobBody, Place, Provenance, RunP
 from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.orchestrator.texts import is_json, is_whole
+from interlock.systems.orchestrator.texts import is_whole
 from interlock.systems.orchestrator.trees.body import TreePart
 from interlock.wire.jobs import IfFails, JobSpec
+from interlock.wire.values import json_fault
 
 MAX_RETRIES = 100
 MAX_DELAY_S = 366 * 86_400.0
@@ -101,7 +102,7 @@ def check_spec(spec: JobSpec, settings: OrchestratorSettings) -> None:
 def check_input(spec: JobSpec, settings: OrchestratorSettings) -> None:
     """The same for its input alone, where one that is like it but for that was found to be right."""
     check_size(spec.task, spec.input, settings)
-    if not is_json(spec.input):
+    if json_fault(spec.input):
         raise _unacceptable(spec, list(_faults(spec)))
 
 
@@ -154,8 +155,8 @@ class _Deep(msgspec.Struct):
 
 
 def _faults(spec: JobSpec) -> Iterator[str]:
-    if not is_json(spec.input):
-        yield "the input is not one value of JSON"
+    if fault := json_fault(spec.input):
+        yield f"the input {fault}"
     yield from _place_faults(spec)
     yield from _text_faults(spec)
     if not _is_name(spec.task, MAX_TASK_NAME):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from interlock.engine.applying import Applied, Decider, Decision, Engine
-from interlock.errors import TooLarge
+from interlock.errors import NotJson, TooLarge
 from interlock.lifecycles import lease, simulation
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.simulation import SIMULATION
@@ -30,6 +30,7 @@ from interlock.wire.simulations import (
     SimulationOrders,
     SimulationView,
 )
+from interlock.wire.values import json_fault
 
 BEATS_BEFORE_STALE = 6
 """How many heartbeats may be lost before a simulation is shown as stale."""
@@ -64,7 +65,7 @@ class Tending:
 
     async def hear(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
         """What a worker says under the lease of the job by which it executes a simulation."""
-        self._check_size(word)
+        self._check_values(word)
         speaker = await self._speaker(token, runner_id)
         if isinstance(speaker, str):
             return SimulationOrders(run_id="", status="", go_on=False, reason=speaker)
@@ -188,16 +189,22 @@ class Tending:
         part = body.simulation
         return Speaker(part.run_id, part.execution, read.index, runner_id)
 
-    def _check_size(self, word: AnySimulationWord) -> None:
+    def _check_values(self, word: AnySimulationWord) -> None:
         sizes = {"checkpoint": (word.checkpoint, self.settings.max_checkpoints_bytes)}
         if isinstance(word, Completed):
             sizes["result"] = (word.result, self.settings.max_result_bytes)
         for noun, (raw, most) in sizes.items():
-            if isinstance(raw, msgspec.Raw) and len(raw) > most:
+            if not isinstance(raw, msgspec.Raw):
+                continue
+            if len(raw) > most:
                 raise TooLarge(
                     f"The {noun} of a simulation has at most {most} bytes, not {len(raw)}.",
                     todo="Keep large data elsewhere, and save where it is.",
                     facts={"bytes": len(raw), "limit": most},
+                )
+            if fault := json_fault(raw):
+                raise NotJson(
+                    f"The {noun} of a simulation {fault}.", todo="Encode it as JSON that others can read."
                 )
 
 
