@@ -8,6 +8,7 @@ import pytest
 
 from interlock.cli import project
 from interlock.errors import InvalidSettings
+from interlock.systems.orchestrator.vault import SecretScope
 from interlock.systems.runs.edges import Edges
 from interlock.systems.runs.secrets import Secret, new_signing_key
 from interlock.systems.runs.triggers.rules import Evaluation
@@ -70,7 +71,7 @@ def test_everything_is_read_with_the_secrets_that_are_there(
     assert len(triggers.github_secrets) == 2
     assert [rule.run.workflow for rule in triggers.rules] == ["ci", "release"]
     assert triggers.rules[1].run == Evaluation(workflow="release", labels=("linux",))
-    assert not triggers.rules[1].forks
+    assert [rule.forks for rule in triggers.rules] == ["approve", "never"]
     (hook,) = triggers.hooks
     assert (hook.name, hook.run.definition, hook.keys) == ("deploy", "a:b", (Secret(b"k" * 32),))
     assert (reporting.github[0].token, reporting.github[0].check) == (Secret(b"ghp_0123456789abcdef"), True)
@@ -108,6 +109,20 @@ def test_what_has_no_secret_is_told_and_nothing_else_is_held_up(tmp_path: Path) 
             "[[reporters]]\nkind = 'github'\nallow = ['x']",
             "'x' does not appear to be an IPv4 or IPv6 network",
         ),
+        ("[[triggers]]\nforks = 'maybe'", "triggers[0].forks: invalid enum value 'maybe'"),
+        ("[[triggers]]\ntrusted = ['*']", "trusted names '*', and is a list of accounts"),
+        (
+            "[[triggers]]\nforks = 'never'\ntrusted = ['ann']",
+            "forks are never evaluated, so trusted means nothing",
+        ),
+        ("[[triggers]]\nfork_queue = ''", "fork_queue has 1 to"),
+        ("[[triggers]]\nfork_labels = ['']", "fork_labels are at most"),
+        ("[secrets]\nKEY = 'hush'", "secrets.KEY has to be a table, [secrets.KEY]; no value is in this file"),
+        ("[secrets.KEY]\nvalue = 'hush'", "there is no secrets.KEY.value"),
+        ("[secrets.KEY]\nrepository = ['a/b']", "did you mean secrets.KEY.repositories"),
+        ("[secrets.KEY]\nenvironments = ['prod']", "names prod, and there is no [environments.prod]"),
+        ("[secrets.INTERLOCK_TOKEN]", "that cannot be the name of a secret"),
+        ("[environments.prod]\nbranches = ['main']", "there is no environments.prod.branches"),
         ("public_url = 'ci.example.org'", "public_url: 'ci.example.org' is not http(s)://"),
     ],
 )
@@ -115,6 +130,46 @@ def test_what_cannot_be_meant_is_told(tmp_path: Path, text: str, says: str) -> N
     with pytest.raises(InvalidSettings) as told:
         load(tmp_path, text)
     assert says in told.value.sentence
+    assert "hush" not in str(told.value)
+
+
+FORKS = """
+[[triggers]]
+repository = "acme/shop"
+forks = {forks}
+trusted = ["octocat", "dependabot[bot]"]
+fork_queue = "strangers"
+fork_labels = ["isolated"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [("true", "approve"), ('"approve"', "approve"), ('"trust"', "trust")]
+)
+def test_a_trigger_says_what_becomes_of_forks(tmp_path: Path, said: str, meant: str) -> None:
+    (rule,) = load(tmp_path, FORKS.format(forks=said)).triggers.rules
+    assert (rule.forks, rule.trusted) == (meant, ("octocat", "dependabot[bot]"))
+    assert (rule.fork_queue, rule.fork_labels) == ("strangers", ("isolated",))
+
+
+def test_secrets_and_environments_are_named_without_values(tmp_path: Path) -> None:
+    text = """
+[secrets.NPM_TOKEN]
+[secrets.DEPLOY_KEY]
+repositories = ["acme/shop"]
+environments = ["production"]
+tasks = ["shop.*"]
+queues = ["deploy"]
+[environments.production]
+repositories = ["acme/shop"]
+refs = ["refs/heads/main"]
+approval = true
+"""
+    (tmp_path / "interlock.toml").write_text(text, encoding="utf-8")
+    policy = project.load(start=tmp_path).settings.secrets
+    assert policy.secrets["NPM_TOKEN"] == SecretScope()
+    assert policy.secrets["DEPLOY_KEY"].tasks == ("shop.*",)
+    assert policy.environments["production"].approval
 
 
 def test_two_reporters_of_one_name_are_refused(tmp_path: Path) -> None:

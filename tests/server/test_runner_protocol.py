@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -59,9 +60,15 @@ async def test_the_life_of_one_attempt(server: Running, runner: Runner) -> None:
 
 
 async def test_a_runner_is_given_the_secrets_that_a_job_names_and_nobody_else_is(
-    server: Running, runner: Runner, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    server: Running,
+    runner: Runner,
+    client: httpx2.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("INTERLOCK_SECRET_NPM_TOKEN", "npm_correct_horse")
+    (tmp_path / "secrets.toml").write_text('[secrets]\nNPM_TOKEN = "npm_correct_horse"\n')
+    (tmp_path / "secrets.toml").chmod(0o600)
+    monkeypatch.setenv("INTERLOCK_SECRETS_FILE", str(tmp_path / "secrets.toml"))
     asked = {"task": "shop.send", "secrets": ["NPM_TOKEN"]}
     job_id = (await client.post("/api/jobs", json=asked)).json()["id"]
     grant = await runner.grant()

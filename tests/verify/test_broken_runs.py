@@ -13,6 +13,7 @@ from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.submitting import release
 from interlock.systems.orchestrator.words import Word
 from interlock.systems.runs import body as letters
+from interlock.systems.runs import preparing
 from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.facts import RunFacts
 from interlock.systems.runs.orders import Order, follow
@@ -100,3 +101,11 @@ def test_a_job_that_does_not_tell_its_run_how_it_ended(monkeypatch: pytest.Monke
 def test_a_deadline_that_is_passed_over_when_something_else_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunDraft, "fire_due", lambda _: None)
     assert first_broken_claim("mutant-run") == "a run times out"
+
+
+def test_a_run_of_a_fork_that_is_planned_before_anybody_has_approved_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(preparing, "awaited_first", lambda _: None)
+    claim = first_broken_claim("mutant-run-of-a-fork")
+    assert claim == "a run that has to be approved has jobs only once it is"

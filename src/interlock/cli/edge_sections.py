@@ -146,7 +146,9 @@ class ReporterSection(msgspec.Struct, frozen=True, kw_only=True):
     url: str = ""
     secret_env: str = ""
     secret_file: str = ""
-    words: tuple[Literal["pending", "running", "success", "failed", "canceled", "timeout"], ...] = (
+    words: tuple[
+        Literal["awaiting_approval", "pending", "running", "success", "failed", "canceled", "timeout"], ...
+    ] = (
         "success",
         "failed",
         "canceled",

@@ -20,20 +20,21 @@ from interlock.store.catalogue import catalogue_of
 from interlock.store.records import Commit, Committed, Key, Record, StepLine
 from interlock.systems.orchestrator.words import Word
 from interlock.systems.runs import body as letters
+from interlock.systems.runs.admitting import ENVIRONMENT
 from interlock.systems.runs.body import RunBody, decode_run, encode_run
 from interlock.systems.runs.committing import commit_of
 from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.keeping import heard, swept
 from interlock.systems.runs.orders import ORDERS, RELEASE, STOP, Order
 from interlock.systems.runs.plans import PLAN
-from interlock.systems.runs.preparing import accepted
-from interlock.systems.runs.stopping import stopped
+from interlock.systems.runs.preparing import accepted, begun
+from interlock.systems.runs.stopping import approved, stopped
 from interlock.verify.claims import bit
 from interlock.verify.jobs import judging
 from interlock.verify.jobs.deciding import MARK, Shelf, finished, message_in
 from interlock.verify.jobs.values import FAR_S, NOW
 from interlock.verify.runs.plan import RUN_ID, RunPlan
-from interlock.wire.runs import Plan, RunSpec
+from interlock.wire.runs import AwaitedApproval, Plan, RunSpec, Source
 
 NO_TIMER = 99
 
@@ -47,6 +48,8 @@ NO_PLAN = "the planner's word that there is no plan is heeded"
 LET_FINISH = "without fail-fast a run that has failed lets its jobs finish"
 BEGINS = "a run begins with its first attempt"
 WAITS = "a canceled run waits for its jobs, unless its deadline has passed"
+APPROVED_FIRST = "a run that has to be approved has jobs only once it is"
+APPROVAL_HEEDED = "an operator's word is heeded while the run waits for it"
 RUN_CLAIMS = (
     TABLES_HOLD,
     STEPS_HOLD,
@@ -58,6 +61,8 @@ RUN_CLAIMS = (
     LET_FINISH,
     BEGINS,
     WAITS,
+    APPROVED_FIRST,
+    APPROVAL_HEEDED,
 )
 
 
@@ -99,7 +104,10 @@ class RunDeciding:
         self._entries: dict[tuple[int, object], RunEntry] = {}
         self._catalogue = catalogue_of((RUN, MESSAGE, PLAN))
         self._settings, self._durations = plan.settings, plan.settings.durations
-        body = RunBody(spec=RunSpec())
+        self._awaits: AwaitedApproval | None = None
+        if plan.environment:
+            self._awaits = AwaitedApproval(reason=ENVIRONMENT, environments=("production",))
+        body = RunBody(spec=RunSpec(source=Source(from_fork=plan.fork)))
         self.first = self._intern(RUN.initial, body)
 
     def age(self, number: int) -> int:
@@ -114,6 +122,18 @@ class RunDeciding:
     def tell(self, number: int, event: Event) -> RunEntry:
         """What an event does of which nothing more is to be known."""
         return self._once(number, event, lambda record: self._told(record, event))
+
+    def begin(self, number: int) -> RunEntry:
+        """What comes of it when somebody begins to plan the run, or finds that it has to be approved."""
+        return self._once(number, run.start_planning, self._begun)
+
+    def approve(self, number: int) -> RunEntry:
+        """What an operator's approval does."""
+        return self._once(number, run.approve, self._approved)
+
+    def decline(self, number: int) -> RunEntry:
+        """What it does when an operator declines."""
+        return self._once(number, run.decline, lambda record: self._stopped(record, run.decline))
 
     def fail(self, number: int) -> RunEntry:
         """What the planner's word does that there is no plan."""
@@ -150,18 +170,29 @@ class RunDeciding:
         draft = RunDraft.of(record, NOW, self._durations)
         return None if draft.tell(event) is not None else _commit(draft)
 
+    def _begun(self, record: Record) -> Commit | None:
+        draft = begun(record, NOW, self._durations)
+        return None if draft is None else _commit(draft)
+
+    def _approved(self, record: Record) -> Commit | None:
+        try:
+            return _commit(approved(record, NOW, self._durations, "operator", ""))
+        except TransitionRefused:
+            return None
+
     def _failed(self, record: Record, event: Event) -> Commit | None:
         draft = RunDraft.of(record, NOW, self._durations)
         return None if draft.fail_planning(event, "there is no plan") is not None else _commit(draft)
 
     def _accepted(self, record: Record) -> Commit | None:
         plan = Plan(jobs=(), fail_fast=self.plan.fail_fast)
-        draft = accepted(record, NOW, self._durations, self.plan.graph, 1, plan)
+        awaits = None if decode_run(record.body).approvals else self._awaits
+        draft = accepted(record, NOW, self._durations, self.plan.graph, 1, plan, awaits)
         return None if draft is None else _commit(draft)
 
-    def _stopped(self, record: Record) -> Commit | None:
+    def _stopped(self, record: Record, event: Event = run.cancel) -> Commit | None:
         try:
-            draft = stopped(record, NOW, self._durations, "cancel")
+            draft = stopped(record, NOW, self._durations, event.name, event=event)
         except TransitionRefused:
             return None
         return None if draft is None else _commit(draft)
@@ -236,6 +267,9 @@ class RunDeciding:
             found.add(RUN_ABSORBS)
         if after.state is run.CANCEL_REQUESTED and not after.active:
             found.add(ENDS_WITH_THE_LAST)
+        guarded = self.plan.fork or self.plan.environment
+        if guarded and after.jobs and not decode_run(after.body).approvals:
+            found.add(APPROVED_FIRST)
         canceled = after.state is run.CANCELED and before.state is not run.CANCELED
         if canceled and after.active and before.timer:
             found.add(WAITS)
@@ -252,6 +286,11 @@ class RunDeciding:
             found.add(HEEDED)
         if cause is not run.planned and any(what == RELEASE for _, what, _ in entry.orders):
             found.add(ONLY_BY_PLAN)
+        waits = before.state is run.AWAITING_APPROVAL and before.timer
+        if cause is run.approve and waits and after.state is not run.CREATED:
+            found.add(APPROVAL_HEEDED)
+        if cause is run.decline and waits and after.data.outcome is not run.CANCELED:
+            found.add(APPROVAL_HEEDED)
         heeded = run.PLAN_FAILED in {line.target for line in entry.lines}
         if cause is run.planning_failed and before.state is run.PLANNING and not heeded:
             found.add(NO_PLAN)

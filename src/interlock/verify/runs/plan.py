@@ -26,6 +26,11 @@ class RunPlan(Plan, frozen=True, kw_only=True, dict=True):
     run_timeout: int = 0
     """In ticks, like all durations; 0 for never."""
     planner_timeout: int = 0
+    fork: bool = False
+    """The change comes from a fork, so that an operator has to approve it before it is planned."""
+    environment: bool = False
+    """The plan uses an environment that an operator has to approve."""
+    approval_timeout: int = 0
     repeats: int = 0
     """How many words between run, jobs, planner and reporter may come twice."""
 
@@ -37,6 +42,7 @@ class RunPlan(Plan, frozen=True, kw_only=True, dict=True):
             settings.durations,
             planner_timeout_s=float(self.planner_timeout or FAR_S),
             run_timeout_s=float(self.run_timeout or FAR_S),
+            approval_timeout_s=float(self.approval_timeout or FAR_S),
         )
         return msgspec.structs.replace(settings, durations=durations)
 

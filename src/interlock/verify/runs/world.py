@@ -46,6 +46,8 @@ RUN_SIGHTS = (
     "a run times out",
     "a plan arrives after the end",
     "planning fails",
+    "a run is approved",
+    "a run is not approved in time",
 )
 
 
@@ -200,11 +202,19 @@ class RunWorld:
         *_, number, wires, left = state
         value, runs = self.runs.values[number], self.runs
         if value.state is run.CREATED:
-            started = runs.tell(number, run.start_planning)
-            out.append(self._move(state, "asks for a plan", started, (*wires, PLANNER), 0))
+            started = runs.begin(number)
+            if runs.values[started.after].state is run.PLANNING:
+                out.append(self._move(state, "asks for a plan", started, (*wires, PLANNER), 0))
+            else:
+                out.append(self._move(state, "waits for an approval", started, wires, 0))
+        if value.state is run.AWAITING_APPROVAL:
+            granted = AIDED | self._mark(RUN_SIGHTS[7])
+            out.append(self._move(state, "is approved by an operator", runs.approve(number), wires, granted))
+            out.append(self._move(state, "is declined by an operator", runs.decline(number), wires, AIDED))
         if (fired := runs.fire(number)) is not None:
-            forced = self._mark(RUN_SIGHTS[3]) if value.state is run.CANCEL_REQUESTED else 0
-            out.append(self._move(state, "has had its time", fired, wires, forced))
+            sights = {run.CANCEL_REQUESTED: RUN_SIGHTS[3], run.AWAITING_APPROVAL: RUN_SIGHTS[8]}
+            shown = self._mark(sights[value.state]) if value.state in sights else 0
+            out.append(self._move(state, "has had its time", fired, wires, shown))
         if value.state in run.OUTCOMES:
             out.append(self._move(state, "is reported", runs.tell(number, run.reported), wires, 0))
         if left >= RUN_CANCELS:

@@ -27,6 +27,7 @@ def reporter(receiver: Receiver, *, check: bool = False, timeout_s: float = PATI
 @pytest.mark.parametrize(
     ("word", "state"),
     [
+        (Word.AWAITING_APPROVAL, "pending"),
         (Word.PENDING, "pending"),
         (Word.RUNNING, "pending"),
         (Word.SUCCESS, "success"),

@@ -8,6 +8,7 @@ from datetime import timedelta
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 from tests.systems.orchestrator.house import done
 from tests.systems.runs.reporting.receiver import Heard, Receiver, Says
 from tests.systems.runs.reporting.told import SOURCE, Told, notices, reporting, statuses
@@ -18,6 +19,7 @@ from interlock.errors import InterlockError
 from interlock.store.records import Commit, Key, Outcome
 from interlock.systems.runs.reporting.lifecycle import DONE, REPORT, report_id
 from interlock.systems.runs.reporting.settings import ReportingSettings
+from interlock.wire.jobs import SHELL
 from interlock.wire.runs import RunSpec
 
 
@@ -43,6 +45,16 @@ async def test_a_run_is_told_as_it_goes_on_and_is_reported_when_all_have_its_out
     assert await site.state(run_id) == "REPORTED"
     assert (await site.report(run_id, "github")).state == "done"
     assert (await site.path(run_id)).count("REPORTED") == 1
+
+
+async def test_a_run_that_waits_for_an_approval_is_told_as_one(site: Told, receiver: Receiver) -> None:
+    run_id = await site.begin(planned("a", task=SHELL), source=replace(SOURCE, from_fork=True))
+    await site.recover()
+    await site.runs.approve(run_id)
+    await site.recover(2)
+    told = [heard.said["description"] for heard in receiver.heard if "/statuses/" in heard.path]
+    assert told == ["Waiting for approval", "Waiting for runners: 1 job"]
+    assert statuses(receiver) == ["pending", "pending"]
 
 
 async def test_a_reporter_that_is_down_holds_neither_the_run_nor_another_report(

@@ -15,6 +15,7 @@ from interlock.wire.runs import RunView
 class Word(StrEnum):
     """What there is to tell. A later word is never followed by an earlier one."""
 
+    AWAITING_APPROVAL = "awaiting_approval"
     PENDING = "pending"
     RUNNING = "running"
     SUCCESS = "success"
@@ -25,16 +26,17 @@ class Word(StrEnum):
     @property
     def final(self) -> bool:
         """Whether it is an outcome."""
-        return self not in (Word.PENDING, Word.RUNNING)
+        return self not in _ON_THE_WAY
 
     @property
     def rank(self) -> int:
         """How late it comes in the life of a run."""
-        return 2 if self.final else (Word.PENDING, Word.RUNNING).index(self)
+        return len(_ON_THE_WAY) if self.final else _ON_THE_WAY.index(self)
 
 
+_ON_THE_WAY = (Word.AWAITING_APPROVAL, Word.PENDING, Word.RUNNING)
 WORDS = {
-    "AWAITING_APPROVAL": Word.PENDING,
+    "AWAITING_APPROVAL": Word.AWAITING_APPROVAL,
     "QUEUED": Word.PENDING,
     "RUNNING": Word.RUNNING,
     "SUCCESS": Word.SUCCESS,

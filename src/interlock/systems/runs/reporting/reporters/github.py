@@ -30,6 +30,7 @@ SECONDARY_LIMIT_S = 60.0
 """What GitHub asks for where it does not say how long to wait."""
 
 STATES = {
+    Word.AWAITING_APPROVAL: "pending",
     Word.PENDING: "pending",
     Word.RUNNING: "pending",
     Word.SUCCESS: "success",
@@ -115,7 +116,7 @@ class GithubReporter:
         said: dict[str, Any] = {
             "name": self._context(run),
             "external_id": run.id,
-            "status": "completed" if word.final else "queued" if word is Word.PENDING else "in_progress",
+            "status": "completed" if word.final else "in_progress" if word is Word.RUNNING else "queued",
             "output": {"title": in_words(report, MAX_DESCRIPTION), "summary": _summary(run)},
         }
         if run.started_at is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from interlock.lifecycles.run import RunState
 from interlock.systems.runs.reporting.port import Report, Word
 from interlock.wire.runs import RunJobView, RunView
 
@@ -10,6 +9,7 @@ MAX_FAILED = 20
 MAX_ERROR = 300
 
 _SAYS = {
+    Word.AWAITING_APPROVAL: "Waiting for approval",
     Word.PENDING: "Waiting for runners",
     Word.RUNNING: "Running",
     Word.SUCCESS: "Succeeded",
@@ -22,8 +22,6 @@ _SAYS = {
 def in_words(report: Report, most: int) -> str:
     """What happened, why, and how many jobs were involved; with at most so many characters."""
     run = report.run
-    if run.state == RunState.AWAITING_APPROVAL:
-        return "Waiting for approval"
     said = _SAYS[report.word]
     if run.error:
         said += f": {run.error}"
