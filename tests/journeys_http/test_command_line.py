@@ -46,7 +46,7 @@ class Person:
             contextlib.redirect_stderr(err),
         ):
             ended = await asyncio.to_thread(main, words)
-        assert ended == code, f"{words} ended with {ended}: {err.getvalue()[-500:]}"
+        assert ended == code, f"{words} ended with {ended}: {err.getvalue()[-500:]} {out.getvalue()[-500:]}"
         return (err if code == 2 else out).getvalue()
 
 
@@ -128,9 +128,28 @@ async def test_what_is_refused_is_told_in_the_same_words(served: Served, person:
 
 
 async def test_what_only_the_database_can_do_is_not_done_through_a_server() -> None:
-    for words in (("db", "status"), ("token", "list")):
-        told = await Person(NOWHERE, "").tells(*words, "--store", NOWHERE, code=2)
-        assert "is a server, and this is done with the database itself" in told
+    told = await Person(NOWHERE, "").tells("db", "status", "--store", NOWHERE, code=2)
+    assert "is a server, and this is done with the database itself" in told
+
+
+async def test_tokens_are_managed_through_a_server_as_in_its_database(served: Served) -> None:
+    root = Person(served.server.url, served.tokens["boss"])
+    made = json.loads(
+        await root.says("token", "create", "ci", "--role", "viewer", "--queue", "mail", "--json")
+    )
+    assert made["view"]["queues"] == ["mail"]
+    assert "secret" not in await root.says("token", "show", "ci")
+    rotated = json.loads(await root.says("token", "rotate", "ci", "--overlap", "1h", "--json"))
+    assert rotated["token"].split("_")[1] == made["token"].split("_")[1]
+    assert rotated["view"]["state"] == "rotating"
+    for token in (made["token"], rotated["token"]):
+        assert "mail" not in await Person(served.server.url, token).says("job", "list")
+    listed = json.loads(await root.says("token", "list", "--json"))
+    assert [view["state"] for view in listed if view["name"] == "ci"] == ["rotating"]
+    assert "is revoked" in await root.says("token", "revoke", "ci", "--reason", "enough")
+    assert "There is no token nobody" in await root.says("token", "show", "nobody", code=2)
+    operator = Person(served.server.url, served.tokens["somebody"])
+    assert "this needs admin" in await operator.says("token", "list", code=2)
 
 
 async def test_a_server_that_is_not_there_is_told_in_a_sentence() -> None:

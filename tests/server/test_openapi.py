@@ -13,6 +13,7 @@ from tests.server.running import Running, path_of
 
 from interlock.server.app import every_route
 from interlock.server.openapi import document_of
+from interlock.systems.access.principals import Role
 from interlock.systems.fleet.spec import TASK
 from interlock.wire.artifacts import LEASE, RUNNER
 from interlock.wire.runs import Plan, PlannedJob, RunSpec
@@ -89,10 +90,12 @@ async def test_answers_fit_their_schemas(server: Running, client: httpx2.AsyncCl
     load = WorkloadFact(workload_id="load_1", job_id=await server.submit(task=TASK), happened=Happened.READY)
     await server.parts.household.workloads.tell([load])
     held = await server.hold(await server.submit("shop.parent", queue="parents"), "parents")
+    issued = await server.parts.tokens.create("ci", Role.VIEWER)
     for route in ROUTES:
         if route.method != "GET" or route.answer is None or not route.bounded:
             continue
         names = {"job_id": job_id, "attempt_id": f"{job_id}.1.1", "name": "lease", "worker_id": worker.id}
+        names["token"] = issued.view.id
         path = path_of(route, run_id=run.id, workload_id=load.workload_id, **names)
         params = {"job": job_id} if route.name == "listAttempts" else {}
         headers = {LEASE: held.token, RUNNER: "r"} if route.headers else {}

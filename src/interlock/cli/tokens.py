@@ -1,4 +1,4 @@
-"""`interlock token …`: who is let in by a server.
+"""`interlock token …`: manage access tokens, in a store or over a server.
 
 Only the words are here; what they need is imported where they run, so that `--help` answers at once.
 """
@@ -6,15 +6,17 @@ Only the words are here; what they need is imported where they run, so that `--h
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from interlock.cli.options import Json, Store, epilog, examples
+from interlock.cli.options import Json, Place, epilog, examples
 
 if TYPE_CHECKING:
-    from interlock.systems.access.tokens import Tokens, TokenView
+    from interlock.remote.offering import TokensOffer
+    from interlock.systems.access.tokens import Issued
 
 T = TypeVar("T")
 
@@ -37,7 +39,7 @@ class RoleName(StrEnum):
     RUNNER = "runner"
 
 
-app = typer.Typer(help="Say who is let in by a server.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Manage access tokens.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command(
@@ -57,11 +59,10 @@ def create(
         list[str] | None, typer.Option("--queue", metavar="QUEUE", help="Confine it to this queue.")
     ] = None,
     expires: Annotated[str, typer.Option(metavar="AGE", help="30d, 12h, ...; or never.")] = "90d",
-    store: Store = None,
+    store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Make a token and show it, this once."""
-    from interlock.cli.answers import print_struct
+    """Make a token and print it, this once."""
     from interlock.cli.connecting import actor
     from interlock.cli.durations import parse_duration
     from interlock.systems.access.principals import Role
@@ -73,21 +74,16 @@ def create(
             name, Role(role.value), queues=tuple(queues or ()), lasts=lasts, actor=actor()
         ),
     )
-    if as_json:
-        print_struct(issued)
-        return
-    typer.echo(issued.token)
-    until = f"until {_day(issued.view)}" if issued.view.expires_at else "for ever"
-    typer.echo(f"{name} is {role} {until}. Keep it now: it is not shown again.", err=True)
+    _print_issued(issued, as_json=as_json)
 
 
 @app.command("list", epilog=examples("token list", "token list --all --json"))
 def list_tokens(
     everything: Annotated[bool, typer.Option("--all", help="Also those that have ended.")] = False,
-    store: Store = None,
+    store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """List tokens, without their secrets."""
+    """List tokens with their scope, expiry and last use, without their secrets."""
     from interlock.cli import printing
     from interlock.cli.answers import print_struct
 
@@ -95,16 +91,84 @@ def list_tokens(
     if as_json:
         print_struct(views)
         return
-    rows = [(v.name, str(v.role), v.state, ", ".join(v.queues) or "all", _day(v), v.id) for v in views]
-    columns = ("name", "role", "state", "queues", "until", "id")
+    rows = [
+        (
+            view.name,
+            str(view.role),
+            view.state,
+            ", ".join(view.queues) or "all",
+            _moment(view.expires_at, "never"),
+            _moment(view.used_at, "never"),
+            view.used_from,
+            view.id,
+        )
+        for view in views
+    ]
+    columns = ("name", "role", "state", "queues", "expires", "last used", "from", "id")
     printing.print_sheets([printing.Sheet("token", "Tokens", columns, rows)])
+
+
+@app.command("show", epilog=examples("token show ci", "token show ci --json"))
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A token, by its name or its id.")],
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """Show a token: role, queues, expiry, rotation and last use, without its secret."""
+    from interlock.cli import printing
+    from interlock.cli.answers import print_struct
+
+    view = _ask(store, lambda tokens: tokens.get(name))
+    if as_json:
+        print_struct(view)
+        return
+    rows = [
+        ("name", view.name),
+        ("id", view.id),
+        ("role", str(view.role)),
+        ("state", view.state),
+        ("queues", ", ".join(view.queues) or "all"),
+        ("created", _moment(view.created_at, "")),
+        ("expires", _moment(view.expires_at, "never")),
+        ("rotated", _moment(view.rotated_at, "never")),
+        ("old secret until", _moment(view.old_until, "")),
+        ("last used", _moment(view.used_at, "never")),
+        ("from", view.used_from),
+    ]
+    filled = [row for row in rows if row[1]]
+    printing.print_sheets([printing.Sheet("token", f"Token {view.name}", ("what", "value"), filled)])
+
+
+@app.command(
+    "rotate",
+    epilog=examples("token rotate ci", "token rotate ci --overlap 1h", "token rotate ci --overlap 0"),
+)
+def rotate(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A token, by its name or its id.")],
+    overlap: Annotated[
+        str,
+        typer.Option(
+            metavar="AGE", help="How long the old secret works as well: 10m, 1h, ...; 0 ends it at once."
+        ),
+    ] = "10m",
+    reason: Annotated[str, typer.Option(help="Why; the journal keeps it.")] = "",
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """Give a token a new secret and print it, this once. Name, role and queues stay."""
+    from interlock.cli.connecting import actor
+    from interlock.cli.durations import parse_duration
+
+    lasts = timedelta(0) if overlap == "0" else parse_duration(overlap)
+    issued = _ask(store, lambda tokens: tokens.rotate(name, overlap=lasts, actor=actor(), reason=reason))
+    _print_issued(issued, as_json=as_json)
 
 
 @app.command("revoke", epilog=examples("token revoke ci", "token revoke ci --reason 'it was in a log'"))
 def revoke(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A token, by its name or its id.")],
     reason: Annotated[str, typer.Option(help="Why; the journal keeps it.")] = "",
-    store: Store = None,
+    store: Place = None,
     as_json: Json = False,
 ) -> None:
     """Take a token back. Servers that have just seen it let it in for a few seconds more."""
@@ -118,12 +182,26 @@ def revoke(
         typer.echo(f"{view.name} ({view.role}) is {view.state}.")
 
 
-def _ask(store: str | None, work: Callable[[Tokens], Awaitable[T]]) -> T:
-    from interlock.cli.connecting import ask_store
-    from interlock.systems.access.tokens import Tokens
+def _print_issued(issued: Issued, *, as_json: bool) -> None:
+    """Print the secret on stdout, and what to know about it on stderr."""
+    from interlock.cli.answers import print_struct
 
-    return ask_store(store, lambda port: work(Tokens(port.here.engine)))
+    if as_json:
+        print_struct(issued)
+        return
+    view = issued.view
+    typer.echo(issued.token)
+    until = f"until {_moment(view.expires_at, '')}" if view.expires_at else "for ever"
+    typer.echo(f"{view.name} is {view.role} {until}. Keep it now: it is not shown again.", err=True)
+    if view.old_until is not None:
+        typer.echo(f"The old secret works until {_moment(view.old_until, '')}.", err=True)
 
 
-def _day(view: TokenView) -> str:
-    return f"{view.expires_at:%Y-%m-%d %H:%M} UTC" if view.expires_at else "for ever"
+def _ask(store: str | None, work: Callable[[TokensOffer], Awaitable[T]]) -> T:
+    from interlock.cli.connecting import ask
+
+    return ask(store, lambda reach: work(reach.here.tokens))
+
+
+def _moment(at: datetime | None, never: str) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC" if at else never

@@ -17,7 +17,7 @@ import msgspec
 from interlock import errors
 from interlock.errors import InterlockError, InvalidSettings, ServerRefused, StoreUnavailable, UnknownName
 from interlock.remote.answers import Problem
-from interlock.systems.access import principals
+from interlock.systems.access import principals, tokens
 from interlock.wire import filter_words
 from interlock.wire.decoding import decode_as
 from interlock.wire.trust import trusting
@@ -199,6 +199,6 @@ def _read(response: httpx2.Response, answer: type[T]) -> T:
 
 def _kinds() -> dict[str, type[InterlockError]]:
     """Every error that a store or a check of ours could raise as well, by its code."""
-    homes = (errors, filter_words, principals)
+    homes = (errors, filter_words, principals, tokens)
     found = [kind for home in homes for kind in vars(home).values() if isinstance(kind, type)]
     return {kind.code: kind for kind in found if issubclass(kind, InterlockError)}

@@ -18,6 +18,7 @@ from interlock.remote.lines import NewLines
 from interlock.remote.quarantine import HttpQuarantine
 from interlock.remote.runs import HttpRuns
 from interlock.remote.simulations import HttpSimulations
+from interlock.remote.tokens import HttpTokens
 from interlock.remote.waiting import HttpWaiting
 from interlock.remote.workers import HttpWorkers
 from interlock.remote.workloads import HttpWorkloads
@@ -39,6 +40,7 @@ class HttpHousehold:
         self.artifacts = HttpArtifacts(asker)
         self.workers = HttpWorkers(asker, names=names)
         self.quarantine = HttpQuarantine(asker)
+        self.tokens = HttpTokens(asker, names=names)
         self.workloads = HttpWorkloads(asker)
         self.runs = HttpRuns(asker, names=names)
         self.simulations = HttpSimulations(asker, names=names)

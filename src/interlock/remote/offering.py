@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal, Protocol, TypeAlias
 
 from interlock.remote.workers import WorkersOffer
 from interlock.remote.workloads import WorkloadsOffer
 from interlock.store.records import Count, Entry, Feed, Key, Query
+from interlock.systems.access.principals import Role
+from interlock.systems.access.tokens import Issued, TokenView
 from interlock.systems.orchestrator.beside import Chunk
 from interlock.systems.orchestrator.explaining import Explanation
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -113,6 +115,40 @@ class QuarantineOffer(Protocol):
 
     async def lift(self, runner: str, *, actor: str = "", reason: str = "") -> StandingView:
         """Give it work again, with a clean sheet."""
+        ...
+
+
+class TokensOffer(Protocol):
+    """Tokens, for admins."""
+
+    async def create(
+        self,
+        name: str,
+        role: Role,
+        *,
+        queues: Sequence[str] = ...,
+        lasts: timedelta | None = ...,
+        actor: str = ...,
+    ) -> Issued:
+        """Make a token and return it with its secret, this once."""
+        ...
+
+    async def list(self, *, ended: bool = False) -> list[TokenView]:
+        """Return the working tokens, the oldest first; with `ended` all."""
+        ...
+
+    async def get(self, name: str) -> TokenView:
+        """Return a token by its name or its id."""
+        ...
+
+    async def rotate(
+        self, name: str, *, overlap: timedelta = ..., actor: str = ..., reason: str = ...
+    ) -> Issued:
+        """Give a token a new secret; the old one works for the overlap."""
+        ...
+
+    async def revoke(self, name: str, *, actor: str = ..., reason: str = ...) -> TokenView:
+        """Take a token back."""
         ...
 
 
@@ -277,6 +313,11 @@ class Place(Protocol):
     @property
     def quarantine(self) -> QuarantineOffer:
         """Runners that keep losing work."""
+        ...
+
+    @property
+    def tokens(self) -> TokensOffer:
+        """The tokens."""
         ...
 
     @property

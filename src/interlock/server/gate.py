@@ -121,7 +121,7 @@ class Gate:
         if sent is None and not self._parts.tokens_required:
             return self._untold
         try:
-            return await self._parts.check.principal_of(_bearer(sent))
+            return await self._parts.check.principal_of(_bearer(sent), _address(scope))
         except NotSignedIn:
             self._count_stranger(scope)
             raise
@@ -135,8 +135,7 @@ class Gate:
 
     def _count_stranger(self, scope: Scope) -> None:
         """Whoever has shown nothing that is any good may try only so often; raises when that is over."""
-        address = (scope.get("client") or ("somebody",))[0]
-        self._strangers.take(str(address))
+        self._strangers.take(_address(scope))
 
     def _check_host(self, exchange: Exchange) -> None:
         """A page whose name leads to this machine must not speak for it (DNS rebinding)."""
@@ -197,6 +196,11 @@ def _noting(exchange: Exchange, send: Send) -> Send:
         await send(message)
 
     return note
+
+
+def _address(scope: Scope) -> str:
+    """Return the address at the other end of the connection; behind a proxy that is the proxy's."""
+    return str((scope.get("client") or ("somebody",))[0])
 
 
 def _names() -> Iterator[str]:

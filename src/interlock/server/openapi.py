@@ -36,6 +36,8 @@ _EVENT = {
     },
 }
 _PARAMETER = re.compile(r"{(\w+)}")
+_NAMES = {"token": r"^[A-Za-z0-9_.@-]{1,64}$"}
+"""What parameters of paths look like that are no ids."""
 
 ABOUT = f"""Submit work, look at it, stop it. Every answer comes from the tables under /api/machines.
 
@@ -151,7 +153,7 @@ def _path_parameters(route: Route) -> list[dict[str, Any]]:
             "in": "path",
             "required": True,
             "description": route.parameters.get(name, ""),
-            "schema": {"type": "string", "pattern": f"^{SHAPE}$"},
+            "schema": {"type": "string", "pattern": _NAMES.get(name, f"^{SHAPE}$")},
         }
         for name in _PARAMETER.findall(route.path)
     ]

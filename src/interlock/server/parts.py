@@ -6,12 +6,13 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
 from interlock.engine.loops import Health, Loop, run_loops
+from interlock.errors import InterlockError
 from interlock.server import following
 from interlock.server.bells import Bells
 from interlock.server.census import Census
@@ -36,6 +37,8 @@ from interlock.systems.runs.triggers.receiving import Triggers
 from interlock.systems.runs.triggers.submitting import OnceOnly
 
 TOKENS_EVERY_S = 30.0
+LAST_USES_S = 2.0
+"""How long a server that ends tries to store when tokens were used last."""
 
 
 class Parts:
@@ -49,7 +52,7 @@ class Parts:
         self.settings = settings
         self.log = log
         self.tokens_required = tokens_required
-        self.tokens = Tokens(household.engine)
+        self.tokens = household.tokens
         self.check = TokenCheck(self.tokens, household.engine.clock)
         self.metrics = Metrics()
         self.census = Census(household.store)
@@ -93,6 +96,9 @@ class Parts:
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait([self._running])
+        with suppress(InterlockError, TimeoutError):
+            async with asyncio.timeout(LAST_USES_S):
+                await self.check.store_uses()
         await self.household.close()
 
     def health(self) -> list[Health]:
@@ -119,7 +125,7 @@ class Parts:
             Loop("deadlines", self._sweep, clock, every_s=sweep_s, full=SWEEP),
             Loop("runs", self._keep_runs, clock, every_s=settings.deliver_every_s),
             Loop("messages", self._deliver, clock, every_s=settings.deliver_every_s, full=DELIVERY),
-            Loop("tokens", self.tokens.sweep, clock, every_s=TOKENS_EVERY_S),
+            Loop("tokens", self._keep_tokens, clock, every_s=TOKENS_EVERY_S),
             Loop("retention", self._retain, clock, every_s=settings.retain_every_s, full=SWEEP),
             follow,
         )
@@ -129,6 +135,9 @@ class Parts:
 
     async def _keep_runs(self) -> int:
         return await self.household.runs.keep(patiently=False)
+
+    async def _keep_tokens(self) -> int:
+        return await self.tokens.sweep() + await self.check.store_uses()
 
     async def _deliver(self) -> int:
         return await self.household.deliver()

@@ -21,6 +21,7 @@ from interlock.engine.outbox import Handler, Postage, deliver, recover
 from interlock.engine.sweeps.retention import Retention, sweep_ended
 from interlock.store.contract import Store
 from interlock.store.records import Pruned
+from interlock.systems.access.tokens import Tokens
 from interlock.systems.blobs.port import Blobs
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.claims import WorkerClaims
@@ -94,6 +95,7 @@ class Household:
         self.workers = Workers(self.engine, settings=settings, ids=JobIds(host.below, prefix="w_"))
         self.claims = WorkerClaims(self.orchestrator, self.workers.takes)
         self.workloads = Workloads(self.engine, self.orchestrator.hear, settings=settings)
+        self.tokens = Tokens(self.engine)
         self.quarantine = Quarantine(self.engine, settings.quarantine)
         self.waiting = Waiting(self.engine)
         self.artifacts = Artifacts(store, self.orchestrator.hear, blobs)

@@ -19,6 +19,7 @@ from interlock.server.api import (
     runs,
     simulations,
     submitting,
+    tokens,
     trees,
     webhooks,
     worker_actions,
@@ -48,6 +49,7 @@ ROUTES: tuple[Route, ...] = (
     *workloads.ROUTES,
     *worker_actions.ROUTES,
     *quarantine.ROUTES,
+    *tokens.ROUTES,
     *health.ROUTES,
 )
 """Everything that can be asked for, beside the document that says so."""

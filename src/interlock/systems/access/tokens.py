@@ -1,25 +1,50 @@
-"""Making, listing and revoking tokens."""
+"""Making, listing, rotating and revoking tokens, and when each was used last."""
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
 import msgspec
 
-from interlock.engine.applying import Applied, Decision, Engine
+from interlock.engine.applying import Applied, Asked, Decision, Engine, failed
+from interlock.engine.batching import Item, apply_all
 from interlock.engine.paging import every_record
 from interlock.errors import InterlockError
 from interlock.machine import Event, Moved
-from interlock.store.records import Change, Commit, Committed, Key, Note, Query, Record, StepLine
-from interlock.systems.access.lifecycle import ACTIVE, LIFETIME, TOKEN, TokenState, expire, revoke
+from interlock.store.records import (
+    Change,
+    Commit,
+    Committed,
+    Key,
+    Note,
+    Query,
+    Record,
+    RequestReused,
+    StepLine,
+)
+from interlock.systems.access.lifecycle import (
+    ACTIVE,
+    LIFETIME,
+    OVERLAP,
+    ROTATING,
+    TOKEN,
+    WORKING,
+    TokenState,
+    expire,
+    retire,
+    revoke,
+    rotate,
+    rotate_at_once,
+)
 from interlock.systems.access.principals import Role
 from interlock.systems.access.secret import ID_BYTES, SECRET_BYTES, Secret
 
 MAX_LIFETIME = timedelta(days=3_660)
+MAX_OVERLAP = timedelta(days=30)
 _NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
 
 
@@ -37,6 +62,13 @@ class InvalidToken(InterlockError):
     status = 422
 
 
+class SecretShownOnce(InterlockError):
+    """The request was carried out before, and the secret that it made is not shown again."""
+
+    code = "secret_shown_once"
+    status = 409
+
+
 class TokenBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the record of a token keeps."""
 
@@ -45,6 +77,14 @@ class TokenBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: str
     queues: tuple[str, ...] = ()
     expires_at: datetime | None = None
+    old_digest: str = ""
+    """Of the secret before this one, which works until `old_until`."""
+    old_until: datetime | None = None
+    rotated_at: datetime | None = None
+    used_at: datetime | None = None
+    used_from: str = ""
+    cursor_key: str = ""
+    """What cursors of this token are sealed with; drawn when one is needed for the first time."""
 
 
 class TokenView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -56,17 +96,36 @@ class TokenView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: str
     created_at: datetime
     queues: tuple[str, ...] = ()
+    """The queues that it is confined to; none named means all of them."""
     expires_at: datetime | None = None
+    rotated_at: datetime | None = None
+    old_until: datetime | None = None
+    """While it is rotating: until when the old secret works."""
+    used_at: datetime | None = None
+    """When it was used last, to about a minute."""
+    used_from: str = ""
+    """The address that it was used from then."""
 
 
 class Issued(msgspec.Struct, frozen=True):
-    """A new token; this is the only time that it is shown."""
+    """A new token, or an old one with a new secret; this is the only time that the secret is shown."""
 
     token: str
     view: TokenView
 
     def __repr__(self) -> str:
         return f"<issued {self.view.name}>"
+
+
+class Use(msgspec.Struct, frozen=True):
+    """When a token was used last, and from which address."""
+
+    at: datetime
+    address: str
+
+
+USUAL = timedelta(seconds=LIFETIME.seconds)
+OVERLAPPING = timedelta(seconds=OVERLAP.seconds)
 
 
 class Tokens:
@@ -82,17 +141,16 @@ class Tokens:
         role: Role,
         *,
         queues: Sequence[str] = (),
-        lasts: timedelta | None = timedelta(seconds=LIFETIME.seconds),
+        lasts: timedelta | None = USUAL,
         actor: str = "",
+        request_id: str | None = None,
     ) -> Issued:
-        """A new token under a name that no active one has; `lasts=None` makes one that does not expire."""
+        """Make a token under a name that no working one has; `lasts=None` makes one that does not expire."""
         _check(name, queues, lasts)
+        asked = Asked.of(request_id, f"create the token {name}", (role, sorted(set(queues)), lasts))
+        await self._not_again(asked, name)
         if any(view.name == name for view in await self.list()):
-            raise InvalidToken(
-                f"There is an active token {name} already.",
-                todo=f"Take another name, or revoke it first: interlock token revoke {name}",
-                facts={"name": name},
-            )
+            raise _taken(name)
         secret = Secret(self._draw(ID_BYTES), self._draw(SECRET_BYTES))
 
         def decide(_: Sequence[Record | None], now: datetime) -> Decision[TokenView]:
@@ -113,61 +171,135 @@ class Tokens:
                 deadline_at=body.expires_at,
                 note=note,
             )
-            return Decision(_view(secret.id, ACTIVE, now, body), Commit(changes=(change,)))
+            return Decision(_view(secret.id, ACTIVE, now, body), _under(asked, change))
 
         applied = await self._engine.apply([], decide)
         if not isinstance(applied, Applied):
-            raise TypeError("a token is made without a request id")
+            raise _shown_once(name)
+        await self._keep_the_first(applied.answer)
         return Issued(secret.text, applied.answer)
 
     async def list(self, *, ended: bool = False) -> list[TokenView]:
-        """The active ones, the oldest first; with `ended` all that have not been pruned."""
+        """Return the working ones, the oldest first; with `ended` all that have not been pruned."""
         views = [view_of(record) async for record in every_record(self._engine.store, TOKEN.name)]
-        return [view for view in views if ended or view.state == ACTIVE]
+        return [view for view in views if ended or view.state in WORKING]
+
+    async def get(self, name: str) -> TokenView:
+        """Return a token by its name or its id; of several with the name the working one, or the newest."""
+        named = [view for view in await self.list(ended=True) if name in (view.name, view.id)]
+        if not named:
+            raise unknown_token(name)
+        return ([view for view in named if view.state in WORKING] or named)[-1]
 
     async def any(self) -> bool:
-        """Whether there is an active one."""
-        query = Query(kind=TOKEN.name, states=(ACTIVE,), limit=1)
+        """Whether there is a working one."""
+        query = Query(kind=TOKEN.name, states=WORKING, limit=1)
         return bool((await self._engine.store.find(query)).records)
 
     async def load(self, token_id: str) -> Record | None:
         """The record of a token."""
         return (await self._engine.store.load([Key(TOKEN.name, token_id)]))[0]
 
-    async def revoke(self, name: str, *, actor: str = "", reason: str = "") -> TokenView:
-        """Take a token back, by its name or its id. Servers that know it believe it for seconds more."""
-        token_id = await self._find(name)
+    async def rotate(
+        self,
+        name: str,
+        *,
+        overlap: timedelta = OVERLAPPING,
+        actor: str = "",
+        reason: str = "",
+        request_id: str | None = None,
+    ) -> Issued:
+        """Give a token a new secret; the old one works for the overlap, by the store's clock.
 
-        def decide(found: Sequence[Record | None], _: datetime) -> Decision[TokenView]:
+        The new secret lasts as long as the old one was made to last.
+        """
+        if not timedelta(0) <= overlap <= MAX_OVERLAP:
+            raise InvalidToken(
+                f"The old secret cannot work for {overlap.total_seconds():g} s more.",
+                todo=f"Give an overlap from 0 (at once) to {MAX_OVERLAP.days} days.",
+                facts={"name": name, "overlap_s": overlap.total_seconds()},
+            )
+        asked = Asked.of(request_id, f"rotate the token {name}", overlap)
+        await self._not_again(asked, name)
+        token_id = (await self.get(name)).id
+        secret = Secret(token_id, self._draw(SECRET_BYTES))
+
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[TokenView]:
             record = _present(name, found[0])
-            change = _moved(record, revoke, actor=actor, reason=reason)
-            answer = _view(record.id, change.state, record.created_at, read_body(record))
-            return Decision(answer, Commit(changes=(change,)))
+            body = _rotated(record, secret.digest, now, overlap)
+            event = rotate if overlap else rotate_at_once
+            change = _moved(record, event, body, actor=actor, reason=reason)
+            return Decision(_view(record.id, change.state, record.created_at, body), _under(asked, change))
 
         applied = await self._engine.apply([Key(TOKEN.name, token_id)], decide)
         if not isinstance(applied, Applied):
-            raise TypeError("a token is revoked without a request id")
-        return applied.answer
+            raise _shown_once(name)
+        return Issued(secret.text, applied.answer)
+
+    async def revoke(
+        self, name: str, *, actor: str = "", reason: str = "", request_id: str | None = None
+    ) -> TokenView:
+        """Take a token back, by its name or its id. Servers that know it believe it for seconds more."""
+        token_id = (await self.get(name)).id
+        asked = Asked.of(request_id, f"revoke the token {token_id}", reason)
+
+        def decide(found: Sequence[Record | None], _: datetime) -> Decision[TokenView]:
+            record = _present(name, found[0])
+            body = msgspec.structs.replace(read_body(record), old_digest="", old_until=None)
+            change = _moved(record, revoke, body, actor=actor, reason=reason)
+            return Decision(_view(record.id, change.state, record.created_at, body), _under(asked, change))
+
+        applied = await self._engine.apply_once(asked, [Key(TOKEN.name, token_id)], decide)
+        return applied.answer if isinstance(applied, Applied) else await self.get(token_id)
 
     async def sweep(self, *, limit: int = 100) -> int:
-        """Say of those whose time is over that they have expired; they let nobody in before that either."""
+        """Expire tokens and retire old secrets whose time is over; they let nobody in before that either."""
 
-        def decide(records: Sequence[Record], _: datetime) -> list[Commit]:
-            moved = partial(_moved, actor="clock", reason="")
-            return [Commit(changes=(moved(record, expire),)) for record in records]
+        def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
+            return [Commit(changes=(_swept(record, now),)) for record in records]
 
         outcomes = await self._engine.due([TOKEN.name], limit, decide)
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
-    async def _find(self, name: str) -> str:
-        named = [view for view in await self.list(ended=True) if name in (view.name, view.id)]
-        active = [view for view in named if view.state == ACTIVE]
-        if not named:
-            known = ", ".join(view.name for view in await self.list()) or "none"
-            raise UnknownToken(
-                f"There is no token {name}.", todo=f"Active ones: {known}.", facts={"name": name}
-            )
-        return (active or named)[-1].id
+    async def note_uses(self, uses: Mapping[str, Use]) -> int:
+        """Store the last use of each token, by its id, unless a later one is stored already."""
+        items = [Item(Key(TOKEN.name, token_id), partial(_used, use)) for token_id, use in uses.items()]
+        results = await apply_all(self._engine, items)
+        if error := next((result for result in results if isinstance(result, InterlockError)), None):
+            raise error
+        return len(results)
+
+    async def cursor_key(self, token_id: str) -> str:
+        """Return what cursors of a token are sealed with; the first server that needs it draws it."""
+        drawn = self._draw(SECRET_BYTES)
+
+        def decide(found: Sequence[Record | None], _: datetime) -> Decision[str]:
+            record = _present(token_id, found[0])
+            body = read_body(record)
+            if body.cursor_key:
+                return Decision(body.cursor_key)
+            changed = msgspec.structs.replace(body, cursor_key=drawn)
+            return Decision(drawn, Commit(changes=(_unmoved(record, changed),)))
+
+        applied = await self._engine.apply([Key(TOKEN.name, token_id)], decide)
+        if not isinstance(applied, Applied):
+            raise TypeError("a key is drawn without a request id")
+        return applied.answer
+
+    async def _not_again(self, asked: Asked | None, name: str) -> None:
+        """Raise when a request was carried out before: what it has shown is kept nowhere."""
+        before = None if asked is None else await self._engine.recall(asked)
+        if isinstance(before, RequestReused):
+            raise failed(before)
+        if before is not None:
+            raise _shown_once(name)
+
+    async def _keep_the_first(self, view: TokenView) -> None:
+        """Two who take a name at one moment are both let through by the check; the later one gives way."""
+        same = [each for each in await self.list() if each.name == view.name]
+        if min(same, key=lambda each: (each.created_at, each.id), default=view).id != view.id:
+            await self.revoke(view.id, reason="another token took the name at the same moment")
+            raise _taken(view.name)
 
 
 def view_of(record: Record) -> TokenView:
@@ -180,6 +312,13 @@ def read_body(record: Record) -> TokenBody:
     return msgspec.json.decode(record.body, type=TokenBody)
 
 
+def unknown_token(name: str) -> UnknownToken:
+    """No token goes by that name or id, or not for whoever asks."""
+    return UnknownToken(
+        f"There is no token {name[:64]}.", todo="List them: interlock token list", facts={"name": name[:64]}
+    )
+
+
 def _view(token_id: str, state: str, created_at: datetime, body: TokenBody) -> TokenView:
     return TokenView(
         id=token_id,
@@ -189,30 +328,108 @@ def _view(token_id: str, state: str, created_at: datetime, body: TokenBody) -> T
         created_at=created_at,
         queues=body.queues,
         expires_at=body.expires_at,
+        rotated_at=body.rotated_at,
+        old_until=body.old_until if state == ROTATING else None,
+        used_at=body.used_at,
+        used_from=body.used_from,
     )
 
 
-def _moved(record: Record, event: Event, *, actor: str, reason: str) -> Change:
+def _rotated(record: Record, digest: str, now: datetime, overlap: timedelta) -> TokenBody:
+    """Return the body with the new secret. An old secret never outlives the time it was made for."""
+    body = read_body(record)
+    until, expires_at = now + overlap, body.expires_at
+    if expires_at is not None:
+        until = min(until, expires_at)
+        expires_at = now + (expires_at - (body.rotated_at or record.created_at))
+    return msgspec.structs.replace(
+        body,
+        digest=digest,
+        old_digest=body.digest if overlap else "",
+        old_until=until if overlap else None,
+        rotated_at=now,
+        expires_at=expires_at,
+    )
+
+
+def _swept(record: Record, now: datetime) -> Change:
+    body = read_body(record)
+    over = body.expires_at is not None and body.expires_at <= now
+    alone = msgspec.structs.replace(body, old_digest="", old_until=None)
+    return _moved(record, expire if over else retire, alone, actor="clock", reason="")
+
+
+def _used(use: Use, record: Record | None, _: datetime, __: str) -> Decision[None]:
+    if record is None or record.state not in WORKING:
+        return Decision(None)
+    body = read_body(record)
+    if body.used_at is not None and body.used_at >= use.at:
+        return Decision(None)
+    changed = msgspec.structs.replace(body, used_at=use.at, used_from=use.address)
+    return Decision(None, Commit(changes=(_unmoved(record, changed),)))
+
+
+def _under(asked: Asked | None, change: Change) -> Commit:
+    """Return the commit under its request id. Nothing of the secret is kept as the answer."""
+    return Commit(changes=(change,), request=asked.answered(b"null") if asked else None)
+
+
+def _moved(record: Record, event: Event, body: TokenBody, *, actor: str, reason: str) -> Change:
     decision = TOKEN.decide(TokenState(record.state), None, event)
     if not isinstance(decision, Moved):
         raise decision.error()
     steps = tuple(
-        StepLine(TOKEN.name, "", step.event, step.source, step.target, step.owner) for step in decision.steps
+        StepLine(TOKEN.name, "", step.event, step.source, step.target, step.owner, step.moves)
+        for step in decision.steps
     )
     return Change(
         kind=TOKEN.name,
         id=record.id,
         expected=record.version,
         state=decision.state,
-        body=record.body,
+        body=msgspec.json.encode(body),
+        deadline_at=_deadline(body) if decision.state in WORKING else None,
         note=Note(steps=steps, actor=actor, reason=reason),
     )
+
+
+def _unmoved(record: Record, body: TokenBody) -> Change:
+    """What is no step and no news, so that it is not journalled."""
+    return Change(
+        kind=TOKEN.name,
+        id=record.id,
+        expected=record.version,
+        state=record.state,
+        body=msgspec.json.encode(body),
+        deadline_at=record.deadline_at,
+    )
+
+
+def _deadline(body: TokenBody) -> datetime | None:
+    ends = [at for at in (body.old_until, body.expires_at) if at is not None]
+    return min(ends, default=None)
 
 
 def _present(name: str, record: Record | None) -> Record:
     if record is None:
         raise UnknownToken(f"There is no token {name} any more.", facts={"name": name})
     return record
+
+
+def _taken(name: str) -> InvalidToken:
+    return InvalidToken(
+        f"There is an active token {name} already.",
+        todo=f"Take another name, or give that one a new secret: interlock token rotate {name}",
+        facts={"name": name},
+    )
+
+
+def _shown_once(name: str) -> SecretShownOnce:
+    return SecretShownOnce(
+        f"The token {name} was issued under this request id before; its secret is shown once and not kept.",
+        todo=f"If the answer was lost, ask for another secret: interlock token rotate {name} --overlap 0",
+        facts={"name": name},
+    )
 
 
 def _check(name: str, queues: Sequence[str], lasts: timedelta | None) -> None:

@@ -1,0 +1,238 @@
+"""Tokens: an admin makes, lists, rotates and revokes them.
+
+An admin that is confined to queues sees and makes tokens of these queues only, and nobody makes a token
+that may do more than its maker. The secret is in the answer to the request that made it, and nowhere
+else: the same request again is refused (`secret_shown_once`).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from interlock.errors import RequestIdReused, TransitionNotAllowed
+from interlock.server.declaring import Call, Link, Route
+from interlock.server.messages import Reason, RequestId
+from interlock.systems.access.principals import NotAllowed, Principal, Role
+from interlock.systems.access.tokens import (
+    MAX_LIFETIME,
+    MAX_OVERLAP,
+    OVERLAPPING,
+    USUAL,
+    InvalidToken,
+    Issued,
+    SecretShownOnce,
+    TokenView,
+    UnknownToken,
+    unknown_token,
+)
+
+Queue = Annotated[str, Meta(min_length=1, max_length=64)]
+Lasts = Annotated[float, Meta(gt=0, le=MAX_LIFETIME.total_seconds(), description="Lifetime in seconds.")]
+Overlap = Annotated[
+    float,
+    Meta(
+        ge=0,
+        le=MAX_OVERLAP.total_seconds(),
+        description="How long the old secret works beside the new one, in seconds; 0 ends it at once.",
+    ),
+]
+
+
+class NewToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A token to be made."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64)]
+    role: Role
+    queues: Annotated[
+        tuple[Queue, ...], Meta(max_length=100, description="Confine it to these queues; none means all.")
+    ] = ()
+    lasts_s: Lasts | None = USUAL.total_seconds()
+    """None for a token that does not expire."""
+    request_id: RequestId | None = None
+
+
+class RotateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A new secret for a token."""
+
+    overlap_s: Overlap = OVERLAPPING.total_seconds()
+    reason: Reason = ""
+    request_id: RequestId | None = None
+
+
+class RevokeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Take a token back."""
+
+    reason: Reason = ""
+    request_id: RequestId | None = None
+
+
+class TokensQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which tokens."""
+
+    ended: Annotated[bool, Meta(description="Also those that were revoked or have expired.")] = False
+
+
+class TokenList(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens, the oldest first."""
+
+    tokens: tuple[TokenView, ...]
+
+
+async def create_token(call: Call) -> Issued:
+    """Make a token and show its secret, this once."""
+    asked: NewToken = call.body
+    _check_reach(call.principal, asked.role, asked.queues)
+    return await call.parts.tokens.create(
+        asked.name,
+        asked.role,
+        queues=asked.queues,
+        lasts=None if asked.lasts_s is None else timedelta(seconds=asked.lasts_s),
+        actor=call.actor,
+        request_id=call.request_id,
+    )
+
+
+async def list_tokens(call: Call) -> TokenList:
+    """Return the tokens that may be seen."""
+    views = await call.parts.tokens.list(ended=call.query.ended)
+    return TokenList(tokens=tuple(view for view in views if _sees(call.principal, view)))
+
+
+async def get_token(call: Call) -> TokenView:
+    """Return a token by its name or its id; one that may not be seen is not there."""
+    view = await call.parts.tokens.get(call.path["token"])
+    if not _sees(call.principal, view):
+        raise unknown_token(call.path["token"])
+    return view
+
+
+async def rotate_token(call: Call) -> Issued:
+    """Give a token a new secret and show that, this once."""
+    asked: RotateRequest = call.body
+    view = await get_token(call)
+    issued = await call.parts.tokens.rotate(
+        view.id,
+        overlap=timedelta(seconds=asked.overlap_s),
+        actor=call.actor,
+        reason=asked.reason,
+        request_id=call.request_id,
+    )
+    call.parts.check.forget(view.id)
+    return issued
+
+
+async def revoke_token(call: Call) -> TokenView:
+    """Take a token back."""
+    asked: RevokeRequest = call.body
+    view = await get_token(call)
+    revoked = await call.parts.tokens.revoke(
+        view.id, actor=call.actor, reason=asked.reason, request_id=call.request_id
+    )
+    call.parts.check.forget(view.id)
+    return revoked
+
+
+def _sees(principal: Principal, view: TokenView) -> bool:
+    """Whether a token reaches no further than whoever asks."""
+    return not principal.scoped or (bool(view.queues) and principal.queues.issuperset(view.queues))
+
+
+def _check_reach(principal: Principal, role: Role, queues: tuple[str, ...]) -> None:
+    """Raise unless whoever asks may do, and see, at least what the token may."""
+    if not (principal.may(Role.ADMIN) or principal.may(role)):
+        principal.need(role)
+    if principal.scoped and not queues:
+        own = sorted(principal.queues)
+        raise NotAllowed(
+            f"{principal.name} is confined to {', '.join(own)}, and the token would be for all queues.",
+            todo="Name the queues that it is for.",
+            allowed=own,
+            facts={"principal": principal.name, "queues": own},
+        )
+    principal.need_queues(queues)
+
+
+_TOKEN = {"token": "The name of a token, or its id."}
+_VIEW = {
+    "id": "6f2c9d41a07be358",
+    "name": "ci",
+    "role": "submitter",
+    "state": "active",
+    "created_at": "2026-05-01T12:00:00Z",
+}
+_ISSUED = {"token": "il_6f2c9d41a07be358_" + "…", "view": _VIEW}
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/api/tokens",
+        name="createToken",
+        summary="Make a token; its secret is shown in this answer only.",
+        handler=create_token,
+        role=Role.ADMIN,
+        bodies=(NewToken,),
+        repeatable=True,
+        answer=Issued,
+        status=201,
+        errors=(InvalidToken, SecretShownOnce, RequestIdReused, NotAllowed),
+        example={"name": "ci", "role": "submitter", "queues": ["builds"], "lasts_s": 2_592_000},
+        answer_example=_ISSUED,
+        links=(Link("getToken", "token", "$response.body#/view/id"),),
+    ),
+    Route(
+        method="GET",
+        path="/api/tokens",
+        name="listTokens",
+        summary="List tokens with role, queues, expiry and last use, without their secrets.",
+        handler=list_tokens,
+        role=Role.ADMIN,
+        query=TokensQuery,
+        answer=TokenList,
+    ),
+    Route(
+        method="GET",
+        path="/api/tokens/{token}",
+        name="getToken",
+        summary="Show a token, without its secret.",
+        handler=get_token,
+        role=Role.ADMIN,
+        parameters=_TOKEN,
+        answer=TokenView,
+        errors=(UnknownToken,),
+    ),
+    Route(
+        method="POST",
+        path="/api/tokens/{token}/rotate",
+        name="rotateToken",
+        summary="Give a token a new secret; the old one works for a while. It is shown in this answer only.",
+        handler=rotate_token,
+        role=Role.ADMIN,
+        parameters=_TOKEN,
+        bodies=(RotateRequest,),
+        body_required=False,
+        repeatable=True,
+        answer=Issued,
+        errors=(UnknownToken, InvalidToken, TransitionNotAllowed, SecretShownOnce, RequestIdReused),
+        example={"overlap_s": 3_600, "reason": "every quarter"},
+        answer_example=_ISSUED,
+    ),
+    Route(
+        method="POST",
+        path="/api/tokens/{token}/revoke",
+        name="revokeToken",
+        summary="Take a token back; other servers that have just seen it let it in for a few seconds more.",
+        handler=revoke_token,
+        role=Role.ADMIN,
+        parameters=_TOKEN,
+        bodies=(RevokeRequest,),
+        body_required=False,
+        repeatable=True,
+        answer=TokenView,
+        errors=(UnknownToken, TransitionNotAllowed, RequestIdReused),
+        example={"reason": "it was in a log", "request_id": "revoke-ci"},
+    ),
+)
