@@ -7,6 +7,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from interlock.errors import InvalidRecord, UnknownKind
+from interlock.server.api.journal import kinds_for, need_kinds
 from interlock.server.declaring import Call, Route
 from interlock.server.problems import BadRequest, TooMany
 from interlock.server.streaming import EventStream, Readers, Stream, Wanted
@@ -36,7 +37,7 @@ async def follow_events(call: Call) -> Response:
     if after:
         await parts.broadcast.read(after, 1)  # a cursor that is none is refused before the stream begins
     # Whoever wants what comes now begins where all others are: there nothing has to be read for it alone.
-    stream = Stream(parts.broadcast, _wanted(asked), after or parts.broadcast.cursor)
+    stream = Stream(parts.broadcast, _wanted(call, asked), after or parts.broadcast.cursor)
     return Admitted(
         EventStream(stream, parts.broadcast, parts.stopping),
         parts.readers,
@@ -64,10 +65,13 @@ class Admitted(Response):
             self._readers.leave(self._name)
 
 
-def _wanted(asked: EventsQuery) -> Wanted:
+def _wanted(call: Call, asked: EventsQuery) -> Wanted:
     kinds = frozenset(filter(None, asked.kind.split(",")))
     for kind in kinds:
         known_kind(CATALOGUE, kind)
+    need_kinds(call, kinds)
+    if not kinds and not call.principal.may(Role.ADMIN):
+        kinds = kinds_for(call)
     ids = frozenset(filter(None, asked.id.split(",")))
     if len(ids) > MAX_IDS:
         raise BadRequest(

@@ -6,11 +6,23 @@ import msgspec
 
 from interlock.errors import RequestIdReused, TransitionNotAllowed, UnknownJob
 from interlock.lifecycles.job import JOB
-from interlock.server.api.seeing import filter_of, job_of, page_of, selection_of, shaped
+from interlock.server.api.seeing import (
+    Sight,
+    filter_of,
+    job_of,
+    page_of,
+    place_asked,
+    place_told,
+    selection_of,
+    shaped,
+    shown,
+    sight_of,
+)
 from interlock.server.declaring import Call, Link, Route
 from interlock.server.messages import (
     CancelRequest,
     CountView,
+    EntryView,
     HistoryPage,
     HistoryQuery,
     JobPage,
@@ -23,7 +35,7 @@ from interlock.server.messages import (
     Submitted,
     entry_view,
 )
-from interlock.store.records import Key, Query
+from interlock.store.records import Entry, Key, Query
 from interlock.systems.access.principals import Role
 from interlock.systems.orchestrator.beside import LOG, Chunk, lines_of
 from interlock.systems.orchestrator.explaining import Explanation
@@ -38,7 +50,8 @@ LOOKED_AT = 20_000
 async def list_jobs(call: Call) -> JobPage:
     """A page of what a filter means; the first one with a count."""
     asked: JobsQuery = call.query
-    selection = await selection_of(call, filter_of(call, asked.q), limit=asked.limit, cursor=asked.cursor)
+    place = await place_asked(call)
+    selection = await selection_of(call, filter_of(call, asked.q), limit=asked.limit, cursor=place)
     views, cursor = await page_of(call, selection)
     count = None
     if not asked.cursor and not cursor:
@@ -51,12 +64,14 @@ async def list_jobs(call: Call) -> JobPage:
             if selection.exact
             else CountView(number=len(views), capped=True)
         )
-    return JobPage(jobs=tuple(views), cursor=cursor, count=count)
+    jobs = tuple(await shown(call, views))
+    return JobPage(jobs=jobs, cursor=await place_told(call, cursor), count=count)
 
 
 async def get_job(call: Call) -> JobView:
     """A job as it stands."""
-    return await job_of(call)
+    (view,) = await shown(call, [await job_of(call)])
+    return view
 
 
 async def get_history(call: Call) -> HistoryPage:
@@ -65,22 +80,41 @@ async def get_history(call: Call) -> HistoryPage:
     key = Key(JOB.name, job.id)
     feed = await call.parts.store.history(key, after_version=asked.after, limit=asked.limit)
     full = len(feed.entries) == asked.limit
-    return HistoryPage(
-        entries=tuple(map(entry_view, feed.entries)), after=feed.entries[-1].version if full else None
-    )
+    notes = [entry.note for entry in feed.entries]
+    sight = await sight_of(call, [text for note in notes for text in (note.reason, note.cause, note.refusal)])
+    entries = tuple(_entry(call, sight, entry) for entry in feed.entries)
+    return HistoryPage(entries=entries, after=feed.entries[-1].version if full else None)
+
+
+def _entry(call: Call, sight: Sight, entry: Entry) -> EntryView:
+    """Return an entry; a confined token may not read the journal, so it is not told the place in it."""
+    view = entry_view(entry)
+    if not call.principal.scoped:
+        return view
+    reason, cause, refusal = map(sight.text, (view.reason, view.cause, view.refusal))
+    return msgspec.structs.replace(view, cursor="", reason=reason, cause=cause, refusal=refusal)
 
 
 async def explain_job(call: Call) -> Explanation:
     """What a job waits for, or how it ended."""
     job = await job_of(call)
-    return await call.parts.household.jobs.explain(job.id)
+    told = await call.parts.household.jobs.explain(job.id, in_general=not call.principal.scoped)
+    sight = await sight_of(call, [told.sentence, *(line.sentence for line in told.lines)])
+    lines = [msgspec.structs.replace(line, sentence=sight.text(line.sentence)) for line in told.lines]
+    return msgspec.structs.replace(told, sentence=sight.text(told.sentence), lines=tuple(lines))
 
 
 async def get_logs(call: Call) -> LogPage:
     """What its attempts have written."""
     job, asked = await job_of(call), call.query
     page = await call.parts.store.find(
-        Query(kind=LOG.name, parent=job.id, newest_first=False, cursor=asked.cursor, limit=asked.limit)
+        Query(
+            kind=LOG.name,
+            parent=job.id,
+            newest_first=False,
+            cursor=await place_asked(call),
+            limit=asked.limit,
+        )
     )
     chunks = [msgspec.json.decode(record.body, type=Chunk) for record in page.records]
     lines = tuple(
@@ -95,16 +129,17 @@ async def get_logs(call: Call) -> LogPage:
         for chunk in chunks
         for placed in lines_of(chunk)
     )
-    return LogPage(lines=lines, cursor=page.cursor)
+    return LogPage(lines=lines, cursor=await place_told(call, page.cursor))
 
 
 async def cancel_job(call: Call) -> JobView:
     """Ask a job to stop; the view says how far that is."""
     asked: CancelRequest = call.body
     job_id = await _own(call)
-    return await call.parts.household.jobs.cancel(
+    view = await call.parts.household.jobs.cancel(
         job_id, reason=asked.reason, actor=call.actor, request_id=call.request_id
     )
+    return (await shown(call, [view]))[0]
 
 
 async def retry_job(call: Call) -> Submitted:
@@ -116,8 +151,8 @@ async def retry_job(call: Call) -> Submitted:
 
 async def list_queues(call: Call) -> QueueList:
     """The queues that can be seen."""
-    queues = await call.parts.household.jobs.queues()
-    return QueueList(queues=tuple(queue for queue in queues if call.principal.sees(queue.name)))
+    queues = await call.parts.household.jobs.queues(among=call.principal.queues or None)
+    return QueueList(queues=tuple(queues))
 
 
 async def _own(call: Call) -> str:

@@ -10,9 +10,11 @@ from interlock.server.messages import JournalPage, JournalQuery, entry_view
 from interlock.server.problems import BadRequest
 from interlock.store.checking import known_kind
 from interlock.store.records import Entry
+from interlock.systems.access.lifecycle import TOKEN
 from interlock.systems.access.principals import Role
 from interlock.systems.catalogue import CATALOGUE
 
+_EVERY_KIND = frozenset(CATALOGUE)
 PAGE = 1_000
 MAX_PAGES = 10
 """How far is read for entries that somebody wants only some of; the cursor goes on from there."""
@@ -23,12 +25,26 @@ async def read_journal(call: Call) -> JournalPage:
     asked: JournalQuery = call.query
     if asked.kind:
         known_kind(CATALOGUE, asked.kind)
+        need_kinds(call, (asked.kind,))
     elif asked.id:
         raise BadRequest("An id is not enough.", todo="Say of which kind it is: kind=job&id=…")
     if not asked.kind:
         feed = await call.parts.store.feed(asked.after, limit=asked.limit)
-        return _page(feed.entries, feed.cursor or asked.after, gap=feed.gap)
+        kinds = kinds_for(call)
+        entries = (entry for entry in feed.entries if entry.kind in kinds)
+        return _page(entries, feed.cursor or asked.after, gap=feed.gap)
     return await _some(call, asked)
+
+
+def kinds_for(call: Call) -> frozenset[str]:
+    """Return the kinds of record whose journal may be read: of tokens only an admin is told."""
+    return _EVERY_KIND if call.principal.may(Role.ADMIN) else _EVERY_KIND - {TOKEN.name}
+
+
+def need_kinds(call: Call, kinds: Iterable[str]) -> None:
+    """Raise when the journal of one of these kinds is not for whoever asks."""
+    if not kinds_for(call).issuperset(kinds):
+        call.principal.need(Role.ADMIN)
 
 
 async def _some(call: Call, asked: JournalQuery) -> JournalPage:

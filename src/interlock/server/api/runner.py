@@ -27,6 +27,7 @@ from interlock.errors import (
     RequestIdReused,
     TooLarge,
     UnknownLease,
+    UnknownWorker,
     WrongRunner,
 )
 from interlock.server.declaring import Call, Handler, Lane, Route
@@ -85,7 +86,7 @@ async def lease(call: Call) -> Granted | Response:
     call.principal.need_queues(asked.queues)
     asked = _named(call.principal, asked)
     here, room = call.parts.household, call.parts.waiting_room
-    if asked.worker_id and not await here.workers.takes(asked.worker_id):
+    if asked.worker_id and not await here.workers.takes(asked.worker_id, actor=call.actor):
         return Granted(grants=(), now=await here.engine.clock.now())  # it is held, or it is over
     if why := here.quarantine.why_not(asked.runner_id):
         return _held(call, asked, why)
@@ -309,7 +310,7 @@ ROUTES = (
         answer=Granted,
         lane=Lane.RUNNER,
         bounded=False,
-        errors=(BadRequest, RequestIdReused),
+        errors=(BadRequest, RequestIdReused, UnknownWorker),
         example={"runner_id": "runner-7", "queues": ["default"], "limit": 1, "wait_s": 1.0},
     ),
     _route("ackLease", "ack", Ack, "The runner begins.", {}),

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 import msgspec
 
 from interlock.errors import UnknownJob
+from interlock.server.cursors import opened, sealed
 from interlock.server.declaring import Call
 from interlock.store.cursors import bad_cursor
 from interlock.store.records import Record
 from interlock.systems.orchestrator.viewing import glimpse
 from interlock.wire.filters import Filter, Selection, read_filter
-from interlock.wire.jobs import JobView
+from interlock.wire.jobs import FailureView, JobView
 
 SHAPE = r"[A-Za-z0-9_.-]{1,64}"
 LOOK = 250
@@ -25,15 +26,90 @@ PAGES = 400
 """How many of these are looked at for somebody who wants them all."""
 
 _ID = re.compile(SHAPE)
+_JOB = re.compile(r"\bj_[0-9a-f]{12}\b")
 
 
 async def job_of(call: Call, job_id: str | None = None) -> JobView:
     """The job that the address names; one in a queue that is not seen is not there."""
     job_id = shaped(call.path["job_id"] if job_id is None else job_id)
-    view = await call.parts.household.jobs.get(job_id)
-    if not call.principal.sees(view.queue):
+    (view,) = await call.parts.household.jobs.get_many([job_id])
+    if view is None or not call.principal.sees(view.queue):
         raise unknown_job(job_id)
     return view
+
+
+async def place_asked(call: Call) -> str:
+    """Return the cursor of a question as the store knows it; a confined token has sealed ones."""
+    cursor: str = call.query.cursor
+    if not cursor or not call.principal.scoped:
+        return cursor
+    key = await call.parts.tokens.cursor_key(call.principal.token_id)
+    place = opened(key, _list_of(call), cursor)
+    if place is None:
+        raise bad_cursor(cursor)
+    return place
+
+
+async def place_told(call: Call, cursor: str) -> str:
+    """Return the cursor of an answer as whoever asks is told it."""
+    if not cursor or not call.principal.scoped:
+        return cursor
+    key = await call.parts.tokens.cursor_key(call.principal.token_id)
+    return sealed(key, _list_of(call), cursor)
+
+
+def _list_of(call: Call) -> str:
+    """Return which list it is: a cursor leads nowhere in another one."""
+    return f"{type(call.query).__name__} {sorted(call.path.items())}"
+
+
+class Sight:
+    """What a confined token is shown of texts that we have written: no id of a job that it may not see."""
+
+    def __init__(self, seen: frozenset[str] | None) -> None:
+        self._seen = seen
+
+    def id(self, job_id: str | None) -> str | None:
+        """Return an id that may be seen; None for any other."""
+        return job_id if self._seen is None or job_id in self._seen else None
+
+    def text(self, text: str) -> str:
+        """Return a text in which jobs that may not be seen have no ids."""
+        if self._seen is None:
+            return text
+        return _JOB.sub(lambda found: self.id(found[0]) or "of another queue", text)
+
+    def failure(self, failure: FailureView | None) -> FailureView | None:
+        """Return why something failed; of a child in another queue not what that has reported."""
+        if failure is None or self._seen is None or self.text(failure.error) == failure.error:
+            return failure
+        return msgspec.structs.replace(failure, error=_elsewhere(self.text(failure.error)), details="")
+
+
+async def sight_of(call: Call, written: Iterable[str | None]) -> Sight:
+    """Return how texts are shown to whoever asks, from the ids of jobs that are in them."""
+    if not call.principal.scoped:
+        return Sight(None)
+    named = sorted({job_id for text in written for job_id in _JOB.findall(text or "")})
+    views = await call.parts.household.jobs.get_many(named) if named else []
+    return Sight(frozenset(view.id for view in views if view is not None and call.principal.sees(view.queue)))
+
+
+async def shown(call: Call, views: Sequence[JobView]) -> list[JobView]:
+    """Return jobs as whoever asks is shown them."""
+    failures = [view.failure.error for view in views if view.failure is not None]
+    sight = await sight_of(call, [*(view.parent_job_id for view in views), *failures])
+    return [
+        msgspec.structs.replace(
+            view, parent_job_id=sight.id(view.parent_job_id), failure=sight.failure(view.failure)
+        )
+        for view in views
+    ]
+
+
+def _elsewhere(text: str) -> str:
+    """Return how a failure begins: what follows is the error of the other job."""
+    return f"{text.partition(':')[0].rstrip('.')}."
 
 
 def shaped(job_id: str) -> str:

@@ -20,7 +20,7 @@ from interlock.errors import (
     WrongRunner,
 )
 from interlock.server.api.runner import known_as
-from interlock.server.api.seeing import job_of
+from interlock.server.api.seeing import job_of, place_asked, place_told, sight_of
 from interlock.server.declaring import Call, Lane, Route
 from interlock.server.messages import Cursor
 from interlock.server.problems import BadRequest
@@ -45,7 +45,16 @@ async def get_tree(call: Call) -> TreeView:
     """A job and everything below it that can be seen."""
     job = await job_of(call)
     sees = call.principal.sees if call.principal.scoped else None
-    return await call.parts.household.jobs.tree(job.id, most=call.query.limit, sees=sees)
+    tree = await call.parts.household.jobs.tree(job.id, most=call.query.limit, sees=sees)
+    failures = [node.failure.error for node in tree.nodes if node.failure is not None]
+    sight = await sight_of(call, [*(node.parent_job_id for node in tree.nodes), *failures])
+    nodes = [
+        msgspec.structs.replace(
+            node, parent_job_id=sight.id(node.parent_job_id), failure=sight.failure(node.failure)
+        )
+        for node in tree.nodes
+    ]
+    return msgspec.structs.replace(tree, nodes=tuple(nodes))
 
 
 async def submit_children(call: Call) -> Born:
@@ -60,7 +69,9 @@ async def list_children(call: Call) -> ChildPage:
     """The children of the job whose lease is named, with their results."""
     token, runner_id = (call.headers.get(name.lower(), "") for name in (LEASE, RUNNER))
     known = known_as(call.principal, runner_id)
-    return await call.parts.household.trees.children(token, known, call.query.cursor)
+    sees = call.principal.sees if call.principal.scoped else None
+    page = await call.parts.household.trees.children(token, known, await place_asked(call), sees)
+    return msgspec.structs.replace(page, cursor=await place_told(call, page.cursor))
 
 
 _LEASED = (UnknownLease, LeaseExpired, LeaseRevoked, WrongRunner, MessageRefused, BadRequest)

@@ -110,13 +110,17 @@ async def orders(call: Call) -> WorkerOrders:
     asked: OrdersQuery = call.query
     worker_id, workers, over = _id(call), _workers(call), call.parts.stopping
     heard = workers.orders(
-        worker_id, after=asked.after, wait_s=asked.wait_s, subscribe=call.parts.bells.of(worker_id)
+        worker_id,
+        after=asked.after,
+        wait_s=asked.wait_s,
+        subscribe=call.parts.bells.of(worker_id),
+        actor=call.actor,
     )
     waiting = asyncio.ensure_future(heard)
     ending = asyncio.ensure_future(over.wait())  # a server that has to go keeps nobody waiting
     try:
         await asyncio.wait((waiting, ending), return_when=asyncio.FIRST_COMPLETED)
-        return waiting.result() if waiting.done() else await workers.orders(worker_id)
+        return waiting.result() if waiting.done() else await workers.orders(worker_id, actor=call.actor)
     finally:
         waiting.cancel()
         ending.cancel()

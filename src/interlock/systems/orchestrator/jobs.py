@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TypeAlias
 
@@ -308,10 +308,13 @@ class Jobs:
             if not (cursor := page.cursor):
                 return
 
-    async def explain(self, job_id: str) -> Explanation:
-        """What it waits for, whose turn it is and when the next deadline is; or how it ended."""
+    async def explain(self, job_id: str, *, in_general: bool = True) -> Explanation:
+        """What it waits for, whose turn it is and when the next deadline is; or how it ended.
+
+        `in_general` adds what concerns all queues: how many workers are quarantined.
+        """
         record = await self._load(job_id)
-        ahead = "" if record.state in job.ENDED else await self._quarantined()
+        ahead = await self._quarantined() if in_general and record.state not in job.ENDED else ""
         around = await look_around(self.engine.store, record, self.settings.tree_quotas)
         if record.state == job.PENDING:
             waiting = Query(kind=JOB.name, states=(job.PENDING,), queue=record.queue, until=record.created_at)
@@ -325,8 +328,11 @@ class Jobs:
         are = "1 worker is" if held == 1 else f"{held} workers are"
         return f"; {are} quarantined (interlock worker quarantined)" if held else ""
 
-    async def queues(self) -> list[QueueView]:
-        """The queues that have jobs which have not ended, as far as the newest of those show."""
+    async def queues(self, *, among: Iterable[str] | None = None) -> list[QueueView]:
+        """The queues that have jobs which have not ended: `among` these, or as the newest jobs show."""
+        if among is not None:
+            named = [await self._queue(name) for name in sorted(among)]
+            return [queue for queue in named if queue.pending or queue.running]
         names: dict[str, None] = {}
         for state in (job.RUNNING, job.PENDING):
             cursor = ""

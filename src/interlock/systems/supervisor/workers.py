@@ -97,9 +97,17 @@ class Workers:
         return applied.answer
 
     async def orders(
-        self, worker_id: str, *, after: int = -1, wait_s: float = 0.0, subscribe: Subscribe | None = None
+        self,
+        worker_id: str,
+        *,
+        after: int = -1,
+        wait_s: float = 0.0,
+        subscribe: Subscribe | None = None,
+        actor: str = "",
     ) -> WorkerOrders:
         """What the worker shall do; with `wait_s`, as soon as that is something newer than `after`.
+
+        Only who registered it is told.
 
         Whoever knows better when there is news of this very worker says how to `subscribe` to it;
         otherwise it is looked at, though not too often, when anything happens in the store.
@@ -107,27 +115,27 @@ class Workers:
         news = asyncio.Event()
         stop = (subscribe or self.engine.store.subscribe)(waker(news))
         try:
-            orders = await self._current(worker_id)
+            orders = await self._current(worker_id, actor)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s if wait_s > 0 else None):
                     while wait_s > 0 and orders.number <= after and orders.stop != "terminate":
                         await news.wait()
                         news.clear()
-                        orders = await self._current(worker_id)
+                        orders = await self._current(worker_id, actor)
                         if orders.number <= after and subscribe is None:
                             await asyncio.sleep(LOOK_EVERY_S)
         finally:
             stop()
         return orders
 
-    async def takes(self, worker_id: str) -> bool:
-        """Whether a worker may be given work.
+    async def takes(self, worker_id: str, *, actor: str = "") -> bool:
+        """Whether a worker may be given work; raises when it is somebody else's.
 
         Asked with every claim, and never remembered: what a terminated worker had is ready again at
         once, and whoever remembers that it may take would be the first to ask for it.
         """
         (record,) = await self.engine.load([_key(worker_id)])
-        return record is not None and WorkerState(record.state) in worker.TAKING
+        return record is not None and WorkerState(_own(worker_id, record, actor).state) in worker.TAKING
 
     async def leave(
         self, worker_id: str, *, reason: str = "it has done all it had", actor: str = ""
@@ -273,8 +281,8 @@ class Workers:
         """End the leases of a worker, as a message says."""
         await let_go(self.engine, self.settings, msgspec.json.decode(payload, type=LetGo))
 
-    async def _current(self, worker_id: str) -> WorkerOrders:
-        record = await self._load(worker_id)
+    async def _current(self, worker_id: str, actor: str) -> WorkerOrders:
+        record = _own(worker_id, await self._load(worker_id), actor)
         return self._orders(WorkerState(record.state), decode_body(record))
 
     def _orders(self, state: WorkerState, body: WorkerBody) -> WorkerOrders:

@@ -63,9 +63,15 @@ class Trees:
         """Children of the attempt that the token is about; the same again under a name are made once."""
         return await submit_children(self._engine, self._settings, self._draw, token, runner_id, name, specs)
 
-    async def children(self, token: str, runner_id: str, cursor: str = "") -> ChildPage:
-        """A page of the children of the job that the token is about."""
-        return await children_of(self._engine, self._settings, token, runner_id, cursor)
+    async def children(
+        self,
+        token: str,
+        runner_id: str,
+        cursor: str = "",
+        sees: Callable[[str], bool] | None = None,
+    ) -> ChildPage:
+        """A page of the children of the job that the token is about, of queues that `sees` allows."""
+        return await children_of(self._engine, self._settings, token, runner_id, cursor, sees)
 
     async def keep(self, *, limit: int = MANY) -> int:
         """Carry out what jobs have told their trees and their children; answers how much that was."""

@@ -124,7 +124,12 @@ def total(costs: Sequence[float | None]) -> float | None:
 
 
 async def children_of(
-    engine: Engine, settings: OrchestratorSettings, token_text: str, runner_id: str, cursor: str
+    engine: Engine,
+    settings: OrchestratorSettings,
+    token_text: str,
+    runner_id: str,
+    cursor: str,
+    sees: Callable[[str], bool] | None = None,
 ) -> ChildPage:
     """A page of the children of the job that the token is about, with their results."""
     token = read_token(token_text)
@@ -134,10 +139,11 @@ async def children_of(
     _check_lease(parent, token, token_text, runner_id, await engine.clock.now(), settings)
     query = Query(kind=JOB.name, parent=token.job_id, newest_first=False, cursor=cursor, limit=PAGE)
     page = await engine.store.find(query)
-    keys = [key for record in page.records for key in apart(record)]
+    records = [record for record in page.records if sees is None or sees(record.queue or "")]
+    keys = [key for record in records for key in apart(record)]
     found = await engine.store.load(keys) if keys else []
     kept = {each.id: msgspec.Raw(each.body) for each in found if each is not None}
-    return ChildPage(children=tuple(_child(record, kept) for record in page.records), cursor=page.cursor)
+    return ChildPage(children=tuple(_child(record, kept) for record in records), cursor=page.cursor)
 
 
 def _check_lease(
