@@ -151,7 +151,7 @@ def test_an_address_that_others_can_reach_needs_a_token(host: str) -> None:
     with pytest.raises(InvalidSettings, match="no token") as refused:
         AgentSettings(host=host)
     assert "--token-file" in refused.value.todo
-    assert AgentSettings(host=host, tokens=("secret",)).host == host
+    assert AgentSettings(host=host, tokens=("secret",), certificate="c", key="k").host == host
     assert AgentSettings(host=host, insecure=True).host == host
 
 

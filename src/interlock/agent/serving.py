@@ -1,4 +1,4 @@
-"""An agent that can be reached: addresses, TLS and tokens, health and reflection, and silent controllers.
+"""An agent that can be reached: addresses, TLS, tokens and users, health and reflection, silent controllers.
 
 A controller that has vanished without a word (a cut cable, a machine without power) is found out by
 pings on the connection; the call that holds its workload then breaks, and the workload is stopped.
@@ -7,6 +7,7 @@ pings on the connection; the call that holds its workload then breaks, and the w
 from __future__ import annotations
 
 import hmac
+import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ from grpc_reflection.v1alpha import reflection
 from interlock.agent.desk import Desk
 from interlock.agent.execution import Log
 from interlock.agent.kinds import offered_kinds
+from interlock.agent.peers import Peers, check_table
 from interlock.agent.service import AgentService
 from interlock.agent.settings import AgentSettings
 from interlock.errors import InvalidSettings
@@ -38,8 +40,9 @@ GRACE_S = 15.0
 async def serving(settings: AgentSettings, log: Log) -> AsyncIterator[str]:
     """An agent while this lasts, at the address that is given; in the end its workload is stopped."""
     desk = Desk(settings, offered_kinds(settings.workloads), log)
+    gate = _gate(settings)
     server = aio.server(
-        interceptors=[_Gate(settings.tokens)] if settings.tokens else [],
+        interceptors=[] if gate is None else [gate],
         options=_options(settings),
         maximum_concurrent_rpcs=MAX_CALLS,
     )
@@ -48,10 +51,18 @@ async def serving(settings: AgentSettings, log: Log) -> AsyncIterator[str]:
     health_pb2_grpc.add_HealthServicer_to_server(watch, server)
     reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     address = _listen(server, settings)
+    if isinstance(gate, _OwnUser):
+        gate.peers.port = int(address.rpartition(":")[2])
     await server.start()
     for name in ("", SERVICE):
         await watch.set(name, health_pb2.HealthCheckResponse.SERVING)
-    log.info("agent_listens", address=address, tls=settings.certificate is not None, kinds=list(desk.kinds))
+    log.info(
+        "agent_listens",
+        address=address,
+        tls=settings.certificate is not None,
+        lets_in=_let_in(settings),
+        kinds=list(desk.kinds),
+    )
     try:
         yield address
     finally:
@@ -106,8 +117,52 @@ def _credentials(settings: AgentSettings) -> grpc.ServerCredentials:
     return grpc.ssl_server_credentials([pair], root_certificates=ca, require_client_auth=ca is not None)
 
 
-class _Gate(aio.ServerInterceptor):
-    """Lets in whoever has a token; whether the agent is healthy everybody may ask."""
+def _gate(settings: AgentSettings) -> aio.ServerInterceptor | None:
+    """Return what decides about calls; None if everybody who can connect is let in."""
+    if settings.tokens:
+        return _Tokens(settings.tokens)
+    if settings.insecure or settings.client_ca is not None:
+        return None
+    check_table()
+    return _OwnUser(Peers(settings.host))
+
+
+def _let_in(settings: AgentSettings) -> str:
+    if settings.tokens:
+        return "controllers with a token"
+    if settings.client_ca is not None:
+        return "controllers with a certificate"
+    return "everybody" if settings.insecure else f"user {os.getuid()} of this machine"
+
+
+class _OwnUser(aio.ServerInterceptor):
+    """Lets in connections of the agent's own user; everybody may ask whether it is healthy."""
+
+    def __init__(self, peers: Peers) -> None:
+        self.peers = peers
+        self._refusal = (
+            f"This agent has no token, so that only user {os.getuid()} of this machine is let in. "
+            "Run the controller as that user, or start the agent with --token-file."
+        )
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Answer the call once it is known whose it is."""
+        handler = await continuation(handler_call_details)
+        if handler is None or handler_call_details.method.startswith(HEALTH):
+            return handler
+        return _checked(handler, self._check)
+
+    async def _check(self, context: aio.ServicerContext[Any, Any]) -> None:
+        if not self.peers.is_own(context.peer()):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, self._refusal)
+
+
+class _Tokens(aio.ServerInterceptor):
+    """Lets in controllers that have a token; everybody may ask whether the agent is healthy."""
 
     def __init__(self, tokens: Sequence[str]) -> None:
         self._expected = [f"Bearer {token}".encode() for token in tokens]
@@ -139,13 +194,34 @@ def _refusing(handler: Any) -> Any:
             "This agent asks for a token: send 'authorization: Bearer …' with one that it knows.",
         )
 
-    if handler is None:
-        return None
-    many = handler.request_streaming, handler.response_streaming
+    return None if handler is None else _like(handler, refused)
+
+
+def _checked(handler: Any, check: Callable[[aio.ServicerContext[Any, Any]], Awaitable[None]]) -> Any:
+    """A handler of the same shape that lets a check come first."""
+    asked = next(
+        one
+        for one in (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
+        if one is not None
+    )
+
+    async def answered(request: Any, context: aio.ServicerContext[Any, Any]) -> Any:
+        await check(context)
+        return await asked(request, context)
+
+    async def streamed(request: Any, context: aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+        await check(context)
+        async for message in asked(request, context):
+            yield message
+
+    return _like(handler, streamed if handler.response_streaming else answered)
+
+
+def _like(handler: Any, behaviour: Any) -> Any:
     make = {
         (False, False): grpc.unary_unary_rpc_method_handler,
         (False, True): grpc.unary_stream_rpc_method_handler,
         (True, False): grpc.stream_unary_rpc_method_handler,
         (True, True): grpc.stream_stream_rpc_method_handler,
-    }[many]
-    return make(refused, handler.request_deserializer, handler.response_serializer)
+    }[handler.request_streaming, handler.response_streaming]
+    return make(behaviour, handler.request_deserializer, handler.response_serializer)

@@ -20,9 +20,9 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     port: int = PORT
     """0: any that is free."""
     tokens: tuple[str, ...] = ()
-    """Whoever has one of them is let in; with none everybody is, which only loopback may be."""
+    """Controllers that have one are let in; without any, on loopback, those of the agent's own user."""
     insecure: bool = False
-    """Let everybody in, whatever the address."""
+    """Without a token let everybody in, whatever the address; with one let it travel in plain text."""
     certificate: str | None = None
     key: str | None = None
     client_ca: str | None = None
@@ -40,9 +40,12 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
         if faults := list(self._faults()):
             raise InvalidSettings(
                 "This agent cannot be started: " + "; ".join(faults) + ".",
-                todo="Give it --token-file (or INTERLOCK_AGENT_TOKEN), best with --tls-cert and --tls-key; "
+                todo="Give it --token-file (or INTERLOCK_AGENT_TOKEN) with --tls-cert and --tls-key; "
                 "or let it listen on 127.0.0.1."
                 if self._open
+                else "Give it --tls-cert and --tls-key, or --insecure where the network itself is encrypted; "
+                "or let it listen on 127.0.0.1."
+                if self._readable
                 else "Change the settings so that each of these holds.",
                 facts={"faults": faults},
             )
@@ -53,9 +56,17 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
         guarded = self.tokens or self.client_ca or self.insecure
         return not guarded and not is_loopback(self.host)
 
+    @property
+    def _readable(self) -> bool:
+        """Whether its token would be sent over the network for everybody on it to read."""
+        plain = self.certificate is None and not self.insecure
+        return bool(self.tokens) and plain and not is_loopback(self.host)
+
     def _faults(self) -> Iterator[str]:
         if self._open:
             yield f"on {self.host} others could reach it, and it has no token to tell them apart by"
+        if self._readable:
+            yield f"on {self.host} its token would travel in plain text, and who has it can run commands"
         if (self.certificate is None) != (self.key is None):
             yield "TLS needs both a certificate and its key"
         if self.client_ca is not None and self.certificate is None:

@@ -18,8 +18,8 @@ def register(app: typer.Typer) -> None:
     app.command(
         "agent",
         epilog=epilog(
-            "\b\nOn this machine alone (127.0.0.1) no token is asked for. Any other address needs one,\n"
-            "in --token-file or INTERLOCK_AGENT_TOKEN, and should have TLS.",
+            "\b\nOn 127.0.0.1 without a token, only the user who runs the agent is let in.\n"
+            "Any other address needs a token, in --token-file or INTERLOCK_AGENT_TOKEN, and TLS.",
             "\b\nSIGTERM or Ctrl-C: its workload is stopped, within 15 seconds, then it ends.\n"
             "How long each of that may take is in interlock.toml, below [durations].",
             "\b\nExit codes:\n  0  it was asked to end\n"
@@ -42,7 +42,7 @@ def agent(
         typer.Option(metavar="FILE", help="Tokens of controllers that are let in, one a line."),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Let in whoever can reach it, without a token.")
+        bool, typer.Option("--insecure", help="Let everybody in without a token; send tokens without TLS.")
     ] = False,
     tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="A certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key (PEM).")] = None,
