@@ -21,7 +21,7 @@ UNREADABLE = {
 }
 
 
-@pytest.fixture(params=UNREADABLE.values(), ids=UNREADABLE.keys())
+@pytest.fixture(params=UNREADABLE.values(), ids=list(UNREADABLE))
 def raw(request: pytest.FixtureRequest) -> bytes:
     value: bytes = request.param
     return value

@@ -32,7 +32,7 @@ ODD = (
 )
 
 
-@pytest.fixture(params=UNREADABLE.values(), ids=UNREADABLE.keys())
+@pytest.fixture(params=UNREADABLE.values(), ids=list(UNREADABLE))
 def raw(request: pytest.FixtureRequest) -> msgspec.Raw:
     return msgspec.Raw(request.param)
 
