@@ -9,7 +9,10 @@ from pathlib import Path
 
 import msgspec
 
+from interlock.cli.edge_sections import policy_of
 from interlock.cli.project import ProjectFile, read_file
+from interlock.systems.orchestrator.body import Provenance
+from interlock.systems.orchestrator.vault import Asker, Vault
 from interlock.systems.runs.reporting.port import Report, Word
 from interlock.systems.runs.reporting.reporters.webhook import notice_of
 from interlock.wire.jobs import FailureView
@@ -53,4 +56,17 @@ def test_the_settings_of_the_guide_can_be_read_as_one_file(tmp_path: Path) -> No
     file = tmp_path / "interlock.toml"
     file.write_text("\n".join(said), encoding="utf-8")
     read: ProjectFile = read_file(file)
-    assert (len(read.triggers), len(read.hooks), len(read.reporters)) == (2, 1, 2)
+    assert (len(read.triggers), len(read.hooks), len(read.reporters)) == (3, 1, 2)
+    assert read.triggers[2].trusted == ("octocat", "dependabot[bot]")
+
+
+def test_the_policy_of_the_guide_can_be_read_and_so_can_the_file_of_secrets(tmp_path: Path) -> None:
+    file, policy = (each for each in blocks("guides/running-workers.md", "toml") if "DEPLOY_KEY" in each)
+    (tmp_path / "interlock.toml").write_text(policy, encoding="utf-8")
+    read = read_file(tmp_path / "interlock.toml")
+    (tmp_path / "secrets.toml").write_text(file, encoding="utf-8")
+    (tmp_path / "secrets.toml").chmod(0o600)
+    vault = Vault({"INTERLOCK_SECRETS_FILE": str(tmp_path / "secrets.toml")}, policy_of(read))
+    main = Provenance(repository="acme/shop", ref="refs/heads/main", environment="production")
+    assert vault.find("DEPLOY_KEY", Asker(task="shop.deploy", queue="deploy", origin=main)) == "a1b2c3d4e5f6"
+    assert vault.find("NPM_TOKEN", Asker()) == "npm_1f2e3d4c5b6a"
