@@ -74,6 +74,16 @@ class Runs:
         view: RunView = self._run(self._inner.cancel(run_id, reason=reason, request_id=request_id))
         return view
 
+    def approve(self, run_id: str, *, comment: str = "", request_id: str | None = None) -> RunView:
+        """Let a run go on that waits for an approval, for the commit that it is about."""
+        view: RunView = self._run(self._inner.approve(run_id, comment=comment, request_id=request_id))
+        return view
+
+    def decline(self, run_id: str, *, reason: str = "", request_id: str | None = None) -> RunView:
+        """Cancel a run that waits for an approval."""
+        view: RunView = self._run(self._inner.decline(run_id, reason=reason, request_id=request_id))
+        return view
+
     def rerun(
         self, run_id: str, which: Which = "all", *, job: str = "", request_id: str | None = None
     ) -> str:

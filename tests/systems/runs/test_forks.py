@@ -349,3 +349,24 @@ async def test_what_two_have_saved_alike_stays_when_one_of_them_makes_room(site:
     await save(site, await ours(site), "more", b"y" * 40)
     assert await fetch(site, grant, "same") is None
     assert await fetch(site, await ours(site), "k") == ("k", b"x" * 40)
+
+
+async def test_what_a_submitter_says_about_the_repository_shares_no_cache_with_it(site: Site) -> None:
+    await save(site, await ours(site), "k", b"trusted")
+    view = await site.runs.submit(RunSpec(plan=plan(planned("a")), source=HERE), claimed=True)
+    await site.recover()
+    names = await site.names(view.id)
+    (grant,) = [one for one in await site.claim(limit=100) if one.job_id in names]
+    assert await fetch(site, grant, "k") is None
+    await save(site, grant, "new", b"poisoned")
+    assert await fetch(site, await ours(site), "new") is None
+
+
+async def test_a_child_shares_with_the_repository_of_its_parent_and_not_with_its_queue(site: Site) -> None:
+    parent = await ours(site)
+    await save(site, parent, "k", b"of the repository")
+    await save(site, await site.started(), "other", b"of somebody in the queue")
+    await site.port.submit_children(parent.token, RUNNER, "more", [JobSpec(task="build", queue="children")])
+    (child,) = await site.claim(queues=("children",))
+    assert await fetch(site, child, "k") == ("k", b"of the repository")
+    assert await fetch(site, child, "other") is None

@@ -1,9 +1,10 @@
 """Files that jobs keep for later jobs of the same repository, under keys.
 
-Scope. A job of a run shares with the runs of its repository (or of its workflow, where there is none), a
-job on its own with those of its queue. A change from a fork shares with the runs of its own pull request
-only: it finds nothing that others have saved, and others find nothing of it. That is looked up here: no
-runner says whose caches it wants.
+Scope. A job of a run, and what it submits, shares with the runs of its repository (or of its workflow, where
+there is none), a job on its own with those of its queue. Runs whose repository only a submitter has named
+share with each other, and not with those that a webhook or an operator has started. A change from a fork
+shares with the runs of its own pull request only: it finds nothing that others have saved, and others find
+nothing of it. That is looked up here: no runner says whose caches it wants.
 
 Authority. Both ways need the live lease of an attempt. What is saved is committed with it, as artifacts are:
 a runner that was given up while it uploaded leaves a blob without a name. Other work whose secrets are
@@ -149,8 +150,12 @@ class Caches:
         if record is None:
             raise UnknownLease(f"There is no such lease on an attempt of {about.job_id}.")
         body = decode_body(record.body)
-        if body.origin is not None and body.origin.from_fork:
-            return _Work(about, fork_scope(body.origin), withheld=True, fork=True)
+        origin = body.origin or Provenance()
+        if origin.from_fork:
+            return _Work(about, fork_scope(origin), withheld=True, fork=True)
+        if origin.repository:
+            claimed = "claimed " if origin.claimed else ""
+            return _Work(about, f"{claimed}{origin.repository.lower()}", body.secrets_withheld)
         if body.run is None:
             return _Work(about, f"queue {record.queue}", body.secrets_withheld)
         (run,) = await self._engine.store.load([Key(RUN.name, body.run.run_id)])
