@@ -103,6 +103,14 @@ def test_what_is_started_is_listed_shown_and_cancelled(desk: Desk) -> None:
     assert "There is no simulation nothing" in missing
 
 
+def test_a_number_of_a_scenario_that_json_cannot_hold_is_refused(desk: Desk) -> None:
+    scenario = desk.folder / "endless.yml"
+    scenario.write_text("simulation: models.other\narguments: {x: .inf}\n")
+    told = desk.ask("start", str(scenario), "--unchecked", code=2)
+    assert "x is inf, which JSON cannot hold" in told
+    assert desk.json("list")["simulations"] == []
+
+
 def test_old_runs_are_brought_in(desk: Desk) -> None:
     folder = desk.folder / "results" / "old-1"
     folder.mkdir(parents=True)

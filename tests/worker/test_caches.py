@@ -17,6 +17,7 @@ from tests.worker.test_checkout import Repository
 
 from interlock.errors import InterlockError, InvalidArguments, InvalidArtifact
 from interlock.worker import unpacking
+from interlock.worker.context import Context
 from interlock.worker.executors.caching import Cache, check_caches
 from interlock.worker.packing import found_in, pack
 from interlock.worker.tasks import Registry
@@ -137,6 +138,28 @@ async def test_a_path_outside_is_told_and_the_job_goes_on(place: Place, start: S
     job = await place.done("interlock.shell", run="true", caches=[{"key": "k", "path": "../../etc"}])
     assert job.state == "COMPLETED"
     assert "is not in the folder of the job" in (await place.lines(job.id))[-1]
+
+
+async def test_a_hostile_cache_is_told_and_the_job_goes_on_without_it(
+    place: Place, start: Start, registry: Registry, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    link = member("lib/out", tarfile.SYMTYPE, str(outside))
+    packed = tar_of(tmp_path / "packed", member("lib/good"), link, member("lib/out/evil"))
+
+    @registry.task(name="poison")
+    async def poison(ctx: Context) -> None:
+        await ctx.caches.keep("k", packed)
+
+    start(connect=place.connect, supervised=False)
+    assert (await place.done("poison")).state == "COMPLETED"
+    job = await place.done("interlock.shell", run="ls -A", caches=[{"key": "k", "path": "lib"}])
+    assert job.state == "COMPLETED"
+    lines = await place.lines(job.id)
+    assert any("The cache k is not used" in line and "lib/out" in line for line in lines), lines
+    assert not any("good" in line for line in lines)
+    assert list(outside.iterdir()) == []
 
 
 def tar_of(path: Path, *members: tarfile.TarInfo) -> Path:

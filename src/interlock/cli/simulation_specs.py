@@ -13,6 +13,7 @@ import yaml
 from interlock.cli.specs import typed_arguments
 from interlock.errors import CannotLoad, InvalidArguments
 from interlock.wire.simulations import SimulationSpec
+from interlock.worker.codec import encode
 from interlock.worker.simulations import Simulation, simulation_named
 from interlock.worker.tasks import Registry, load_tasks
 
@@ -60,7 +61,7 @@ def found(asked: Asked) -> Found:
         scenario = read_scenario(Path(path))
     given = {**scenario.arguments, **arguments}
     if asked.unchecked:
-        base = Found(SimulationSpec(task=scenario.simulation, input=msgspec.Raw(msgspec.json.encode(given))))
+        base = Found(SimulationSpec(task=scenario.simulation, input=encode(given, "arguments")))
     else:
         module, simulation = load(scenario.simulation)
         base = Found(simulation.run(**given), module)

@@ -187,6 +187,12 @@ def test_what_is_wrong_with_a_job_is_told_with_its_place(line: str, said: str) -
     assert said in "\n".join(faults(a_job(line)))
 
 
+@pytest.mark.parametrize("number", ["1e999", "-1.5E+400", "9" * 400 + ".5", "9" * 21, "9" * 5_000])
+def test_a_number_that_json_cannot_hold_is_refused_and_not_made_nothing(number: str) -> None:
+    told = "\n".join(faults(f"name: ci\njobs:\n  a: {{task: shop.send, input: {{x: {number}}}}}\n"))
+    assert "3:35: the number is too large; put it in quotation marks" in told
+
+
 def test_a_matrix_is_not_made_before_it_is_known_to_be_small() -> None:
     axes = ", ".join(f"a{n}: [{', '.join(map(str, range(50)))}]" for n in range(19))
     assert "combinations, and 1,000 is the most" in only_fault(a_job(f"matrix: {{{axes}}}"))

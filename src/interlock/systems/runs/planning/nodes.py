@@ -7,6 +7,7 @@ refers to itself, or grows when its aliases are written out.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Any, TypeAlias
@@ -129,9 +130,9 @@ def _scalar(node: ScalarNode, faults: Faults) -> Json:
             return text == "true"
         case "tag:yaml.org,2002:int" if len(text) <= len("-9223372036854775808"):
             return int(text)
-        case "tag:yaml.org,2002:float":
-            return float(text)
-        case "tag:yaml.org,2002:int":
+        case "tag:yaml.org,2002:float" if math.isfinite(number := float(text)):
+            return number
+        case "tag:yaml.org,2002:int" | "tag:yaml.org,2002:float":
             faults.add(place_of(node), "the number is too large; put it in quotation marks")
     return text
 
