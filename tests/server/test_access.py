@@ -1,4 +1,4 @@
-"""Who is let in, and what they may do there; everything is walked from the declarations."""
+"""Who is let in: tokens, names of the server, pages of browsers. Routes: tests/server/test_matrix.py."""
 
 from __future__ import annotations
 
@@ -7,21 +7,13 @@ import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
-import httpx2
 import pytest
-from tests.server.running import ANY_PORT, Running, any_port, path_of, running
+from tests.server.running import ANY_PORT, Running, any_port, running
 
-from interlock.server.app import every_route
-from interlock.server.declaring import Route
 from interlock.server.settings import ServerSettings
 from interlock.systems.access.checking import TokenCheck
 from interlock.systems.access.principals import Role
 from interlock.systems.access.secret import read_secret
-
-ROUTES = every_route()
-OPEN = {"/healthz", "/readyz"}
-SIGNED = {"/api/webhooks/github", "/api/webhooks/generic/{name}"}
-"""They need no token, because they are signed; tests/server/test_webhooks.py holds that against them."""
 
 
 @pytest.fixture
@@ -31,51 +23,9 @@ async def guarded() -> AsyncIterator[Running]:
         yield one
 
 
-async def ask(client: httpx2.AsyncClient, route: Route) -> httpx2.Response:
-    """One request to a route, good enough to get past the door."""
-    path = path_of(route, attempt_id="j_000000000000.1.1", name="job")
-    params = {"job": "j_000000000000"} if route.name == "listAttempts" else {}
-    async with client.stream(route.method, path, json=route.example, params=params) as answer:
-        if route.bounded or answer.is_error:
-            await answer.aread()
-    return answer
-
-
-async def test_every_route_but_health_and_readiness_refuses_without_a_token(guarded: Running) -> None:
-    client = guarded.client()
-    for route in ROUTES:
-        answer = await ask(client, route)
-        if route.path in OPEN:
-            assert answer.status_code == 200, route.path
-            continue
-        if route.path in SIGNED:
-            assert answer.json()["code"] == "webhook_off", route.path  # without a secret nobody is let in
-            continue
-        assert answer.status_code == 401, route.path
-        assert answer.json()["code"] == "not_signed_in"
-        assert answer.headers["www-authenticate"].startswith("Bearer")
-    assert {route.path for route in ROUTES if route.role is None} == OPEN | SIGNED
-    assert {route.path for route in ROUTES if route.signed} == SIGNED
-
-
 async def test_an_address_that_does_not_exist_is_told_only_to_those_who_are_let_in(guarded: Running) -> None:
     assert (await guarded.client().get("/nowhere")).status_code == 401
     assert (await guarded.client(await guarded.token(Role.VIEWER)).get("/nowhere")).status_code == 404
-
-
-@pytest.mark.parametrize("role", list(Role))
-async def test_each_role_may_do_what_the_declarations_say_and_nothing_else(
-    guarded: Running, role: Role
-) -> None:
-    client = guarded.client(await guarded.token(role))
-    for route in ROUTES:
-        answer = await ask(client, route)
-        allowed = route.role is None or role.includes(route.role)
-        assert (answer.status_code != 403) is allowed, f"{role}: {route.method} {route.path} {answer.text}"
-        assert answer.status_code not in (401, 500), f"{route.path} {answer.text}"
-        if not allowed:
-            assert answer.json()["code"] == "not_allowed"
-            assert str(route.role) in answer.json()["allowed"]
 
 
 async def test_roles_of_people_are_ranked_and_a_runner_is_apart() -> None:

@@ -32,6 +32,21 @@ class Lane(StrEnum):
     FREE = "free"
 
 
+class Confined(StrEnum):
+    """What a route does for a token that is confined to some queues, where it is let in at all."""
+
+    HIDES = "hides"
+    """Whatever is in other queues is not there: not found, and not listed."""
+    NAMES = "names"
+    """The request names queues, and others than its own are refused."""
+    LEASED = "leased"
+    """The lease of an attempt decides, which was granted within its queues."""
+    OWNS = "owns"
+    """It is about workers that were registered with the same token; others are not there."""
+    NOTHING = "nothing"
+    """The answer is the same for everybody, and says nothing of any queue."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Call:
     """A request that has been let in and read: what a handler is given."""
@@ -102,6 +117,8 @@ class Route:
     """It changes something, so it may carry a request id."""
     everything: bool = False
     """It is about all queues, so a token that is confined to some is not enough."""
+    confined: Confined | None = None
+    """How it keeps to the queues of a token that is confined to some; None where none is let in."""
     errors: tuple[type[InterlockError], ...] = ()
     lane: Lane = Lane.API
     bounded: bool = True

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from interlock.server.declaring import Call, Handler, Route
+from interlock.server.declaring import Call, Confined, Handler, Route
 from interlock.server.openapi import document_of
 from interlock.server.problems import every_error, title_of
 from interlock.systems.access.principals import MEANINGS, Role
@@ -43,6 +43,7 @@ def with_pages(routes: Sequence[Route]) -> tuple[Route, ...]:
             summary="The OpenAPI document.",
             handler=_openapi(told),
             role=Role.VIEWER,
+            confined=Confined.NOTHING,
             answer=dict[str, Any],
         ),
         Route(
@@ -52,6 +53,7 @@ def with_pages(routes: Sequence[Route]) -> tuple[Route, ...]:
             summary="The same for people, with every error that can be answered.",
             handler=_docs(told),
             role=Role.VIEWER,
+            confined=Confined.NOTHING,
             media="text/html",
         ),
     ]

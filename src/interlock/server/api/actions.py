@@ -9,7 +9,7 @@ from interlock.errors import InterlockError, RequestIdReused, UnknownJob
 from interlock.lifecycles import job
 from interlock.server.acting import act_once, answer_of, part_of
 from interlock.server.api.seeing import every_job, filter_of
-from interlock.server.declaring import Call, Route
+from interlock.server.declaring import Call, Confined, Route
 from interlock.server.messages import ActionAnswer, ActionRequest, Done, Undone
 from interlock.systems.access.principals import Role
 from interlock.wire.filter_words import BadFilter
@@ -74,6 +74,7 @@ ROUTES = (
         summary="Cancel or retry every job that a filter means; with dry_run only say which.",
         handler=act,
         role=Role.OPERATOR,
+        confined=Confined.HIDES,
         bodies=(ActionRequest,),
         repeatable=True,
         answer=ActionAnswer,

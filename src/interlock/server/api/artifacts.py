@@ -32,7 +32,7 @@ from interlock.errors import (
 )
 from interlock.server.api.runner import known_as
 from interlock.server.api.seeing import job_of
-from interlock.server.declaring import BYTES, Call, Lane, Route
+from interlock.server.declaring import BYTES, Call, Confined, Lane, Route
 from interlock.server.parts import Parts
 from interlock.server.problems import ArrivedTooSlowly, BadRequest
 from interlock.server.reading import ClientGone
@@ -133,6 +133,7 @@ ROUTES = (
         summary="Leave a file behind, under the lease of an attempt.",
         handler=upload,
         role=Role.RUNNER,
+        confined=Confined.LEASED,
         lane=Lane.RUNNER,
         bounded=False,
         streamed=True,
@@ -162,6 +163,7 @@ ROUTES = (
         summary="List what the attempts of a job have left behind.",
         handler=list_artifacts,
         role=Role.VIEWER,
+        confined=Confined.HIDES,
         parameters={"job_id": "The id of a job."},
         answer=ArtifactList,
         errors=(UnknownJob,),
@@ -173,6 +175,7 @@ ROUTES = (
         summary="Fetch a file that an attempt of a job has left behind.",
         handler=download,
         role=Role.VIEWER,
+        confined=Confined.HIDES,
         bounded=False,
         parameters={"job_id": "The id of a job.", "artifact": _NAME},
         query=ArtifactQuery,

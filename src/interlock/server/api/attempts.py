@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from interlock.errors import UnknownJob
 from interlock.server.api.seeing import job_of
-from interlock.server.declaring import Call, Link, Route
+from interlock.server.declaring import Call, Confined, Link, Route
 from interlock.server.messages import AttemptList, AttemptsQuery
 from interlock.server.problems import UnknownAttempt
 from interlock.systems.access.principals import Role
@@ -47,6 +47,7 @@ ROUTES = (
         summary="List the attempts of a job.",
         handler=list_attempts,
         role=Role.VIEWER,
+        confined=Confined.HIDES,
         query=AttemptsQuery,
         answer=AttemptList,
         errors=(UnknownJob,),
@@ -59,6 +60,7 @@ ROUTES = (
         summary="Show one attempt.",
         handler=get_attempt,
         role=Role.VIEWER,
+        confined=Confined.HIDES,
         parameters={"attempt_id": "The id of an attempt: job.shard.index"},
         answer=AttemptView,
         errors=(UnknownAttempt,),

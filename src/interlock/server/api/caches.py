@@ -22,7 +22,7 @@ from interlock.errors import (
 )
 from interlock.server.api.artifacts import UPLOAD_S, Download, arrived_too_slowly
 from interlock.server.api.runner import known_as
-from interlock.server.declaring import BYTES, Call, Lane, Route
+from interlock.server.declaring import BYTES, Call, Confined, Lane, Route
 from interlock.server.parts import Parts
 from interlock.server.problems import ArrivedTooSlowly, BadRequest
 from interlock.systems.access.principals import Role
@@ -91,6 +91,7 @@ ROUTES = (
         summary="Save something for later jobs of the same repository, under the lease of an attempt.",
         handler=save,
         role=Role.RUNNER,
+        confined=Confined.LEASED,
         lane=Lane.RUNNER,
         bounded=False,
         streamed=True,
@@ -107,6 +108,7 @@ ROUTES = (
         summary="Fetch what an earlier job has saved, under the lease of an attempt.",
         handler=fetch,
         role=Role.RUNNER,
+        confined=Confined.LEASED,
         lane=Lane.RUNNER,
         bounded=False,
         query=CacheQuery,

@@ -18,7 +18,7 @@ from interlock.server.api.seeing import (
     shown,
     sight_of,
 )
-from interlock.server.declaring import Call, Link, Route
+from interlock.server.declaring import Call, Confined, Link, Route
 from interlock.server.messages import (
     CancelRequest,
     CountView,
@@ -170,6 +170,7 @@ ROUTES = (
         summary="List jobs, newest first, by a filter.",
         handler=list_jobs,
         role=Role.VIEWER,
+        confined=Confined.HIDES,
         query=JobsQuery,
         answer=JobPage,
         errors=(BadFilter,),
@@ -182,6 +183,7 @@ ROUTES = (
         summary="Show a job with its attempts.",
         handler=get_job,
         role=Role.VIEWER,
+        confined=Confined.HIDES,
         parameters=_JOB,
         answer=JobView,
         errors=(UnknownJob,),
@@ -193,6 +195,7 @@ ROUTES = (
         summary="Show everything that has happened to a job.",
         handler=get_history,
         role=Role.VIEWER,
+        confined=Confined.HIDES,
         parameters=_JOB,
         query=HistoryQuery,
         answer=HistoryPage,
@@ -205,6 +208,7 @@ ROUTES = (
         summary="Say what a job waits for, whose turn it is, and when the next deadline is.",
         handler=explain_job,
         role=Role.VIEWER,
+        confined=Confined.HIDES,
         parameters=_JOB,
         answer=Explanation,
         errors=(UnknownJob,),
@@ -216,6 +220,7 @@ ROUTES = (
         summary="Show what the attempts of a job have written.",
         handler=get_logs,
         role=Role.VIEWER,
+        confined=Confined.HIDES,
         parameters=_JOB,
         query=PageQuery,
         answer=LogPage,
@@ -228,6 +233,7 @@ ROUTES = (
         summary="Ask a job to stop.",
         handler=cancel_job,
         role=Role.OPERATOR,
+        confined=Confined.HIDES,
         parameters=_JOB,
         bodies=(CancelRequest,),
         body_required=False,
@@ -243,6 +249,7 @@ ROUTES = (
         summary="Do an ended job again, as a new one.",
         handler=retry_job,
         role=Role.SUBMITTER,
+        confined=Confined.HIDES,
         parameters=_JOB,
         bodies=(RetryRequest,),
         body_required=False,
@@ -261,6 +268,7 @@ ROUTES = (
         summary="List the queues that have jobs which have not ended.",
         handler=list_queues,
         role=Role.VIEWER,
+        confined=Confined.HIDES,
         answer=QueueList,
     ),
 )

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from interlock.errors import UnknownMachine, UnknownState
 from interlock.lifecycles import interlocking
 from interlock.machine import Blueprint, blueprint_of
-from interlock.server.declaring import Call, Route
+from interlock.server.declaring import Call, Confined, Route
 from interlock.server.messages import MachineList, MachineView, PictureQuery
 from interlock.systems.access.principals import Role
 from interlock.systems.catalogue import JOURNALLED
@@ -102,6 +102,7 @@ ROUTES = (
         summary="List the machines.",
         handler=list_machines,
         role=Role.VIEWER,
+        confined=Confined.NOTHING,
         answer=MachineList,
     ),
     Route(
@@ -111,6 +112,7 @@ ROUTES = (
         summary="Draw how the machines depend on each other.",
         handler=draw_interlocking,
         role=Role.VIEWER,
+        confined=Confined.NOTHING,
         media=SVG,
     ),
     Route(
@@ -120,6 +122,7 @@ ROUTES = (
         summary="Draw a machine, with a state lit and the path that led there.",
         handler=draw_machine,
         role=Role.VIEWER,
+        confined=Confined.NOTHING,
         parameters=_NAME,
         query=PictureQuery,
         media=SVG,
@@ -132,6 +135,7 @@ ROUTES = (
         summary="Show the table of a machine.",
         handler=get_machine,
         role=Role.VIEWER,
+        confined=Confined.NOTHING,
         parameters=_NAME,
         answer=Blueprint,
         errors=(UnknownMachine,),

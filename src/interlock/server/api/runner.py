@@ -30,7 +30,7 @@ from interlock.errors import (
     UnknownWorker,
     WrongRunner,
 )
-from interlock.server.declaring import Call, Handler, Lane, Route
+from interlock.server.declaring import Call, Confined, Handler, Lane, Route
 from interlock.server.problems import BadRequest
 from interlock.server.reading import ClientGone, decode
 from interlock.systems.access.principals import Principal, Role
@@ -278,6 +278,7 @@ def _route(name: str, path: str, kind: type[Any], summary: str, example: dict[st
         summary=summary,
         handler=say(kind),
         role=Role.RUNNER,
+        confined=Confined.LEASED,
         bodies=(kind, Messages),
         read=_reader(kind),
         answer=(Heard, Answers),
@@ -296,6 +297,7 @@ ROUTES = (
         summary="What a runner should know before it asks for work: the time, the durations, the limits.",
         handler=greet,
         role=Role.RUNNER,
+        confined=Confined.NOTHING,
         answer=Greeting,
         lane=Lane.RUNNER,
     ),
@@ -306,6 +308,7 @@ ROUTES = (
         summary="Ask for work, and wait for some when there is none.",
         handler=lease,
         role=Role.RUNNER,
+        confined=Confined.NAMES,
         bodies=(ClaimRequest,),
         answer=Granted,
         lane=Lane.RUNNER,
@@ -346,6 +349,7 @@ ROUTES = (
         summary="Several messages of any type; each has an answer of its own.",
         handler=say_all,
         role=Role.RUNNER,
+        confined=Confined.LEASED,
         bodies=(Messages,),
         answer=Answers,
         lane=Lane.RUNNER,

@@ -20,7 +20,7 @@ from interlock.errors import (
 )
 from interlock.server.api.events import Admitted
 from interlock.server.api.seeing import is_shaped
-from interlock.server.declaring import Call, Lane, Link, Route
+from interlock.server.declaring import Call, Confined, Lane, Link, Route
 from interlock.server.messages import HistoryPage, entry_view
 from interlock.server.problems import BadRequest, TooMany
 from interlock.server.simulation_messages import (
@@ -272,6 +272,7 @@ ROUTES = (
         summary="What a runner says about the simulation that it executes; the answer says what to do.",
         handler=say_of_simulation,
         role=Role.RUNNER,
+        confined=Confined.LEASED,
         bodies=(SaidOfSimulation,),
         answer=SimulationOrders,
         lane=Lane.RUNNER,

@@ -6,7 +6,7 @@ import msgspec
 
 from interlock.errors import InvalidJob, RequestIdReused, TerminalState, TooLarge, UnknownJob
 from interlock.server.api.seeing import job_of
-from interlock.server.declaring import Call, Link, Route
+from interlock.server.declaring import Call, Confined, Link, Route
 from interlock.server.messages import ManyJobs, OneJob, Submitted
 from interlock.server.reading import decode
 from interlock.systems.access.principals import NotAllowed, Role
@@ -54,6 +54,7 @@ ROUTES = (
         summary="Submit one job, or up to 1,000 together.",
         handler=submit,
         role=Role.SUBMITTER,
+        confined=Confined.NAMES,
         bodies=(OneJob, ManyJobs),
         read=read_submission,
         repeatable=True,

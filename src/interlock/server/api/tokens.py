@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from interlock.errors import RequestIdReused, TransitionNotAllowed
-from interlock.server.declaring import Call, Link, Route
+from interlock.server.declaring import Call, Confined, Link, Route
 from interlock.server.messages import Reason, RequestId
 from interlock.systems.access.principals import NotAllowed, Principal, Role
 from interlock.systems.access.tokens import (
@@ -174,6 +174,7 @@ ROUTES = (
         summary="Make a token; its secret is shown in this answer only.",
         handler=create_token,
         role=Role.ADMIN,
+        confined=Confined.NAMES,
         bodies=(NewToken,),
         repeatable=True,
         answer=Issued,
@@ -190,6 +191,7 @@ ROUTES = (
         summary="List tokens with role, queues, expiry and last use, without their secrets.",
         handler=list_tokens,
         role=Role.ADMIN,
+        confined=Confined.HIDES,
         query=TokensQuery,
         answer=TokenList,
     ),
@@ -200,6 +202,7 @@ ROUTES = (
         summary="Show a token, without its secret.",
         handler=get_token,
         role=Role.ADMIN,
+        confined=Confined.HIDES,
         parameters=_TOKEN,
         answer=TokenView,
         errors=(UnknownToken,),
@@ -211,6 +214,7 @@ ROUTES = (
         summary="Give a token a new secret; the old one works for a while. It is shown in this answer only.",
         handler=rotate_token,
         role=Role.ADMIN,
+        confined=Confined.HIDES,
         parameters=_TOKEN,
         bodies=(RotateRequest,),
         body_required=False,
@@ -227,6 +231,7 @@ ROUTES = (
         summary="Take a token back; other servers that have just seen it let it in for a few seconds more.",
         handler=revoke_token,
         role=Role.ADMIN,
+        confined=Confined.HIDES,
         parameters=_TOKEN,
         bodies=(RevokeRequest,),
         body_required=False,

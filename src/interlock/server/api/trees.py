@@ -21,7 +21,7 @@ from interlock.errors import (
 )
 from interlock.server.api.runner import known_as
 from interlock.server.api.seeing import job_of, place_asked, place_told, sight_of
-from interlock.server.declaring import Call, Lane, Route
+from interlock.server.declaring import Call, Confined, Lane, Route
 from interlock.server.messages import Cursor
 from interlock.server.problems import BadRequest
 from interlock.systems.access.principals import NotAllowed, Role
@@ -84,6 +84,7 @@ ROUTES = (
         summary="Show a job and everything below it: states, progress, what it has cost.",
         handler=get_tree,
         role=Role.VIEWER,
+        confined=Confined.HIDES,
         parameters={"job_id": "The id of a job."},
         query=TreeQuery,
         answer=TreeView,
@@ -96,6 +97,7 @@ ROUTES = (
         summary="Submit children of a job, under the lease of an attempt at it; once under a name.",
         handler=submit_children,
         role=Role.RUNNER,
+        confined=Confined.NAMES,
         lane=Lane.RUNNER,
         bodies=(NewChildren,),
         answer=Born,
@@ -116,6 +118,7 @@ ROUTES = (
         summary="List the children of a job with their results, under the lease of an attempt at it.",
         handler=list_children,
         role=Role.RUNNER,
+        confined=Confined.LEASED,
         lane=Lane.RUNNER,
         headers={LEASE: "The token of the lease.", RUNNER: "The runner that holds it."},
         query=ChildrenQuery,

@@ -17,7 +17,7 @@ from interlock.errors import (
 from interlock.lifecycles.worker import WORKER
 from interlock.server.api.runner import known_as
 from interlock.server.api.seeing import is_shaped
-from interlock.server.declaring import Call, Handler, Lane, Link, Route
+from interlock.server.declaring import Call, Confined, Handler, Lane, Link, Route
 from interlock.server.messages import (
     Cursor,
     HistoryPage,
@@ -227,6 +227,7 @@ ROUTES = (
         summary="Register a worker; it is IDLE until its first task.",
         handler=register,
         role=Role.RUNNER,
+        confined=Confined.NAMES,
         bodies=(NewWorker,),
         repeatable=True,
         answer=WorkerView,
@@ -281,6 +282,7 @@ ROUTES = (
         summary="A sign of life; the answer says what the worker shall do.",
         handler=beat,
         role=Role.RUNNER,
+        confined=Confined.OWNS,
         parameters=_WORKER,
         bodies=(WorkerBeat,),
         body_required=False,
@@ -296,6 +298,7 @@ ROUTES = (
         summary="What the worker shall do; waits for newer orders than those it knows.",
         handler=orders,
         role=Role.RUNNER,
+        confined=Confined.OWNS,
         parameters=_WORKER,
         query=OrdersQuery,
         answer=WorkerOrders,
@@ -310,6 +313,7 @@ ROUTES = (
         summary="The worker says that it goes, with nothing left to do.",
         handler=leave,
         role=Role.RUNNER,
+        confined=Confined.OWNS,
         parameters=_WORKER,
         bodies=(LeaveRequest,),
         body_required=False,

@@ -19,7 +19,7 @@ from interlock.errors import (
 from interlock.lifecycles.workload import WORKLOAD
 from interlock.server.api.runner import known_as
 from interlock.server.api.seeing import SHAPE, is_shaped
-from interlock.server.declaring import Call, Lane, Link, Route
+from interlock.server.declaring import Call, Confined, Lane, Link, Route
 from interlock.server.messages import Cursor, HistoryPage, HistoryQuery, Limit, entry_view
 from interlock.store.records import Key, Query
 from interlock.systems.access.principals import Role
@@ -143,6 +143,7 @@ ROUTES = (
         summary="Tell what was heard of the agents that a job drives, under its lease.",
         handler=tell,
         role=Role.RUNNER,
+        confined=Confined.LEASED,
         lane=Lane.RUNNER,
         bodies=(WorkloadFacts,),
         answer=WorkloadsHeard,
