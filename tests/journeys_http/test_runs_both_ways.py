@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from tests.journeys.crew import Crew
 from tests.journeys_http.serving import Served
-from tests.waiting import PROGRAM_S
+from tests.waiting import PROGRAM_S, until
 
 from interlock import Flow, Interlock, flow, sync
+from interlock.client_runs import RunHandle
 from interlock.errors import ResultNotReady, UnknownRun
-from interlock.wire.runs import Plan, PlannedJob
+from interlock.wire.runs import Plan, PlannedJob, Source
 
 
 @flow
@@ -81,3 +82,19 @@ async def test_the_synchronous_face_does_the_same(crew: Crew, tmp_path: Path) ->
             return view.outcome
 
     assert await asyncio.to_thread(use) == "FAILED"
+
+
+async def test_a_change_from_a_fork_is_approved_or_declined(crew: Crew, client: Interlock) -> None:
+    plan = Plan(jobs=(PlannedJob(name="a", task="interlock.shell"),))
+    fork = Source(repository="acme/shop", ref="refs/pull/7/head", sha="5f" * 20, from_fork=True)
+    for said, outcome in (("decline", "CANCELED"), ("approve", None)):
+        run = await client.runs.submit(plan, source=fork, workflow=said)
+
+        async def waits(run: RunHandle = run) -> bool:
+            return (await run.view()).state == "AWAITING_APPROVAL"
+
+        await until(waits, "the run waits for an approval")
+        doing = client.runs.approve if said == "approve" else client.runs.decline
+        view = await doing(run.id)
+        assert view.outcome == outcome
+        assert bool(view.approvals) is (said == "approve")

@@ -12,9 +12,11 @@ from tests.systems.orchestrator.house import done, failed
 from tests.systems.runs.site import Site, plan, planned
 from tests.waiting import pause, until
 
+from interlock.errors import TransitionRefused
 from interlock.store.contract import Store
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
+from interlock.wire.jobs import SHELL
 from interlock.wire.runs import Plan, RunFilter, RunSpec, RunView, Source
 
 Sites: TypeAlias = tuple[Site, Site]
@@ -123,3 +125,27 @@ async def test_runs_end_alike_on_every_store(sites: Sites) -> None:
     for site in sites:
         await site.runs.close()
     assert await here.all_faults() == []
+
+
+async def test_of_many_who_approve_at_once_one_is_heard_and_the_run_goes_on_once(sites: Sites) -> None:
+    fork = Source(ref="refs/pull/7/head", sha="5f" * 20, from_fork=True)
+    run = await sites[0].runs.submit(RunSpec(plan=plan(planned("a", task=SHELL)), source=fork))
+
+    async def is_in(state: str) -> bool:
+        await sites[1].recover()
+        return (await sites[1].look(run.id)).state == state
+
+    await until(lambda: is_in("AWAITING_APPROVAL"), "the run waits for an approval")
+    words = [sites[n % 2].runs.approve(run.id, actor=f"operator {n}") for n in range(6)]
+    words += [sites[n % 2].runs.decline(run.id, actor=f"operator {n}") for n in range(2)]
+    heard = await asyncio.gather(*words, return_exceptions=True)
+    refused = [each for each in heard if isinstance(each, BaseException)]
+    assert all(isinstance(each, TransitionRefused) for each in refused), refused
+    assert len(refused) == len(words) - 1
+    view = await sites[0].look(run.id)
+    if view.approvals:
+        await until(lambda: is_in("QUEUED"), "the run has its jobs")
+        assert len(await sites[0].claim(queues=("untrusted",))) == 1
+    else:
+        await until(lambda: is_in("REPORTED"), "the run is canceled")
+    assert await sites[0].all_faults() == []
