@@ -14,21 +14,31 @@ from tests.systems.runs.site import Site, plan, planned
 from interlock.store.contract import Store
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.vault import Environment, SecretPolicy
 from interlock.testing.clocks import JumpingClock
 from interlock.testing.faults import FaultyStore, Plan
 from interlock.wire.runs import RunSpec
 
 T = TypeVar("T")
 
-SPEC = RunSpec(
-    plan=plan(
-        planned("a"),
-        planned("b", "a"),
-        planned("c", "a", required=False),
-        planned("d", "b", "c"),
-        planned("e", "d", required=False),
+POLICY = SecretPolicy(environments={"production": Environment(approval=True)})
+SETTINGS = OrchestratorSettings(secrets=POLICY)
+
+
+def spec(environment: str) -> RunSpec:
+    """A run of five jobs; one that deploys has to be approved."""
+    return RunSpec(
+        plan=plan(
+            planned("a"),
+            planned("b", "a"),
+            planned("c", "a", required=False),
+            planned("d", "b", "c", environment=environment),
+            planned("e", "d", required=False),
+        )
     )
-)
+
+
 WRITES = ("commit", "claim", "due")
 
 
@@ -54,46 +64,51 @@ class MortalStore(FaultyStore):
         return answer
 
 
-async def work(site: Site, rounds: int, pause_s: float) -> str:
-    """Submit, and do everything that a crew and its keepers do, for some rounds."""
-    view = await site.runs.submit(SPEC, request_id="delivery")
+async def work(site: Site, environment: str, rounds: int, pause_s: float) -> str:
+    """Submit, and do everything that a crew, its keepers and an operator do, for some rounds."""
+    view = await site.runs.submit(spec(environment), request_id="delivery")
     for _ in range(rounds):
         site.clock.jump(pause_s)
         await site.recover()
+        if (await site.look(view.id)).state == "AWAITING_APPROVAL":
+            await site.runs.approve(view.id, request_id="yes", actor="olga")
+            await site.recover()
         for name, grant in (await site.offered(view.id)).items():
             await site.heard(failed(grant, "compile") if name == "c" else done(grant))
         await site.recover()
     return view.id
 
 
-async def die_and_finish(dies_at: int, *, afterwards: bool) -> bool:
+async def die_and_finish(dies_at: int, environment: str, *, afterwards: bool) -> bool:
     """Whether it died at all; in any case the run ends as it should."""
     clock = JumpingClock()
     memory = MemoryStore(CATALOGUE, clock=clock)
     await memory.open()
     mortal = MortalStore(memory, dies_at, afterwards=afterwards)
-    first = await Site(store=lambda: mortal, clock=clock).open()
+    first = await Site(SETTINGS, store=lambda: mortal, clock=clock).open()
     died = False
     try:
-        await work(first, 5, 0.0)
+        await work(first, environment, 5, 0.0)
     except asyncio.CancelledError:
         died = True
-    second = await Site(store=lambda: memory, clock=clock).open()
-    run_id = await work(second, 25, 31.0)
+    second = await Site(SETTINGS, store=lambda: memory, clock=clock).open()
+    run_id = await work(second, environment, 25, 31.0)
     view = await second.look(run_id)
     assert (view.state, view.outcome) == ("REPORTED", "SUCCESS"), (dies_at, afterwards)
     assert view.tally == {"COMPLETED": 4, "FAILED": 1}
+    assert [made.by for made in view.approvals] == (["olga"] if environment else [])
     assert await second.number_of_jobs() == 5
     assert (await second.path(run_id)).count("REPORTED") == 1
     assert await second.all_faults() == []
     return died
 
 
+@pytest.mark.parametrize("environment", pick(["production"], ["production", ""]))
 @pytest.mark.parametrize("afterwards", [False, True], ids=["before", "after"])
-async def test_a_crash_at_any_write_is_mended_by_whoever_comes(afterwards: bool) -> None:
+async def test_a_crash_at_any_write_is_mended_by_whoever_comes(afterwards: bool, environment: str) -> None:
     """The quick run takes every fourth write; before it and after it these are not the same ones."""
     dies_at = 1 + 2 * afterwards
-    assert await die_and_finish(1, afterwards=afterwards)
-    while await die_and_finish(dies_at, afterwards=afterwards):
+    assert await die_and_finish(1, environment, afterwards=afterwards)
+    while await die_and_finish(dies_at, environment, afterwards=afterwards):
         dies_at += pick(4, 1)
     assert dies_at > 30, "a life has many writes, or the test has seen none of them"
