@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tests.systems.orchestrator.house import RUNNER, done
 from tests.systems.runs.site import Site, plan, planned
 
+from interlock.errors import PlanRefused
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.vault import Environment, SecretPolicy, SecretScope
 from interlock.systems.runs.planning.planners import WorkflowPlanner
@@ -111,6 +112,12 @@ async def test_a_plan_that_asks_for_what_is_not_for_it_is_refused_with_job_secre
     assert (view.outcome, view.reason) == ("FAILED", "plan_failed")
     assert why in view.error
     assert await site.number_of_jobs() == 0
+
+
+async def test_a_name_that_cannot_be_an_environment_is_refused_when_it_is_submitted(site: Site) -> None:
+    for name in ("x" * 201, "prod\n"):
+        with pytest.raises(PlanRefused, match="deploy: an environment has at most 200 printable characters"):
+            await site.runs.submit(RunSpec(plan=plan(deploy(name)), source=MAIN))
 
 
 async def test_what_a_submitter_says_about_the_repository_opens_nothing(site: Site) -> None:

@@ -64,6 +64,8 @@ def plan_faults(plan: Plan, settings: OrchestratorSettings) -> Iterator[str]:
 def _job_faults(planned: PlannedJob, settings: OrchestratorSettings) -> Iterator[str]:
     if not (1 <= len(planned.name) <= MAX_NAME and planned.name.isprintable()):
         yield f"the name of a job has 1 to {MAX_NAME} printable characters, not {planned.name[:MAX_NAME]!r}"
+    if len(planned.environment) > MAX_NAME or not planned.environment.isprintable():
+        yield f"{planned.name[:MAX_NAME]}: an environment has at most {MAX_NAME} printable characters"
     try:
         check_spec(spec_of(planned), settings)
     except InterlockError as error:

@@ -107,7 +107,8 @@ class Caches:
             return view_of(known)
         blob = await self._blobs.put(pieces)
         if await self._make_room(blob.size, fork=work.fork) is None:
-            await self._remove_blob(blob.sha256)
+            if all(body_of(record).sha256 != blob.sha256 for record in await self._all()):
+                await self._blobs.remove(blob.sha256)
             raise CacheRefused(
                 "There is no room for a cache of a change from a fork: it displaces no caches of others.",
                 todo="Nothing; the job goes on without it. max_cache_bytes in [blobs] makes more room.",
@@ -136,9 +137,9 @@ class Caches:
     async def tidy(self) -> int:
         """Let go of what nobody has used for long, and of what there is no room for; answers how many."""
         now = await self._engine.clock.now()
-        over = [each for each in await self._all() if each.deadline_at and each.deadline_at <= now]
-        for record in over:
-            await self._end(record, expire)
+        known = await self._all()
+        over = [each for each in known if each.deadline_at and each.deadline_at <= now]
+        await self._end(over, known, expire)
         return len(over) + (await self._make_room(0) or 0)
 
     # What belongs to whom
@@ -216,7 +217,8 @@ class Caches:
 
         Answers how many; None, and nothing is let go of, where a fork would need the room of others.
         """
-        newest_first = sorted(await self._all(), key=lambda record: body_of(record).used_at, reverse=True)
+        known = await self._all()
+        newest_first = sorted(known, key=lambda record: body_of(record).used_at, reverse=True)
         of_forks = [record for record in newest_first if body_of(record).fork]
         others = [record for record in newest_first if not body_of(record).fork]
         if fork and more + sum(body_of(record).size for record in others) > self._most:
@@ -226,19 +228,20 @@ class Caches:
             total += body_of(record).size
             if total > self._most:
                 over.append(record)
-        for record in over:
-            await self._end(record, evict)
+        await self._end(over, known, evict)
         return len(over)
 
-    async def _end(self, record: Record, event: Event) -> None:
-        """The name goes first: whoever is asked then says that there is none, and nobody reads half of it."""
-        await self._tell(record, event)
-        await self._remove_blob(body_of(record).sha256)
+    async def _end(self, over: Sequence[Record], known: Sequence[Record], event: Event) -> None:
+        """The name goes first: whoever is asked then says that there is none, and nobody reads half of it.
 
-    async def _remove_blob(self, sha256: str) -> None:
-        """Remove content that no cache has any more: two may have saved the same."""
-        if self._blobs is not None and all(body_of(record).sha256 != sha256 for record in await self._all()):
-            await self._blobs.remove(sha256)
+        Content goes with the last of those that have saved the same.
+        """
+        names = {record.id for record in over}
+        wanted = {body_of(record).sha256 for record in known if record.id not in names}
+        for record in over:
+            await self._tell(record, event)
+            if self._blobs is not None and (sha256 := body_of(record).sha256) not in wanted:
+                await self._blobs.remove(sha256)
 
     async def _tell(self, record: Record, event: Event) -> None:
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
