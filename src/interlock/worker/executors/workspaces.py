@@ -11,12 +11,10 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import shutil
+import secrets
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 PREFIX = "interlock-workspace-"
 YOUNG_S = 60.0
@@ -62,15 +60,66 @@ def remove_left(under: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder and all in it, also what was made read-only, following no link out of it."""
+    """Remove a folder and all in it, also what was made read-only, following no link out of it.
 
-    def open_up(function: Callable[..., Any], path: str, _: object) -> None:
+    Folders in it are moved up into it before they are emptied, so that neither depth nor the length of a
+    path matters. Everything is reached through descriptors: a process that a step has left behind may swap a
+    folder for a link meanwhile.
+    """
+    with contextlib.suppress(OSError):
+        around = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            within = _entered(folder.name, around)
+            try:
+                _empty(within)
+            finally:
+                os.close(within)
+            os.rmdir(folder.name, dir_fd=around)
+        finally:
+            os.close(around)
+
+
+def _empty(root: int) -> None:
+    folders = _without_files(root, root)
+    while folders:
+        name = folders.pop()
         with contextlib.suppress(OSError):
-            Path(path).parent.chmod(0o700)
-            if not Path(path).is_symlink():
-                Path(path).chmod(0o700)
-            function(path)
+            within = _entered(name, root)
+            try:
+                folders += _without_files(within, root)
+            finally:
+                os.close(within)
+            os.rmdir(name, dir_fd=root)
 
-    shutil.rmtree(folder, onerror=open_up)
-    if folder.exists():
-        shutil.rmtree(folder, ignore_errors=True)  # what was opened up on the way
+
+def _without_files(within: int, root: int) -> list[str]:
+    """Remove the files of a folder and move its folders up; return what these are called there."""
+    with os.scandir(within) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    folders = []
+    for name, is_folder in found:
+        with contextlib.suppress(OSError):
+            if is_folder and within == root:
+                folders.append(name)
+            elif is_folder:
+                os.close(_entered(name, within))  # only what can be written to can be moved
+                moved = f"removed-{secrets.token_hex(16)}"
+                os.rename(name, moved, src_dir_fd=within, dst_dir_fd=root)
+                folders.append(moved)
+            else:
+                os.unlink(name, dir_fd=within)
+    return folders
+
+
+def _entered(name: str, within: int) -> int:
+    """Open a folder, whatever its mode; OSError if it is a link."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        place = os.open(name, flags, dir_fd=within)
+    except PermissionError:
+        # Never for root. For others a link could be changed instead, of a process with the same rights.
+        os.chmod(name, 0o700, dir_fd=within)
+        place = os.open(name, flags, dir_fd=within)
+    with contextlib.suppress(OSError):
+        os.fchmod(place, 0o700)
+    return place
