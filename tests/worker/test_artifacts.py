@@ -23,6 +23,7 @@ from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.household import Household
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.worker.context import Context
+from interlock.worker.executors.workspaces import remove
 from interlock.worker.http import HttpOrchestrator
 from interlock.worker.packing import copy, found_in, pack
 from interlock.worker.port import OrchestratorPort
@@ -260,3 +261,26 @@ def test_what_becomes_a_link_after_it_was_found_is_not_read(tmp_path: Path) -> N
     (base / "out").symlink_to(outside)
     assert pack(base, [base / "out"], tmp_path / "packed", cache=True) == 1
     assert names_in((tmp_path / "packed").read_bytes()) == {}
+
+
+def test_links_in_a_circle_and_very_deep_folders_are_left_out(tmp_path: Path) -> None:
+    base = tmp_path / "work"
+    base.mkdir()
+    (base / "round").symlink_to("round")
+    (base / "a").write_text("a")
+    for path in ("round", "round/x", "round/*"):
+        with pytest.raises(InvalidArtifact):
+            found_in(base, [path])
+    assert found_in(base, ["a", "r*/x"]).paths == (base / "a",)
+    at = os.open(base, os.O_RDONLY)
+    for _ in range(1_200):
+        os.mkdir("d", dir_fd=at)
+        below = os.open("d", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+    assert found_in(base, ["**/a"]).paths == (base / "a",)
+    assert found_in(base, ["d/**/none"]).paths == ()
+    for cache in (False, True):
+        assert pack(base, [base], tmp_path / "packed", cache=cache) == 2 - cache
+    remove(base)

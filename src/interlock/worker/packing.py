@@ -96,14 +96,19 @@ class _Pattern:
             yield path
         elif is_folder:
             yield from self.matches(at, index)
-        elif path.is_symlink() and (real := path.resolve()).is_relative_to(self._base):
+        elif path.is_symlink() and (real := _real(self._base, path)) is not None:
             yield from self.matches(real.relative_to(self._base).parts, index)
-        elif self._pattern[index - 1] == at[-1] and path.is_symlink():
+        elif path.is_symlink() and self._pattern[index - 1] == at[-1]:
             raise outside("/".join(at))
 
 
 def _listed(folder: Beneath, at: Parts) -> list[tuple[str, bool]]:
-    """The names in a folder, and which of them are folders themselves; none if it is not one."""
+    """The names in a folder, and which of them are folders themselves; none if it is not one.
+
+    What is deeper than can be packed is not looked at.
+    """
+    if len(at) >= MOST_DEPTH:
+        return []
     try:
         with os.scandir(folder.folder(at)) as entries:
             return sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
@@ -113,10 +118,19 @@ def _listed(folder: Beneath, at: Parts) -> list[tuple[str, bool]]:
 
 def inside(base: Path, path: Path) -> Path:
     """Return the path without links; raise when it is not in the folder."""
-    real = path.resolve()
-    if not real.is_relative_to(base):
+    real = _real(base, path)
+    if real is None:
         raise outside(str(path.relative_to(base)))
     return real
+
+
+def _real(base: Path, path: Path) -> Path | None:
+    """The path without links; None when it is not in the folder, or goes in a circle."""
+    try:
+        real = path.resolve()
+    except (OSError, RuntimeError):
+        return None
+    return real if real.is_relative_to(base) and not real.is_symlink() else None
 
 
 def copy(base: Path, path: Path, target: Path) -> None:
@@ -159,6 +173,8 @@ def _walk(folder: Beneath, parts: Parts) -> Iterator[Parts]:
     waiting = [parts]
     while waiting:
         at = waiting.pop()
+        if len(at) >= MOST_DEPTH:
+            yield at
         listed = _listed(folder, at)
         yield from ((*at, name) for name, is_folder in listed if not is_folder)
         waiting.extend((*at, name) for name, is_folder in reversed(listed) if is_folder)
