@@ -95,7 +95,7 @@ async def test_answers_fit_their_schemas(server: Running, client: httpx2.AsyncCl
         if route.method != "GET" or route.answer is None or not route.bounded:
             continue
         names = {"job_id": job_id, "attempt_id": f"{job_id}.1.1", "name": "lease", "worker_id": worker.id}
-        names["token"] = issued.view.id
+        names["token_name"] = issued.view.id
         path = path_of(route, run_id=run.id, workload_id=load.workload_id, **names)
         params = {"job": job_id} if route.name == "listAttempts" else {}
         headers = {LEASE: held.token, RUNNER: "r"} if route.headers else {}

@@ -36,7 +36,7 @@ _EVENT = {
     },
 }
 _PARAMETER = re.compile(r"{(\w+)}")
-_NAMES = {"token": r"^[A-Za-z0-9_.@-]{1,64}$"}
+_NAMES = {"token_name": r"^[A-Za-z0-9_.@-]{1,64}$"}
 """What parameters of paths look like that are no ids."""
 
 ABOUT = f"""Submit work, look at it, stop it. Every answer comes from the tables under /api/machines.

@@ -8,12 +8,13 @@ from typing import Any, cast
 import msgspec
 from tests.server.fuzzing.world import World
 
+from interlock.systems.access.principals import Role
 from interlock.systems.fleet.spec import TASK
 from interlock.systems.fleet.workloads import workload_id_of
 from interlock.systems.quarantine.counting import Lost
-from interlock.wire.jobs import JobSpec, JobView
+from interlock.wire.jobs import SHELL, JobSpec, JobView
 from interlock.wire.runner import ClaimRequest, Grant
-from interlock.wire.runs import Plan, PlannedJob, RunSpec, RunView
+from interlock.wire.runs import Plan, PlannedJob, RunSpec, RunView, Source
 from interlock.wire.simulations import SimulationSpec
 from interlock.wire.workers import WorkerSpec
 from interlock.wire.workloads import Happened, WorkloadFact
@@ -22,6 +23,9 @@ RUNNER = "runner-7"
 UNLUCKY = "runner-8"
 """A runner that has lost something, so that there is something to lift."""
 ARTIFACT = "report"
+FORK = Source(repository="acme/shop", ref="refs/pull/7/head", sha="5f" * 20, from_fork=True)
+DECIDED = ("/approve", "/decline")
+"""What is asked about runs that wait for an approval."""
 SAVED = "deps-1"
 """The key of something that was saved for later."""
 
@@ -48,6 +52,7 @@ class Real(Mapping[str, str]):
         self._makers: dict[str, Callable[[], str]] = {
             "run_id": lambda: evaluate(world, job_id),
             "worker_id": lambda: hire(world, job_id),
+            "token_name": lambda: issue(world, job_id),
         }
         if grant is not None:
             self._made |= {"token": grant.token, "workload_id": load_of(grant).workload_id}
@@ -106,8 +111,11 @@ def hear(world: World, message: Any) -> None:
 def evaluate(world: World, job_id: str) -> str:
     """A run, as far along as the job beside it: stopped where that one is."""
     runs = world.parts.household.runs
-    plan = Plan(jobs=(PlannedJob(name="only", task="a.b", queue="elsewhere"),))
-    made: RunView = world.run(runs.submit(RunSpec(workflow="a", plan=plan), actor="fuzzer"))
+    plan = Plan(jobs=(PlannedJob(name="only", task=SHELL, queue="elsewhere"),))
+    source = FORK if world.about.endswith(DECIDED) else Source()
+    made: RunView = world.run(runs.submit(RunSpec(workflow="a", plan=plan, source=source), actor="fuzzer"))
+    if source is FORK:
+        world.run(runs.keep())
     view = _look(world, job_id)
     if view.completed_at is not None or view.stop_reason is not None:
         world.run(runs.cancel(made.id, actor="fuzzer"))
@@ -139,6 +147,18 @@ def hire(world: World, job_id: str) -> str:
     elif view.stop_reason is not None:
         world.run(workers.pause(worker_id))
     return worker_id
+
+
+def issue(world: World, job_id: str) -> str:
+    """A token, as far along as the job beside it: active, rotating, or revoked."""
+    tokens = world.parts.tokens
+    name: str = world.run(tokens.create(f"of-{job_id}", Role.VIEWER, queues=("mail",))).view.name
+    view = _look(world, job_id)
+    if view.started_at is not None:
+        world.run(tokens.rotate(name))
+    if view.completed_at is not None:
+        world.run(tokens.revoke(name))
+    return name
 
 
 def _look(world: World, job_id: str) -> JobView:

@@ -23,6 +23,7 @@ from schemathesis.schemas import BaseSchema
 from tests.effort import ALL
 from tests.server.fuzzing.asking import exchange
 from tests.server.fuzzing.cases import ALWAYS, AS_MADE, Case, Operation, operations, schema_of
+from tests.server.fuzzing.judging import judge
 from tests.server.fuzzing.putting_right import put_right
 from tests.server.running import any_port
 from tests.waiting import PATIENCE_S
@@ -57,6 +58,7 @@ class World:
     schema: BaseSchema
     statuses: Counter[int]
     patience_s: float
+    log: io.StringIO
     bearer: str = ""
     """The token that is sent along; none when it is empty."""
     about: str = ""
@@ -132,6 +134,7 @@ class World:
         request = requests.Request(**{name: options[name] for name in known if name in options}).prepare()
         status, headers, body = self.run(exchange(self.app, request, self.bearer))
         self.statuses[status] += 1
+        judge(case.operation.label, status, headers, body, self.log)
         return Response(
             status_code=status, headers=headers, content=body, request=request, elapsed=0.0, verify=False
         )
@@ -148,7 +151,8 @@ def world(
     folder: Path, more: Sequence[Route] = (), *, patience_s: float = PATIENCE_S, tokens: bool = False
 ) -> Iterator[World]:
     """A new one, with its store in a folder; where it asks for `tokens`, everybody needs one."""
-    log = Log("error", "json", io.StringIO())
+    written = io.StringIO()
+    log = Log("info", "json", written)
     loop = asyncio.new_event_loop()
     server = any_port(tokens_required=tokens or None, stranger_rate=Rate(1e6, 10**6))
     shutil.copy(_migrated(), folder / "fuzz.db")
@@ -158,7 +162,7 @@ def world(
             parts = loop.run_until_complete(opening.__aenter__())
         try:
             schema = schema_of(more, tokens=tokens)
-            yield World(parts, make_app(parts, more=more), loop, schema, Counter(), patience_s)
+            yield World(parts, make_app(parts, more=more), loop, schema, Counter(), patience_s, written)
         finally:
             loop.run_until_complete(opening.__aexit__(None, None, None))
     finally:

@@ -104,9 +104,9 @@ async def list_tokens(call: Call) -> TokenList:
 
 async def get_token(call: Call) -> TokenView:
     """Return a token by its name or its id; one that may not be seen is not there."""
-    view = await call.parts.tokens.get(call.path["token"])
+    view = await call.parts.tokens.get(call.path["token_name"])
     if not _sees(call.principal, view):
-        raise unknown_token(call.path["token"])
+        raise unknown_token(call.path["token_name"])
     return view
 
 
@@ -156,7 +156,7 @@ def _check_reach(principal: Principal, role: Role, queues: tuple[str, ...]) -> N
     principal.need_queues(queues)
 
 
-_TOKEN = {"token": "The name of a token, or its id."}
+_TOKEN = {"token_name": "The name of a token, or its id."}
 _VIEW = {
     "id": "6f2c9d41a07be358",
     "name": "ci",
@@ -182,7 +182,7 @@ ROUTES = (
         errors=(InvalidToken, SecretShownOnce, RequestIdReused, NotAllowed),
         example={"name": "ci", "role": "submitter", "queues": ["builds"], "lasts_s": 2_592_000},
         answer_example=_ISSUED,
-        links=(Link("getToken", "token", "$response.body#/view/id"),),
+        links=(Link("getToken", "token_name", "$response.body#/view/id"),),
     ),
     Route(
         method="GET",
@@ -197,7 +197,7 @@ ROUTES = (
     ),
     Route(
         method="GET",
-        path="/api/tokens/{token}",
+        path="/api/tokens/{token_name}",
         name="getToken",
         summary="Show a token, without its secret.",
         handler=get_token,
@@ -209,7 +209,7 @@ ROUTES = (
     ),
     Route(
         method="POST",
-        path="/api/tokens/{token}/rotate",
+        path="/api/tokens/{token_name}/rotate",
         name="rotateToken",
         summary="Give a token a new secret; the old one works for a while. It is shown in this answer only.",
         handler=rotate_token,
@@ -226,7 +226,7 @@ ROUTES = (
     ),
     Route(
         method="POST",
-        path="/api/tokens/{token}/revoke",
+        path="/api/tokens/{token_name}/revoke",
         name="revokeToken",
         summary="Take a token back; other servers that have just seen it let it in for a few seconds more.",
         handler=revoke_token,

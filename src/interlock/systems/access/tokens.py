@@ -313,9 +313,10 @@ def read_body(record: Record) -> TokenBody:
 
 
 def unknown_token(name: str) -> UnknownToken:
-    """No token goes by that name or id, or not for whoever asks."""
+    """No token goes by that name or id, or not for whoever asks; a secret in its place is not repeated."""
+    told = name if _NAME.fullmatch(name) and not name.startswith("il_") else "of that name"
     return UnknownToken(
-        f"There is no token {name[:64]}.", todo="List them: interlock token list", facts={"name": name[:64]}
+        f"There is no token {told}.", todo="List them: interlock token list", facts={"name": told}
     )
 
 
