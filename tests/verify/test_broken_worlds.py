@@ -18,9 +18,11 @@ from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.orchestrator import Orchestrator
 from interlock.systems.orchestrator.tokens import Token
 from interlock.systems.orchestrator.words import Word
+from interlock.systems.runs import preparing
 from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.keeping import Keeper
 from interlock.verify.jobs import judging
+from interlock.verify.runs.deciding import APPROVED_FIRST
 from interlock.verify.runs.world import SUCCESS_IS_EARNED
 from interlock.verify.worlds import judging_runs
 from interlock.verify.worlds.casts import people
@@ -178,3 +180,10 @@ def test_a_run_that_takes_every_end_for_a_success_is_noticed(
 
     monkeypatch.setattr(RunDraft, "_count", lenient)
     assert claim_broken("ci", "none") == SUCCESS_IS_EARNED
+
+
+def test_a_run_that_deploys_before_anybody_has_approved_it_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(preparing, "awaited", lambda *_: None)
+    assert claim_broken("ci", "none") == APPROVED_FIRST

@@ -17,12 +17,12 @@ from interlock.systems.orchestrator.body import JobBody
 from interlock.systems.runs.body import RunBody, decode_run
 from interlock.systems.runs.plans import PLAN, Piece
 from interlock.verify.jobs.judging import ASKED_FOR, DONE_ONCE
-from interlock.verify.runs.deciding import RUN_ABSORBS, STEPS_HOLD, TABLES_HOLD
+from interlock.verify.runs.deciding import APPROVED_FIRST, RUN_ABSORBS, STEPS_HOLD, TABLES_HOLD
 from interlock.verify.runs.world import FAILURE_HAS_A_CAUSE, SUCCESS_IS_EARNED
 from interlock.verify.worlds.watching import Watcher
 
 NEEDS = "a job of a run begins only when what it needs has ended well, or may fail"
-_NO_PLAN = ("plan_failed", "planner_timeout")
+_NO_PLAN = ("plan_failed", "planner_timeout", "not_approved")
 MADE_ONCE = "a job of a plan is made once"
 
 
@@ -138,7 +138,13 @@ class RunJudge:
         if planned is None:
             return
         other = planned.made.setdefault(part.place, job_id)
-        if other != job_id and part.run_id not in self.shaken:
+        if part.run_id in self.shaken:
+            return
+        pieces = self._pieces.get(part.run_id, {}).values()
+        guarded = any(each.environment for piece in pieces for each in piece.jobs)
+        if guarded and not planned.body.approvals:
+            self._broke(APPROVED_FIRST, f"{job_id} is made, and nobody has approved {part.run_id}", job_id)
+        if other != job_id:
             self._broke(MADE_ONCE, f"place {part.place} of {part.run_id} is {other} and {job_id}", job_id)
 
     def begun(self, job_id: str, body: JobBody) -> None:

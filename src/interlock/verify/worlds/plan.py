@@ -6,12 +6,17 @@ import msgspec
 
 from interlock.lifecycles.durations import Durations
 from interlock.systems.orchestrator.settings import DEFAULT_QUOTAS, OrchestratorSettings
+from interlock.systems.orchestrator.vault import Environment, SecretPolicy
 from interlock.wire.jobs import RetryRule
 
 HOUR_S = 3_600.0
 
 Span = tuple[float, float]
 """From and to; whatever lies between them is drawn."""
+
+
+PRODUCTION = "production"
+POLICY = SecretPolicy(environments={PRODUCTION: Environment(approval=True)})
 
 
 class JobKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +71,8 @@ class RunKind(msgspec.Struct, frozen=True, kw_only=True):
     cancels: float = 0.0
     again: float = 0.0
     """The chance that what has not succeeded is done again, once it was reported."""
+    deploys: bool = False
+    """Its last job uses an environment, so that an operator has to approve the run."""
 
 
 class SimulationKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,7 +169,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def settings(self) -> OrchestratorSettings:
         """What the orchestrators are told."""
-        return OrchestratorSettings(durations=self.durations, tree_quotas=self.quotas)
+        return OrchestratorSettings(durations=self.durations, tree_quotas=self.quotas, secrets=POLICY)
 
     @property
     def fleet(self) -> list[str]:

@@ -75,7 +75,17 @@ BROKEN = RunKind(
     name="broken", seconds=(1.0, 30.0), ends=("ok", "user"), optional=0.5, again=0.3, cancels=0.1
 )
 SLOW = RunKind(name="slow", weight=0.5, seconds=(60.0, 400.0), timeout_s=300.0, ends=("ok", "hang", "deaf"))
-RUNS = (CHECK, PATIENT_RUN, BROKEN, SLOW)
+DEPLOY = RunKind(
+    name="deploy",
+    weight=1.5,
+    jobs=(1, 3),
+    seconds=(1.0, 60.0),
+    grouped=0.3,
+    again=0.2,
+    cancels=0.1,
+    deploys=True,
+)
+RUNS = (CHECK, PATIENT_RUN, BROKEN, SLOW, DEPLOY)
 
 FAMILY = JobKind(
     name="family", weight=3, seconds=(4.0, 60.0), breadth=4, ends=("ok",) * 6 + ("infra",), cancels=0.2
@@ -171,11 +181,12 @@ WORLDS = (
     ),
     World(
         name="ci",
-        doc="Runs on two servers and three workers: graphs of jobs, stopped, superseded, done again.",
+        doc="Runs on two servers and three workers: graphs, approved, stopped, superseded, done again.",
         orchestrators=2,
         workers=3,
         kinds=(PLAIN, STOPPED),
         runs=RUNS,
+        durations=Durations(approval_timeout_s=1_800.0),
         arrivals=Arrivals(
             by_day_per_h=4.0, by_night_per_h=1.0, bursts_per_day=1.0, burst=10, runs_per_day=240.0
         ),

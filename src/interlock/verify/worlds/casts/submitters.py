@@ -9,16 +9,19 @@ from collections.abc import Iterator
 import msgspec
 
 from interlock.errors import InterlockError
+from interlock.lifecycles import run
 from interlock.systems.household import Household
 from interlock.verify.worlds.casts.asking import Errands, surely
 from interlock.verify.worlds.judging_runs import RunJudge
-from interlock.verify.worlds.plan import HOUR_S, RunKind, World
+from interlock.verify.worlds.plan import HOUR_S, PRODUCTION, RunKind, World
 from interlock.verify.worlds.stage import Process
 from interlock.verify.worlds.storage import SharedStore, StoreLink
 from interlock.wire.runs import Plan, PlannedJob, RunSpec
 
 LOOK_EVERY_S = 600.0
 """How often somebody who waits for a run looks at it."""
+DECIDED_WITHIN_S = 600.0
+"""How long an operator may take to approve a run or to decline it."""
 FIRST_NUMBER = 10_000_000
 """Jobs of runs are numbered from here on."""
 
@@ -62,6 +65,8 @@ def _spec(kind: RunKind, number: int, drawn: random.Random) -> RunSpec:
             required=drawn.random() >= kind.optional,
         )
         jobs.append(planned)
+    if kind.deploys:
+        jobs[-1] = msgspec.structs.replace(jobs[-1], environment=PRODUCTION)
     plan = Plan(jobs=tuple(jobs), fail_fast=kind.fail_fast, timeout_s=kind.timeout_s)
     group = kind.name if drawn.random() < kind.grouped else ""
     return RunSpec(workflow=kind.name, plan=plan, concurrency_group=group)
@@ -95,11 +100,39 @@ class SubmitterCast:
             return
         self.submitted += 1
         self._judge.acknowledged(wish.number, made.id)
+        if wish.kind.deploys:
+            await self._decide(process, here, made.id, drawn)
         if drawn.random() < wish.kind.cancels:
             await asyncio.sleep(drawn.random() * 2.0 * wish.kind.seconds[1])
             await self._cancel(process, here, made.id)
         if drawn.random() < wish.kind.again:
             await self._again(process, here, made.id)
+
+    async def _decide(self, process: Process, here: Household, run_id: str, drawn: random.Random) -> None:
+        """An operator approves it or declines it after a while; some are forgotten."""
+        said, after_s = drawn.random(), drawn.random() * DECIDED_WITHIN_S
+        await asyncio.sleep(after_s)
+        if said > 0.9:
+            return
+        try:
+            while True:
+                view = await surely(process, lambda: here.runs.outline(run_id))
+                if view is None or view.outcome is not None:
+                    return
+                if view.state == run.AWAITING_APPROVAL:
+                    break
+                await asyncio.sleep(LOOK_EVERY_S)
+            if said < 0.75:
+                approve = lambda: here.runs.approve(run_id, actor="operator", request_id=f"y{run_id}")  # noqa: E731
+                await surely(process, approve)
+                process.stage.watcher.saw("somebody approves a run")
+            else:
+                self._judge.asked.add(run_id)
+                decline = lambda: here.runs.decline(run_id, actor="operator", request_id=f"n{run_id}")  # noqa: E731
+                await surely(process, decline)
+                process.stage.watcher.saw("somebody declines a run")
+        except InterlockError:
+            return  # it is decided, or gone
 
     async def _cancel(self, process: Process, here: Household, run_id: str) -> None:
         self._judge.asked.add(run_id)
