@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Iterator
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import httpx2
@@ -215,6 +215,14 @@ async def test_a_job_of_another_queue_is_refused_in_the_same_words_as_one_that_i
         assert there.status_code == not_there.status_code == 404, path
         told = [answer.json() | {"request": ""} for answer in (there, not_there)]
         assert json.dumps(told[0]).replace(theirs, missing) == json.dumps(told[1]), path
+
+
+async def test_the_name_of_a_request_does_not_say_how_many_there_were(guarded: Running) -> None:
+    client = guarded.client()
+    names = [(await client.get("/healthz")).headers["x-request-id"] for _ in range(20)]
+    steps = {abs(int(after, 16) - int(before, 16)) for before, after in pairwise(names)}
+    assert len(set(names)) == len(names)
+    assert min(steps) > 1_000
 
 
 # Cursors

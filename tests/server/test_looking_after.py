@@ -237,3 +237,12 @@ def test_a_line_for_people_is_short_and_a_stream_that_is_gone_is_no_matter() -> 
     assert "error   unexpected request=r1\nTraceback" in stream.getvalue()
     stream.close()
     log.info("nobody reads this")
+
+
+def test_what_a_stranger_sends_makes_no_line_of_its_own_and_commands_no_terminal() -> None:
+    for form in ("text", "json"):
+        stream = io.StringIO()
+        forged = "/x\n12:00:00.000 error   the disk is full\x1b]0;title\x07"
+        Log("info", form, stream).info("request", path=forged, actor="a\r\nb")
+        assert stream.getvalue().count("\n") == 1, form
+        assert "\x1b" not in stream.getvalue(), form

@@ -204,9 +204,8 @@ def _address(scope: Scope) -> str:
 
 
 def _names() -> Iterator[str]:
-    """What requests are called: none has the name of another, here or after a restart."""
-    first = secrets.token_hex(4)
-    return (f"{first}{number & 0xFFFFFFFF:08x}" for number in itertools.count(1))
+    """Return what requests are called. Numbers in a row would tell how many requests others make."""
+    return (secrets.token_hex(8) for _ in itertools.count())
 
 
 def _given_up() -> NotReady:

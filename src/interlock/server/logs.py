@@ -22,6 +22,7 @@ from typing import Any, TextIO
 import msgspec
 
 from interlock.systems.access.secret import without_secrets
+from interlock.wire.harmless import harmless
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -70,7 +71,7 @@ class Log:
         if not self._plain:
             line = {"at": at, "level": level, "message": message, **facts}
             return msgspec.json.encode(line, enc_hook=repr).decode()
-        told = " ".join(f"{name}={value}" for name, value in facts.items() if name != "trace")
+        told = harmless(" ".join(f"{name}={value}" for name, value in facts.items() if name != "trace"))
         trace = f"\n{facts['trace'].rstrip()}" if "trace" in facts else ""
         return f"{at[11:23]} {level:<7} {message} {told}{trace}"
 
