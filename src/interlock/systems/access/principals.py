@@ -46,7 +46,7 @@ _RANKS = (Role.VIEWER, Role.SUBMITTER, Role.OPERATOR, Role.ADMIN)
 MEANINGS: dict[Role, str] = {
     Role.VIEWER: "Looks at jobs, queues, machines and the journal.",
     Role.SUBMITTER: "The same, and submits jobs and does ended ones again.",
-    Role.OPERATOR: "The same, and stops jobs, one by one or by a filter.",
+    Role.OPERATOR: "The same, stops jobs, one by one or by a filter, and approves runs.",
     Role.ADMIN: "Everything that people can do.",
     Role.RUNNER: "Asks for work and reports on it; nothing else.",
 }
