@@ -276,10 +276,10 @@ async def test_a_server_that_has_too_much_to_do_says_so_at_once() -> None:
         assert (await client.get("/api/jobs")).status_code == 200
 
 
-async def test_long_polls_and_streams_do_not_keep_others_out_and_have_a_limit_of_their_own(
+async def test_long_polls_and_streams_do_not_keep_others_out_and_have_limits_of_their_own(
     waiting_for_ever: None,
 ) -> None:
-    settings = any_port(max_concurrent=1, max_waiting=3)
+    settings = any_port(max_concurrent=1, max_waiting=2, max_streams=1)
     async with running(settings=settings) as one:
         client = one.client()
         lease = {"runner_id": "r", "queues": ["none"], "wait_s": FOR_EVER_S}
@@ -290,6 +290,6 @@ async def test_long_polls_and_streams_do_not_keep_others_out_and_have_a_limit_of
             assert (await client.get("/api/jobs")).status_code == 200, "one at a time is still answered"
             more = await client.post("/api/runner/lease", json={**lease, "wait_s": 0})
             assert (more.status_code, more.json()["code"]) == (503, "too_busy")
-            assert "3 long polls" in more.json()["error"]
+            assert "2 long polls" in more.json()["error"]
         for poll in polls:
             poll.cancel()

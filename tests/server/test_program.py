@@ -100,6 +100,9 @@ def test_tokens_are_made_listed_and_revoked_and_a_server_heeds_them(
     token = out.strip()
     assert token.startswith("il_")
     assert "not shown again" in errors
+    assert "require a token from now on" in errors
+    assert "require a token" not in say("create", "other", "--role", "viewer")[2]
+    assert say("revoke", "other")[0] == 0
     _, listed, _ = say("list")
     assert listed.startswith("ci\tviewer\tactive\tall\t")
     assert token not in listed
@@ -117,6 +120,9 @@ def test_tokens_are_made_listed_and_revoked_and_a_server_heeds_them(
     ("arguments", "words"),
     [
         (("--host", "0.0.0.0", "--no-token-required"), "others can reach 0.0.0.0"),
+        (("--allow-host", "ci.example.org"), "there is no token in the store"),
+        (("--allow-host", "ci.example.org", "--no-token-required"), "others can reach it as ci.example.org"),
+        (("--polls-each", "0"), "polls_each is 0"),
         (("--host", "no.such.host.invalid"), "Cannot listen at no.such.host.invalid"),
         (("--store", "nonsense:"), "names no store"),
         (("--tls-cert", "cert.pem"), "a certificate and its key are given together"),

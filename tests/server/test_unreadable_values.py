@@ -45,7 +45,7 @@ async def test_an_unreadable_input_is_refused_and_the_list_stays_readable(
     for path, tried in bodies.items():
         for body in tried:
             answer = await posted(client, path, body)
-            assert answer.status_code == 422, answer.text
+            assert answer.status_code == (422 if raw.isascii() else 400), answer.text
             assert answer.json()["code"]
         listed = await client.get(path)
         assert listed.status_code == 200

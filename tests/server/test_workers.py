@@ -228,6 +228,6 @@ async def test_a_server_that_has_to_go_does_not_keep_a_worker_waiting_for_orders
     made = await registered(client)
     asked = client.get(f"/api/workers/{made['id']}/orders", params={"after": 0, "wait_s": 30})
     waiting = asyncio.create_task(asked)
-    server.parts.stopping.set()
+    server.parts.hang_up()
     async with asyncio.timeout(PATIENCE_S):
         assert (await waiting).json()["state"] == "IDLE"

@@ -28,8 +28,9 @@ def register(app: typer.Typer) -> None:
     app.command(
         "server",
         epilog=epilog(
-            "\b\nOn this machine alone (127.0.0.1) no token is asked for until there is one. Any other\n"
-            "address asks for tokens: interlock token create NAME --role ROLE",
+            "\b\nOn 127.0.0.1 no token is required until one is created; then it is within\n"
+            "seconds, and until the server is started again. Any other address, and every request that\n"
+            "a proxy forwards, requires a token: interlock token create NAME --role ROLE",
             "\b\nSIGTERM or Ctrl-C: requests are finished, then it ends. Several servers may share a store.",
             "\b\nExit codes:\n  0  it was asked to end\n"
             "  2  it could not begin: an address, a setting or the store",
@@ -51,12 +52,13 @@ def server(
         typer.Option("--token-required/--no-token-required", help="Otherwise where others can reach it."),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Let in whoever can reach it, without a token.")
+        bool, typer.Option("--insecure", help="Serve without authentication, also through a proxy.")
     ] = False,
     tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="A certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key (PEM).")] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A name by which it may be called.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Answer to this name as well; requires a token in the store."),
     ] = None,
     allow_origin: Annotated[
         list[str] | None, typer.Option(metavar="ORIGIN", help="A page elsewhere that may change something.")
@@ -72,6 +74,12 @@ def server(
     mirrors: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where to keep copies of them; otherwise nowhere.")
     ] = None,
+    polls_each: Annotated[
+        int, typer.Option(metavar="N", help="Long polls that one token may have open.")
+    ] = 1_000,
+    connections_each: Annotated[
+        int, typer.Option(metavar="N", help="Connections of one address that have shown no token.")
+    ] = 100,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     log_format: Annotated[str, typer.Option(help="auto, json or text.")] = "auto",
 ) -> None:
@@ -96,6 +104,8 @@ def server(
             _named(one, "--repository-secret", "SECRET") for one in repository_secret or ()
         ),
         mirrors=str(mirrors) if mirrors else None,
+        polls_each=polls_each,
+        connections_each=connections_each,
     )
     run_server(project.load(store), settings, Log(log_level, log_format))
 
@@ -122,10 +132,24 @@ def announcement(url: str, parts: Parts) -> Iterator[str]:
         yield "  access  with a token: interlock token create me --role admin"
         yield f"  try     curl -H 'Authorization: Bearer il_…' {url}/api/jobs"
     else:
-        whom = "everybody on this machine" if parts.settings.loopback else "EVERYBODY who can reach it"
-        yield f"  access  {whom}, without a token"
+        yield f"  access  {_let_in(parts)}"
         yield f"  try     curl {url}/api/jobs"
     yield f"  more    {url}/docs"
+
+
+def _let_in(parts: Parts) -> str:
+    """Return who needs no token, and until when."""
+    settings = parts.settings
+    if settings.insecure and settings.allowed_hosts:
+        return "EVERYBODY who can reach it or a proxy in front of it, without a token"
+    if settings.insecure:
+        return "EVERYBODY who can reach it, without a token"
+    if parts.door.closes:
+        return (
+            "everybody on this machine, without a token, until one is created: "
+            "interlock token create me --role admin"
+        )
+    return "everybody on this machine, without a token"
 
 
 def shown(store_url: str) -> str:

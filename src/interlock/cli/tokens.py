@@ -68,13 +68,18 @@ def create(
     from interlock.systems.access.principals import Role
 
     lasts = None if expires == "never" else parse_duration(expires)
-    issued = _ask(
-        store,
-        lambda tokens: tokens.create(
+
+    async def work(tokens: TokensOffer) -> tuple[Issued, bool]:
+        is_first = not await tokens.list()  # afterwards a server may not answer without a token
+        issued = await tokens.create(
             name, Role(role.value), queues=tuple(queues or ()), lasts=lasts, actor=actor()
-        ),
-    )
+        )
+        return issued, is_first
+
+    issued, is_first = _ask(store, work)
     _print_issued(issued, as_json=as_json)
+    if is_first:
+        typer.echo("Servers on this store require a token from now on, on this machine as well.", err=True)
 
 
 @app.command("list", epilog=examples("token list", "token list --all --json"))

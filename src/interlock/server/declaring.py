@@ -97,6 +97,8 @@ class Route:
     """Who may ask; None for everybody, also without a token."""
     signed: bool = False
     """Whoever asks needs no token, because the body is signed; the handler refuses what is not."""
+    before: Callable[[Parts, Mapping[str, str], Mapping[str, str]], None] | None = None
+    """Given the parameters of the path and the headers; raises to refuse a request before it is read."""
     answer: Any = None
     """The struct of a good answer, or several of which it is one; None when it is no JSON."""
     media: str = "application/json"

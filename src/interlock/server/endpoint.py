@@ -16,12 +16,19 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from interlock.errors import RequestIdReused
-from interlock.server.deadlines import Deadlines
+from interlock.server.deadlines import Deadlines, Places, Within
 from interlock.server.declaring import Call, Lane, Route
-from interlock.server.limits import Buckets, Crowd
+from interlock.server.limits import NOWHERE, Buckets, Crowd, origin_of
 from interlock.server.parts import Parts
 from interlock.server.problems import MethodNotAllowed, TookTooLong
-from interlock.server.reading import decode, read_body, read_query, request_id_of, stream_body
+from interlock.server.reading import (
+    check_text,
+    decode,
+    read_body,
+    read_query,
+    request_id_of,
+    stream_body,
+)
 from interlock.server.settings import ServerSettings
 from interlock.systems.access.principals import Principal
 
@@ -41,21 +48,66 @@ class Exchange:
     began: bool = False
     """Something of the answer has been sent."""
     code: str = ""
+    hsts: bool = False
+    """Browsers are asked to insist on TLS."""
 
 
 class Lanes:
-    """The buckets of all lanes, who is inside, and how long that may last."""
+    """The buckets of all lanes, who is inside, and how long that may last.
+
+    Each lane has places of its own, so that strangers and users of the API take none from runners.
+    """
 
     def __init__(self, settings: ServerSettings) -> None:
-        self.crowd = Crowd(settings)
-        self.bodies = Deadlines(settings.body_s)
         self.answers = Deadlines(settings.request_s)
+        self._bodies = Deadlines(settings.body_s)
+        self._signed = Places(settings.body_s, settings.max_signed, settings.max_signed_bytes)
+        self._bounded = {lane: _requests(settings) for lane in Lane}
+        self._unbounded = {lane: _streams(settings) for lane in Lane}
+        self._unbounded[Lane.RUNNER] = _long_polls(settings)
         self._buckets = {Lane.API: Buckets(settings.api_rate), Lane.RUNNER: Buckets(settings.runner_rate)}
 
     def take(self, lane: Lane, principal: Principal) -> None:
         """One request of somebody who has a token; who needs none is on this very machine."""
         if lane is not Lane.FREE and principal.token_id:
             self._buckets[lane].take(principal.name)
+
+    def crowd(self, route: Route) -> Crowd:
+        """Return the places for requests of a route."""
+        return (self._bounded if route.bounded else self._unbounded)[route.lane]
+
+    def arrival(self, route: Route, scope: Scope) -> Within:
+        """Return the time that the body of a request has to arrive."""
+        if not route.signed:
+            return self._bodies()
+        return self._signed(origin_of((scope.get("client") or NOWHERE)[0]))
+
+
+def _requests(settings: ServerSettings) -> Crowd:
+    return Crowd(
+        settings.max_concurrent,
+        settings.concurrent_each,
+        what="requests to answer",
+        todo="Wait for answers before you send more.",
+    )
+
+
+def _streams(settings: ServerSettings) -> Crowd:
+    return Crowd(
+        settings.max_streams,
+        settings.max_streams,
+        what="streams and downloads open",
+        todo="Close some of them first.",
+    )
+
+
+def _long_polls(settings: ServerSettings) -> Crowd:
+    return Crowd(
+        settings.max_waiting,
+        settings.polls_each,
+        what="long polls open",
+        todo="Give some of the runners another token, or start the server with --polls-each.",
+    )
 
 
 @dataclass(slots=True)
@@ -81,11 +133,17 @@ class Endpoint:
         if way.route.role is None and not way.route.signed:
             await self._respond(way, principal, exchange, scope, receive, send)
             return
-        self.lanes.crowd.enter(bounded=way.route.bounded)
+        if way.route.before is not None:
+            way.route.before(self.parts, scope["path_params"], exchange.headers)
+        crowd, connections = self.lanes.crowd(way.route), self.parts.connections
+        client = scope.get("client") or NOWHERE
+        crowd.enter(principal)
+        connections.busy(client, known=not way.route.signed)
         try:
             await self._respond(way, principal, exchange, scope, receive, send)
         finally:
-            self.lanes.crowd.leave(bounded=way.route.bounded)
+            connections.idle(client)
+            crowd.leave(principal)
 
     async def _respond(
         self,
@@ -96,7 +154,8 @@ class Endpoint:
         receive: Receive,
         send: Send,
     ) -> None:
-        call = await way.call(self.parts, principal, exchange, scope, receive, self.lanes.bodies)
+        in_time = self.lanes.arrival(way.route, scope)
+        call = await way.call(self.parts, principal, exchange, scope, receive, in_time)
         answer = await way.answer(call, self.lanes.answers)
         if isinstance(answer, Response):
             await answer(scope, receive, send)
@@ -127,7 +186,7 @@ class Way:
         exchange: Exchange,
         scope: Scope,
         receive: Receive,
-        in_time: Deadlines,
+        in_time: Within,
     ) -> Call:
         """The request, read."""
         route, headers = self.route, exchange.headers
@@ -138,6 +197,8 @@ class Way:
         elif self._read is not None:
             most = route.most(parts) if route.most is not None else None
             sent = await read_body(headers, receive, parts.settings, in_time, most)
+            if not route.signed:  # what is signed is looked at by nobody before its signature
+                check_text(sent)
             body = self._read(sent or (b"" if route.body_required else b"{}"))
         asked_as = request_id_of(headers, body) if route.repeatable else None
         return Call(

@@ -8,27 +8,33 @@ The header Authorization and the query are never logged.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import itertools
+import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from urllib.parse import urlsplit
 
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from interlock.errors import InterlockError
+from interlock.server.connections import head_too_large
 from interlock.server.declaring import Route
 from interlock.server.endpoint import EXCHANGE, Exchange
-from interlock.server.limits import Buckets
+from interlock.server.limits import NOWHERE, Buckets, origin_of
 from interlock.server.parts import Parts
-from interlock.server.problems import ForeignOrigin, NotReady, WrongHost, response_of, unexpected
+from interlock.server.problems import ForeignOrigin, NoHttp, NotReady, WrongHost, response_of, unexpected
 from interlock.server.reading import ClientGone
 from interlock.server.settings import ServerSettings
 from interlock.systems.access.checking import not_signed_in
 from interlock.systems.access.principals import LOCAL, NotSignedIn, Principal, Role
 from interlock.systems.runs.triggers.errors import NotSigned
+from interlock.wire.artifacts import LEASE, RUNNER
 
 GONE = 499
 """What the log says of a request whose sender did not wait."""
@@ -41,6 +47,44 @@ _ALWAYS = (
     (b"cache-control", b"no-store"),
 )
 _ALWAYS_NAMES = frozenset(name for name, _ in _ALWAYS)
+_HSTS = (b"strict-transport-security", b"max-age=31536000")
+_HOST = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]{2,45})\]|(?P<name>[0-9A-Za-z._~-]*))(?::[0-9]{0,5})?")
+_ONCE = frozenset(
+    {
+        "authorization",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "host",
+        "idempotency-key",
+        "last-event-id",
+        "origin",
+        "sec-fetch-site",
+        "transfer-encoding",
+        "webhook-id",
+        "webhook-signature",
+        "webhook-timestamp",
+        "x-github-event",
+        "x-hub-signature-256",
+        *(name.lower() for name in (LEASE, RUNNER)),
+    }
+)
+"""Headers that say one thing. Where one comes twice, a proxy may have believed the other one."""
+_FORWARDED = frozenset(
+    {
+        "forwarded",
+        "via",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-port",
+        "x-forwarded-proto",
+        "x-forwarded-server",
+        "x-real-ip",
+    }
+)
+"""Headers by which a proxy tells for whom it asks."""
+_LINE = len("  HTTP/1.1\r\n\r\n")
+_PER_HEADER = len(": \r\n")
 _ANYBODY = Principal(name="anybody", roles=(Role.ADMIN, Role.RUNNER))
 _STRANGER = Principal(name="", roles=())
 
@@ -59,6 +103,7 @@ class Gate:
         self._hosts = _hosts(parts.settings)
         self._strangers = Buckets(parts.settings.stranger_rate)
         self._untold = LOCAL if parts.settings.loopback else _ANYBODY
+        self._tls = parts.settings.tls_cert is not None
         self._names = _names()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -102,6 +147,7 @@ class Gate:
     # Letting in
 
     async def _admit(self, exchange: Exchange, scope: Scope) -> None:
+        self._check_head(exchange, scope)
         self._check_host(exchange)
         if scope["method"] not in _SAFE:
             self._check_origin(exchange)
@@ -118,13 +164,28 @@ class Gate:
 
     async def _principal(self, exchange: Exchange, scope: Scope) -> Principal:
         sent = exchange.headers.get("authorization")
-        if sent is None and not self._parts.tokens_required:
-            return self._untold
         try:
+            if sent is None and await self._parts.door.is_open():
+                return self._without_token(exchange)
             return await self._parts.check.principal_of(_bearer(sent), _address(scope))
         except NotSignedIn:
             self._count_stranger(scope)
             raise
+
+    def _without_token(self, exchange: Exchange) -> Principal:
+        """Return who asks without a token; what came through a proxy is not from this machine."""
+        forwarded = _FORWARDED.intersection(exchange.headers)
+        if not forwarded:
+            return self._untold
+        if self._parts.settings.insecure:
+            return _ANYBODY
+        raise NotSignedIn(
+            f"The request came through a proxy (header {min(forwarded)}), so it needs a token.",
+            todo="Create one (interlock token create NAME --role ROLE) and send it as "
+            "`Authorization: Bearer il_…`; to let everybody in without a token, start the server with "
+            "--insecure.",
+            facts={"headers": sorted(forwarded)},
+        )
 
     def _not_again(self, error: InterlockError, scope: Scope) -> InterlockError:
         try:
@@ -135,11 +196,31 @@ class Gate:
 
     def _count_stranger(self, scope: Scope) -> None:
         """Whoever has shown nothing that is any good may try only so often; raises when that is over."""
-        self._strangers.take(_address(scope))
+        self._strangers.take(_origin(scope))
+
+    def _check_head(self, exchange: Exchange, scope: Scope) -> None:
+        """Refuse a head that is too large, however it arrived, or that says two things at once."""
+        given: list[tuple[bytes, bytes]] = scope["headers"]
+        size = sum(map(len, chain.from_iterable(given))) + len(given) * _PER_HEADER
+        size += len(scope["method"]) + len(scope["raw_path"]) + len(scope["query_string"]) + _LINE
+        size += bool(scope["query_string"])
+        if size > self._parts.settings.max_header_bytes:
+            raise head_too_large(self._parts.settings.max_header_bytes)
+        if len(exchange.headers) < len(given):
+            _check_once(given)
+        if "host" not in exchange.headers and scope["http_version"] == "1.1":
+            raise NoHttp("The request has no header Host.", todo="Send one; HTTP/1.1 requires it.")
 
     def _check_host(self, exchange: Exchange) -> None:
         """A page whose name leads to this machine must not speak for it (DNS rebinding)."""
         called = _name_of(exchange.headers.get("host", ""))
+        if called is None:
+            raise NoHttp(
+                "The header Host is no name or address with an optional port.",
+                todo="Send the name of the server alone: Host: ci.example.org",
+                facts={"host": exchange.headers["host"][:100]},
+            )
+        exchange.hsts = self._tls and called not in _HERE
         if self._hosts and called not in self._hosts:
             raise WrongHost(
                 f"This server is not called {called[:100]!r}.",
@@ -167,18 +248,24 @@ class Gate:
     def _note(self, exchange: Exchange, scope: Scope, seconds: float) -> None:
         route = exchange.route
         self._parts.metrics.answered(scope["method"], route.path if route else "", exchange.status, seconds)
-        quiet = exchange.status < 400 and scope["method"] in _SAFE
-        note = self._parts.log.debug if quiet else self._parts.log.info
-        note(
-            "request",
-            method=scope["method"],
-            path=scope["path"][:200],
-            status=exchange.status,
-            ms=round(seconds * 1_000, 2),
-            actor=exchange.principal.name if exchange.principal else "",
-            request=exchange.request,
-            code=exchange.code,
-        )
+        actor = exchange.principal.name if exchange.principal else ""
+        facts = {
+            "method": scope["method"],
+            "path": scope["path"][:200],
+            "status": exchange.status,
+            "ms": round(seconds * 1_000, 2),
+            "actor": actor,
+            "request": exchange.request,
+            "code": exchange.code,
+        }
+        if exchange.status >= 400:
+            alike = {"status": exchange.status, "code": exchange.code}
+            alike |= {"actor": actor} if actor else {"address": _origin(scope)}
+            self._parts.log.seldom("request", alike, **facts)
+        elif scope["method"] in _SAFE:
+            self._parts.log.debug("request", **facts)
+        else:
+            self._parts.log.info("request", **facts)
 
 
 def _noting(exchange: Exchange, send: Send) -> Send:
@@ -193,6 +280,8 @@ def _noting(exchange: Exchange, send: Send) -> Send:
             else:
                 extra = [(name, value) for name, value in _ALWAYS if name not in named]
             message["headers"] = [*given, *extra, (b"x-request-id", exchange.request.encode())]
+            if exchange.hsts:
+                message["headers"].append(_HSTS)
         await send(message)
 
     return note
@@ -226,13 +315,35 @@ def _bearer(sent: str | None) -> str:
 
 def _hosts(settings: ServerSettings) -> frozenset[str]:
     """The names that a server may be called by; none when any will do."""
-    own: Iterable[str] = (*_HERE, _name_of(settings.host)) if settings.loopback else ()
+    own: Iterable[str] = (*_HERE, settings.host.strip("[]").lower()) if settings.loopback else ()
     return frozenset({*own, *(name.lower() for name in settings.allowed_hosts)})
 
 
 @lru_cache(maxsize=64)
-def _name_of(host: str) -> str:
-    """The header Host without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.rpartition(":")[0].lower() if host.count(":") == 1 else host.lower()
+def _name_of(host: str) -> str | None:
+    """Return the header Host without its port; None when it is not what RFC 9110 calls a host."""
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return None
+    if found["six"] is None:
+        return found["name"].lower()
+    try:
+        return str(ipaddress.IPv6Address(found["six"]))
+    except ValueError:
+        return None
+
+
+def _check_once(given: Iterable[tuple[bytes, bytes]]) -> None:
+    numbers = Counter(name.decode("latin-1") for name, _ in given)
+    twice = sorted(name for name, number in numbers.items() if number > 1 and name in _ONCE)
+    if twice:
+        raise NoHttp(
+            f"The header {twice[0]} is there {numbers[twice[0]]} times.",
+            todo="Send it once.",
+            facts={"headers": twice},
+        )
+
+
+def _origin(scope: Scope) -> str:
+    """Return the address that a request came from, as limits count it."""
+    return origin_of((scope.get("client") or NOWHERE)[0])

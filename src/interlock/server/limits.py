@@ -1,43 +1,70 @@
-"""How much is too much: buckets that fill with time."""
+"""How much is too much: requests at once, requests a second, and connections."""
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import lru_cache
+from typing import TypeAlias
 
 from interlock.server.problems import TooBusy, TooMany
 from interlock.server.settings import Rate, ServerSettings
+from interlock.systems.access.principals import Principal
 
 MAX_REMEMBERED = 10_000
 
+GRACE_S = 1.0
+"""How long a new connection may take to send a request before it can be closed for another one."""
+
+Client: TypeAlias = tuple[str, int]
+"""The address and the port at the other end of a connection."""
+
+NOWHERE: Client = ("unknown", 0)
+"""The client of a request that came over no connection with an address."""
+
 
 class Crowd:
-    """How many requests are being answered, and how many wait for something to happen.
+    """Places for requests of one kind: a number in all, and a number for each token."""
 
-    Long polls and live streams last for as long as there is nothing to say, and cost next to nothing
-    while they do: so they have a place of their own, and do not keep others out.
-    """
+    def __init__(self, most: int, each: int, *, what: str, todo: str) -> None:
+        self._most = most
+        self._each = each
+        self._what = what
+        self._todo = todo
+        self._inside = 0
+        self._by_name: dict[str, int] = {}
 
-    def __init__(self, settings: ServerSettings) -> None:
-        self._most = {True: settings.max_concurrent, False: settings.max_waiting}
-        self._inside = {True: 0, False: 0}
-
-    def enter(self, *, bounded: bool) -> None:
-        """One more, or too many; whoever has entered leaves as well."""
-        most = self._most[bounded]
-        if self._inside[bounded] >= most:
-            what = "requests to answer" if bounded else "long polls and streams open"
-            raise TooBusy(
-                f"The server has {most} {what} already.",
-                todo="Ask again in a moment, or ask another server.",
-                facts={"most": most},
+    def enter(self, principal: Principal) -> None:
+        """Take a place; raise when the token has its share already, or when there is none."""
+        name = principal.name if principal.token_id else ""
+        held = self._by_name.get(name, 0)
+        if name and held >= self._each:
+            raise TooMany(
+                f"{name} has {held} {self._what}, and one token may have {self._each}.",
+                retry_after_s=1.0,
+                facts={"principal": name, "open": held, "most": self._each},
+                todo=self._todo,
             )
-        self._inside[bounded] += 1
+        if self._inside >= self._most:
+            raise TooBusy(
+                f"The server has {self._most} {self._what} already.",
+                todo="Ask again in a moment, or ask another server.",
+                facts={"most": self._most},
+            )
+        self._by_name[name] = held + 1
+        self._inside += 1
 
-    def leave(self, *, bounded: bool) -> None:
-        """One fewer."""
-        self._inside[bounded] -= 1
+    def leave(self, principal: Principal) -> None:
+        """Give the place back."""
+        name = principal.name if principal.token_id else ""
+        self._inside -= 1
+        if self._by_name[name] > 1:
+            self._by_name[name] -= 1
+        else:
+            del self._by_name[name]
 
 
 class Buckets:
@@ -66,3 +93,124 @@ class Buckets:
         now = self._monotonic()
         level, at = self._filled.get(name, (float(self.rate.burst), now))
         return min(level + (now - at) * self.rate.per_s, float(self.rate.burst)), now
+
+
+class Connection:
+    """One open connection."""
+
+    __slots__ = ("close", "known", "origin", "since")
+
+    def __init__(self, close: Callable[[], None], origin: str, since: float) -> None:
+        self.close = close
+        self.origin = origin
+        self.since = since
+        """When it was opened, or when its last request was answered."""
+        self.known = False
+        """A request on it was let in."""
+
+
+class Connections:
+    """Every open connection, and which of them may be closed to make room for another.
+
+    A connection on which a request is being answered is left alone. Of all others the one that has been
+    idle for the longest is closed where there are too many: a client that sends its request at once gets
+    in, however many connections others hold. Connections on which no request was let in yet have a limit
+    for each address as well. A new one has a moment to send its request before it is judged, because many
+    clients may connect at once.
+    """
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.most = settings.max_connections
+        self._each = settings.connections_each
+        self._open: dict[Client, Connection] = {}
+        self._idle: OrderedDict[Client, Connection] = OrderedDict()
+        self._strangers: dict[str, OrderedDict[Client, Connection]] = {}
+        self._judging: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def opened(self, client: Client, close: Callable[[], None]) -> bool:
+        """Count one more; return False when there is no room and none can be made."""
+        while len(self._open) >= self.most:
+            if not self._idle:
+                return False
+            self._close(next(iter(self._idle)))
+        loop = asyncio.get_running_loop()
+        connection = self._open[client] = Connection(close, origin_of(client[0]), loop.time())
+        self._is_idle(client, connection)
+        return True
+
+    def closed(self, client: Client) -> None:
+        """Count one fewer."""
+        connection = self._open.pop(client, None)
+        if connection is not None:
+            self._is_busy(client, connection)
+
+    def busy(self, client: Client, *, known: bool) -> None:
+        """Leave it alone while a request is answered."""
+        connection = self._idle.get(client)
+        if connection is not None:
+            self._is_busy(client, connection)
+            connection.known |= known
+
+    def idle(self, client: Client) -> None:
+        """Its request is answered."""
+        connection = self._open.get(client)
+        if connection is not None and client not in self._idle:
+            if not connection.known:
+                connection.since = asyncio.get_running_loop().time()
+            self._is_idle(client, connection)
+
+    def _is_busy(self, client: Client, connection: Connection) -> None:
+        self._idle.pop(client, None)
+        if not connection.known:
+            strangers = self._strangers.get(connection.origin)
+            if strangers is not None:
+                strangers.pop(client, None)
+                if not strangers:
+                    del self._strangers[connection.origin]
+
+    def _is_idle(self, client: Client, connection: Connection) -> None:
+        self._idle[client] = connection
+        if not connection.known:
+            strangers = self._strangers.setdefault(connection.origin, OrderedDict())
+            strangers[client] = connection
+            if len(strangers) > self._each:
+                self._judge_later(connection.origin, GRACE_S)
+
+    def _judge_later(self, origin: str, seconds: float) -> None:
+        if origin not in self._judging:
+            self._judging.add(origin)
+            asyncio.get_running_loop().call_later(seconds, self._judge, origin)
+
+    def _judge(self, origin: str) -> None:
+        """Close the oldest connections of an address that has too many."""
+        self._judging.discard(origin)
+        now = asyncio.get_running_loop().time()
+        strangers = self._strangers.get(origin, OrderedDict[Client, Connection]())
+        while len(strangers) > self._each:
+            client, connection = next(iter(strangers.items()))
+            if (wait_s := connection.since + GRACE_S - now) > 0:
+                self._judge_later(origin, wait_s)
+                return
+            self._close(client)
+
+    def _close(self, client: Client) -> None:
+        connection = self._open[client]
+        self.closed(client)
+        connection.close()
+
+
+@lru_cache(maxsize=1_024)
+def origin_of(host: str) -> str:
+    """Return what a limit for each address counts: an IPv6 client has a whole /64 for itself."""
+    if ":" not in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((address, 64), strict=False))

@@ -7,18 +7,21 @@ that it has, and then lets go of the store; a second signal changes nothing.
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from interlock.errors import InterlockError
 from interlock.server.app import make_app
-from interlock.server.connections import connection_for
+from interlock.server.connections import Handshake, connection_for
 from interlock.server.declaring import Route
 from interlock.server.logs import Log, libraries_logging
 from interlock.server.parts import Parts, open_parts
@@ -26,6 +29,10 @@ from interlock.server.settings import ServerSettings
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 
 BACKLOG = 1_024
+AT_ONCE = 64
+"""How many connections are accepted before those that are too many can be closed."""
+SPARE_FILES = 256
+"""How many open files are left to the store, to git and to connections that are just accepted."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -44,7 +51,7 @@ class Listener(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=connection_for(settings),
+                http=connection_for(settings, parts.connections, _counting(parts)),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -54,13 +61,26 @@ class Listener(uvicorn.Server):
                 backlog=BACKLOG,
                 timeout_keep_alive=settings.keep_alive_s,
                 timeout_graceful_shutdown=max(1, round(settings.shutdown_s)),
-                h11_max_incomplete_event_size=settings.max_header_bytes,
                 ssl_certfile=settings.tls_cert,
                 ssl_keyfile=settings.tls_key,
             )
         )
         self._parts = parts
         self._listening = listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen; a handshake has as long as a head."""
+        state, tls = self.server_state, self.config.ssl
+        kind: Callable[..., Any] = self.config.http_protocol_class
+        make = partial(kind, config=self.config, server_state=state, app_state={})
+        if tls is not None:
+            make = partial(Handshake, make, tls, state.connections, self._parts.settings.header_s)
+        self.servers = []
+        for listening in sockets or (self._listening,):
+            server = await asyncio.get_running_loop().create_server(make, sock=listening, backlog=AT_ONCE)
+            listening.listen(BACKLOG)
+            self.servers.append(server)
+        self.started = True
 
     @property
     def url(self) -> str:
@@ -82,7 +102,7 @@ class Listener(uvicorn.Server):
 
     def stop(self) -> None:
         """Begin to end: safe to call twice, and from a signal."""
-        self._parts.stopping.set()
+        self._parts.hang_up()
         self.should_exit = True
 
     @contextmanager
@@ -102,6 +122,32 @@ def stopped_by_signals(listener: Listener) -> Iterator[None]:
     finally:
         for number in SIGNALS:
             loop.remove_signal_handler(number)
+
+
+def allow_files(parts: Parts) -> None:
+    """Let the process open as many files as it needs for its connections, or take fewer connections."""
+    wanted = parts.connections.most + SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        parts.connections.most = max(1, soft - SPARE_FILES)
+        parts.log.warning(
+            f"The system allows {soft} open files, so the server takes at most {parts.connections.most} "
+            f"connections; allow {wanted} (ulimit -n, LimitNOFILE=).",
+        )
+
+
+def _counting(parts: Parts) -> Callable[[int], None]:
+    """Count what is refused before there is a request."""
+
+    def refused(status: int) -> None:
+        parts.metrics.answered("", "", status, 0.0)
+
+    return refused
 
 
 def bind(settings: ServerSettings) -> socket.socket:
@@ -141,6 +187,7 @@ async def serve(
     log = log or Log()
     try:
         async with open_parts(url, settings, orchestration=orchestration, log=log) as parts:
+            allow_files(parts)
             listener = Listener(make_app(parts, more=more), parts, listening)
             with libraries_logging(log), stopped_by_signals(listener) if signals else nullcontext():
                 await listener.run_until_stopped(lambda it: started(it, parts) if started else None)

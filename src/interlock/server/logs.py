@@ -5,17 +5,22 @@
 Nothing here needs more than the standard library, so that a server is up before somebody wonders.
 Tokens and leases are secrets. They are not logged anywhere, and should one get into a line after all
 (in the text of somebody's error, say) it is taken out before the line is written.
+
+Refusals cost a client nothing, so they must not fill a disk: of those that are alike the first few are
+written, and then once a minute how many more there were. All of them are counted in the metrics.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import re
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -26,17 +31,46 @@ from interlock.wire.harmless import harmless
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
+FIRST = 10
+"""How many events that are alike are written within a minute, before they are only counted."""
+WITHIN_S = 60.0
+MAX_ALIKE = 100
+"""How many kinds of events are told apart within a minute; all others are one kind."""
+
 _LEASE = re.compile(r"\b(j_[0-9a-f]{12}\.\d+\.\d+)\.[0-9a-f]{32}")
+
+
+class _Alike:
+    """Events within a minute that are alike."""
+
+    __slots__ = ("alike", "level", "more", "since", "written")
+
+    def __init__(self, alike: Mapping[str, Any], level: str, since: float) -> None:
+        self.alike = alike
+        self.level = level
+        self.since = since
+        self.written = 0
+        self.more = 0
 
 
 class Log:
     """Writes whole lines from any thread. A reader that has gone away must not end the server."""
 
-    def __init__(self, level: str = "info", form: str = "auto", stream: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        level: str = "info",
+        form: str = "auto",
+        stream: TextIO | None = None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._least = LEVELS[level]
         self._plain = form == "text" or (form == "auto" and self._stream.isatty())
         self._lock = threading.Lock()
+        self._monotonic = monotonic
+        self._counting = threading.Lock()
+        self._alike: dict[tuple[Any, ...], _Alike] = {}
 
     def debug(self, message: str, **facts: Any) -> None:
         """For whoever looks closely."""
@@ -55,8 +89,53 @@ class Log:
         self._write("error", message, facts)
 
     def exception(self, message: str, **facts: Any) -> None:
-        """The same, with the trace of what is being handled."""
-        self._write("error", message, {**facts, "trace": traceback.format_exc()})
+        """Write an error with the trace of what is being handled, unless many like it were written."""
+        kind = sys.exc_info()[0]
+        alike = {"event": message, "fault": kind.__name__ if kind else ""}
+        self.seldom(message, alike, level="error", **facts, trace=traceback.format_exc())
+
+    def seldom(self, message: str, alike: Mapping[str, Any], *, level: str = "info", **facts: Any) -> None:
+        """Write an event, unless many like it were written within a minute; those are summed up."""
+        self.summarise()
+        with self._counting:
+            seen = self._seen(alike, level)
+            is_written = seen.written < FIRST
+            if is_written:
+                seen.written += 1
+            else:
+                seen.more += 1
+            is_first = seen.more == 1
+        if is_first:
+            with contextlib.suppress(RuntimeError):  # outside of a loop it is written with the next event
+                asyncio.get_running_loop().call_later(WITHIN_S, self.summarise)
+        if is_written:
+            self._write(level, message, facts)
+
+    def summarise(self, *, ending: bool = False) -> None:
+        """Write how many events were not, of those whose minute is over."""
+        over: list[_Alike] = []
+        with self._counting:
+            now = self._monotonic()
+            while self._alike:
+                key, seen = next(iter(self._alike.items()))
+                if now - seen.since < WITHIN_S and not ending:
+                    break
+                del self._alike[key]
+                over.append(seen)
+        for seen in over:
+            if seen.more:
+                self._write(
+                    seen.level, f"{seen.more} more like this in the last {WITHIN_S:g} s", dict(seen.alike)
+                )
+
+    def _seen(self, alike: Mapping[str, Any], level: str) -> _Alike:
+        """Return the events of this minute that are alike, the oldest minute first."""
+        key = tuple(alike.items())
+        if key not in self._alike and len(self._alike) >= MAX_ALIKE:
+            alike, key = {"alike": "others"}, ()
+        if key not in self._alike:
+            self._alike[key] = _Alike(alike, level, self._monotonic())
+        return self._alike[key]
 
     def _write(self, level: str, message: str, facts: dict[str, Any]) -> None:
         if LEVELS[level] < self._least:
@@ -99,8 +178,9 @@ class _Handler(logging.Handler):
         facts: dict[str, Any] = {"logger": record.name}
         if record.exc_info:
             facts["trace"] = "".join(traceback.format_exception(*record.exc_info))
-        say = self._log.error if record.levelno >= logging.ERROR else self._log.warning
-        say(record.getMessage(), **facts)
+        level = "error" if record.levelno >= logging.ERROR else "warning"
+        alike = {"logger": record.name, "said": str(record.msg)[:100]}
+        self._log.seldom(record.getMessage(), alike, level=level, **facts)
 
 
 def _harmless(line: str) -> str:

@@ -14,6 +14,7 @@ from interlock.server.problems import (
     MEDIA_TYPE,
     BadRequest,
     ConflictingRequestIds,
+    NotUtf8,
     Problem,
     RequestTooLarge,
     TooBusy,
@@ -124,13 +125,13 @@ def _errors(route: Route) -> Iterable[Any]:
     if route.role is not None:
         found |= dict.fromkeys((NotSignedIn, NotAllowed, TooMany, TooBusy))
     if route.bodies:
-        found |= dict.fromkeys((BadRequest, RequestTooLarge, UnsupportedMedia))
+        found |= dict.fromkeys((BadRequest, NotUtf8, RequestTooLarge, UnsupportedMedia))
     if route.streamed:
         found |= dict.fromkeys((RequestTooLarge,))
     if route.repeatable:
         found |= dict.fromkeys((ConflictingRequestIds,))
     if route.query is not None:
-        found |= dict.fromkeys((BadRequest,))
+        found |= dict.fromkeys((BadRequest, NotUtf8))
     return found
 
 

@@ -29,7 +29,10 @@ tr { border-bottom: 1px solid #8885; }
 tr:target { background: #fc03; }
 </style>
 """
-_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+}
 
 
 def with_pages(routes: Sequence[Route]) -> tuple[Route, ...]:

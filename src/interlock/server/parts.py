@@ -16,8 +16,10 @@ from interlock.errors import InterlockError
 from interlock.server import following
 from interlock.server.bells import Bells
 from interlock.server.census import Census
+from interlock.server.door import Door, door_for
 from interlock.server.following import Following
 from interlock.server.gathering import Hearing
+from interlock.server.limits import Connections
 from interlock.server.logs import Log
 from interlock.server.metrics import CountedCommits, Metrics
 from interlock.server.settings import ServerSettings
@@ -26,7 +28,7 @@ from interlock.server.waiting_room import WaitingRoom
 from interlock.store.contract import Store
 from interlock.store.urls import store_for
 from interlock.systems.access.checking import TokenCheck
-from interlock.systems.access.tokens import Tokens
+from interlock.systems.access.principals import Principal
 from interlock.systems.blobs import blobs_for, caches_for
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.household import DELIVERY, SWEEP, Household
@@ -45,14 +47,15 @@ class Parts:
     """One server's household, and everything around it."""
 
     def __init__(
-        self, url: str, household: Household, settings: ServerSettings, log: Log, *, tokens_required: bool
+        self, url: str, household: Household, settings: ServerSettings, log: Log, door: Door
     ) -> None:
         self.url = url
         self.household = household
         self.settings = settings
         self.log = log
-        self.tokens_required = tokens_required
-        self.tokens = household.tokens
+        self.door = door
+        self.tokens = door.tokens
+        self.connections = Connections(settings)
         self.check = TokenCheck(self.tokens, household.engine.clock)
         self.metrics = Metrics()
         self.census = Census(household.store)
@@ -72,6 +75,16 @@ class Parts:
         household.engine.committer = CountedCommits(household.engine.committer, self.metrics)
         household.engine.recalled = self.metrics.asked
         self.following.add(self.metrics.follow)
+        self.following.add(door.follow)
+
+    @property
+    def tokens_required(self) -> bool:
+        """Whether every request needs a token, as far as it is known."""
+        return self.door.closed
+
+    def ending(self, principal: Principal) -> asyncio.Event:
+        """Return what is set when streams of a principal have to end."""
+        return self.stopping if principal.token_id else self.door.over
 
     @property
     def store(self) -> Store:
@@ -87,9 +100,14 @@ class Parts:
         self._loops = self._make_loops()
         self._running = asyncio.create_task(run_loops(self._loops), name="loops")
 
+    def hang_up(self) -> None:
+        """End streams and long polls, because the server ends."""
+        self.stopping.set()
+        self.door.over.set()
+
     async def stop(self) -> None:
         """End the loops, finish what is on its way, and let go of the store."""
-        self.stopping.set()
+        self.hang_up()
         self.following.stop()
         self.waiting_room.close()
         self.broadcast.close()
@@ -100,6 +118,7 @@ class Parts:
             async with asyncio.timeout(LAST_USES_S):
                 await self.check.store_uses()
         await self.household.close()
+        self.log.summarise(ending=True)
 
     def health(self) -> list[Health]:
         """How the loops are."""
@@ -182,8 +201,8 @@ async def open_parts(
         caches=caches_for(url, orchestration.blobs),
     )
     try:
-        required = await _are_tokens_required(settings, Tokens(household.engine))
-        parts = Parts(url, household, settings, log or Log(), tokens_required=required)
+        door = await door_for(settings, household.tokens)
+        parts = Parts(url, household, settings, log or Log(), door)
         await parts.start()
     except BaseException:
         await household.close()
@@ -194,11 +213,3 @@ async def open_parts(
         await parts.stop()
         if settings.mirrors is None:
             shutil.rmtree(mirrors, ignore_errors=True)
-
-
-async def _are_tokens_required(settings: ServerSettings, tokens: Tokens) -> bool:
-    if settings.insecure:
-        return False
-    if settings.tokens_required is not None:
-        return settings.tokens_required
-    return not settings.loopback or await tokens.any()

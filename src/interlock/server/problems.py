@@ -43,6 +43,20 @@ class BadRequest(InterlockError):
     status = 422
 
 
+class NoHttp(BadRequest):
+    """What was sent is no HTTP request, its head is too large, or it contradicts itself."""
+
+    code = "no_http"
+    status = 400
+
+
+class NotUtf8(BadRequest):
+    """The body or the query of a request is not UTF-8; nothing was done."""
+
+    code = "not_utf8"
+    status = 400
+
+
 class UnknownPage(InterlockError):
     """There is nothing at this address."""
 
@@ -92,10 +106,15 @@ class TooMany(InterlockError):
     status = 429
 
     def __init__(
-        self, sentence: str, *, retry_after_s: float, facts: dict[str, object] | None = None
+        self,
+        sentence: str,
+        *,
+        retry_after_s: float,
+        facts: dict[str, object] | None = None,
+        todo: str | None = None,
     ) -> None:
         self.retry_after_s = retry_after_s
-        super().__init__(sentence, todo=f"Wait for {retry_after_s:.2g} s, then go on.", facts=facts)
+        super().__init__(sentence, todo=todo or f"Wait for {retry_after_s:.2g} s, then go on.", facts=facts)
 
 
 class TooBusy(InterlockError):
@@ -147,7 +166,7 @@ class Unexpected(InterlockError):
     status = 500
 
 
-_CLOSING = frozenset({ArrivedTooSlowly, RequestTooLarge})
+_CLOSING = frozenset({ArrivedTooSlowly, RequestTooLarge, NoHttp})
 """After these the rest of the request is not read, so the connection cannot be used again."""
 
 

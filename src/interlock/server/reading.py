@@ -15,11 +15,12 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.types import Receive
 
-from interlock.server.deadlines import Deadlines
+from interlock.server.deadlines import Within
 from interlock.server.problems import (
     ArrivedTooSlowly,
     BadRequest,
     ConflictingRequestIds,
+    NotUtf8,
     RequestTooLarge,
     UnsupportedMedia,
 )
@@ -27,6 +28,8 @@ from interlock.server.settings import ServerSettings
 
 MAX_PARAMETERS = 50
 MAX_REQUEST_ID = 64
+MAX_DIGITS = 18
+"""Of the length of a body; Python refuses to read numbers of thousands of digits."""
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
@@ -44,19 +47,17 @@ async def read_body(
     headers: Mapping[str, str],
     receive: Receive,
     settings: ServerSettings,
-    in_time: Deadlines,
+    in_time: Within,
     most: int | None = None,
 ) -> bytes:
     """The whole body; raises as soon as it is clear that it is too large or comes too slowly."""
     limit = settings.max_body_bytes if most is None else most
-    announced = headers.get("content-length", "0")
-    if announced.isdecimal() and int(announced) > limit:
-        raise _too_large(limit)
+    check_announced(headers, limit)
     try:
-        with in_time():
-            body = await _collected(receive, limit)
+        with in_time:
+            body = await _collected(receive, limit, in_time)
     except TimeoutError:
-        raise _too_slow(in_time.limit_s) from None
+        raise _too_slow(settings.body_s) from None
     if body:
         _check_media(headers)
         check_depth(body, settings.max_json_depth)
@@ -67,9 +68,7 @@ async def stream_body(
     headers: Mapping[str, str], receive: Receive, settings: ServerSettings, most: int
 ) -> AsyncIterator[bytes]:
     """A large body piece by piece; each has to come in time, and all together may not be too much."""
-    announced = headers.get("content-length", "0")
-    if announced.isdecimal() and int(announced) > most:
-        raise _too_large(most)
+    check_announced(headers, most)
     size, more = 0, True
     while more:
         try:
@@ -86,19 +85,34 @@ async def stream_body(
         yield piece
 
 
-async def _collected(receive: Receive, limit: int) -> bytes:
+def check_announced(headers: Mapping[str, str], limit: int) -> None:
+    """Raise when a body announces to be too large."""
+    announced = headers.get("content-length", "0")
+    if announced.isdecimal() and (len(announced) > MAX_DIGITS or int(announced) > limit):
+        raise _too_large(limit)
+
+
+async def _collected(receive: Receive, limit: int, in_time: Within) -> bytes:
     parts: list[bytes] = []
-    size = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
         parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > limit:
+        in_time.grow(len(parts[-1]))
+        if in_time.size > limit:
             raise _too_large(limit)
         if not message.get("more_body", False):
             return b"".join(parts)
+
+
+def check_text(body: bytes) -> None:
+    """Raise when a body is not UTF-8; also those parts of it have to be that are kept as they came."""
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError as error:
+            raise _not_utf8("body", error) from None
 
 
 def check_depth(body: bytes, limit: int) -> None:
@@ -125,7 +139,7 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     except msgspec.DecodeError as error:
         raise _malformed(body, str(error)) from None
     except UnicodeDecodeError as error:
-        raise _malformed(body, f"it is not UTF-8: {error.reason}") from None
+        raise _not_utf8("body", error) from None
     except RecursionError:
         raise BadRequest(
             "The JSON is nested too deeply.", todo="Make it flatter; nothing was done."
@@ -138,7 +152,9 @@ def read_query(kind: type[T], query: bytes) -> T:
         pairs = parse_qsl(
             query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_PARAMETERS
         )
-    except (ValueError, UnicodeError) as error:
+    except UnicodeError as error:
+        raise _not_utf8("query", error) from None
+    except ValueError as error:
         raise BadRequest(f"The query cannot be read: {error}.", todo="Encode it anew.") from None
     given = dict(pairs)
     if len(given) < len(pairs):
@@ -207,6 +223,14 @@ def _too_large(limit: int) -> RequestTooLarge:
         f"A request has at most {limit} bytes.",
         todo="Keep large data elsewhere and pass a reference, or submit fewer jobs at once.",
         facts={"limit": limit},
+    )
+
+
+def _not_utf8(where: str, error: UnicodeError) -> NotUtf8:
+    return NotUtf8(
+        f"The {where} is not UTF-8: {getattr(error, 'reason', error)}.",
+        todo="Encode it as UTF-8; nothing was done.",
+        facts={"where": where, "byte": getattr(error, "start", 0)},
     )
 
 

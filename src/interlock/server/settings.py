@@ -41,9 +41,22 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_json_depth: int = 64
     max_header_bytes: int = 16_384
     max_concurrent: int = 1_000
-    """How many requests are answered at once."""
+    """Requests that are answered at once; runners have as many places of their own."""
+    concurrent_each: int = 500
+    """How many of them one token may have."""
     max_waiting: int = 5_000
-    """How many long polls and live streams there may be beside them."""
+    """Long polls and transfers of runners at once."""
+    polls_each: int = 1_000
+    """How many of them one token may have."""
+    max_streams: int = 1_000
+    """Live streams and downloads at once."""
+    max_signed: int = 64
+    """Webhooks whose body is on its way, and how many bytes they may hold in all."""
+    max_signed_bytes: int = 64 * 1_048_576
+    max_connections: int = 10_000
+    """Open connections; fewer where the system allows fewer files."""
+    connections_each: int = 100
+    """Open connections of one address on which no request was let in yet."""
     header_s: float = 20.0
     """How long the head of a request may take to arrive."""
     body_s: float = 20.0
@@ -110,4 +123,7 @@ def _faults(settings: ServerSettings) -> list[str]:
         faults.append("it cannot be insecure and ask for tokens")
     if not settings.loopback and settings.tokens_required is False and not settings.insecure:
         faults.append(f"others can reach {settings.host}, so it asks for tokens unless it is --insecure")
+    foreign = [name for name in settings.allowed_hosts if not is_loopback(name)]
+    if foreign and settings.tokens_required is False and not settings.insecure:
+        faults.append(f"others can reach it as {foreign[0]}, so it asks for tokens unless it is --insecure")
     return faults

@@ -154,7 +154,7 @@ def world(
     written = io.StringIO()
     log = Log("info", "json", written)
     loop = asyncio.new_event_loop()
-    server = any_port(tokens_required=tokens or None, stranger_rate=Rate(1e6, 10**6))
+    server = any_port(tokens_required=tokens, stranger_rate=Rate(1e6, 10**6))
     shutil.copy(_migrated(), folder / "fuzz.db")
     opening = open_parts(f"sqlite:///{folder}/fuzz.db", server, log=log)
     try:

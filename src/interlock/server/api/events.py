@@ -39,7 +39,7 @@ async def follow_events(call: Call) -> Response:
     # Whoever wants what comes now begins where all others are: there nothing has to be read for it alone.
     stream = Stream(parts.broadcast, _wanted(call, asked), after or parts.broadcast.cursor)
     return Admitted(
-        EventStream(stream, parts.broadcast, parts.stopping),
+        EventStream(stream, parts.broadcast, parts.ending(call.principal)),
         parts.readers,
         call.principal.name,
         parts.settings.streams_each,

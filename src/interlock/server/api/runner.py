@@ -99,7 +99,7 @@ async def lease(call: Call) -> Granted | Response:
 
     async def wait() -> Granted:
         within_s = max(0.0, min(asked.wait_s, MAX_WAIT_S))
-        whom, stop = call.principal.name, call.parts.stopping
+        whom, stop = call.principal.name, call.parts.ending(call.principal)
         try:
             given = await room.claim(whom, asked, claim, give_back, within_s=within_s, unless=stop)
         except ClaimOver:
@@ -125,7 +125,7 @@ def _held(call: Call, asked: ClaimRequest, why: str) -> Response:
     async def wait() -> Granted:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, min(asked.wait_s, MAX_WAIT_S))):
-                await call.parts.stopping.wait()
+                await call.parts.ending(call.principal).wait()
         return Granted(grants=(), now=await call.parts.household.engine.clock.now(), held=why)
 
     return LongPoll(wait)
@@ -246,8 +246,10 @@ def _reader(kind: type[Any]) -> Any:
         if b'"messages"' not in body:
             # One message that leaves its type to the address, as nearly all of them: one look is enough.
             # Whatever else it is, it is read again below, and told what is wrong with it.
-            with suppress(msgspec.DecodeError):
-                return decoder.decode(body if b'"type"' in body else opening + body.lstrip()[1:])
+            stripped = body.lstrip()
+            if stripped.startswith(b"{"):
+                with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                    return decoder.decode(body if b'"type"' in body else opening + stripped[1:])
         several = decode(_SEVERAL, body).messages
         if several is msgspec.UNSET:
             message: Message = decode(decoder, _typed(body, tag))

@@ -113,7 +113,7 @@ async def follow_simulation(call: Call) -> Response:
     look = partial(_manager(call).get_state, run_id)
     stream = SimulationStream(parts.broadcast, run_id, after or parts.broadcast.cursor, look)
     return Admitted(
-        EventStream(stream, parts.broadcast, parts.stopping),
+        EventStream(stream, parts.broadcast, parts.ending(call.principal)),
         parts.readers,
         call.principal.name,
         parts.settings.streams_each,

@@ -1,15 +1,25 @@
-"""Webhooks that start runs. They carry no token: each is signed, and refused unless the signature is good."""
+"""Webhooks that start runs. They carry no token: each is signed, and refused unless the signature is good.
+
+Anybody can send one, so whatever the head of a request shows to be no good is refused before its body is
+read. Where webhooks are configured, one to a name that is not is answered like one with a bad signature.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from interlock.server.declaring import Call, Lane, Route
 from interlock.server.parts import Parts
+from interlock.server.reading import check_announced
 from interlock.systems.runs.triggers.errors import BadPayload, NotSigned, WebhookOff
-from interlock.systems.runs.triggers.receiving import Receipt
+from interlock.systems.runs.triggers.receiving import Receipt, webhook_off
+from interlock.systems.runs.triggers.rules import TriggerSettings
+from interlock.systems.runs.triggers.signing import check_github, check_standard
 
 
 class GithubEvent(msgspec.Struct, frozen=True):
@@ -30,9 +40,34 @@ async def generic(call: Call) -> Receipt:
     return await call.parts.triggers.generic(call.path["name"], call.headers, call.body)
 
 
-def _most(parts: Parts) -> int:
-    return parts.household.orchestrator.settings.edges.triggers.max_body_bytes
+def _settings(parts: Parts) -> TriggerSettings:
+    return parts.household.orchestrator.settings.edges.triggers
 
+
+def _most(parts: Parts) -> int:
+    return _settings(parts).max_body_bytes
+
+
+def _before_github(parts: Parts, _: Mapping[str, str], headers: Mapping[str, str]) -> None:
+    if not _settings(parts).github_secrets:
+        raise webhook_off("GitHub")
+    if not _GITHUB.fullmatch(headers.get("x-hub-signature-256", "")):
+        check_github((), headers, b"")  # raises, in its own words
+    check_announced(headers, _most(parts))
+
+
+def _before_generic(parts: Parts, path: Mapping[str, str], headers: Mapping[str, str]) -> None:
+    hooks = {hook.name for hook in _settings(parts).hooks if hook.keys}
+    if not hooks:
+        raise webhook_off(f"the name {path['name'][:100]}")
+    if path["name"] not in hooks or not all(headers.get(name) for name in _STANDARD):
+        check_standard((), headers, b"", _ANY_TIME)  # raises, in its own words
+    check_announced(headers, _most(parts))
+
+
+_GITHUB = re.compile(r"sha256=[0-9a-fA-F]{64}")
+_STANDARD = ("webhook-id", "webhook-timestamp", "webhook-signature")
+_ANY_TIME = datetime.fromtimestamp(0, UTC)
 
 _COMMON: dict[str, Any] = {
     "method": "POST",
@@ -53,6 +88,7 @@ ROUTES = (
         name="receiveGithubWebhook",
         summary="Take a webhook of GitHub, and start the run that it is a reason for.",
         handler=github,
+        before=_before_github,
         bodies=(GithubEvent,),
         example={"ref": "refs/heads/main", "before": "a" * 40, "after": "b" * 40, "repository": {}},
         **_COMMON,
@@ -62,6 +98,7 @@ ROUTES = (
         name="receiveWebhook",
         summary="Take a signed webhook (Standard Webhooks), and start the run that it asks for.",
         handler=generic,
+        before=_before_generic,
         bodies=(AnyEvent,),
         example={"commit": {"id": "b" * 40}, "target": "staging"},
         parameters={"name": "What the settings call the hook."},

@@ -108,7 +108,7 @@ async def beat(call: Call) -> WorkerOrders:
 async def orders(call: Call) -> WorkerOrders:
     """What the worker shall do, as soon as that is news."""
     asked: OrdersQuery = call.query
-    worker_id, workers, over = _id(call), _workers(call), call.parts.stopping
+    worker_id, workers, over = _id(call), _workers(call), call.parts.ending(call.principal)
     heard = workers.orders(
         worker_id,
         after=asked.after,

@@ -63,7 +63,7 @@ class Triggers:
         """A delivery of GitHub, with its raw body; names of headers are in lower case."""
         secrets = self._settings.github_secrets
         if not secrets:
-            raise _off("GitHub")
+            raise webhook_off("GitHub")
         check_github(secrets, headers, body)
         change = read_event(headers.get("x-github-event", ""), body)
         if isinstance(change, Ignored):
@@ -78,7 +78,7 @@ class Triggers:
         """A delivery to the hook of that name."""
         hook = self._hooks.get(name)
         if hook is None:
-            raise _off(f"the name {name[:100]}")
+            raise webhook_off(f"the name {name[:100]}")
         message_id = check_standard(
             hook.keys, headers, body, await self._clock.now(), tolerance_s=hook.tolerance_s
         )
@@ -113,7 +113,8 @@ def _digest(*parts: str) -> str:
     return "wh_" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:48]
 
 
-def _off(what: str) -> WebhookOff:
+def webhook_off(what: str) -> WebhookOff:
+    """Say that no webhooks are taken from there."""
     return WebhookOff(
         f"This server takes no webhooks from {what}.",
         todo="Configure it with a secret (docs/guides/webhooks-and-statuses.md), and start the server again.",
