@@ -45,6 +45,23 @@ async def test_what_is_no_token_lets_nobody_in(guarded: Running, sent: str) -> N
     assert answer.status_code == 401
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-Forwarded-For": "127.0.0.1", "X-Real-IP": "127.0.0.1"},
+        {"Forwarded": "for=127.0.0.1;host=localhost"},
+        {"X-Forwarded-User": "root", "X-Remote-User": "root", "Remote-User": "root"},
+        {"X-Forwarded-Host": "localhost", "X-Original-URL": "/healthz", "X-Rewrite-URL": "/healthz"},
+        {"X-HTTP-Method-Override": "GET", "Cookie": "token=il_" + "0" * 16},
+    ],
+)
+async def test_no_header_of_a_proxy_speaks_for_anybody(guarded: Running, headers: dict[str, str]) -> None:
+    await guarded.token(Role.ADMIN, "root")
+    for method, path in (("GET", "/api/jobs"), ("POST", "/api/jobs"), ("GET", "/api/runner")):
+        answer = await guarded.client().request(method, path, headers=headers)
+        assert answer.status_code == 401, path
+
+
 async def test_the_right_name_with_another_secret_lets_nobody_in(guarded: Running) -> None:
     token = await guarded.token(Role.ADMIN)
     other = token[:-1] + ("0" if token[-1] != "0" else "1")

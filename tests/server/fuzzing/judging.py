@@ -26,6 +26,16 @@ SHOWING = frozenset(
 """What answers with a credential, because that is what it is asked for."""
 
 
+ALWAYS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+    "content-type": "",
+    "x-request-id": "",
+}
+"""Headers of every answer; each with what it has to be, where that is always the same."""
+
+
 class WrongAnswer(AssertionError):
     """An answer, or a line of the log, that must not be."""
 
@@ -46,9 +56,17 @@ def _faults(label: str, status: int, headers: Mapping[str, Sequence[str]], body:
         yield "an error of ours"
     if status >= 400 and (fault := _no_problem(status, headers, body)):
         yield fault
+    yield from (
+        f"its header {name} is not {value}" for name, value in ALWAYS.items() if _lacks(headers, name, value)
+    )
     shown = set(CREDENTIAL.findall(body.decode("utf-8", "replace"))) - EXAMPLES
     if shown and not (label in SHOWING and status < 300):
         yield f"it shows a credential ({', '.join(each[:20] for each in shown)}...)"
+
+
+def _lacks(headers: Mapping[str, Sequence[str]], name: str, value: str) -> bool:
+    given = headers.get(name, ())
+    return len(given) != 1 or (bool(value) and given[0] != value)
 
 
 def _no_problem(status: int, headers: Mapping[str, Sequence[str]], body: bytes) -> str:
