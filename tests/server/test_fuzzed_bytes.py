@@ -55,7 +55,7 @@ HOSTILE = (
     b'"type":',
     b'"token":1,',
 )
-HEADERS = (
+HEADERS: tuple[dict[str, str], ...] = (
     {"Content-Type": "text/plain"},
     {"Content-Type": "application/json; charset=utf-16"},
     {"Content-Encoding": "gzip"},
@@ -117,9 +117,9 @@ class Fuzzer:
             route.method, f"{CALLED}{path}?{query if chance.random() < 0.5 else ''}", data=body
         ).prepare()
         request.headers.update(headers)  # as they are, also those that no client would send
-        answer = self.world.run(exchange(self.world.app, request, ""))
-        judge(f"{route.method} {route.path}", *answer, self.world.log)
-        self.statuses[answer[0]] += 1
+        status, told, said = self.world.run(exchange(self.world.app, request, ""))
+        judge(f"{route.method} {route.path}", status, told, said, self.world.log)
+        self.statuses[status] += 1
 
 
 class _Values(dict[str, str]):

@@ -218,6 +218,14 @@ async def test_without_a_token_that_works_nothing_is_answered_but_health(site: S
     assert faults == []
 
 
+async def test_where_no_token_is_asked_for_what_a_proxy_forwards_needs_one() -> None:
+    async with running(settings=any_port(stranger_rate=Rate(1e6, 10**6))) as server:
+        site = Site(server)
+        site.grant = await server.hold(await server.submit(queue=THEIRS), THEIRS)
+        site.client.headers["X-Forwarded-For"] = "203.0.113.9"
+        assert await faults_of(site, Asker("forwarded")) == []
+
+
 def test_what_needs_no_token_is_health_and_what_is_signed() -> None:
     assert {route.path for route in ROUTES if route.role is None} == OPEN | SIGNED
     assert {route.path for route in ROUTES if route.signed} == SIGNED
