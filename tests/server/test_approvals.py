@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -12,7 +13,9 @@ from tests import waiting
 from tests.server.running import Running, any_port, running
 from tests.server.test_runs import until
 from tests.server.test_webhooks import NEW, github
+from tests.systems.runs.planning.test_repositories import CI_FILE, Repository
 from tests.systems.runs.triggers.deliveries import FORK, pull_request
+from tests.worker.git_server import git_server
 
 from interlock.systems.access.principals import Role
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -167,3 +170,36 @@ async def test_secrets_that_no_policy_names_are_told_when_the_server_starts(
             lambda: "INTERLOCK_SECRET_FORGOTTEN is given to no job" in one.log.getvalue(), "it is told"
         )
         assert "correct horse" not in one.log.getvalue()
+
+
+SHOP_TOKEN = "correct-horse-battery-staple"
+FETCHED = """
+jobs:
+  fetch: {steps: [{run: make}]}
+  steal: {if: "inputs.how == 'steal'", checkout: false, secrets: SHOP_TOKEN, steps: [{run: env}]}
+inputs: {how: {default: fetch}}
+"""
+
+
+@pytest.mark.parametrize("how", ["", "steal"])
+async def test_the_secret_of_a_private_repository_fetches_it_and_is_given_to_no_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setenv("INTERLOCK_SECRET_SHOP_TOKEN", SHOP_TOKEN)
+    sha = Repository(tmp_path / "shop").commit(**{CI_FILE: FETCHED})
+    with git_server(tmp_path, "x-access-token", SHOP_TOKEN) as private:
+        known = any_port(
+            repositories={"shop/web": f"{private.url}/shop/.git"},
+            repository_secrets={"shop/web": "SHOP_TOKEN"},
+        )
+        async with running(settings=known) as one:
+            source = {"repository": "shop/web", "sha": sha, "event": "push", "ref": "refs/heads/main"}
+            asked = {"planner": "workflow", "source": source, "inputs": {"how": how} if how else {}}
+            run_id = (await one.client().post("/api/runs", json=asked)).json()["id"]
+            view = await until(one.client(), run_id, "QUEUED", "REPORTED")
+            claimed = await one.parts.household.orchestrator.claim(ClaimRequest(runner_id="r"))
+    if how:
+        assert "steal (line 4): the secret SHOP_TOKEN is not for this job" in view.error
+        assert "it is for fetching the repository" in view.error
+    else:
+        assert [grant.secrets for grant in claimed] == [{"SHOP_TOKEN": SHOP_TOKEN}], view.error

@@ -22,9 +22,10 @@ from interlock.systems.orchestrator.vault import (
     SecretPolicy,
     SecretScope,
     Vault,
+    checkout_secret,
 )
 from interlock.systems.orchestrator.viewing import origin_again
-from interlock.wire.jobs import RetryRule
+from interlock.wire.jobs import SHELL, RetryRule
 
 VALUE = "correct horse battery staple"
 FOR_ALL = SecretPolicy(secrets={"TOKEN": SecretScope()})
@@ -247,13 +248,36 @@ def test_unlimited_and_unused_secrets_are_told_by_name(tmp_path: Path) -> None:
     assert VALUE not in " ".join(told)
 
 
+CLONES = POLICY.naming({"acme/shop": "CLONE", "acme/hats": "CLONE", "acme/web": "KEY"})
+
+
+def fetching(repository: str, given: bytes = b'{"checkout":{"secret":"CLONE"}}', task: str = SHELL) -> Asker:
+    origin = Provenance(repository=repository, ref="refs/heads/main")
+    return Asker(task=task, queue="default", origin=origin, checkout=checkout_secret(task, given))
+
+
 def test_the_secret_that_a_repository_is_fetched_with_is_for_that_repository() -> None:
-    policy = POLICY.naming({"acme/shop": "CLONE", "acme/hats": "CLONE", "acme/web": "KEY"})
-    vault = Vault({"INTERLOCK_SECRET_CLONE": VALUE}, policy)
-    assert vault.find("CLONE", asker(repository="acme/hats", environment="")) == VALUE
+    vault = Vault({"INTERLOCK_SECRET_CLONE": VALUE}, CLONES)
+    assert vault.find("CLONE", fetching("acme/hats")) == VALUE
     with pytest.raises(NoSecret, match="for the repository acme/shop or acme/hats"):
-        vault.find("CLONE", asker(repository="acme/web", environment=""))
-    assert policy.secrets["KEY"] == POLICY.secrets["KEY"]
+        vault.find("CLONE", fetching("acme/web"))
+    assert CLONES.secrets["KEY"] == POLICY.secrets["KEY"]
+
+
+@pytest.mark.parametrize(
+    ("given", "task"),
+    [
+        (b'{"steps":[{"run":"env"}]}', SHELL),
+        (b'{"checkout":{"secret":"OTHER"}}', SHELL),
+        (b'{"checkout":{"secret":"CLONE"}}', "shop.deploy"),
+        (b'{"checkout":"CLONE"}', SHELL),
+        (b"[]", SHELL),
+    ],
+)
+def test_the_secret_that_a_repository_is_fetched_with_is_for_nothing_else(given: bytes, task: str) -> None:
+    vault = Vault({"INTERLOCK_SECRET_CLONE": VALUE}, CLONES)
+    with pytest.raises(NoSecret, match="it is for fetching the repository"):
+        vault.find("CLONE", fetching("acme/shop", given, task))
 
 
 async def test_a_job_that_is_done_again_alone_keeps_where_it_comes_from_but_no_environment(

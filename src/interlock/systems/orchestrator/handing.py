@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from interlock.systems.orchestrator.body import Provenance
-from interlock.systems.orchestrator.vault import Asker, NoSecret, Vault
+from interlock.systems.orchestrator.vault import Asker, NoSecret, Vault, checkout_secret
 from interlock.wire.runner import Ack, Complete, Failed, Grant, Message
 
 
@@ -32,7 +32,8 @@ def handed(
     messages: list[list[Message]] = []
     for grant in grants:
         origin = origins.get(grant.job_id, NO_ORIGIN)
-        asker = Asker(task=grant.task, queue=grant.queue, origin=origin)
+        checkout = checkout_secret(grant.task, grant.input)
+        asker = Asker(task=grant.task, queue=grant.queue, origin=origin, checkout=checkout)
         try:
             values = {name: vault.find(name, asker) for name in grant.secrets}
         except NoSecret as error:

@@ -39,6 +39,7 @@ import msgspec
 from interlock.errors import InterlockError
 from interlock.processes.credentials import ENVIRONMENT
 from interlock.systems.orchestrator.body import Provenance
+from interlock.wire.jobs import SHELL
 
 PREFIX = "INTERLOCK_SECRET_"
 FILE = "INTERLOCK_SECRETS_FILE"
@@ -59,6 +60,8 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
     task: str = ""
     queue: str = ""
     origin: Provenance = Provenance()
+    checkout: str = ""
+    """The secret that it fetches its repository with; its steps do not see that one."""
 
 
 class SecretScope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -116,11 +119,15 @@ class SecretPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     secrets: Mapping[str, SecretScope] = {}
     environments: Mapping[str, Environment] = {}
+    clones: frozenset[str] = frozenset()
+    """Secrets that repositories are fetched with, and that no step or task is given."""
 
     def fault(self, name: str, asker: Asker) -> str:
         """Return why a job may not have a secret; empty when nothing here is against it."""
         if asker.origin.from_fork:
             return "a change from a fork is given no secrets"
+        if name in self.clones and asker.checkout != name:
+            return f"it is for fetching the repository; [secrets.{name}] would give it to steps and tasks"
         scope = self.secrets.get(name)
         return (scope.fault(asker) if scope is not None else "") or self.environment_fault(asker.origin)
 
@@ -135,14 +142,15 @@ class SecretPolicy(msgspec.Struct, frozen=True, kw_only=True):
         fault = found.fault(origin)
         return f"the environment {origin.environment} is not for this run: {fault}" if fault else ""
 
-    def naming(self, clones: Mapping[str, str]) -> SecretPolicy:
+    def naming(self, repositories: Mapping[str, str]) -> SecretPolicy:
         """Return the policy with the secrets that repositories are fetched with, each for its own."""
         own: dict[str, tuple[str, ...]] = {}
-        for repository, name in clones.items():
+        for repository, name in repositories.items():
             if name not in self.secrets:
                 own[name] = (*own.get(name, ()), repository)
         scopes = {name: SecretScope(repositories=of) for name, of in own.items()}
-        return msgspec.structs.replace(self, secrets={**self.secrets, **scopes})
+        clones = self.clones.union(own)
+        return msgspec.structs.replace(self, secrets={**self.secrets, **scopes}, clones=clones)
 
 
 NO_POLICY = SecretPolicy()
@@ -164,6 +172,24 @@ def _has(noun: str, value: str, origin: Provenance) -> str:
 
 def _or(names: Sequence[str]) -> str:
     return " or ".join(names)
+
+
+class _Checkout(msgspec.Struct, frozen=True):
+    secret: str = ""
+
+
+class _ShellInput(msgspec.Struct, frozen=True):
+    checkout: _Checkout = _Checkout()
+
+
+def checkout_secret(task: str, given: bytes | msgspec.Raw) -> str:
+    """Return the name of the secret that a shell job fetches its repository with; empty for any other job."""
+    if task != SHELL:
+        return ""
+    try:
+        return msgspec.json.decode(given, type=_ShellInput).checkout.secret
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
 
 
 class _Scoped(SecretScope, frozen=True, kw_only=True, forbid_unknown_fields=True):

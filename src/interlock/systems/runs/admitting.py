@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from interlock.errors import PlanRefused
 from interlock.systems.orchestrator.body import Provenance
-from interlock.systems.orchestrator.vault import Asker, SecretPolicy
+from interlock.systems.orchestrator.vault import Asker, SecretPolicy, checkout_secret
 from interlock.systems.runs.body import RunBody
 from interlock.wire.jobs import SHELL
 from interlock.wire.runs import AwaitedApproval, PlannedJob
@@ -94,7 +94,8 @@ def _faults(body: RunBody, planned: PlannedJob, policy: SecretPolicy) -> Iterato
     if fault := policy.environment_fault(origin):
         yield f"{name}: {fault}"
         return
-    asker = Asker(task=planned.task, queue=planned.queue, origin=origin)
+    checkout = checkout_secret(planned.task, planned.input)
+    asker = Asker(task=planned.task, queue=planned.queue, origin=origin, checkout=checkout)
     for secret in planned.secrets:
         if fault := policy.fault(secret, asker):
             yield f"{name}: the secret {secret} is not for this job: {fault}"
