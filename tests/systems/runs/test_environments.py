@@ -222,6 +222,19 @@ async def test_to_deploy_once_more_is_approved_once_more(site: Site) -> None:
     assert (await site.look(again.id)).state == "AWAITING_APPROVAL"
 
 
+async def test_a_deployment_that_is_not_done_again_is_not_approved_again(site: Site) -> None:
+    run_id = await begun(site, deploy("production"), planned("smoke", "deploy"))
+    await site.runs.approve(run_id)
+    await site.recover()
+    for failing in ((), ("smoke",)):
+        await site.finish(run_id, *failing)
+    await site.recover()
+    assert (await site.look(run_id)).culprit == "smoke"
+    again = await site.runs.rerun(run_id, "failed")
+    await site.recover()
+    assert (await site.look(again.id)).state == "QUEUED"
+
+
 async def test_a_job_that_is_done_again_alone_is_given_no_secret_of_an_environment(site: Site) -> None:
     run_id = await begun(site, deploy())
     (grant,) = (await site.offered(run_id)).values()

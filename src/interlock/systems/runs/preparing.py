@@ -103,7 +103,12 @@ class Preparing:
         pieces = await self._plans.pieces(run_id, body.pieces)
         if pieces is None:
             return
-        jobs = [job for piece in pieces for job in piece.jobs]
+        jobs = [
+            job
+            for piece in pieces
+            for place, job in enumerate(piece.jobs, piece.first)
+            if place not in piece.carried
+        ]
         try:
             check_admitted(body, jobs, self._settings.secrets)
         except PlanRefused as error:
