@@ -10,6 +10,7 @@ import pytest
 
 from interlock.lifecycles import RUN
 from interlock.lifecycles.run import (
+    AWAITING_APPROVAL,
     CANCEL_REQUESTED,
     CANCELED,
     CREATED,
@@ -150,3 +151,18 @@ def test_asking_twice_for_a_cancel_moves_no_deadline(refusal: Refuse) -> None:
         Refusal.IGNORED,
         Refusal.ALREADY_THERE,
     )
+
+
+def test_a_run_that_has_to_be_approved_leaves_that_state_for_its_beginning_or_its_end_only() -> None:
+    left = {step.event: step.target for step in RUN.steps_from(AWAITING_APPROVAL)}
+    assert left == {
+        "approve": CREATED,
+        "decline": CANCEL_REQUESTED,
+        "cancel": CANCEL_REQUESTED,
+        "approval_timeout": FAILED,
+    }
+
+
+@pytest.mark.parametrize("late", [planned, planning_failed])
+def test_a_plan_that_arrives_before_the_approval_creates_nothing(late: Any, refusal: Refuse) -> None:
+    assert refusal(RUN, AWAITING_APPROVAL, Run(), late).kind is Refusal.IGNORED
