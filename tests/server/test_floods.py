@@ -21,7 +21,7 @@ from tests.systems.runs.triggers.deliveries import push
 from tests.waiting import until
 
 from interlock.server import limits
-from interlock.systems.access.principals import Role
+from interlock.systems.access.principals import Principal, Role
 from interlock.systems.runs.planning.planners import WorkflowPlanner
 from interlock.systems.runs.triggers.signing import github_signature
 
@@ -293,6 +293,31 @@ async def test_connections_that_wait_for_an_answer_are_not_closed_for_strangers(
         for each in polls:
             each.cancel()
         await asyncio.wait(polls)
+
+
+async def test_a_connection_whose_token_is_being_looked_up_is_not_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "GRACE_S", FOR_EVER_S)
+    settings = any_port(tokens_required=True, connections_each=2, max_connections=8)
+    async with running(settings=settings) as server:
+        asked, go_on, real = 0, asyncio.Event(), server.parts.check.principal_of
+
+        async def slow(*told: Any) -> Principal:
+            nonlocal asked
+            asked += 1
+            await go_on.wait()
+            return await real(*told)
+
+        monkeypatch.setattr(server.parts.check, "principal_of", slow)
+        token = await server.token(Role.VIEWER)
+        looking = [asyncio.create_task(server.client(token).get("/api/jobs")) for _ in range(6)]
+        await until(lambda: asked == 6, "the store is slow to say who they are")
+        monkeypatch.setattr(limits, "GRACE_S", 0.0)
+        async with held(server, [b""] * 12) as clients:
+            await until(lambda: sum(c.gone.is_set() for c in clients) >= 10, "others were closed")
+            go_on.set()
+            assert [answer.status_code for answer in await asyncio.gather(*looking)] == [200] * 6
 
 
 async def test_a_server_whose_connections_all_wait_for_an_answer_says_so(waiting_for_ever: None) -> None:

@@ -170,7 +170,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def _too_slow(self) -> None:
         if self._is_leftover:
-            self._make_room()
+            self._hang_up()
             return
         self._refuse(
             ArrivedTooSlowly(
@@ -185,7 +185,14 @@ class BoundedConnection(HttpToolsProtocol):
         else:
             self.transport.close()  # anything said now would be the answer to another request
 
-    def _make_room(self) -> None:
+    def _make_room(self) -> bool:
+        """Hang up, unless a request has arrived that is not answered yet."""
+        if not self._waiting and not self._in_message:
+            return False
+        self._hang_up()
+        return True
+
+    def _hang_up(self) -> None:
         """Hang up without a word, also on a client that does not take what was said."""
         self.transport.close()
         if self.transport.get_write_buffer_size():
@@ -229,7 +236,7 @@ class Handshake(asyncio.Protocol):
         self._connection = self._make()
         self._registry = self._connection.registry
         self._client = get_remote_addr(transport)
-        if self._client is not None and not self._registry.opened(self._client, transport.abort):
+        if self._client is not None and not self._registry.opened(self._client, self._make_room):
             transport.abort()
             return
         self._waiting.add(self)
@@ -248,6 +255,10 @@ class Handshake(asyncio.Protocol):
     def shutdown(self) -> None:
         """The server ends."""
         self._transport.abort()
+
+    def _make_room(self) -> bool:
+        self._transport.abort()
+        return True
 
     async def _agree(self) -> None:
         loop = asyncio.get_running_loop()

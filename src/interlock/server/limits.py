@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import islice
 from typing import TypeAlias
 
 from interlock.server.problems import TooBusy, TooMany
@@ -18,6 +19,12 @@ MAX_REMEMBERED = 10_000
 
 GRACE_S = 1.0
 """How long a new connection may take to send a request before it can be closed for another one."""
+
+LOOK_AGAIN_S = 1.0
+"""When an address is judged again whose connections all have a request that is being answered."""
+
+MAX_TRIED = 100
+"""How many connections are tried to make room for another one."""
 
 Client: TypeAlias = tuple[str, int]
 """The address and the port at the other end of a connection."""
@@ -100,8 +107,9 @@ class Connection:
 
     __slots__ = ("close", "known", "origin", "since")
 
-    def __init__(self, close: Callable[[], None], origin: str, since: float) -> None:
+    def __init__(self, close: Callable[[], bool], origin: str, since: float) -> None:
         self.close = close
+        """Hangs up, and returns True; returns False when a request is being answered after all."""
         self.origin = origin
         self.since = since
         """When it was opened, or when its last request was answered."""
@@ -112,11 +120,11 @@ class Connection:
 class Connections:
     """Every open connection, and which of them may be closed to make room for another.
 
-    A connection on which a request is being answered is left alone. Of all others the one that has been
-    idle for the longest is closed where there are too many: a client that sends its request at once gets
-    in, however many connections others hold. Connections on which no request was let in yet have a limit
-    for each address as well. A new one has a moment to send its request before it is judged, because many
-    clients may connect at once.
+    A connection on which a request is being answered, or its token looked up, is left alone. Of all others
+    the one that has been idle for the longest is closed where there are too many: a client that sends its
+    request at once gets in, however many connections others hold. Connections on which no request was let
+    in yet have a limit for each address as well. A new one has a moment to send its request before it is
+    judged, because many clients may connect at once.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -124,18 +132,16 @@ class Connections:
         self._each = settings.connections_each
         self._open: dict[Client, Connection] = {}
         self._idle: OrderedDict[Client, Connection] = OrderedDict()
-        self._strangers: dict[str, OrderedDict[Client, Connection]] = {}
+        self._strangers: dict[str, dict[Client, Connection]] = {}
         self._judging: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def opened(self, client: Client, close: Callable[[], None]) -> bool:
+    def opened(self, client: Client, close: Callable[[], bool]) -> bool:
         """Count one more; return False when there is no room and none can be made."""
-        while len(self._open) >= self.most:
-            if not self._idle:
-                return False
-            self._close(next(iter(self._idle)))
+        if len(self._open) >= self.most and not any(map(self._close, islice(self._idle, MAX_TRIED))):
+            return False
         loop = asyncio.get_running_loop()
         connection = self._open[client] = Connection(close, origin_of(client[0]), loop.time())
         self._is_idle(client, connection)
@@ -174,7 +180,7 @@ class Connections:
     def _is_idle(self, client: Client, connection: Connection) -> None:
         self._idle[client] = connection
         if not connection.known:
-            strangers = self._strangers.setdefault(connection.origin, OrderedDict())
+            strangers = self._strangers.setdefault(connection.origin, {})
             strangers[client] = connection
             if len(strangers) > self._each:
                 self._judge_later(connection.origin, GRACE_S)
@@ -188,18 +194,22 @@ class Connections:
         """Close the oldest connections of an address that has too many."""
         self._judging.discard(origin)
         now = asyncio.get_running_loop().time()
-        strangers = self._strangers.get(origin, OrderedDict[Client, Connection]())
-        while len(strangers) > self._each:
-            client, connection = next(iter(strangers.items()))
+        strangers = self._strangers.get(origin, {})
+        for client, connection in tuple(strangers.items()):
+            if len(strangers) <= self._each:
+                return
             if (wait_s := connection.since + GRACE_S - now) > 0:
                 self._judge_later(origin, wait_s)
                 return
             self._close(client)
+        if len(strangers) > self._each:
+            self._judge_later(origin, LOOK_AGAIN_S)
 
-    def _close(self, client: Client) -> None:
-        connection = self._open[client]
+    def _close(self, client: Client) -> bool:
+        if not self._open[client].close():
+            return False
         self.closed(client)
-        connection.close()
+        return True
 
 
 @lru_cache(maxsize=1_024)
