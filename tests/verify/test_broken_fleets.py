@@ -36,7 +36,7 @@ async def nothing(*_: Any, **__: Any) -> None:
 
 def test_an_agent_that_goes_on_when_its_stream_breaks_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Desk, "disconnected", lambda *_: None)
-    assert claim_broken("network") == judging_fleet.STOPS
+    assert claim_broken("network", first=3) == judging_fleet.STOPS
 
 
 def test_a_drive_that_stops_nobody_in_the_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
