@@ -25,6 +25,8 @@ from interlock.worker.tasks import Registry
 TOKEN = "s3cr3t/with+odd=chars & 'quotes'"
 KEY = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nBKcwggSjAgEAAoIBAQC7VJ\n-----END KEY-----\n"
 SECRETS = {"TOKEN": TOKEN, "KEY": KEY}
+ACCESS = f"il_{'6f2c9d41a07be358'}_{'8c1f' * 16}"
+LEASE = f"j_0123456789ab.1.12.{'5f1c' * 8}"
 
 FORMS = {
     "as it is": TOKEN,
@@ -76,7 +78,32 @@ def test_what_is_no_secret_is_left_alone() -> None:
     mask = Mask(SECRETS)
     for text in ("", "plain", "s3cr3t", "-----", "\ud800", "BEGIN"):
         assert mask.text(text) == text
-    assert not Mask({"SHORT": "abc"})
+    assert Mask({"SHORT": "abc"}).text("abc il_ j_ il_0123") == "abc il_ j_ il_0123"
+
+
+@pytest.mark.parametrize("credential", [ACCESS, LEASE])
+@pytest.mark.parametrize("secrets", [{}, SECRETS])
+def test_a_credential_of_any_owner_is_masked_by_its_shape_wherever_the_stream_is_cut(
+    credential: str, secrets: dict[str, str]
+) -> None:
+    text = f"il_0 {credential[:-1]} [{credential}] {credential}{credential} j_01".encode()
+    expected = f"il_0 {credential[:-1]} [{MASK}] {MASK}{MASK} j_01".encode()
+    assert Mask(secrets).all(text) == expected
+    for size in (1, 2, 7, 50, len(text)):
+        stream = MaskedStream(Mask(secrets))
+        shown = b"".join(stream.feed(text[at : at + size]) for at in range(0, len(text), size))
+        assert shown + stream.end() == expected, f"in pieces of {size}"
+
+
+async def test_a_credential_that_a_step_prints_does_not_reach_the_log_of_its_job(
+    board: Board, start: Start
+) -> None:
+    halves = f"printf {ACCESS[:40]}; printf '%s\\n' {ACCESS[40:]}; echo {LEASE} >&2; exit 3"
+    job = board.pin("interlock.shell", {"steps": [{"name": "print", "run": halves}]})
+    start()
+    await board.until_state(job, "failed")
+    assert sorted(line.text for line in job.log) == [MASK, MASK]
+    assert ACCESS[-40:] not in f"{job.failure}"
 
 
 pieces = st.lists(

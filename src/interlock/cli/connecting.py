@@ -12,7 +12,8 @@ from typing import TypeVar
 from interlock.cli import project
 from interlock.cli.chunks import StoredChunks
 from interlock.errors import BadStoreUrl
-from interlock.remote.addresses import TOKEN, is_server
+from interlock.processes import credentials
+from interlock.remote.addresses import is_server
 from interlock.remote.offering import Reach
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.orchestrator.beside import Chunk
@@ -87,7 +88,7 @@ def store_url(here: project.Project) -> str:
 
 def token() -> str | None:
     """What a server lets us in with."""
-    return os.environ.get(TOKEN) or None
+    return credentials.token()
 
 
 def ca() -> str | None:

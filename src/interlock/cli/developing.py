@@ -62,6 +62,7 @@ def dev(
     from interlock.cli.emptying import empty
     from interlock.cli.reloading import Reloading, Source, worker_command
     from interlock.cli.serving_and_working import run, say
+    from interlock.processes.credentials import make_private
     from interlock.server.logs import Log
     from interlock.server.settings import ServerSettings
 
@@ -73,6 +74,8 @@ def dev(
     worker = None
     if name is not None:
         deadline_s = here.settings.durations.shutdown_deadline_s
-        worker = Reloading(worker_command(name, url, log_level), Source(name), say, deadline_s=deadline_s)
+        command = worker_command(name, log_level)
+        worker = Reloading(command, url, Source(name), say, deadline_s=deadline_s)
+    make_private()
     settings = ServerSettings(port=port)
     asyncio.run(run(here, settings, Log(log_level, "auto"), worker))

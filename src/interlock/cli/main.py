@@ -48,6 +48,7 @@ from interlock.cli import (
 from interlock.cli.errors import tell, tell_surprise
 from interlock.cli.options import Ca
 from interlock.errors import InterlockError
+from interlock.processes import credentials
 
 INTERRUPTED = 130
 HUNG_UP = 141
@@ -87,6 +88,8 @@ app.add_typer(db.app, name="db")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; the answer is the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        credentials.take()  # before anything can be started that would inherit them
     _print_in_any_encoding()
     try:
         code = _answer(given)

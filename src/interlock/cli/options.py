@@ -38,6 +38,24 @@ Ca = Annotated[
         help="Certificates (PEM) that vouch for an https server; otherwise those of the system.",
     ),
 ]
+Isolate = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOW",
+        help="Isolate shell steps: user (an own user for each job; the worker must be root) or bubblewrap "
+        "(own processes and files; needs Debian's bubblewrap). Default: none.",
+    ),
+]
+Network = Annotated[
+    bool | None,
+    typer.Option(
+        "--network/--no-network", help="Let isolated steps use the network (default: yes)."
+    ),
+]
+Mounts = Annotated[
+    list[str] | None,
+    typer.Option("--mount", metavar="FOLDER", help="Show FOLDER to isolated steps, read-only (bubblewrap)."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 JobId = Annotated[str, typer.Argument(metavar="ID", help="A job, by its id or the beginning of it.")]
 JobsOrFilter = Annotated[

@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from interlock.processes import credentials
 from interlock.worker.executors.kin import descendants
-from interlock.worker.pool.child import POOL
+from interlock.worker.pool.child import POOL, URL
 
 LOOK_EVERY_S = 0.5
 SOON_S = 5.0
@@ -36,10 +37,10 @@ _ELSEWHERE = frozenset({"__pycache__", "node_modules", "site-packages"})
 Times = dict[str, int]
 
 
-def worker_command(module: str, store: str, log_level: str) -> list[str]:
+def worker_command(module: str, log_level: str) -> list[str]:
     """How a worker is started by hand, with this Python."""
     program = [sys.executable, "-m", "interlock.cli.main", "worker", "start"]
-    return [*program, module, "--store", store, "--log-level", log_level]
+    return [*program, module, "--log-level", log_level]
 
 
 class Source:
@@ -77,9 +78,16 @@ class Reloading:
     """Keeps one worker at work."""
 
     def __init__(
-        self, command: Sequence[str], source: Source, say: Callable[[str], None], *, deadline_s: float
+        self,
+        command: Sequence[str],
+        url: str,
+        source: Source,
+        say: Callable[[str], None],
+        *,
+        deadline_s: float,
     ) -> None:
         self.source = source
+        self._url = url
         self._command = command
         self._say = say
         self._patience_s = deadline_s + GRACE_S
@@ -132,12 +140,14 @@ class Reloading:
         It knows whose it is, so that it does not outlive us when we are killed.
         """
         self._started_at = time.monotonic()
-        self._process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-            env={**os.environ, POOL: str(os.getpid())},
-        )
+        with credentials.handed_over({URL: self._url}) as (environment, pipe):
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+                env={**environment, POOL: str(os.getpid())},
+                pass_fds=(pipe,),
+            )
 
     async def _end(self) -> None:
         if self._process is None:

@@ -13,6 +13,7 @@ from interlock.cli.working import Asked, settings_for
 from interlock.errors import InvalidSettings, StoreUnavailable
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
+from interlock.processes.credentials import make_private
 from interlock.remote.offering import Reach
 from interlock.store.records import Query
 from interlock.worker.logs import make_log
@@ -38,12 +39,13 @@ def supervise(store: str | None, asked: Asked, *, least: int, most: int) -> int:
     pool = PoolSettings(name=settings.name, least=least, most=most, slots=settings.concurrency, end_s=end_s)
     shutdown = Shutdown()
     with heeding_signals(shutdown):
-        return asyncio.run(_run(here, pool, settings, [module, *_words(here, asked)], shutdown))
+        return asyncio.run(_run(here, pool, settings, [module, *_words(asked)], shutdown))
 
 
 async def _run(
     here: project.Project, pool: PoolSettings, settings: WorkerSettings, words: list[str], shutdown: Shutdown
 ) -> int:
+    make_private()
     log = make_log(settings.log_level, settings.log_format)
     command = [sys.executable, "-m", "interlock.cli.main", "worker", "start", *words]
     depth = Depth(here, settings.queues) if pool.most > pool.least else None
@@ -51,7 +53,7 @@ async def _run(
     async def unfinished() -> int | None:
         return await depth.look() if depth else None
 
-    keeping = Pool(pool, started_with(command), unfinished, log=log, shutdown=shutdown)
+    keeping = Pool(pool, started_with(command, here.url), unfinished, log=log, shutdown=shutdown)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, keeping.renew)
     try:
         return await keeping.run()
@@ -94,15 +96,20 @@ class Depth:
             await self._connection.__aexit__(None, None, None)
 
 
-def _words(here: project.Project, asked: Asked) -> Iterator[str]:
+def _words(asked: Asked) -> Iterator[str]:
     """How a worker is told the same on its command line."""
-    yield from ("--store", here.url)
     for queue in asked.queues:
         yield from ("--queue", queue)
     for label in asked.labels:
         yield from ("--label", label)
     if asked.slots is not None:
         yield from ("--slots", str(asked.slots))
+    for mount in asked.mounts:
+        yield from ("--mount", mount)
+    if asked.isolate is not None:
+        yield from ("--isolate", asked.isolate)
+    if asked.network is False:
+        yield "--no-network"
     for option, value in (("--log-level", asked.log_level), ("--log-format", asked.log_format)):
         if value is not None:
             yield from (option, value)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from interlock.cli.options import Place, epilog, examples
+from interlock.cli.options import Isolate, Mounts, Network, Place, epilog, examples
 
 
 def register(app: typer.Typer) -> None:
@@ -54,6 +54,9 @@ def supervise(
     slots: Annotated[int | None, typer.Option(help="How many tasks run at once in each; 10.")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
     log_format: Annotated[str | None, typer.Option(help="auto, json or text.")] = None,
+    isolate: Isolate = None,
+    network: Network = None,
+    mounts: Mounts = None,
     store: Place = None,
 ) -> None:
     """Keep several workers alive on this host, more of them when there is more to do."""
@@ -68,5 +71,8 @@ def supervise(
         slots=slots,
         log_level=log_level,
         log_format=log_format,
+        isolate=isolate,
+        network=network,
+        mounts=tuple(mounts or ()),
     )
     raise typer.Exit(supervising.supervise(store, asked, least=workers, most=most or workers))

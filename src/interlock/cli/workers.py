@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from interlock.cli import worker_commands
-from interlock.cli.options import Ca, Place, epilog, examples
+from interlock.cli.options import Ca, Isolate, Mounts, Network, Place, epilog, examples
 
 app = typer.Typer(
     help="Do the work, and look after those who do it.", no_args_is_help=True, rich_markup_mode=None
@@ -37,6 +37,7 @@ def worker() -> None:
             "worker start shop.tasks --label gpu --burst",
             "worker start shop.tasks --executor process --processes 4",
             "worker start --shell --queue ci --label linux",
+            "worker start --shell --queue untrusted --isolate bubblewrap --no-network",
             "worker start shop.tasks --server https://jobs.example.org:8088",
         ),
     ),
@@ -74,15 +75,22 @@ def start(
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
     log_format: Annotated[str | None, typer.Option(help="auto, json or text.")] = None,
     burst: Annotated[bool, typer.Option("--burst", help="End when there is nothing to do.")] = False,
+    isolate: Isolate = None,
+    network: Network = None,
+    mounts: Mounts = None,
     store: Place = None,
     token: Annotated[
         str | None,
         typer.Option(
-            envvar="INTERLOCK_TOKEN",
             metavar="TOKEN",
             show_default=False,
-            help="What a server lets it in with (role runner); better in the environment.",
+            help="Access token of a server (role runner). Every process on this machine can read a command "
+            "line: better set INTERLOCK_TOKEN, or use --token-file.",
         ),
+    ] = None,
+    token_file: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Read the access token from FILE; - reads it from standard input."),
     ] = None,
     ca: Ca = None,
 ) -> None:
@@ -104,7 +112,11 @@ def start(
         log_level=log_level,
         log_format=log_format,
         burst=burst,
+        isolate=isolate,
+        network=network,
+        mounts=tuple(mounts or ()),
         token=token,
+        token_file=token_file,
         ca=ca,
     )
     raise typer.Exit(working.start(store, asked))

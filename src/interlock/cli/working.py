@@ -6,15 +6,22 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from interlock.cli import connecting, project
 from interlock.cli.bursting import Burst
 from interlock.errors import InvalidSettings
+from interlock.processes import credentials
+from interlock.processes.sandbox import SandboxSettings
 from interlock.remote.addresses import is_server
 from interlock.systems.embedded import EmbeddedOrchestrator
+from interlock.systems.orchestrator.vault import FILE as SECRETS_FILE
 from interlock.worker.entry import run_worker
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.settings import WorkerSettings
@@ -42,8 +49,12 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str | None = None
     log_format: str | None = None
     burst: bool = False
+    isolate: str | None = None
+    network: bool | None = None
+    mounts: tuple[str, ...] = ()
     token: str | None = None
     """What a server lets it in with."""
+    token_file: str | None = None
     ca: str | None = None
     """The file of certificates that vouch for the server."""
 
@@ -59,9 +70,14 @@ def start(store: str | None, asked: Asked) -> int:
             f"below [worker] in {project.FILE}; or with --shell, for steps of workflows alone.",
         )
     settings = settings_for(here, asked)
+    token = _token(asked)
+    if token is not None:
+        credentials.hold(credentials.TOKEN, token)
+    if password := urlsplit(here.url).password:
+        credentials.hide_argument(password)
 
     def connect() -> OrchestratorPort:
-        return _server_port(here.url, asked) if is_server(here.url) else _store_port(here, asked)
+        return _server_port(here.url, token, asked) if is_server(here.url) else _store_port(here, asked)
 
     shutdown = Shutdown()
     with heeding_signals(shutdown):  # importing may take long, and a signal must not be lost meanwhile
@@ -78,10 +94,9 @@ def _store_port(here: project.Project, asked: Asked) -> OrchestratorPort:
     return Burst(port, _ask_to_go, under_way) if asked.burst else port
 
 
-def _server_port(url: str, asked: Asked) -> OrchestratorPort:
+def _server_port(url: str, token: str | None, asked: Asked) -> OrchestratorPort:
     from interlock.worker.http import WAIT_S, HttpOrchestrator
 
-    token = asked.token or connecting.token()
     wait_s = 0.0 if asked.burst else WAIT_S
     port = HttpOrchestrator(
         url,
@@ -96,6 +111,21 @@ def _server_port(url: str, asked: Asked) -> OrchestratorPort:
         return port.under_way
 
     return Burst(port, _ask_to_go, under_way) if asked.burst else port
+
+
+def _token(asked: Asked) -> str | None:
+    """Return what a server lets the worker in with; a file goes before the environment."""
+    if asked.token_file is None:
+        return asked.token or connecting.token()
+    try:
+        text = sys.stdin.read() if asked.token_file == "-" else Path(asked.token_file).read_text("ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSettings(
+            f"The token cannot be read from {asked.token_file}: {error}.",
+            todo="Give a file with nothing but the token in it, or - to read it from standard input.",
+            facts={"token_file": asked.token_file},
+        ) from None
+    return text.strip() or None
 
 
 def settings_for(here: project.Project, asked: Asked) -> WorkerSettings:
@@ -116,11 +146,23 @@ def settings_for(here: project.Project, asked: Asked) -> WorkerSettings:
         "log_format": said.get("log_format"),
         "max_result_bytes": here.settings.max_result_bytes,
         "durations": here.settings.durations,
+        "sandbox": _sandbox(said, asked),
         # A server or a database that is started again is back in seconds, and leases last for longer: nobody
         # has to let go of what it does meanwhile.
         "patience_s": min(max(2.0, here.settings.durations.lease_ttl_s / 4), PATIENCE_S),
     }
     return WorkerSettings(**{name: value for name, value in options.items() if value not in (None, ())})
+
+
+def _sandbox(said: Mapping[str, Any], asked: Asked) -> SandboxSettings:
+    """Files with credentials are hidden from steps, whatever else they are shown."""
+    hidden = (asked.token_file, os.environ.get(SECRETS_FILE))
+    return SandboxSettings(
+        kind=said["isolate"] or "none",
+        network=said["network"] is not False,
+        mounts=tuple(said["mounts"]),
+        hidden=tuple(filter(None, hidden)),
+    )
 
 
 def _ask_to_go() -> None:

@@ -86,8 +86,13 @@ class Group:
         env: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
         mask: Mask = NOTHING_SECRET,
+        user: int | None = None,
+        spared: str = "",
     ) -> Group:
-        """Start it, with nothing to read and all it writes heard, but for secrets."""
+        """Start it, with nothing to read and all it writes heard, but for secrets.
+
+        With `user` it runs under that number. Processes named `spared` are not told to terminate.
+        """
         mark = secrets.token_hex(8)
         ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -99,6 +104,7 @@ class Group:
                 stderr=PIPE,
                 pass_fds=(theirs, *pass_fds),
                 start_new_session=True,
+                env={"PATH": os.environ.get("PATH", os.defpath)},  # the command can read it
             )
         except BaseException:
             os.close(ours)
@@ -107,7 +113,7 @@ class Group:
             os.close(theirs)
         group = cls(transport, output, ours, mark)
         variables = {**(os.environ if env is None else env), MARK: mark}
-        order = {"arguments": list(arguments), "env": variables, "cwd": cwd}
+        order = {"arguments": list(arguments), "env": variables, "cwd": cwd, "user": user, "spared": spared}
         group._order(json.dumps(order).encode() + b"\n")  # unlike msgspec it takes halves of characters
         return group
 

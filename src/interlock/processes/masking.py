@@ -2,8 +2,9 @@
 
 A secret is masked in every form in which programs commonly write it: as it is, line by line, in
 base64 (whatever comes before it, and wherever lines are wrapped), in hexadecimal, in a URL, in JSON,
-and quoted for a shell. What a command writes arrives in pieces that may end anywhere, so a stream
-holds back what could become a secret, and nothing else: whatever the pieces, the result is the same.
+and quoted for a shell. Access tokens and tokens of leases are masked by their shape, whoever they belong
+to. What a command writes arrives in pieces that may end anywhere, so a stream holds back what could
+become a secret, and nothing else: whatever the pieces, the result is the same.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
+from interlock.wire import credentials
 from interlock.wire.runner import Failed, Succeeded
 
 MASK = "***"
@@ -26,6 +28,15 @@ SHORTEST = 4
 _WRAP = rb"(?:\r?\n)?"
 _WHOLE = "surrogatepass"
 _ESCAPE = re.compile("%[0-9A-F]{2}")
+_SHAPES = f"(?:{credentials.TOKEN}|{credentials.LEASE})".encode()
+_HEX = "[0-9a-f]"
+_BEGINS_SHAPE = re.compile(
+    # Each part only after the whole of the one before it.
+    rf"i(?:l(?:_(?:{_HEX}{{0,15}}|{_HEX}{{16}}(?:_{_HEX}{{0,63}})?))?)?"
+    rf"|j(?:_(?:{_HEX}{{0,11}}|{_HEX}{{12}}(?:\.(?:[0-9]{{0,4}}"
+    rf"|[0-9]{{1,4}}\.(?:[0-9]{{0,6}}|[0-9]{{1,6}}\.{_HEX}{{0,31}})))?))?".encode()
+)
+"""A beginning of a token, and not yet all of it."""
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -54,44 +65,48 @@ class Form(msgspec.Struct, frozen=True):
 class Mask:
     """Knows some secrets, and takes them out of what it is given."""
 
-    def __init__(self, secrets: Mapping[str, str]) -> None:
+    def __init__(self, secrets: Mapping[str, str], *, beside: Mask | None = None) -> None:
         forms = {form for value in secrets.values() for form in forms_of(value)}
-        self._forms = sorted(forms, key=lambda form: (-len(form.text), form.text, form.wrapped))
+        forms |= set() if beside is None else set(beside.forms)
+        self.forms: list[Form] = sorted(forms, key=lambda form: (-len(form.text), form.text, form.wrapped))
         """Of two that begin alike the longer one is looked for first."""
-
-    def __bool__(self) -> bool:
-        return bool(self._forms)
 
     @cached_property
     def _regex(self) -> re.Pattern[bytes]:
-        return re.compile(b"|".join(form.pattern for form in self._forms))
+        return re.compile(b"|".join((*(form.pattern for form in self.forms), _SHAPES)))
 
     @cached_property
     def _longest(self) -> int:
-        return max(len(form.text) * (3 if form.wrapped else 1) for form in self._forms)
+        lengths = (len(form.text) * (3 if form.wrapped else 1) for form in self.forms)
+        return max((credentials.LONGEST, *lengths))
 
     @cached_property
     def _beginnings(self) -> frozenset[int]:
-        return frozenset(form.text[0] for form in self._forms)
+        return frozenset((*b"ij", *(form.text[0] for form in self.forms)))
 
     def text(self, text: str) -> str:
         """A text without the secrets."""
-        if not self:
+        if not self.forms and not credentials.may_have_any(text):
             return text
         return self.all(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
 
     def raw(self, value: msgspec.Raw) -> msgspec.Raw:
         """A value of JSON without them."""
-        return msgspec.Raw(self.all(bytes(value))) if self else value
+        data = bytes(value)
+        masked = self.all(data)
+        return value if masked is data else msgspec.Raw(masked)
 
     def all(self, text: bytes) -> bytes:
         """The whole of a text without them."""
-        return self._regex.sub(MASK.encode(), text) if self else text
+        if not self.forms and b"il_" not in text and b"j_" not in text:
+            return text
+        return self._regex.sub(MASK.encode(), text)
 
     def outcome(self, outcome: Succeeded | Failed) -> Succeeded | Failed:
         """A report without them."""
         if isinstance(outcome, Succeeded):
-            return Succeeded(self.raw(outcome.result))
+            result = self.raw(outcome.result)
+            return outcome if result is outcome.result else Succeeded(result)
         error, details = self.text(outcome.error), self.text(outcome.details)
         return msgspec.structs.replace(outcome, error=error, details=details)
 
@@ -113,7 +128,7 @@ class Mask:
             if piece[place] not in self._beginnings:
                 continue
             tail = piece[place:]
-            if any(form.may_begin(tail) for form in self._forms):
+            if _BEGINS_SHAPE.fullmatch(tail) or any(form.may_begin(tail) for form in self.forms):
                 return place
         return len(piece)
 
@@ -130,8 +145,6 @@ class MaskedStream:
 
     def feed(self, piece: bytes) -> bytes:
         """What can be shown now."""
-        if not self._mask:
-            return piece
         shown, self._rest = self._mask.split(self._rest + piece)
         return shown
 

@@ -10,7 +10,9 @@ ancestor that has asked for orphans. That is this process, so whatever the comma
 among its descendants, and when it has no child left there is none of them anywhere. That is what the
 report says: how the command ended, and who could not be killed.
 
-It runs without anything of the package, because each command waits for it.
+It runs without anything of the package, because each command waits for it. The command can look at it
+through `/proc`, so it knows nothing: its environment is empty but for the search path, and its memory,
+in which the command's own environment has been, is private.
 """
 
 from __future__ import annotations
@@ -27,6 +29,10 @@ from json import dumps, loads
 from typing import Any, NoReturn
 
 SET_CHILD_SUBREAPER = 36
+SET_DUMPABLE = 4
+SET_NO_NEW_PRIVS = 38
+DROP_FROM_BOUNDING_SET = 24
+CAP_SYS_PTRACE = 19
 PATIENCE_S = 5.0
 """How long those that do not die are waited for: one in the middle of a disk's or a driver's work."""
 DEAF = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
@@ -37,8 +43,9 @@ def main() -> None:
     """Start the command, attend to it, clear up behind it, and report."""
     report, *passed = map(int, sys.argv[1:])
     os.set_inheritable(report, False)
+    _control(SET_DUMPABLE, 0)
     order = loads(_line())
-    ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _control(SET_CHILD_SUBREAPER, 1)
     for number in DEAF:
         signal.signal(number, signal.SIG_IGN)
     bell = _bell()
@@ -47,7 +54,7 @@ def main() -> None:
     except OSError as error:
         _report(report, {"errno": error.errno, "what": error.filename})
     _let_go(passed)
-    code = _attend(command, bell)
+    code = _attend(command, bell, order.get("spared", ""))
     killed, left = _clear_up(bell)
     _report(report, {"code": code, "killed": killed, "left": left})
 
@@ -93,6 +100,7 @@ def _become(order: dict[str, Any], said: int) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for number in (*DEAF, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
+        _give_up_privileges(order.get("user"))
         if what is not None:
             os.chdir(what)
         what = order["arguments"][0]
@@ -101,6 +109,21 @@ def _become(order: dict[str, Any], said: int) -> NoReturn:
         os.write(said, dumps([error.errno, what]).encode())
     finally:
         os._exit(127)
+
+
+def _give_up_privileges(user: int | None) -> None:
+    """Become another user, if one is given; a command of root may at least not look into other processes."""
+    if os.geteuid() == 0:
+        _control(DROP_FROM_BOUNDING_SET, CAP_SYS_PTRACE)
+    if user is not None:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+        _control(SET_NO_NEW_PRIVS, 1)
+
+
+def _control(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _let_go(passed: list[int]) -> None:
@@ -112,8 +135,11 @@ def _let_go(passed: list[int]) -> None:
         os.close(descriptor)
 
 
-def _attend(command: int, bell: int) -> int:
-    """Pass orders on until the command has ended; adopted ones are fetched on the way."""
+def _attend(command: int, bell: int, spared: str) -> int:
+    """Pass orders on until the command has ended; adopted ones are fetched on the way.
+
+    Processes of the name `spared` are not terminated: a sandbox that ends would end everything in it.
+    """
     poll = select.poll()
     poll.register(bell, select.POLLIN)
     poll.register(0, select.POLLIN)
@@ -123,7 +149,10 @@ def _attend(command: int, bell: int) -> int:
                 _hush(bell)
                 continue
             order = os.read(0, 1)
-            _signal_all(signal.SIGTERM if order == b"T" else signal.SIGKILL)
+            if order == b"T":
+                _signal_all(signal.SIGTERM, spared)
+            else:
+                _signal_all(signal.SIGKILL)
             if not order:
                 poll.unregister(0)
                 return _end(command, bell)
@@ -171,25 +200,28 @@ def _has_children() -> bool:
     return True
 
 
-def _signal_all(number: signal.Signals) -> list[int]:
-    family = list(_descendants())
+def _signal_all(number: signal.Signals, spared: str = "") -> list[int]:
+    family = list(_descendants(spared))
     for pid in family:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
     return family
 
 
-def _descendants() -> Iterator[int]:
-    """Everybody below this process."""
+def _descendants(spared: str = "") -> Iterator[int]:
+    """Everybody below this process, but for those of the name `spared`."""
     children: dict[int, list[int]] = {}
+    named: dict[int, bytes] = {}
     # To load pathlib would take longer than all else that is done before the command starts.
     for name in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208
         with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:  # noqa: PTH123
-            parent = int(stat.read().rpartition(b") ")[2].split()[1])
-            children.setdefault(parent, []).append(int(name))
+            before, _, after = stat.read().rpartition(b") ")
+            children.setdefault(int(after.split()[1]), []).append(int(name))
+            named[int(name)] = before.partition(b"(")[2]
     family = children.get(os.getpid(), [])
     for pid in family:
-        yield pid
+        if not spared or named[pid] != spared.encode():
+            yield pid
         family.extend(children.get(pid, ()))
 
 

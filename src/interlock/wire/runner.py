@@ -83,6 +83,8 @@ class Grant(Secretive, frozen=True, kw_only=True, gc=False):
     """The values of the secrets that the job names. Never stored, logged or shown; not even masked."""
     secrets_withheld: bool = False
     """The job names secrets and is not given them."""
+    untrusted: bool = False
+    """The job runs what somebody without write access has proposed, as in a pull request from a fork."""
 
 
 class LogLine(msgspec.Struct, frozen=True, array_like=True, gc=False):

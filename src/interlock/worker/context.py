@@ -25,6 +25,7 @@ import msgspec
 
 from interlock.errors import InvalidArguments, JobError, TooLarge
 from interlock.processes.masking import NOTHING_SECRET, Mask
+from interlock.processes.sandbox import NO_SANDBOX, SandboxSettings
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.runner import Grant, LogLine, Progress
 from interlock.wire.workloads import WorkloadFact
@@ -65,7 +66,7 @@ class Context(Parent):
     __slots__ = (
         "_caching", "_checkpoint", "_cost", "_heartbeat", "_lines", "_lock", "_now", "_progress",
         "_progress_known", "_spoken", "_stopped", "_upload", "_voice", "_waiters", "_wake", "_woken",
-        "mask", "stop_reason",
+        "mask", "sandbox", "stop_reason",
     )  # fmt: skip
 
     def __init__(
@@ -78,6 +79,8 @@ class Context(Parent):
         voice: Voice = NOBODY,
         caching: Caching = NO_CACHES,
         family: Family = NO_FAMILY,
+        own_mask: Mask = NOTHING_SECRET,
+        sandbox: SandboxSettings = NO_SANDBOX,
     ) -> None:
         self._grant, self._voice = grant, voice
         self._upload, self._caching = upload, caching
@@ -96,8 +99,10 @@ class Context(Parent):
         self._stopped: threading.Event | None = None
         self._waiters: tuple[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]], ...] = ()
         self.stop_reason: str | None = None
-        self.mask = Mask(grant.secrets) if grant.secrets else NOTHING_SECRET
+        self.mask = Mask(grant.secrets, beside=own_mask) if grant.secrets else own_mask
         """Takes them out of whatever is said."""
+        self.sandbox = sandbox
+        """How commands of this attempt are kept apart from the worker and from other jobs."""
 
     def __repr__(self) -> str:
         return f"<Context of {self.task} {self.job_id}, shard {self.shard}, attempt {self.attempt}>"
@@ -157,6 +162,11 @@ class Context(Parent):
     def secrets(self) -> Secrets:
         """The secrets that the job names, by name."""
         return Secrets(self._grant)
+
+    @property
+    def untrusted(self) -> bool:
+        """Whether the job runs what somebody without write access has proposed, as from a fork."""
+        return self._grant.untrusted
 
     @property
     def withheld(self) -> bool:

@@ -15,6 +15,7 @@ import signal
 from collections.abc import Callable, Iterator
 
 from interlock.errors import InvalidSettings
+from interlock.processes import credentials, sandbox
 from interlock.worker.executors.kin import descendants
 from interlock.worker.logs import Log, libraries_logging, make_log
 from interlock.worker.metrics import Metrics
@@ -46,8 +47,13 @@ def run_worker(
     Whoever heeds signals already, because loading the tasks takes long, hands over what was asked.
     """
     shutdown = shutdown or Shutdown()
+    credentials.take()
+    credentials.make_private()
+    sandbox.check(settings.sandbox)
     say_ready()
     log = make_log(settings.log_level, settings.log_format)
+    if os.geteuid() == 0 and not sandbox.Sandbox(settings.sandbox).isolates:
+        log.warning("steps_run_as_root", todo="Start the worker as another user, or with --isolate user.")
     libraries = libraries_logging("warning", settings.log_format)
     with heeding_signals(shutdown), libraries, _metrics(settings, log) as metrics:
         process = WorkerProcess(

@@ -27,6 +27,8 @@ from interlock.lifecycles.task import (
     report_failed,
     report_succeeded,
 )
+from interlock.processes import credentials
+from interlock.processes.masking import Mask
 from interlock.wire.runner import (
     Ack,
     Answer,
@@ -104,7 +106,14 @@ class Executing:
             left_behind=left_behind,
             freed=self._fill_soon_if_needed,
         )
-        self._ways: dict[str, Any] = {"upload": upload, "voice": voice, "caching": caching, "family": family}
+        self._ways: dict[str, Any] = {
+            "upload": upload,
+            "voice": voice,
+            "caching": caching,
+            "family": family,
+            "own_mask": Mask(credentials.held()),
+            "sandbox": settings.sandbox,
+        }
         self._tracing, self._monotonic = tracing, monotonic
         self.active: dict[RunningTask, None] = {}
         """In the order in which they came: a set would have the order of their addresses."""
@@ -227,7 +236,7 @@ class Executing:
     def _settle(self, running: RunningTask, outcome: Outcome) -> None:
         """Say what happened; not, if the lease was lost meanwhile and nobody would believe it."""
         running.handler_ended = True
-        if running.context is not None and running.context.mask and isinstance(outcome, Succeeded | Failed):
+        if running.context is not None and isinstance(outcome, Succeeded | Failed):
             outcome = running.context.mask.outcome(outcome)
         running.outcome = outcome
         if running.state is PROCESSING:

@@ -8,6 +8,7 @@ import msgspec
 
 from interlock.errors import InvalidSettings
 from interlock.lifecycles.durations import DEFAULTS, Durations
+from interlock.processes.sandbox import NO_SANDBOX, SandboxSettings
 from interlock.worker.functions import EXECUTORS, Executor
 from interlock.worker.outcomes import MAX_RESULT_BYTES
 
@@ -55,6 +56,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     memory_limit_bytes: int | None = None
     """The address space that a task in a process of its own may have."""
     max_result_bytes: int = MAX_RESULT_BYTES
+    sandbox: SandboxSettings = NO_SANDBOX
+    """How the steps of a job are kept apart from the worker and from other jobs."""
     durations: Durations = DEFAULTS
     first_backoff_s: float = 0.2
     poll_floor_s: float = 0.005

@@ -119,4 +119,5 @@ def grant_of(draft: Draft, one: AttemptBody, token: str, fence: int) -> Grant:
         trace=body.trace,
         secrets={} if body.secrets_withheld else dict.fromkeys(body.secrets, ""),
         secrets_withheld=body.secrets_withheld and bool(body.secrets),
+        untrusted=body.secrets_withheld,
     )

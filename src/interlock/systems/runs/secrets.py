@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from interlock.errors import InvalidSettings
+from interlock.processes.credentials import ENVIRONMENT
 
 LEAST_TEXT = 16
 """How many characters a secret has at least that somebody has made up."""
@@ -49,7 +49,7 @@ def secret_texts(
     variable: str = "",
     file: str = "",
     least: int = LEAST_TEXT,
-    environment: Mapping[str, str] = os.environ,
+    environment: Mapping[str, str] = ENVIRONMENT,
 ) -> tuple[Secret, ...]:
     """Every secret that the variable and the file hold; none when neither is there."""
     found = tuple(_words(what, variable, file, environment))
@@ -60,7 +60,7 @@ def secret_texts(
 
 
 def signing_keys(
-    what: str, *, variable: str = "", file: str = "", environment: Mapping[str, str] = os.environ
+    what: str, *, variable: str = "", file: str = "", environment: Mapping[str, str] = ENVIRONMENT
 ) -> tuple[Secret, ...]:
     """The same for keys of Standard Webhooks: base64, with `whsec_` before it or without."""
     return tuple(_key(what, where, text) for where, text in _words(what, variable, file, environment))

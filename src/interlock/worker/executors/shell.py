@@ -14,7 +14,8 @@ Each step is `sh -c`; what it writes becomes the job's log as it comes, with the
 ends, or is told to stop, everything that it has started ends with it: a daemon does not outlive its
 step. Whether all of it is known to be gone is what a cancelled job says in the end. Artifacts are kept
 when the steps have ended, also when one of them has failed. With a checkout, or with `workspace`, the steps
-run in a fresh folder that is gone afterwards; only there can anything be cached.
+run in a fresh folder that is gone afterwards; only there can anything be cached. A worker that isolates
+steps gives each job such a folder.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ import msgspec
 
 from interlock.errors import InvalidArguments
 from interlock.processes.groups import End
+from interlock.processes.sandbox import NO_SANDBOX, Sandbox
 from interlock.worker.context import Context
 from interlock.worker.executors.caching import Cache, Caches, check_caches, restored
 from interlock.worker.executors.checkout import Checkout, checked_out
-from interlock.worker.executors.commands import Commands, environment
+from interlock.worker.executors.commands import Commands
 from interlock.worker.executors.leaving import Artifact, check_names, leave_behind
 from interlock.worker.executors.subprocesses import how_it_ended
 from interlock.worker.executors.workspaces import Workspace
@@ -41,6 +43,10 @@ from interlock.worker.outcomes import StepFailed
 from interlock.worker.tasks import Task
 
 NAME = "interlock.shell"
+UNPROTECTED = (
+    "This job is untrusted, and this worker does not isolate steps: they can read what its user can read. "
+    "Start it with --isolate (docs/guides/running-workers.md)."
+)
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,30 +90,27 @@ async def shell(
 ) -> dict[str, Any]:
     """Run the steps; the result tells how each ended."""
     wanted = _steps(run, steps)
-    if ctx.withheld:
-        ctx.log("Secrets are withheld from this job: what it is about comes from a fork.", "warning")
+    _warn(ctx)
     check_names(artifacts or [])
     check_caches(caches or [])
-    commands = Commands(ctx)
-    variables = {**environment(ctx, without=checkout.secret if checkout else ""), **(env or {})}
     ends: list[StepEnd] = []
     where: Path | None = None
     failure: StepFailed | None = None
     cached: Caches | None = None
     async with contextlib.AsyncExitStack() as stack:
+        box = stack.enter_context(Sandbox(ctx.sandbox))
+        commands = Commands(ctx, box)
         try:
             async with asyncio.timeout(timeout_s):
-                if checkout is not None or workspace or caches:
+                if checkout is not None or workspace or caches or box.isolates:
                     folder = await stack.enter_async_context(Workspace())
-                    variables["INTERLOCK_WORKSPACE"] = str(folder)
-                    base = (
-                        folder
-                        if checkout is None
-                        else await checked_out(commands, checkout, folder, ctx.secrets)
-                    )
+                    base = await checked_out(commands, checkout, folder, ctx.secrets) if checkout else folder
                     workdir = str(base / (workdir or ""))
                     cached = await restored(ctx, caches or [], Path(workdir), folder)
+                    await commands.enter(folder)
                 where = Path(workdir or "")
+                given = commands.environment(without=checkout.secret if checkout else "")
+                variables = {**given, **(env or {})}
                 for index, step in enumerate(wanted):
                     ctx.progress(index, len(wanted), step.title)
                     ends.append(await _run_step(commands, step, variables, workdir))
@@ -124,6 +127,13 @@ async def shell(
         raise failure
     ctx.progress(len(wanted), len(wanted))
     return {"exit_code": 0, "steps": ends}
+
+
+def _warn(ctx: Context) -> None:
+    if ctx.withheld:
+        ctx.log("Secrets are withheld from this job: what it is about comes from a fork.", "warning")
+    if ctx.untrusted and ctx.sandbox.kind == NO_SANDBOX.kind:
+        ctx.log(UNPROTECTED, "warning")
 
 
 async def _run_step(commands: Commands, step: Step, env: Mapping[str, str], workdir: str | None) -> StepEnd:
@@ -147,7 +157,7 @@ async def _run_step(commands: Commands, step: Step, env: Mapping[str, str], work
 
 async def _start(commands: Commands, step: Step, env: Mapping[str, str], where: str | None) -> End:
     try:
-        return await commands.run(["sh", "-c", step.run], env=env, cwd=where)
+        return await commands.run_step(["sh", "-c", step.run], env=env, cwd=where)
     except OSError as error:
         what = f"The step {step.title!r} cannot start: {error.strerror}: {error.filename}"
         raise StepFailed(what, exit_code=None, output="", failure_class="user") from error

@@ -15,8 +15,10 @@ from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
+from interlock.processes import credentials
 from interlock.worker.executors.kin import descendants
 
+URL = "INTERLOCK_URL"
 POOL = "INTERLOCK_POOL"
 """In the environment of a worker in a pool: the process of the pool."""
 READY = "INTERLOCK_POOL_READY"
@@ -91,17 +93,23 @@ Start: TypeAlias = Callable[[str, Callable[[], None]], Awaitable[Child]]
 """Starts a worker under a name; the other is called when something has become of it."""
 
 
-def started_with(command: Sequence[str]) -> Start:
-    """Workers that are started like this, with their name behind it."""
+def started_with(command: Sequence[str], url: str) -> Start:
+    """Workers that are started like this, with their name behind it.
+
+    They are not told the URL of the store or server on their command line: every process can read that.
+    """
 
     async def start(name: str, changed: Callable[[], None]) -> Child:
         ours, theirs = os.pipe()
         try:
-            environment = {**os.environ, POOL: str(os.getpid()), READY: str(theirs)}
-            # A group of its own: Ctrl-C is for the pool, which passes it on once.
-            process = await asyncio.create_subprocess_exec(
-                *command, "--name", name, process_group=0, env=environment, pass_fds=(theirs,)
-            )
+            with credentials.handed_over({URL: url}) as (environment, pipe):
+                # A group of its own: Ctrl-C is for the pool, which passes it on once.
+                process = await asyncio.create_subprocess_exec(
+                    *(*command, "--name", name),
+                    process_group=0,
+                    env={**environment, POOL: str(os.getpid()), READY: str(theirs)},
+                    pass_fds=(theirs, pipe),
+                )
         except BaseException:
             os.close(ours)
             raise

@@ -1,0 +1,126 @@
+"""Programs of an ordinary user, also where the tests run as root; and the program `bwrap`."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import site
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.waiting import PROGRAM_S
+
+import interlock
+
+NOBODY = "65534"
+ROOT = os.geteuid() == 0
+WITHOUT_CAPABILITIES = ("setpriv", "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", "--")
+"""What is left of root without capabilities may do what any user may, with the files of root."""
+AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs", "--")
+
+
+@dataclass(frozen=True)
+class User:
+    """How a program of Interlock is started as somebody."""
+
+    prefix: tuple[str, ...] = ()
+    python: str = sys.executable
+    path: str = ""
+    """Where its packages are, for another Python than that of the tests."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The words before those of `interlock`."""
+        return (*self.prefix, self.python, "-m", "interlock.cli.main")
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What has to be in its environment."""
+        return {"PYTHONPATH": self.path} if self.path else {}
+
+    def reaches_interlock(self) -> bool:
+        """Return whether it can be started; `setpriv` may still reach what its user cannot, so twice."""
+        start = (
+            "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import interlock'], check=True)"
+        )
+        tried = subprocess.run(
+            [*self.prefix, self.python, "-c", start],
+            cwd="/",
+            env={**os.environ, **self.variables},
+            capture_output=True,
+            timeout=PROGRAM_S,
+            check=False,
+        )
+        return tried.returncode == 0
+
+
+ME = User()
+
+
+@functools.cache
+def ordinary() -> User:
+    """Return an ordinary user, which this one may be.
+
+    Others may not be able to reach this Python (below /root, for example): then that of the system does.
+    """
+    if not ROOT:
+        return ME
+    packages = os.pathsep.join((str(Path(interlock.__file__).parents[1]), *site.getsitepackages()))
+    candidates = (User(AS_NOBODY), User(AS_NOBODY, "/usr/bin/python3", packages))
+    found = (user for user in candidates if Path(user.python).exists() and user.reaches_interlock())
+    return next(found, User(WITHOUT_CAPABILITIES))
+
+
+def make_readable(folder: Path, user: User) -> None:
+    """Give a folder with its files to a user."""
+    if user.prefix is AS_NOBODY:
+        for place in (folder, *folder.rglob("*")):
+            os.chown(place, int(NOBODY), int(NOBODY))
+        for above in folder.parents[:-2]:
+            above.chmod(above.stat().st_mode | 0o011)
+
+
+@functools.cache
+def path_with_bubblewrap() -> str:
+    """Return a search path on which there is `bwrap`, fetched from Debian's packages if need be."""
+    path = os.environ.get("PATH", os.defpath)
+    if shutil.which("bwrap"):
+        return path
+    folder = Path(tempfile.gettempdir()) / f"interlock-tests-bubblewrap-{os.geteuid()}"
+    program = folder / "usr" / "bin" / "bwrap"
+    if not program.exists():
+        _fetch(folder)
+    if not program.exists():
+        pytest.fail("There is no bwrap here, and it cannot be fetched: apt install bubblewrap")
+    return f"{program.parent}{os.pathsep}{path}"
+
+
+def _fetch(folder: Path) -> None:
+    """Unpack Debian's package beside the system; nothing is installed."""
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o777)  # apt downloads as a user of its own
+        if _apt(place, "download", "bubblewrap") and ROOT:
+            _apt(place, "update")
+            _apt(place, "download", "bubblewrap")
+        for package in Path(place).glob("bubblewrap_*.deb"):
+            fresh = Path(tempfile.mkdtemp(dir=folder.parent))
+            fresh.chmod(0o755)
+            subprocess.run(["dpkg-deb", "-x", package, fresh], check=True, timeout=PROGRAM_S)
+            try:
+                fresh.rename(folder)
+            except OSError:  # another test process was faster
+                shutil.rmtree(fresh)
+
+
+def _apt(folder: str, *words: str) -> int:
+    try:
+        return subprocess.run(
+            ["apt-get", "-q", *words], cwd=folder, capture_output=True, timeout=PROGRAM_S, check=False
+        ).returncode
+    except (OSError, subprocess.TimeoutExpired):
+        return 1
