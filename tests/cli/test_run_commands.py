@@ -11,6 +11,8 @@ from xml.etree import ElementTree as ET
 import pytest
 from tests.cli.shop import Ask, Shop
 
+from interlock.engine.outbox import MESSAGE, SENDING, WAITING
+from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.wire.runner import ClaimRequest, Complete, Failed, Succeeded
 from interlock.wire.runs import RunView
@@ -45,6 +47,12 @@ def ci(shop: Shop, folder: Path) -> Shop:
     return shop
 
 
+async def is_something_on_its_way(port: EmbeddedOrchestrator) -> bool:
+    """Whether a run is being planned or jobs are being made: by a process that has ended, after a while."""
+    undelivered = Query(kind=MESSAGE.name, states=(WAITING, SENDING), limit=1)
+    return bool((await port.here.store.find(undelivered)).records)
+
+
 def work(shop: Shop, *failing: str) -> None:
     """Do every job there is, and those that follow, until nothing is left."""
 
@@ -52,7 +60,7 @@ def work(shop: Shop, *failing: str) -> None:
         while True:
             await port.recover()
             grants = await port.claim(ClaimRequest(runner_id="r", limit=100))
-            if not grants:
+            if not grants and not await is_something_on_its_way(port):
                 return
             for grant in grants:
                 name = (await port.here.jobs.get(grant.job_id)).description

@@ -147,6 +147,11 @@ def sent(record: Record, mark: str = "") -> Change:
     return _moved(record, delivered, mark=mark)
 
 
+def returned(record: Record, now: datetime, mark: str = "") -> Change:
+    """A message whose courier ends before it could deliver it: another one may take it at once."""
+    return _moved(record, failed, ready_at=now, reason="its courier has ended", mark=mark)
+
+
 async def deliver(
     store: Store,
     committer: Committer,

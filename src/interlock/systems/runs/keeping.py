@@ -7,15 +7,18 @@ told so by the version, and looks again.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
 from interlock.engine.applying import Engine, contended, failed
-from interlock.engine.outbox import Letter, sent, take_all
+from interlock.engine.outbox import Letter, returned, sent, take_all
 from interlock.engine.surely import commit_surely
 from interlock.engine.together import all_of
+from interlock.errors import InterlockError
 from interlock.lifecycles import run
 from interlock.lifecycles.run import RUN
 from interlock.store.records import (
@@ -41,6 +44,8 @@ MANY = 500
 """How many words are heard in one go."""
 FEW = 20
 """How many orders are."""
+GIVE_BACK_S = 5.0
+"""How long a process that ends tries to give an order back."""
 
 
 class Keeper:
@@ -142,9 +147,21 @@ class Keeper:
             await self._follow(order, record_after(change, None, at))
 
     async def _follow(self, order: Order, record: Record) -> None:
-        await self._orders.carry_out(order)
+        try:
+            await self._orders.carry_out(order)
+        except asyncio.CancelledError:
+            await self._give_back(record)
+            raise
         done = Commit(changes=(sent(record, self._engine.mark()),))
         await commit_surely(self._engine.store, self._engine.committer, done)
+
+    async def _give_back(self, record: Record) -> None:
+        """Let another process follow an order at once, not only when this one counts as lost."""
+        with contextlib.suppress(TimeoutError, InterlockError):
+            async with asyncio.timeout(GIVE_BACK_S):
+                now = await self._engine.clock.now()
+                back = Commit(changes=(returned(record, now, self._engine.mark()),))
+                await commit_surely(self._engine.store, self._engine.committer, back)
 
     # Deadlines
 

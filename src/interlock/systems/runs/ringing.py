@@ -12,8 +12,10 @@ from collections.abc import Awaitable, Callable
 
 log = logging.getLogger("interlock.runs")
 
-GRACE_S = 2.0
-"""Whoever submits a run and goes away has most often still planned it; others would have to wait for that."""
+GRACE_S = 10.0
+"""How long a process that ends goes on planning the run that it has submitted: others would have to wait."""
+TURNS = 20
+"""In how many turns that is waited for: a host that stands still uses up one of them."""
 
 
 class Bell:
@@ -40,10 +42,13 @@ class Bell:
     async def close(self, *, grace_s: float = GRACE_S) -> None:
         """Answer no more; what has begun may finish, if that does not take long."""
         self._closed = True
-        if self._task is not None:
-            await asyncio.wait([self._task], timeout=grace_s)
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        if self._task is None:
+            return
+        for _ in range(TURNS):
+            if (await asyncio.wait([self._task], timeout=grace_s / TURNS))[0]:
+                return
+        self._task.cancel()
+        await asyncio.wait([self._task])
 
     async def _answer(self) -> None:
         while self._rung and not self._closed:
