@@ -70,7 +70,7 @@ class Town:
         for _ in range(5):
             self.mine.append(await server.submit("shop.send", queue=MINE))
         # A child in the other queue, whose failure is passed on to its parent, and a child from there.
-        parent = await server.submit("shop.parent", queue=MINE)
+        _, family, parent = self.mine[:3]
         child = await jobs.submit(
             JobSpec(**{**named, "parent_job_id": parent, "if_fails": "fail_parent"}), actor="test"
         )
@@ -83,10 +83,9 @@ class Town:
         for _ in range(4):
             await server.parts.household.deliver()
             await server.parts.household.trees.keep()
-        family = self.mine[1]
         own = await server.submit("shop.child", queue=MINE, parent_job_id=family)
         other = await jobs.submit(JobSpec(**{**named, "parent_job_id": family}), actor="test")
-        self.mine += [parent, guest, waits, own]
+        self.mine += [guest, waits, own]
         self.theirs += [other, child, foreign]
         await self._others(admin)
         return self
@@ -105,7 +104,9 @@ class Town:
         family = await server.submit("shop.family", queue=MINE)
         grant = await server.hold(family, MINE, "confined/r")
         self.headers = {LEASE: grant.token, RUNNER: "r"}
-        self.mine += [done, family]
+        parent = await server.submit("shop.parent", queue=MINE)
+        await server.hold(parent, MINE)
+        self.mine += [done, family, parent]
 
     async def _others(self, admin: httpx2.AsyncClient) -> None:
         household = self.server.parts.household
@@ -223,6 +224,18 @@ async def test_the_name_of_a_request_does_not_say_how_many_there_were(guarded: R
     steps = {abs(int(after, 16) - int(before, 16)) for before, after in pairwise(names)}
     assert len(set(names)) == len(names)
     assert min(steps) > 1_000
+
+
+async def test_what_other_queues_have_caused_is_told_without_their_ids_and_errors(guarded: Running) -> None:
+    town = await Town(guarded).build()
+    client = guarded.client(await guarded.token(Role.VIEWER, "confined", queues=(MINE,)))
+    parent, guest = town.mine[2], town.mine[-3]
+    failure = (await client.get(f"/api/jobs/{parent}")).json()["failure"]
+    assert failure["error"] == "Its child (another queue) was stopped (cancel)."
+    assert "parent_job_id" not in (await client.get(f"/api/jobs/{guest}")).json()
+    everything = guarded.client(await guarded.token(Role.VIEWER, "everything"))
+    assert town.theirs[-2] in (await everything.get(f"/api/jobs/{parent}")).json()["failure"]["error"]
+    assert (await everything.get(f"/api/jobs/{guest}")).json()["parent_job_id"] == town.theirs[-1]
 
 
 # Cursors

@@ -77,7 +77,7 @@ class Sight:
         """Return a text in which jobs that may not be seen have no ids."""
         if self._seen is None:
             return text
-        return _JOB.sub(lambda found: self.id(found[0]) or "of another queue", text)
+        return _JOB.sub(lambda found: self.id(found[0]) or "(another queue)", text)
 
     def failure(self, failure: FailureView | None) -> FailureView | None:
         """Return why something failed; of a child in another queue not what that has reported."""
