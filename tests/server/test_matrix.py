@@ -44,6 +44,8 @@ class Asker:
     authorization: str | None = None
     role: Role | None = None
     confined: bool = False
+    claim: bool = False
+    """It shows the lease of an attempt."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ def expected(route: Route, asker: Asker) -> Verdict:
         return Verdict(frozenset({401, 403, 404, 503}), silent=True)
     if route.role is None:
         return Verdict(frozenset({200}))
+    if asker.claim:
+        return Verdict(LET_IN | {403}) if route.by_claim else Verdict(frozenset({403}), "not_allowed")
     if asker.role is None:
         return Verdict(frozenset({401}), "not_signed_in")
     if not asker.role.includes(route.role) or (asker.confined and route.everything):
@@ -211,11 +215,17 @@ async def test_without_a_token_that_works_nothing_is_answered_but_health(site: S
         Asker("revoked", f"Bearer {revoked.token}"),
         Asker("expired", f"Bearer {expired.token}"),
         Asker("rotated", f"Bearer {rotated.token}"),
-        Asker("lease", f"Bearer {site.grant.token}"),
+        Asker("forged lease", f"Bearer {site.grant.token[:-8]}{'0' * 8}"),
         *(Asker(f"malformed {sent!r}", sent) for sent in MALFORMED),
     ]
     faults = [fault for asker in askers for fault in await faults_of(site, asker)]
     assert faults == []
+
+
+async def test_a_lease_is_answered_only_where_it_is_declared_to_be_enough(site: Site) -> None:
+    assert site.grant is not None
+    asker = Asker("lease", f"Bearer {site.grant.token}", claim=True)
+    assert await faults_of(site, asker) == []
 
 
 async def test_where_no_token_is_asked_for_what_a_proxy_forwards_needs_one() -> None:

@@ -115,6 +115,8 @@ class Route:
     """The body is whatever bytes come, and the handler is given them piece by piece."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Headers that have to be there, and what they mean."""
+    by_claim: bool = False
+    """The lease of an attempt is enough for it, instead of a token: it is about that attempt alone."""
     repeatable: bool = False
     """It changes something, so it may carry a request id."""
     everything: bool = False

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from interlock.errors import RequestIdReused
+from interlock.server.claims import only_for_tokens
 from interlock.server.deadlines import Deadlines, Places, Within
 from interlock.server.declaring import Call, Lane, Route
 from interlock.server.limits import NOWHERE, Buckets, Crowd, origin_of
@@ -277,6 +278,10 @@ def _admitted(exchange: Exchange, route: Route, lanes: Lanes) -> Principal:
         raise LookupError("the gate has let somebody in without a name")
     if route.role is not None:
         lanes.take(route.lane, principal)
+        if principal.claim:
+            if not route.by_claim:
+                raise only_for_tokens(principal, f"{route.method} {route.path}")
+            return principal
         principal.need(route.role)
         if route.everything:
             principal.need_everything(f"{route.method} {route.path}")

@@ -167,7 +167,10 @@ class Gate:
         try:
             if sent is None and await self._parts.door.is_open():
                 return self._without_token(exchange)
-            return await self._parts.check.principal_of(_bearer(sent), _address(scope))
+            shown = _bearer(sent)
+            if "." in shown and (by_claim := await self._parts.claims.principal_of(shown)):
+                return by_claim
+            return await self._parts.check.principal_of(shown, _address(scope))
         except NotSignedIn:
             self._count_stranger(scope)
             raise

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import sys
 import threading
 import time
@@ -26,7 +25,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from interlock.systems.access.secret import without_secrets
+from interlock.wire.credentials import redacted
 from interlock.wire.harmless import harmless
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -37,7 +36,6 @@ WITHIN_S = 60.0
 MAX_ALIKE = 100
 """How many kinds of events are told apart within a minute; all others are one kind."""
 
-_LEASE = re.compile(r"\b(j_[0-9a-f]{12}\.\d+\.\d+)\.[0-9a-f]{32}")
 
 
 class _Alike:
@@ -142,7 +140,7 @@ class Log:
             return
         line = self._line(level, message, {name: value for name, value in facts.items() if value != ""})
         with self._lock, contextlib.suppress(OSError, ValueError):
-            self._stream.write(f"{_harmless(line)}\n")
+            self._stream.write(f"{redacted(line)}\n")
             self._stream.flush()
 
     def _line(self, level: str, message: str, facts: dict[str, Any]) -> str:
@@ -181,7 +179,3 @@ class _Handler(logging.Handler):
         level = "error" if record.levelno >= logging.ERROR else "warning"
         alike = {"logger": record.name, "said": str(record.msg)[:100]}
         self._log.seldom(record.getMessage(), alike, level=level, **facts)
-
-
-def _harmless(line: str) -> str:
-    return _LEASE.sub(r"\1.***", without_secrets(line))

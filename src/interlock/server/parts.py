@@ -16,6 +16,7 @@ from interlock.errors import InterlockError
 from interlock.server import following
 from interlock.server.bells import Bells
 from interlock.server.census import Census
+from interlock.server.claims import ClaimCheck
 from interlock.server.door import Door, door_for
 from interlock.server.following import Following
 from interlock.server.gathering import Hearing
@@ -57,6 +58,7 @@ class Parts:
         self.tokens = door.tokens
         self.connections = Connections(settings)
         self.check = TokenCheck(self.tokens, household.engine.clock)
+        self.claims = ClaimCheck(household.store, household.engine.clock)
         self.metrics = Metrics()
         self.census = Census(household.store)
         self.following = Following(household.store)

@@ -17,7 +17,7 @@ import msgspec
 from starlette.responses import Response
 
 from interlock.errors import InterlockError
-from interlock.systems.access.secret import without_secrets
+from interlock.wire.credentials import redacted
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -177,7 +177,7 @@ def problem_of(error: InterlockError, request: str) -> Problem:
         title=title_of(type(error)),
         status=error.status,
         code=error.code,
-        error=without_secrets(error.sentence),
+        error=redacted(error.sentence),
         facts=error.facts,
         allowed=error.allowed,
         todo=error.todo,

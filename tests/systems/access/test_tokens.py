@@ -17,10 +17,11 @@ from interlock.store.records import Key, Record
 from interlock.systems.access.checking import BELIEVED_S, TokenCheck
 from interlock.systems.access.lifecycle import TOKEN
 from interlock.systems.access.principals import LOCAL, NotAllowed, NotSignedIn, Principal, Role
-from interlock.systems.access.secret import read_secret, without_secrets
+from interlock.systems.access.secret import read_secret
 from interlock.systems.access.tokens import InvalidToken, Tokens, UnknownToken
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.testing.clocks import JumpingClock
+from interlock.wire.credentials import redacted
 
 
 class CountingStore(MemoryStore):
@@ -199,7 +200,7 @@ async def test_journal_and_records_of_tokens_agree(house: House) -> None:
 
 def test_text_with_a_token_in_it_is_made_harmless() -> None:
     token = "il_" + "0a" * 8 + "_" + "1b" * 32
-    assert without_secrets(f"see {token}, and {token}!") == "see il_***, and il_***!"
+    assert redacted(f"see {token}, and {token}!") == "see il_***, and il_***!"
 
 
 def test_a_principal_says_what_it_lacks() -> None:

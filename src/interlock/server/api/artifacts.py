@@ -32,6 +32,7 @@ from interlock.errors import (
 )
 from interlock.server.api.runner import known_as
 from interlock.server.api.seeing import job_of
+from interlock.server.claims import lease_of
 from interlock.server.declaring import BYTES, Call, Confined, Lane, Route
 from interlock.server.parts import Parts
 from interlock.server.problems import ArrivedTooSlowly, BadRequest
@@ -54,6 +55,7 @@ class ArtifactQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 async def upload(call: Call) -> ArtifactView:
     """A file of the attempt whose lease is named."""
     lease, runner_id = (call.headers.get(name.lower(), "") for name in (LEASE, RUNNER))
+    lease = lease_of(call.principal, lease)
     artifacts = call.parts.household.artifacts
     known = known_as(call.principal, runner_id)
     try:
@@ -133,6 +135,7 @@ ROUTES = (
         summary="Leave a file behind, under the lease of an attempt.",
         handler=upload,
         role=Role.RUNNER,
+        by_claim=True,
         confined=Confined.LEASED,
         lane=Lane.RUNNER,
         bounded=False,

@@ -22,6 +22,7 @@ from interlock.errors import (
 )
 from interlock.server.api.artifacts import UPLOAD_S, Download, arrived_too_slowly
 from interlock.server.api.runner import known_as
+from interlock.server.claims import lease_of
 from interlock.server.declaring import BYTES, Call, Confined, Lane, Route
 from interlock.server.parts import Parts
 from interlock.server.problems import ArrivedTooSlowly, BadRequest
@@ -72,7 +73,7 @@ async def fetch(call: Call) -> Response:
 
 def _who(call: Call) -> tuple[str, str]:
     lease, runner_id = (call.headers.get(name.lower(), "") for name in (LEASE, RUNNER))
-    return lease, known_as(call.principal, runner_id)
+    return lease_of(call.principal, lease), known_as(call.principal, runner_id)
 
 
 def _most(parts: Parts) -> int:
@@ -91,6 +92,7 @@ ROUTES = (
         summary="Save something for later jobs of the same repository, under the lease of an attempt.",
         handler=save,
         role=Role.RUNNER,
+        by_claim=True,
         confined=Confined.LEASED,
         lane=Lane.RUNNER,
         bounded=False,
@@ -108,6 +110,7 @@ ROUTES = (
         summary="Fetch what an earlier job has saved, under the lease of an attempt.",
         handler=fetch,
         role=Role.RUNNER,
+        by_claim=True,
         confined=Confined.LEASED,
         lane=Lane.RUNNER,
         bounded=False,

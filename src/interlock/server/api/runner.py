@@ -30,6 +30,7 @@ from interlock.errors import (
     UnknownWorker,
     WrongRunner,
 )
+from interlock.server.claims import lease_of
 from interlock.server.declaring import Call, Confined, Handler, Lane, Route
 from interlock.server.problems import BadRequest
 from interlock.server.reading import ClientGone, decode
@@ -161,6 +162,8 @@ async def _gone(receive: Receive) -> None:
 
 def known_as(principal: Principal, runner_id: str) -> str:
     """What a runner is called in leases and in the journal."""
+    if principal.claim:
+        return principal.name
     if not (1 <= len(runner_id) <= MAX_NAME and runner_id.isprintable()):
         raise BadRequest(
             f"The name of a runner has 1 to {MAX_NAME} printable characters.",
@@ -172,6 +175,8 @@ def known_as(principal: Principal, runner_id: str) -> str:
 
 def _named(principal: Principal, said: _Said) -> _Said:
     """What a runner asks or says, under the name that it is known by."""
+    if principal.claim and isinstance(said, RunnerMessage):
+        lease_of(principal, said.token)
     name = known_as(principal, said.runner_id)
     return said if name == said.runner_id else msgspec.structs.replace(said, runner_id=name)
 
@@ -286,6 +291,7 @@ def _route(name: str, path: str, kind: type[Any], summary: str, example: dict[st
         answer=(Heard, Answers),
         errors=(*_HEARD_ERRORS, ConflictingCompletion) if kind is Complete else _HEARD_ERRORS,
         lane=Lane.RUNNER,
+        by_claim=path == "log",
         example={**_SAID, **example},
         answer_example={"state": "RUNNING", "ttl_s": 120.0, "expires_at": "2026-05-01T12:02:00Z"},
     )

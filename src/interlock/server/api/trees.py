@@ -21,6 +21,7 @@ from interlock.errors import (
 )
 from interlock.server.api.runner import known_as
 from interlock.server.api.seeing import job_of, place_asked, place_told, sight_of
+from interlock.server.claims import lease_of
 from interlock.server.declaring import Call, Confined, Lane, Route
 from interlock.server.messages import Cursor
 from interlock.server.problems import BadRequest
@@ -62,13 +63,14 @@ async def submit_children(call: Call) -> Born:
     asked: NewChildren = call.body
     call.principal.need_queues(spec.queue for spec in asked.jobs)
     runner_id = known_as(call.principal, asked.runner_id)
-    return Born(ids=await call.parts.household.trees.submit(asked.token, runner_id, asked.name, asked.jobs))
+    token = lease_of(call.principal, asked.token)
+    return Born(ids=await call.parts.household.trees.submit(token, runner_id, asked.name, asked.jobs))
 
 
 async def list_children(call: Call) -> ChildPage:
     """The children of the job whose lease is named, with their results."""
     token, runner_id = (call.headers.get(name.lower(), "") for name in (LEASE, RUNNER))
-    known = known_as(call.principal, runner_id)
+    token, known = lease_of(call.principal, token), known_as(call.principal, runner_id)
     sees = call.principal.sees if call.principal.scoped else None
     page = await call.parts.household.trees.children(token, known, await place_asked(call), sees)
     return msgspec.structs.replace(page, cursor=await place_told(call, page.cursor))
@@ -97,6 +99,7 @@ ROUTES = (
         summary="Submit children of a job, under the lease of an attempt at it; once under a name.",
         handler=submit_children,
         role=Role.RUNNER,
+        by_claim=True,
         confined=Confined.NAMES,
         lane=Lane.RUNNER,
         bodies=(NewChildren,),
@@ -118,6 +121,7 @@ ROUTES = (
         summary="List the children of a job with their results, under the lease of an attempt at it.",
         handler=list_children,
         role=Role.RUNNER,
+        by_claim=True,
         confined=Confined.LEASED,
         lane=Lane.RUNNER,
         headers={LEASE: "The token of the lease.", RUNNER: "The runner that holds it."},

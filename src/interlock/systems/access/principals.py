@@ -61,6 +61,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """The queues that exist for it; none named means all of them."""
     token_id: str = ""
     """Empty for somebody who needs no token."""
+    claim: str = ""
+    """The lease that was shown instead of a token: it allows reports on its own attempt, and nothing else."""
 
     @property
     def scoped(self) -> bool:

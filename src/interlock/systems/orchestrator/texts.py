@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from interlock.wire.credentials import blanked
 from interlock.wire.runner import Complete, Failed, Heartbeat, LogLine, Message, Release, Succeeded
 
 MAX_ERROR = 2_000
@@ -43,16 +44,16 @@ def is_json(raw: bytes | msgspec.Raw) -> bool:
 
 
 def fitting(text: str, most: int) -> str:
-    """The end of a text, in whole characters, of which at most so many bytes are stored."""
-    end = whole(text[-most:])[-most:]
+    """The end of a text without credentials, in whole characters: at most so many bytes are stored."""
+    end = whole(blanked(text)[-most:])[-most:]
     if len(msgspec.json.encode(end)) - 2 > most:
         end = end[-(most // _WORST) :]
     return end
 
 
 def opening(text: str, most: int) -> str:
-    """The beginning of a text, in whole characters, of which at most so many bytes are stored."""
-    start = whole(text[:most])[:most]
+    """The beginning of a text without credentials, in whole characters: at most so many bytes are stored."""
+    start = whole(blanked(text)[:most])[:most]
     if len(msgspec.json.encode(start)) - 2 > most:
         start = start[: most // _WORST]
     return start
