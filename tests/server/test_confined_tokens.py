@@ -17,6 +17,7 @@ from tests.server.test_trees import parent_of
 from interlock.server.app import every_route
 from interlock.server.declaring import Route
 from interlock.systems.access.principals import Role
+from interlock.systems.orchestrator.trees import viewing
 from interlock.wire.artifacts import LEASE, RUNNER
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import Complete, Heartbeat, LogLine, Succeeded
@@ -251,7 +252,7 @@ async def paged(
         page = await client.get(path, params={**query, **({"cursor": cursors[-1]} if cursors else {})})
         assert page.status_code == 200, page.text
         found += page.json()[name]
-        if not page.json()["cursor"]:
+        if not page.json().get("cursor"):
             return found, cursors
         cursors.append(page.json()["cursor"])
 
@@ -346,6 +347,20 @@ async def test_children_in_other_queues_are_not_listed_to_a_confined_runner(guar
     everything = guarded.client(await guarded.token(Role.RUNNER, "mine"))
     page = await everything.get("/api/runner/children", headers=headers)
     assert [child["id"] for child in page.json()["children"]] == [seen, hidden]
+
+
+@pytest.mark.parametrize("held_by", ["runners", "nobody"])
+async def test_a_job_that_shows_its_lease_reads_all_its_children_page_by_page(
+    guarded: Running, monkeypatch: pytest.MonkeyPatch, held_by: str
+) -> None:
+    monkeypatch.setattr(viewing, "PAGE", 2)
+    await guarded.token(Role.RUNNER, "runners")
+    parent = await parent_of(guarded, f"{held_by}/r")
+    made = [await guarded.submit(queue="parents", parent_job_id=parent.job_id) for _ in range(5)]
+    await guarded.submit(queue=THEIRS, parent_job_id=parent.job_id)
+    found, cursors = await paged(guarded.client(parent.token), "/api/runner/children", "children")
+    assert [child["id"] for child in found] == made
+    assert all((len(cursor) > SEALED) is (held_by == "runners") for cursor in cursors)
 
 
 # The journal of tokens

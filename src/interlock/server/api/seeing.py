@@ -12,6 +12,7 @@ from interlock.server.cursors import opened, sealed
 from interlock.server.declaring import Call
 from interlock.store.cursors import bad_cursor
 from interlock.store.records import Record
+from interlock.systems.access.tokens import UnknownToken
 from interlock.systems.orchestrator.viewing import glimpse
 from interlock.wire.filters import Filter, Selection, read_filter
 from interlock.wire.jobs import FailureView, JobView
@@ -41,9 +42,9 @@ async def job_of(call: Call, job_id: str | None = None) -> JobView:
 async def place_asked(call: Call) -> str:
     """Return the cursor of a question as the store knows it; a confined token has sealed ones."""
     cursor: str = call.query.cursor
-    if not cursor or not call.principal.scoped:
+    key = await _key(call) if cursor else None
+    if key is None:
         return cursor
-    key = await call.parts.tokens.cursor_key(call.principal.token_id)
     place = opened(key, _list_of(call), cursor)
     if place is None:
         raise bad_cursor(cursor)
@@ -52,10 +53,21 @@ async def place_asked(call: Call) -> str:
 
 async def place_told(call: Call, cursor: str) -> str:
     """Return the cursor of an answer as whoever asks is told it."""
-    if not cursor or not call.principal.scoped:
-        return cursor
-    key = await call.parts.tokens.cursor_key(call.principal.token_id)
-    return sealed(key, _list_of(call), cursor)
+    key = await _key(call) if cursor else None
+    return cursor if key is None else sealed(key, _list_of(call), cursor)
+
+
+async def _key(call: Call) -> str | None:
+    """Return what cursors are sealed with; None for whoever may see them as stores make them."""
+    principal, tokens = call.principal, call.parts.tokens
+    if not principal.scoped:
+        return None
+    if not principal.claim:
+        return await tokens.cursor_key(principal.token_id)
+    try:  # a lease has no key of its own, but the token of its runner has one
+        return await tokens.cursor_key((await tokens.get(principal.name.partition("/")[0])).id)
+    except UnknownToken:
+        return None
 
 
 def _list_of(call: Call) -> str:
