@@ -48,9 +48,7 @@ Isolate = Annotated[
 ]
 Network = Annotated[
     bool | None,
-    typer.Option(
-        "--network/--no-network", help="Let isolated steps use the network (default: yes)."
-    ),
+    typer.Option("--network/--no-network", help="Let isolated steps use the network (default: yes)."),
 ]
 Mounts = Annotated[
     list[str] | None,
