@@ -96,7 +96,10 @@ async def stolen(served: Served, token_file: str = "") -> str:
 
 
 @pytest.mark.parametrize("user", USERS, indirect=True)
-@pytest.mark.parametrize("how", ["variable", "argument", "standard input"])
+@pytest.mark.parametrize(
+    "how",
+    ["variable", *(pytest.param(how, marks=pytest.mark.long) for how in ("argument", "standard input"))],
+)
 async def test_a_step_finds_the_token_of_its_worker_nowhere(served: Served, user: User, how: str) -> None:
     token = served.tokens["runners"]
     options = {"variable": (), "argument": ("--token", token), "standard input": ("--token-file", "-")}[how]

@@ -58,6 +58,7 @@ class Job:
     trace: dict[str, str] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict)
     secrets_withheld: bool = False
+    untrusted: bool = False
     cancel_requested: bool = False
     released: list[str] = field(default_factory=list)
 
@@ -260,6 +261,7 @@ class Board:
             trace=job.trace,
             secrets=job.secrets,
             secrets_withheld=job.secrets_withheld,
+            untrusted=job.untrusted,
         )
 
     def _answer(self, said: Message) -> Answer:
