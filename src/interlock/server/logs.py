@@ -37,7 +37,6 @@ MAX_ALIKE = 100
 """How many kinds of events are told apart within a minute; all others are one kind."""
 
 
-
 class _Alike:
     """Events within a minute that are alike."""
 
