@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import shutil
@@ -93,10 +94,12 @@ def path_with_bubblewrap() -> str:
         return path
     folder = Path(tempfile.gettempdir()) / f"interlock-tests-bubblewrap-{os.geteuid()}"
     program = folder / "usr" / "bin" / "bwrap"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # there are several test processes
+        if not program.exists():
+            _fetch(folder)
     if not program.exists():
-        _fetch(folder)
-    if not program.exists():
-        pytest.fail("There is no bwrap here, and it cannot be fetched: apt install bubblewrap")
+        pytest.xfail("There is no bwrap here, and Debian's packages cannot be reached: apt install bubblewrap")
     return f"{program.parent}{os.pathsep}{path}"
 
 
@@ -111,10 +114,7 @@ def _fetch(folder: Path) -> None:
             fresh = Path(tempfile.mkdtemp(dir=folder.parent))
             fresh.chmod(0o755)
             subprocess.run(["dpkg-deb", "-x", package, fresh], check=True, timeout=PROGRAM_S)
-            try:
-                fresh.rename(folder)
-            except OSError:  # another test process was faster
-                shutil.rmtree(fresh)
+            fresh.rename(folder)
 
 
 def _apt(folder: str, *words: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import string
 import subprocess
 import tempfile
@@ -115,7 +116,7 @@ async def test_a_step_finds_the_token_of_its_worker_nowhere(served: Served, user
 
 @pytest.mark.parametrize("user", USERS, indirect=True)
 async def test_a_step_finds_no_secret_of_a_worker_on_a_store(served: Served, user: User) -> None:
-    secret = "topsecret-deploy-value"
+    secret = f"topsecret-{secrets.token_hex(8)}"  # of no other worker, which may be starting
     make_readable(served.folder, user)
     with running(served, user, start(served.url), {"INTERLOCK_SECRET_DEPLOY": secret}):
         found = await stolen(served)
