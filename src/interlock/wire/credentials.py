@@ -1,7 +1,7 @@
 """The shapes of credentials, so that a text can be searched for them before it is stored or shown.
 
-    il_6f2c9d41a07be358_8c1f…64 hex digits…          an access token
-    j_0123456789ab.1.1.5f1c…32 hex digits…           the token of a lease
+An access token is `il_6f2c9d41a07be358_8c1f…` with 64 hexadecimal digits at its end, the token of a
+lease `j_0123456789ab.1.1.5f1c…` with 32.
 """
 
 from __future__ import annotations
