@@ -1,0 +1,49 @@
+"""A process that ends in the middle of making the jobs of a run leaves them to others at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.systems.runs.site import Site, planned
+
+from interlock.systems.runs.orders import Order, Orders
+from interlock.systems.runs.ringing import Bell
+from interlock.wire.runs import Plan, RunSpec
+
+
+async def test_an_order_is_followed_at_once_by_others_when_its_process_ends(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def for_ever(_: Orders, __: Order) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    run_id = (await site.runs.submit(RunSpec(plan=Plan(jobs=(planned("build"),))))).id
+    with monkeypatch.context() as slow:
+        slow.setattr(Orders, "carry_out", for_ever)
+        bell = Bell("planning", site.runs.tending.plan)
+        bell.ring()
+        await begun.wait()
+        await bell.close(grace_s=0.01)
+    await site.recover()  # by the clock no time has passed
+    assert await site.standing(run_id) == {"build": "PENDING"}
+
+
+async def test_planning_that_takes_a_while_is_finished_before_a_process_ends() -> None:
+    begun, done = asyncio.Event(), []
+
+    async def plan() -> int:
+        begun.set()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        done.append(True)
+        return 0
+
+    bell = Bell("planning", plan)
+    bell.ring()
+    await begun.wait()
+    await bell.close()
+    assert done == [True]
