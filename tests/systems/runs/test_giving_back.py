@@ -29,7 +29,7 @@ async def test_an_order_is_followed_at_once_by_others_when_its_process_ends(
         await begun.wait()
         await bell.close(grace_s=0.01)
     await site.recover()  # by the clock no time has passed
-    assert await site.standing(run_id) == {"build": "PENDING"}
+    assert list(await site.offered(run_id)) == ["build"]
 
 
 async def test_planning_that_takes_a_while_is_finished_before_a_process_ends() -> None:
