@@ -20,6 +20,7 @@ from interlock.processes.sandbox import SandboxSettings
 from interlock.worker.executors.shell import UNPROTECTED
 from interlock.worker.tasks import Registry
 
+UNSAFE = "untrusted_steps_are_not_isolated"
 KINDS = ["user", "bubblewrap"] if ROOT else ["bubblewrap"]
 
 
@@ -98,9 +99,10 @@ async def test_an_untrusted_step_that_is_not_isolated_sees_few_variables_and_its
     trusted, untrusted = (
         board.pin("interlock.shell", {"run": "env"}, untrusted=fork) for fork in (False, True)
     )
-    start()
+    worker = start()
     for job in (trusted, untrusted):
         await board.until_state(job, "succeeded")
+    assert [line["task_id"] for line in worker.lines.all(UNSAFE)] == [untrusted.id]
     assert "AWS_SECRET_ACCESS_KEY=topsecret" in trusted.lines
     assert "AWS_SECRET_ACCESS_KEY=topsecret" not in untrusted.lines
     assert f"HOME={os.environ['HOME']}" in untrusted.lines

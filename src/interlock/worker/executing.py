@@ -29,6 +29,7 @@ from interlock.lifecycles.task import (
 )
 from interlock.processes import credentials
 from interlock.processes.masking import Mask
+from interlock.processes.sandbox import NO_SANDBOX
 from interlock.wire.runner import (
     Ack,
     Answer,
@@ -123,6 +124,7 @@ class Executing:
         self._acknowledging: set[RunningTask] = set()
         self._filling = False
         self._fill_is_due = False
+        self._warned = False
         self._nudge, self._ended = renewer.nudge, self._handler_ended  # bound once, not once per task
 
     # What there is room for
@@ -188,7 +190,18 @@ class Executing:
     def _find(self, name: str) -> AnyTask:
         return SHELL if name == SHELL_NAME else self._registry.get(name)
 
+    def _warn_of_strangers(self, running: RunningTask) -> None:
+        """Log once that untrusted steps run beside what this worker knows."""
+        if running.grant.untrusted and self._settings.sandbox.kind == NO_SANDBOX.kind and not self._warned:
+            self._warned = True
+            self._log.warning(
+                "untrusted_steps_are_not_isolated",
+                task_id=running.grant.job_id,
+                todo="Start a worker for untrusted work with --isolate.",
+            )
+
     def _begin(self, running: RunningTask, lane: Lane, now: float) -> None:
+        self._warn_of_strangers(running)
         running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
         running.context = Context(running.grant, now=self._now, wake=self._nudge, **self._ways)
         if self._tracing is not None:

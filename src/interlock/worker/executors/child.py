@@ -28,6 +28,7 @@ from typing import Any
 import msgspec
 
 from interlock.errors import CannotLoad, JobError
+from interlock.processes import credentials
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import size_of
@@ -53,6 +54,8 @@ from interlock.worker.unsent import Unsent
 
 def main() -> None:
     """Execute what is ordered, say how it ended, and end."""
+    credentials.take()  # a shell step of another job could read the URL of the store
+    credentials.make_private()
     channel = Channel(int(sys.argv[1]))
     order = channel.first_order()
     family = FarFamily(channel.ask)
