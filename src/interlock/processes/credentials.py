@@ -13,6 +13,7 @@ import ctypes
 import fcntl
 import json
 import os
+import select
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,6 +24,8 @@ SECRET = "INTERLOCK_SECRET_"
 OURS = "INTERLOCK_"
 HANDED = "INTERLOCK_CREDENTIALS_FD"
 """Names the descriptor on which a parent process hands over its credentials."""
+FAMILY = "INTERLOCK_FAMILY"
+"""Is in the environment of a command: one whose warden is gone is found by it, so it has to be shown."""
 PIPE_BYTES = 1024 * 1024
 _SET_DUMPABLE = 4
 
@@ -38,8 +41,7 @@ def take() -> None:
     Variables of Interlock that are no credentials (the URL of a store may have a password) stay set,
     but are not shown in `/proc/PID/environ` any more.
     """
-    ours = [name for name in os.environ if name.startswith(OURS)]
-    for name in ours:
+    for name in [name for name in os.environ if name.startswith(OURS) and name != FAMILY]:
         value = os.environ[name]
         _wipe(name)
         if _is_credential(name):
@@ -89,19 +91,22 @@ def make_private() -> None:
 
 
 @contextlib.contextmanager
-def handed_over(more: Mapping[str, str] = MappingProxyType({})) -> Iterator[tuple[dict[str, str], int]]:
+def handed_over(
+    more: Mapping[str, str] = MappingProxyType({}), *, own: bool = True
+) -> Iterator[tuple[dict[str, str], int]]:
     """Yield the environment and a descriptor with which a child process that calls `take` gets the
-    credentials and all variables of Interlock that this one has, and more of them.
+    variables of Interlock that this one has, and more of them; with `own` also the credentials.
 
     They go through a pipe that the child empties: as variables, or on its command line, they could be
     read from its `/proc`.
     """
     theirs, filled = os.pipe2(os.O_CLOEXEC)
     try:
-        ours = {name: value for name, value in os.environ.items() if name.startswith(OURS)}
+        ours = {n: value for n, value in os.environ.items() if n.startswith(OURS) and n != FAMILY}
         others = {name: value for name, value in os.environ.items() if name not in ours}
-        content = json.dumps({**ours, **_held, **more}).encode()
-        fcntl.fcntl(filled, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        content = json.dumps({**ours, **(_held if own else {}), **more}).encode()
+        if len(content) > select.PIPE_BUF:  # less fits into every pipe
+            fcntl.fcntl(filled, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         os.set_blocking(filled, False)
         if os.write(filled, content) < len(content):
             raise OSError("the credentials do not fit into a pipe")

@@ -22,11 +22,10 @@ from typing import TypeAlias
 
 import msgspec
 
+from interlock.processes.credentials import FAMILY
 from interlock.processes.masking import NOTHING_SECRET, Mask, MaskedStream
 
 WARDEN = str(Path(__file__).with_name("warden.py"))
-MARK = "INTERLOCK_FAMILY"
-"""Is in the environment of a command: whose warden is gone is found by it."""
 MAX_LINE_BYTES = 8 * 1024
 DRAIN_S = 1.0
 """How long the output of a process is read after its end: somebody else may hold the pipe open."""
@@ -112,7 +111,7 @@ class Group:
         finally:
             os.close(theirs)
         group = cls(transport, output, ours, mark)
-        variables = {**(os.environ if env is None else env), MARK: mark}
+        variables = {**(os.environ if env is None else env), FAMILY: mark}
         order = {"arguments": list(arguments), "env": variables, "cwd": cwd, "user": user, "spared": spared}
         group._order(json.dumps(order).encode() + b"\n")  # unlike msgspec it takes halves of characters
         return group
@@ -189,7 +188,7 @@ def hunt(mark: str) -> int:
 
 def marked(mark: str) -> Iterator[int]:
     """Whoever has the mark in its environment."""
-    entry = f"{MARK}={mark}".encode()
+    entry = f"{FAMILY}={mark}".encode()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if entry in (process / "environ").read_bytes().split(b"\0"):

@@ -54,8 +54,7 @@ from interlock.worker.unsent import Unsent
 
 def main() -> None:
     """Execute what is ordered, say how it ended, and end."""
-    credentials.take()  # a shell step of another job could read the URL of the store
-    credentials.make_private()
+    credentials.take()
     channel = Channel(int(sys.argv[1]))
     order = channel.first_order()
     family = FarFamily(channel.ask)

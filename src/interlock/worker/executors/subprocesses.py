@@ -16,6 +16,7 @@ import sys
 import msgspec
 
 from interlock.errors import InterlockError
+from interlock.processes import credentials
 from interlock.processes.groups import End, Group
 from interlock.wire.runner import Failed
 from interlock.worker.context import Context
@@ -106,12 +107,15 @@ class ProcessExecutor:
         assert running.context is not None
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            group = await Group.start(
-                [sys.executable, "-m", CHILD, str(theirs.fileno())],
-                running.context.log,
-                pass_fds=(theirs.fileno(),),
-                mask=running.context.mask,
-            )
+            # The URL of a store may have a password, and a shell step of another job could read a variable.
+            with credentials.handed_over(own=False) as (environment, pipe):
+                group = await Group.start(
+                    [sys.executable, "-m", CHILD, str(theirs.fileno())],
+                    running.context.log,
+                    env=environment,
+                    pass_fds=(theirs.fileno(), pipe),
+                    mask=running.context.mask,
+                )
             theirs.close()
             self._groups.add(group)
             attendance.group = group
