@@ -17,6 +17,7 @@ from interlock.store.contract import Store
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
 from interlock.wire.jobs import SHELL
+from interlock.wire.runner import Grant
 from interlock.wire.runs import Plan, RunFilter, RunSpec, RunView, Source
 
 Sites: TypeAlias = tuple[Site, Site]
@@ -144,8 +145,16 @@ async def test_of_many_who_approve_at_once_one_is_heard_and_the_run_goes_on_once
     assert len(refused) == len(words) - 1
     view = await sites[0].look(run.id)
     if view.approvals:
-        await until(lambda: is_in("QUEUED"), "the run has its jobs")
-        assert len(await sites[0].claim(queues=("untrusted",))) == 1
+        given: list[Grant] = []
+
+        async def has_begun() -> bool:
+            given.extend(await sites[0].claim(queues=("untrusted",)))
+            return await is_in("RUNNING")
+
+        await until(has_begun, "the job of the run has begun")
+        assert len(given) == 1
     else:
         await until(lambda: is_in("REPORTED"), "the run is canceled")
+    for site in sites:
+        await site.runs.close()
     assert await sites[0].all_faults() == []
