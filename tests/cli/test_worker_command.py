@@ -50,6 +50,48 @@ def test_a_burst_waits_for_what_is_to_be_tried_again(program: Ask, shop: Shop) -
     assert [attempt.state for attempt in shop.job(job_id).attempts] == ["FAILED", "SUCCEEDED"]
 
 
+FAMILY = """
+from interlock import Context, task
+
+@task
+async def part(number: int) -> int:
+    return number
+
+@task
+async def whole(ctx: Context) -> int:
+    await ctx.submit_many([part.spec(number) for number in (1, 2, 3)], child_name="parts")
+    return sum(child.result(int) for child in await ctx.wait_children())
+"""
+
+
+def test_a_burst_does_jobs_that_submit_jobs(program: Ask, shop: Shop) -> None:
+    (shop.folder / "family.py").write_text(FAMILY)
+    job_id = shop.submit("family.whole", input=msgspec.Raw(b"{}"))
+    assert program("worker", "start", "family.py", "--burst").returncode == 0
+    assert (shop.job(job_id).state, len(shop.job(job_id).attempts)) == ("COMPLETED", 2)
+
+
+def test_a_burst_saves_caches_and_finds_them_again(ask: Ask, program: Ask, shop: Shop) -> None:
+    given = {"run": "cat lib/a; mkdir -p lib; echo kept > lib/a", "caches": [{"key": "k", "path": "lib"}]}
+    for _ in range(2):
+        job_id = shop.submit("interlock.shell", input=msgspec.Raw(msgspec.json.encode(given)))
+        assert program("worker", "start", "--shell", "--burst").returncode == 0
+    assert "kept" in ask("job", "logs", job_id, "--plain").stdout
+
+
+def test_a_burst_ends_although_a_task_in_a_thread_took_too_long(program: Ask, shop: Shop) -> None:
+    (shop.folder / "slow.py").write_text(
+        "import threading\n"
+        "from interlock import task\n"
+        "@task(timeout_s=0.5, retries=0)\n"
+        "def slow() -> None:\n"
+        "    threading.Event().wait()\n"
+    )
+    job_id = shop.submit("slow.slow", input=msgspec.Raw(b"{}"), timeout_s=0.5, retries=0)
+    program("worker", "start", "slow.py", "--burst")
+    assert shop.job(job_id).state == "FAILED"
+
+
 def test_a_worker_works_until_it_is_asked_to_go(ask: Ask, shop: Shop) -> None:
     process = shop.start("worker", "start", "shop_tasks", "--queue", "mail", "--queue", "default")
     try:

@@ -7,7 +7,7 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from interlock.cli import connecting, project
-from interlock.cli.bursting import Burst
 from interlock.errors import InvalidSettings
 from interlock.processes import credentials
 from interlock.processes.sandbox import SandboxSettings
@@ -86,31 +85,30 @@ def start(store: str | None, asked: Asked) -> int:
 
 
 def _store_port(here: project.Project, asked: Asked) -> OrchestratorPort:
-    port = EmbeddedOrchestrator(here.url, settings=here.settings)
+    if not asked.burst:
+        return EmbeddedOrchestrator(here.url, settings=here.settings)
+    from interlock.cli.bursting import BurstOnStore
 
-    async def under_way(queues: Sequence[str]) -> bool:
-        return await port.here.jobs.under_way(queues)
-
-    return Burst(port, _ask_to_go, under_way) if asked.burst else port
+    port = BurstOnStore(here.url, settings=here.settings)
+    port.go = _ask_to_go
+    return port
 
 
 def _server_port(url: str, token: str | None, asked: Asked) -> OrchestratorPort:
-    from interlock.worker.http import WAIT_S, HttpOrchestrator
+    from interlock.worker.http import HttpOrchestrator
 
-    wait_s = 0.0 if asked.burst else WAIT_S
-    port = HttpOrchestrator(
-        url,
-        names=lambda: secrets.token_hex(16),
-        token=token,
-        wait_s=wait_s,
-        ca=asked.ca or connecting.ca(),
-        tell_under_way=asked.burst,
-    )
+    how: dict[str, Any] = {
+        "names": lambda: secrets.token_hex(16),
+        "token": token,
+        "ca": asked.ca or connecting.ca(),
+    }
+    if not asked.burst:
+        return HttpOrchestrator(url, **how)
+    from interlock.cli.bursting import BurstThroughServer
 
-    async def under_way(_: Sequence[str]) -> bool:
-        return port.under_way
-
-    return Burst(port, _ask_to_go, under_way) if asked.burst else port
+    port = BurstThroughServer(url, wait_s=0.0, tell_under_way=True, **how)
+    port.go = _ask_to_go
+    return port
 
 
 def _token(asked: Asked) -> str | None:
