@@ -79,6 +79,19 @@ def test_a_burst_saves_caches_and_finds_them_again(ask: Ask, program: Ask, shop:
     assert "kept" in ask("job", "logs", job_id, "--plain").stdout
 
 
+def test_a_burst_executes_simulations(program: Ask, shop: Shop) -> None:
+    (shop.folder / "walk.py").write_text(
+        "from interlock import simulation\n"
+        "@simulation(total_steps=3)\n"
+        "def walk(state: int | None) -> int:\n"
+        "    return (state or 0) + 1\n"
+    )
+    assert program("simulation", "start", "walk.py", "--id", "walk-1").returncode == 0
+    assert program("worker", "start", "walk.py", "--burst").returncode == 0
+    shown = json.loads(program("simulation", "show", "walk-1", "--json").stdout)["simulation"]
+    assert (shown["status"], shown["current_step"]) == ("completed", 3)
+
+
 def test_a_burst_ends_although_a_task_in_a_thread_took_too_long(program: Ask, shop: Shop) -> None:
     (shop.folder / "slow.py").write_text(
         "import threading\n"
