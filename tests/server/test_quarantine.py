@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import httpx2
-import msgspec
 import pytest
 from tests.server.running import Running, running
 
@@ -25,7 +24,7 @@ async def test_a_quarantined_runner_is_told_so_until_somebody_lifts_it(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
     quarantine = server.parts.household.quarantine
-    await quarantine.count(msgspec.json.encode(Lost(runner="runner-7", job_id="j_1", attempt="1.1")))
+    await quarantine.count([Lost(runner="runner-7", job_id="j_1", attempt="1.1")])
     await server.submit()
     asked = {"runner_id": "runner-7#2", "queues": ["default"], "limit": 1, "wait_s": 0.0}
     held = (await client.post("/api/runner/lease", json=asked)).json()

@@ -7,7 +7,9 @@ committed whole or not at all, and effects are handed over only after that.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Generic, TypeAlias, TypeVar
@@ -42,6 +44,9 @@ from interlock.store.records import (
 )
 
 A = TypeVar("A")
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.1
+"""Between two tries that were in conflict, from the second on; with jitter."""
 
 REMEMBERED_S = 3_600.0
 """For how long a repeat of a request is recognised, unless somebody says otherwise."""
@@ -146,7 +151,8 @@ class Engine:
         """
         conflict: Conflict | None = None
         not_before = datetime.min.replace(tzinfo=UTC)
-        for _ in range(self.max_tries):
+        for tried in range(self.max_tries):
+            await self._pause(tried)
             records = await self._loads.load(keys)
             decision = decide(records, max(await self.clock.now(), not_before))
             if decision.commit is None:
@@ -167,6 +173,12 @@ class Engine:
                 case RequestReused() | Illegal():
                     raise failed(outcome)
         raise contended(keys, conflict, self.max_tries)
+
+    async def _pause(self, conflicts: int) -> None:
+        """Wait a little after several conflicts: writers of one record must not keep meeting."""
+        if conflicts > 1:
+            chance = zlib.crc32(self._ids().encode()) / 2**32
+            await asyncio.sleep(min(FIRST_PAUSE_S * 2.0 ** (conflicts - 2), LONGEST_PAUSE_S) * (0.5 + chance))
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
         """Records as they stand, in the order of their keys; with what others ask for at this moment."""

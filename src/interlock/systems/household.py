@@ -31,7 +31,6 @@ from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.jobs import Jobs
 from interlock.systems.orchestrator.orchestrator import Orchestrator, Seeds, random_seed
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.orchestrator.stopping import RUNNER_LOST
 from interlock.systems.orchestrator.trees.keeping import Trees
 from interlock.systems.orchestrator.waiting import Waiting
 from interlock.systems.orchestrator.words import TO_SIMULATION
@@ -96,6 +95,8 @@ class Household:
         self.claims = WorkerClaims(self.orchestrator, self.workers.takes)
         self.workloads = Workloads(self.engine, self.orchestrator.hear, settings=settings)
         self.tokens = Tokens(self.engine)
+        # Messages between records are delivered beside the commits that runners wait for.
+        self._couriers = GroupCommit(store)
         self.quarantine = Quarantine(self.engine, settings.quarantine)
         self.waiting = Waiting(self.engine)
         self.artifacts = Artifacts(store, self.orchestrator.hear, blobs)
@@ -137,7 +138,8 @@ class Household:
     async def deliver(self) -> int:
         """Carry word from one record to others; answers how much there was."""
         back = await recover(self.store, limit=SWEEP) + await self.trees.keep(limit=SWEEP)
-        return back + await deliver(self.store, self.committer, self._handlers, Postage(), limit=DELIVERY)
+        back += await self.quarantine.keep()
+        return back + await deliver(self.store, self._couriers, self._handlers, Postage(), limit=DELIVERY)
 
     async def retain(self, retention: Retention) -> int:
         """Prune one bounded batch of each kind; as much as a full batch when there is more."""
@@ -163,7 +165,6 @@ class Household:
         return {
             LET_GO: self.workers.let_go,
             TO_SIMULATION: self.simulations.lost,
-            RUNNER_LOST: self.quarantine.count,
         }
 
     def _ring_for_trees(self) -> None:
@@ -175,5 +176,6 @@ class Household:
         await self._tree_bell.close()
         await self.runs.close()
         await self.waiting.close()
+        await self._couriers.close()
         await self.committer.close()
         await self.store.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, cast
 
-import msgspec
 from tests.server.fuzzing.world import World
 
 from interlock.systems.access.principals import Role
@@ -89,7 +88,7 @@ def lease(world: World) -> Grant:
         "artifacts": lambda: here.artifacts.keep(grant.token, RUNNER, ARTIFACT, _pieces(b"well")),
         "caches": lambda: here.caches.keep(grant.token, RUNNER, SAVED, _pieces(b"wheels")),
         "workloads": lambda: here.workloads.tell([load_of(grant)]),
-        "quarantine": lambda: here.quarantine.count(msgspec.json.encode(lost)),
+        "quarantine": lambda: here.quarantine.count([lost]),
     }
     for word, make in beside.items():
         if not world.about or word in world.about:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.systems.orchestrator.house import TTL_S, House, done
 
+from interlock.engine.outbox import MESSAGE, SENDING, WAITING
 from interlock.errors import UnknownWorker
+from interlock.store.records import Query
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 from interlock.systems.quarantine.counting import Loss, name_of, occasions
+from interlock.systems.quarantine.lifecycle import STANDING
 from interlock.systems.quarantine.quarantine import Quarantine
 from interlock.wire.workers import StandingView
 
@@ -73,6 +77,33 @@ async def test_an_accident_with_many_jobs_counts_once(house: House) -> None:
     view = await standing(house, "bad")
     assert view is not None
     assert (view.state, view.occasions, len(view.jobs)) == ("watched", 1, 10)
+
+
+async def test_an_accident_with_many_jobs_changes_the_record_of_the_runner_once(house: House) -> None:
+    await lose(house, "bad", jobs=100)
+    (record,) = (await house.store.find(Query(kind=STANDING.name))).records
+    assert record.version == 1, "each change is a chance for a conflict between those who deliver messages"
+    messages = Query(kind=MESSAGE.name, states=(WAITING, SENDING))
+    assert not (await house.store.find(messages)).records
+    assert not await house.faults()
+
+
+async def test_of_many_who_count_an_accident_each_changes_the_record_at_most_once(house: House) -> None:
+    neighbours = [await house.neighbour() for _ in range(4)]
+    for _ in range(40):
+        await house.submit()
+    assert len(await house.claim("bad#life", limit=40)) == 40
+    house.clock.jump(TTL_S + 1)
+    await house.port.here.sweep()
+    counted = [asyncio.create_task(each.port.here.quarantine.keep(limit=10)) for each in neighbours]
+    assert sum(await asyncio.gather(*counted)) == 40
+    (record,) = (await house.store.find(Query(kind=STANDING.name))).records
+    assert record.version <= len(neighbours)
+    view = await standing(house, "bad")
+    assert view is not None
+    assert len(view.jobs) == 40
+    for each in neighbours:
+        await each.close()
 
 
 async def test_a_job_that_kills_every_runner_is_held_against_none_of_them(house: House) -> None:

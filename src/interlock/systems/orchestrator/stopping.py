@@ -16,10 +16,7 @@ from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.trees.words import CANCEL_CHILDREN, tree_words_of
 from interlock.systems.orchestrator.words import words_of
-from interlock.systems.quarantine.counting import Lost, name_of
-
-RUNNER_LOST = "runner.lost"
-"""The topic under which it is counted what runners lose."""
+from interlock.systems.quarantine.counting import RUNNER_LOST, Lost, name_of
 
 
 class CancelChildren(msgspec.Struct, frozen=True):

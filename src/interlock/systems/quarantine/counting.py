@@ -9,11 +9,13 @@ blamed for is taken back.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 import msgspec
 
+RUNNER_LOST = "runner.lost"
+"""The topic of messages that a runner has lost a job."""
 OCCASION = timedelta(seconds=60)
 """Losses that come within so long after the first of them are one occasion."""
 MOST = 200
@@ -75,9 +77,9 @@ def with_loss(body: StandingBody, job_id: str, now: datetime, within_s: float) -
     return msgspec.structs.replace(body, losses=(*young, Loss(job_id, now))[-MOST:])
 
 
-def without(body: StandingBody, job_id: str) -> StandingBody:
+def without(body: StandingBody, jobs: Collection[str]) -> StandingBody:
     """The same without what was not its fault."""
-    return msgspec.structs.replace(body, losses=tuple(one for one in body.losses if one.job_id != job_id))
+    return msgspec.structs.replace(body, losses=tuple(one for one in body.losses if one.job_id not in jobs))
 
 
 def occasions(losses: Iterable[Loss]) -> int:

@@ -8,16 +8,19 @@ sweep, so that giving out work costs nothing more.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
 from interlock.engine.applying import Decision, Engine
+from interlock.engine.outbox import Letter, sent, take_all
+from interlock.engine.surely import commit_surely
 from interlock.errors import UnknownWorker
 from interlock.machine import Event, Moved
 from interlock.store.records import Change, Commit, Committed, Key, Note, Query, Record, StepLine
 from interlock.systems.quarantine.counting import (
+    RUNNER_LOST,
     Lost,
     QuarantineSettings,
     StandingBody,
@@ -44,6 +47,10 @@ from interlock.systems.quarantine.lifecycle import (
 from interlock.wire.workers import StandingView
 
 MOST = 1_000
+MANY = 500
+"""How many losses are counted in one go."""
+PATIENCE = timedelta(seconds=30)
+"""After which others count what a process has taken and not counted."""
 _OPEN = (WATCHED, QUARANTINED)
 
 
@@ -80,13 +87,34 @@ class Quarantine:
         await self.look()
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
-    async def count(self, payload: bytes) -> None:
-        """A runner has lost a job. Once for each job, so it may be told twice."""
-        word = msgspec.json.decode(payload, type=Lost)
-        for other in word.others:
-            await self._forgive(other, word.job_id)
-        if not word.others:
-            await self._blame(word)
+    async def keep(self, *, limit: int = MANY) -> int:
+        """Count what messages say that runners have lost; return how many messages there were."""
+        taken = await take_all(self._engine.store, (RUNNER_LOST,), PATIENCE, limit=limit)
+        if not taken:
+            return 0
+        await self.count(map(_word, taken))
+        mark = self._engine.mark()
+        arrived = Commit(changes=tuple(sent(record, mark) for record in taken))
+        await commit_surely(self._engine.store, self._engine.committer, arrived)
+        return len(taken)
+
+    async def count(self, words: Iterable[Lost]) -> None:
+        """Count what runners have lost: each job once, so that it may be told twice.
+
+        A runner that dies loses all it had at once. Its record is changed once for all of it, because each
+        change is a conflict for the other processes that count at the same time.
+        """
+        blamed: dict[str, list[str]] = {}
+        cleared: dict[str, list[str]] = {}
+        for word in words:
+            for other in word.others:
+                cleared.setdefault(other, []).append(word.job_id)
+            if not word.others:
+                blamed.setdefault(word.runner, []).append(word.job_id)
+        for runner, jobs in blamed.items():
+            await self._blame(runner, jobs)
+        for runner, jobs in cleared.items():
+            await self._forgive(runner, jobs)
         await self.look()
 
     async def list(self) -> list[StandingView]:
@@ -119,16 +147,17 @@ class Quarantine:
 
     # What is counted
 
-    async def _blame(self, word: Lost) -> None:
-        found = await self._find(word.runner)
-        key = found.key if found is not None else await self._free(word.runner)
+    async def _blame(self, runner: str, jobs: Sequence[str]) -> None:
+        found = await self._find(runner)
+        key = found.key if found is not None else await self._free(runner)
 
         def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
             record = records[0]
             if record is not None and record.state != WATCHED:
                 return Decision(None)
-            before = StandingBody(runner=word.runner) if record is None else body_of(record)
-            body = with_loss(before, word.job_id, now, self._settings.within_s)
+            body = StandingBody(runner=runner) if record is None else body_of(record)
+            for job_id in jobs:
+                body = with_loss(body, job_id, now, self._settings.within_s)
             return Decision(None, Commit(changes=(self._judged(key, record, body, now),)))
 
         await self._engine.apply([key], decide)
@@ -144,7 +173,7 @@ class Quarantine:
                 return key
         raise AssertionError("there is always another number")
 
-    async def _forgive(self, runner: str, job_id: str) -> None:
+    async def _forgive(self, runner: str, jobs: Sequence[str]) -> None:
         found = await self._find(runner)
         if found is None:
             return
@@ -153,7 +182,7 @@ class Quarantine:
             record = records[0]
             if record is None or record.state == CLEARED:
                 return Decision(None)
-            body = without(body_of(record), job_id)
+            body = without(body_of(record), jobs)
             if body == body_of(record):
                 return Decision(None)
             if record.state == QUARANTINED and occasions(body.losses) < self._settings.occasions:
@@ -173,6 +202,10 @@ class Quarantine:
     async def _find(self, runner: str) -> Record | None:
         query = Query(kind=STANDING.name, states=_OPEN, labels=(label_of(runner),), limit=1)
         return next(iter((await self._engine.store.find(query)).records), None)
+
+
+def _word(message: Record) -> Lost:
+    return msgspec.json.decode(msgspec.json.decode(message.body, type=Letter).payload, type=Lost)
 
 
 def body_of(record: Record) -> StandingBody:
