@@ -7,7 +7,6 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import msgspec
 from tests.cli.shop import Ask, Shop
 from tests.waiting import PATIENCE_S
 
@@ -75,8 +74,7 @@ def test_flaky_jobs_and_reports_are_shown(shop: Shop, ask: Ask) -> None:
 def test_a_quarantined_worker_is_shown_and_lifted(shop: Shop, ask: Ask) -> None:
     async def quarantine(port: EmbeddedOrchestrator) -> None:
         for number in range(3):
-            word = Lost(runner="build-7", job_id=f"j_{number}", attempt="1.1")
-            await port.here.quarantine.count(msgspec.json.encode(word))
+            await port.here.quarantine.count([Lost(runner="build-7", job_id=f"j_{number}", attempt="1.1")])
 
     shop.do(quarantine)
     runner, state, occasions, _, lost = ask("worker", "quarantined").stdout.rstrip("\n").split("\t")

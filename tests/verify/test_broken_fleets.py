@@ -21,13 +21,15 @@ from interlock.verify.worlds.playing import play
 from interlock.verify.worlds.worlds import world_named
 
 
-def claim_broken(faults: str, *, hours: float = 0.5, first: int = 1, seeds: int = 40) -> str:
-    """What the first seed that notices something has noticed."""
+def is_noticed(
+    claim: str, faults: str, *others: str, hours: float = 0.5, first: int = 1, seeds: int = 40
+) -> bool:
+    """Play chapters until one finds this claim broken, or another that is named: a rule may have several."""
     for seed in range(first, first + seeds):
         played = play(world_named("fleet"), faults_named(faults), seed=seed, hours=hours)
-        if played.broken is not None:
-            return played.broken.claim
-    raise AssertionError(f"nobody has noticed anything in {seeds} chapters with {faults}")
+        if played.broken is not None and played.broken.claim in (claim, *others):
+            return True
+    return False
 
 
 async def nothing(*_: Any, **__: Any) -> None:
@@ -36,12 +38,12 @@ async def nothing(*_: Any, **__: Any) -> None:
 
 def test_an_agent_that_goes_on_when_its_stream_breaks_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Desk, "disconnected", lambda *_: None)
-    assert claim_broken("network", first=3) == judging_fleet.STOPS
+    assert is_noticed(judging_fleet.STOPS, "network", first=3)
 
 
 def test_a_drive_that_stops_nobody_in_the_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Drive, "_all_stopped", nothing)
-    assert claim_broken("none", first=3) == judging_fleet.LEFT
+    assert is_noticed(judging_fleet.LEFT, "none", first=3)
 
 
 def test_an_agent_that_takes_a_workload_a_second_time_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +54,7 @@ def test_an_agent_that_takes_a_workload_a_second_time_is_noticed(monkeypatch: py
         self._used = deque(maxlen=0)
 
     monkeypatch.setattr(Desk, "__init__", forgetful)
-    assert claim_broken("network") == judging_fleet.ONCE
+    assert is_noticed(judging_fleet.ONCE, "network")
 
 
 def test_an_agent_that_trusts_its_wall_clock_once_the_start_was_told_is_noticed(
@@ -72,14 +74,14 @@ def test_an_agent_that_trusts_its_wall_clock_once_the_start_was_told_is_noticed(
 
     monkeypatch.setattr(Desk, "_schedule", noted)
     monkeypatch.setattr(Desk, "_begin", gullible)
-    assert claim_broken("deaths") in (judging_fleet.NOT_BEFORE, judging_fleet.TOGETHER)
+    assert is_noticed(judging_fleet.NOT_BEFORE, "deaths", judging_fleet.TOGETHER)
 
 
 def test_load_that_starts_again_when_a_worker_gives_it_back_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(workloads, "FIRST", 99)
-    assert claim_broken("network") == judging_fleet.AGAIN
+    assert is_noticed(judging_fleet.AGAIN, "network")
 
 
 def test_an_abort_that_stops_whatever_there_is_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +91,7 @@ def test_an_abort_that_stops_whatever_there_is_is_noticed(monkeypatch: pytest.Mo
         return abort(self, self.record.workload_id or workload_id, reason)
 
     monkeypatch.setattr(Desk, "abort", careless)
-    assert claim_broken("network", first=18) == judging_fleet.OLD_WORDS
+    assert is_noticed(judging_fleet.OLD_WORDS, "network", first=18)
 
 
 def test_a_controller_that_believes_the_clocks_of_agents_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +102,7 @@ def test_a_controller_that_believes_the_clocks_of_agents_is_noticed(monkeypatch:
         return start
 
     monkeypatch.setattr(driving, "choose_start", trusting)
-    assert claim_broken("none") == judging_fleet.TOGETHER
+    assert is_noticed(judging_fleet.TOGETHER, "none")
 
 
 def test_a_result_that_counts_a_report_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +113,7 @@ def test_a_result_that_counts_a_report_twice_is_noticed(monkeypatch: pytest.Monk
         return measure(self, part, report)
 
     monkeypatch.setattr(Merged, "_measure", twice)
-    assert claim_broken("none") == judging_fleet.COUNTED
+    assert is_noticed(judging_fleet.COUNTED, "none")
 
 
 def test_a_drive_that_does_not_notice_that_its_agents_are_over_is_noticed(
@@ -121,7 +123,7 @@ def test_a_drive_that_does_not_notice_that_its_agents_are_over_is_noticed(
     monkeypatch.setattr(controllers, "SLACK_S", driving.SLACK_S)
     monkeypatch.setattr(driving, "SLACK_S", 10_000.0)
     monkeypatch.setattr(Drive, "_noticed", nothing)
-    assert claim_broken("none") == judging_fleet.ENDS
+    assert is_noticed(judging_fleet.ENDS, "none")
 
 
 def test_a_drive_that_says_that_nothing_was_started_although_agents_have_begun_is_noticed(
@@ -135,9 +137,9 @@ def test_a_drive_that_says_that_nothing_was_started_although_agents_have_begun_i
         raise driving.too_few(self.spec, "nobody knows why", 1)
 
     monkeypatch.setattr(Drive, "_begin", lie)
-    assert claim_broken("none", first=3) == judging_fleet.TRUTH
+    assert is_noticed(judging_fleet.TRUTH, "none", first=3)
 
 
 def test_a_workload_that_nobody_kills_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Desk, "_kill", lambda *_: None)
-    assert claim_broken("none", first=3) == judging_fleet.LEFT
+    assert is_noticed(judging_fleet.LEFT, "none", first=3)
