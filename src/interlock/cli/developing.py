@@ -62,7 +62,7 @@ def dev(
     from interlock.cli.emptying import empty
     from interlock.cli.reloading import Reloading, Source, worker_command
     from interlock.cli.serving_and_working import run, say
-    from interlock.processes.credentials import make_private
+    from interlock.processes.credentials import hide_password, make_private
     from interlock.server.logs import Log
     from interlock.server.settings import ServerSettings
 
@@ -77,5 +77,6 @@ def dev(
         command = worker_command(name, log_level)
         worker = Reloading(command, url, Source(name), say, deadline_s=deadline_s)
     make_private()
+    hide_password(url)
     settings = ServerSettings(port=port)
     asyncio.run(run(here, settings, Log(log_level, "auto"), worker))

@@ -114,11 +114,12 @@ def run_server(here: Project, settings: ServerSettings, log: Log) -> None:
     """Serve the store of a project until a signal."""
     import asyncio
 
-    from interlock.processes.credentials import make_private
+    from interlock.processes.credentials import hide_password, make_private
     from interlock.server.collecting import collect_seldom
     from interlock.server.listening import serve
 
     make_private()  # a step of a worker beside it could read its secrets
+    hide_password(here.url)
 
     def started(listener: Listener, parts: Parts) -> None:
         collect_seldom()

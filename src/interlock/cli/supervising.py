@@ -13,7 +13,7 @@ from interlock.cli.working import Asked, settings_for
 from interlock.errors import InvalidSettings, StoreUnavailable
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
-from interlock.processes.credentials import make_private
+from interlock.processes.credentials import hide_password, make_private
 from interlock.remote.offering import Reach
 from interlock.store.records import Query
 from interlock.worker.logs import make_log
@@ -46,6 +46,7 @@ async def _run(
     here: project.Project, pool: PoolSettings, settings: WorkerSettings, words: list[str], shutdown: Shutdown
 ) -> int:
     make_private()
+    hide_password(here.url)
     log = make_log(settings.log_level, settings.log_format)
     command = [sys.executable, "-m", "interlock.cli.main", "worker", "start", *words]
     depth = Depth(here, settings.queues) if pool.most > pool.least else None

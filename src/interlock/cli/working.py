@@ -10,7 +10,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -72,8 +71,7 @@ def start(store: str | None, asked: Asked) -> int:
     token = _token(asked)
     if token is not None:
         credentials.hold(credentials.TOKEN, token)
-    if password := urlsplit(here.url).password:
-        credentials.hide_argument(password)
+    credentials.hide_password(here.url)
 
     def connect() -> OrchestratorPort:
         return _server_port(here.url, token, asked) if is_server(here.url) else _store_port(here, asked)

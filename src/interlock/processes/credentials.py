@@ -18,6 +18,7 @@ from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from urllib.parse import urlsplit
 
 TOKEN = "INTERLOCK_TOKEN"
 SECRET = "INTERLOCK_SECRET_"
@@ -60,6 +61,12 @@ def hold(name: str, value: str) -> None:
     """Keep a credential that came another way: from a file, or on the command line, where it is wiped."""
     _held[name] = value
     hide_argument(value)
+
+
+def hide_password(url: str) -> None:
+    """Overwrite the password of a URL on this process's command line, if it came there."""
+    if password := urlsplit(url).password:
+        hide_argument(password)
 
 
 def hide_argument(value: str) -> None:

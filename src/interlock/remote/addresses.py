@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-TOKEN = "INTERLOCK_TOKEN"
-"""The environment variable that holds a token."""
-
 
 def is_server(url: str) -> bool:
     """Whether a URL names a server, and not a store."""

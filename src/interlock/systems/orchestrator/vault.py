@@ -38,10 +38,10 @@ import msgspec
 
 from interlock.errors import InterlockError
 from interlock.processes.credentials import ENVIRONMENT
+from interlock.processes.credentials import SECRET as PREFIX
 from interlock.systems.orchestrator.body import Provenance
 from interlock.wire.jobs import SHELL
 
-PREFIX = "INTERLOCK_SECRET_"
 FILE = "INTERLOCK_SECRETS_FILE"
 SHORTEST = 4
 """What is shorter cannot be told from other text, and so could not be kept out of logs."""
