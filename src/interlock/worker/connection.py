@@ -93,8 +93,9 @@ class Connection:
         """Look for what others have lost, unless that was done less than `every_s` ago."""
         if self._monotonic() < self._recovered_at + every_s:
             return 0
+        dealt_with = await self.port.recover()
         self._recovered_at = self._monotonic()
-        return await self.port.recover()
+        return dealt_with
 
 
 async def _let_go(port: OrchestratorPort, within_s: float) -> None:

@@ -67,6 +67,8 @@ T = TypeVar("T")
 Ask: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
 _SUCCEEDED, _FAILED, _NEITHER = TaskEnded(succeeded=True), TaskEnded(failed=True), TaskEnded()
 _SHORTEST_WAIT_S = 0.01
+_LONGER_PAUSE_S = 1.0
+"""Between two questions to a store that has been away for a while."""
 _LAST_CLAIM_S = 5.0
 """How long a claim that is under way when the process is asked to go may take to be answered."""
 
@@ -200,20 +202,12 @@ class WorkerProcess:
 
     async def _connect(self) -> None:
         """Open the connection; the store may be away, so again and again."""
-        try:
-            opening = self._connection.open(self._settings.connect_timeout_s)
-            reached = await unless(self._asked, opening)
-        except StoreUnavailable as failure:
-            self._log.warning("connection_failed", error=failure.sentence)
+        reached = await self._open()
+        if reached:
+            self.tell(connected)
+        elif reached is None:
             self.tell(connection_failed)
             await self._pause(wakes=False)
-        except InterlockError as failure:  # trying again would not help: somebody has to be told
-            self._fatal = failure
-            self.shutdown.request()
-        else:
-            if reached:
-                self._broken = False
-                self.tell(connected)
 
     async def _recover(self) -> None:
         """Look for what others have lost, unless that was just done."""
@@ -227,7 +221,7 @@ class WorkerProcess:
         self._stir.clear()
         request = self._next_request()
         if self._broken:
-            await self._break(StoreUnavailable("Reports cannot be delivered."))
+            await self._open_again(StoreUnavailable("Reports cannot be delivered."))
         elif request is None:
             await self._stir.wait()
         else:
@@ -313,12 +307,12 @@ class WorkerProcess:
     # What goes wrong
 
     async def _patiently(self, ask: Ask[T], message: str, then_s: float = 0.0) -> T | None:
-        """What comes of a question, asked again while patience lasts; else the connection is broken.
+        """What comes of a question, asked again until it is answered or the connection is broken.
 
         Patience begins with the first failure: an answer that was waited for while this host or the
-        store's stood still is no reason to let go of every task.
+        store's stood still says nothing about the connection.
         """
-        until: float | None = None
+        until, pause_s = None, self._settings.first_backoff_s
         while True:
             try:
                 return await unless(self._asked, ask(), then_s)
@@ -328,13 +322,42 @@ class WorkerProcess:
                 now = self.shutdown.awake()
                 until = now + self._settings.patience_s if until is None else until
                 if now >= until:
-                    await self._break(failure)
-                    return None
+                    if not await self._open_again(failure):
+                        return None
+                    until, pause_s = None, _LONGER_PAUSE_S
                 self._log.warning(message, error=failure.sentence)
-                await set_within(self._asked, self._settings.first_backoff_s)
+                await set_within(self._asked, pause_s)
+
+    async def _open_again(self, failure: StoreUnavailable) -> bool:
+        """Replace a connection that fails, for as long as there are leases to keep; else it is broken.
+
+        Leases are renewed on a path of their own, and each is given up when it can no longer be trusted:
+        a store that is away for less than that costs no task.
+        """
+        self._broken = False
+        if not self._executing.active:
+            await self._break(failure)
+            return False
+        await self._connection.release()
+        await self._open()
+        return True
+
+    async def _open(self) -> bool | None:
+        """Open the connection; None when nobody answers, False when there is no sense in it any more."""
+        try:
+            opening = self._connection.open(self._settings.connect_timeout_s)
+            return bool(await unless(self._asked, opening))
+        except StoreUnavailable as failure:
+            self._log.warning("connection_failed", error=failure.sentence)
+            return None
+        except InterlockError as failure:  # trying again would not help: somebody has to be told
+            self._fatal = failure
+            self.shutdown.request()
+            return False
 
     async def _break(self, failure: InterlockError) -> None:
         """The connection is gone: the tasks are abandoned, it is released, and connected anew."""
+        self._broken = False
         self._log.warning("connection_lost", error=failure.sentence, tasks=len(self._executing.active))
         self.tell(error)
         self._executing.abandon()

@@ -70,7 +70,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a process has between SIGTERM and SIGKILL."""
     connect_timeout_s: float = 30.0
     patience_s: float = 2.0
-    """How long a poll that fails is repeated before the connection counts as broken."""
+    """How long a poll that fails is repeated before the connection is replaced, or broken without tasks."""
     stalled_after_s: float = 30.0
     """After which silence a loop that has something to do is called stalled."""
     stuck_after_s: float = 300.0
