@@ -18,7 +18,7 @@ from interlock.errors import InterlockError
 from interlock.systems.fleet.coverage import Verdict
 from interlock.systems.fleet.driving import Drive, Driver, Hands
 from interlock.systems.fleet.files import files_of
-from interlock.systems.fleet.line import Access, over_grpc
+from interlock.systems.fleet.line import CA, CERT, KEY, TOKEN, Access, over_grpc
 from interlock.systems.fleet.lines import Lines, Reference
 from interlock.systems.fleet.live import LEVEL, Live, line_of
 from interlock.systems.fleet.results import WorkloadResult, in_short
@@ -28,8 +28,6 @@ from interlock.wire.fleet.errors import WorkloadFailed
 from interlock.wire.jobs import RetryRule
 from interlock.worker.context import Context, TaskCancelled
 from interlock.worker.tasks import task
-
-TOKEN, CA = "INTERLOCK_AGENT_TOKEN", "INTERLOCK_AGENT_CA"
 
 FIRST = 1
 """The attempt at a job that drives; no other does."""
@@ -61,9 +59,11 @@ class Watcher:
         """What has come of it."""
 
 
-async def drive(workload: WorkloadSpec, ctx: Context, watcher: Watcher) -> WorkloadResult:
-    """The same, with somebody looking on."""
-    driving = prepared(workload, ctx, watcher, over_grpc(access_here()))
+async def drive(
+    workload: WorkloadSpec, ctx: Context, watcher: Watcher, access: Access | None = None
+) -> WorkloadResult:
+    """The same, with a watcher; without `access`, agents are given that of the environment."""
+    driving = prepared(workload, ctx, watcher, over_grpc(access or access_here()))
     result = await driven(driving, ctx)
     ctx.log(result.sentence)
     files = files_of(result, driving.merged.histograms_by_second())
@@ -113,7 +113,8 @@ def worth(result: WorkloadResult, ctx: Context) -> WorkloadResult:
 
 def access_here() -> Access:
     """What agents let us in with, from the environment."""
-    return Access(token=os.environ.get(TOKEN, ""), ca=os.environ.get(CA, ""))
+    token, ca, certificate, key = (os.environ.get(name, "") for name in (TOKEN, CA, CERT, KEY))
+    return Access(token=token, ca=ca, certificate=certificate, key=key)
 
 
 async def driven(drive: Drive, ctx: Context) -> WorkloadResult:

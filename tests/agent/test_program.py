@@ -14,6 +14,7 @@ from typing import TypeAlias
 import pytest
 from tests.agent.conftest import Connect
 from tests.agent.own import Nap
+from tests.agent.test_access import certify
 from tests.waiting import PATIENCE_S, PROGRAM_S, until_so
 
 from interlock.cli import being_agent
@@ -55,6 +56,18 @@ def test_a_port_that_is_taken_is_told(refused: Refused) -> None:
 def test_files_that_are_not_there_are_told(refused: Refused) -> None:
     assert "cannot be read" in refused("--token-file", "nowhere")
     assert "cannot be read" in refused("--port", "0", "--tls-cert", "no.pem", "--tls-key", "no.pem")
+
+
+def test_a_file_that_is_no_certificate_is_told_and_not_taken_for_a_port(
+    refused: Refused, tmp_path: Path
+) -> None:
+    (tmp_path / "junk.pem").write_text("no certificate")
+    told = refused("--port", "0", "--tls-cert", "junk.pem", "--tls-key", "junk.pem")
+    assert "The certificate junk.pem and its key junk.pem cannot be used" in told
+    assert "port" not in told
+    cert, key = certify(tmp_path)
+    tls = ("--tls-cert", str(cert), "--tls-key", str(key), "--tls-client-ca", "junk.pem")
+    assert "The certificates in junk.pem cannot be used" in refused("--port", "0", *tls)
 
 
 def test_a_token_file_without_a_token_is_told(refused: Refused, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from interlock.agent.settings import AgentSettings
 from interlock.errors import InvalidSettings
 from interlock.wire.fleet import fleet_pb2 as wire
 from interlock.wire.fleet.fleet_pb2_grpc import add_AgentServicer_to_server
+from interlock.wire.trust import authorities, check_pair
 
 SERVICE = wire.DESCRIPTOR.services_by_name["Agent"].full_name
 HEALTH = f"/{health.SERVICE_NAME}/"
@@ -114,6 +115,10 @@ def _credentials(settings: AgentSettings) -> grpc.ServerCredentials:
         raise InvalidSettings(
             f"A file for TLS cannot be read: {error}.", todo="Check the path, and who may read it."
         ) from None
+    # The library says of what it cannot use only that it cannot listen.
+    check_pair(settings.certificate, settings.key)
+    if settings.client_ca is not None:
+        authorities(settings.client_ca)
     return grpc.ssl_server_credentials([pair], root_certificates=ca, require_client_auth=ca is not None)
 
 

@@ -5,6 +5,7 @@ Only the words are here; what they need is imported where they run, so that `--h
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -34,8 +35,8 @@ Exit codes:
   4    it was stopped by somebody else
   130  Ctrl-C; the agents have stopped, and what there is was saved"""
 _ACCESS = """\b
-Agents that want a token are given INTERLOCK_AGENT_TOKEN; with INTERLOCK_AGENT_CA (a file of
-certificates) the lines to them are encrypted."""
+Agents that ask for a token are given INTERLOCK_AGENT_TOKEN. For TLS give --tls-ca; for agents
+with --tls-client-ca also --tls-cert and --tls-key. All files are in PEM format."""
 Folder = Annotated[
     Path | None,
     typer.Option("--out", metavar="FOLDER", help="Save the report, the numbers and the histograms there."),
@@ -49,7 +50,8 @@ Folder = Annotated[
         examples(
             "workload run load.yml --agents a.example,b.example:7168",
             "workload run load.yml --agents 127.0.0.1 --out results",
-            "workload run load.yml --json | jq .latencies.p99_ms",
+            "workload run load.yml --agents a.example --tls-ca ca.pem --tls-cert me.pem --tls-key me.key",
+            "workload run load.yml --json | jq .result.latencies.p99_ms",
         ),
     )
 )
@@ -60,6 +62,26 @@ def run(
         typer.Option(metavar="HOST[:PORT],...", help="On which agents; otherwise as the file says."),
     ] = None,
     out: Folder = None,
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="INTERLOCK_AGENT_CA",
+            metavar="FILE",
+            help="Certificates of authorities that vouch for agents.",
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="INTERLOCK_AGENT_CERT", metavar="FILE", help="Client certificate of this controller."
+        ),
+    ] = None,
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="INTERLOCK_AGENT_KEY", metavar="FILE", help="Private key of the client certificate."
+        ),
+    ] = None,
     store: Place = None,
     as_json: Json = False,
 ) -> None:
@@ -71,7 +93,8 @@ def run(
     _fleet_is_installed()
     from interlock.cli import workload_running
 
-    raise typer.Exit(workload_running.run(store, file, agents, out, as_json=as_json))
+    tls = workload_running.Tls(tls_ca, tls_cert, tls_key)
+    raise typer.Exit(workload_running.run(store, file, agents, out, tls, as_json=as_json))
 
 
 @app.command("list", epilog=examples("workload list", "workload list --limit 5 --json"))
@@ -120,7 +143,8 @@ def abort(
 
 
 def _fleet_is_installed() -> None:
-    """What only fleets need is not installed with the rest."""
+    """What only fleets need is not installed with the rest. It logs nothing of its own to the terminal."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     missing = [name for name in ("grpc", "hdrh") if find_spec(name) is None]
     if missing:
         raise CannotLoad(

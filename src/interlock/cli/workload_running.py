@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import msgspec
+
 from interlock.cli import connecting, project
 from interlock.cli.answers import print_struct
 from interlock.cli.following import CANCELED, COMPLETED, FAILED, Following
@@ -26,6 +28,7 @@ from interlock.remote.addresses import is_server
 from interlock.remote.offering import Reach
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.fleet.coverage import Verdict
+from interlock.systems.fleet.line import Access
 from interlock.systems.fleet.live import Live
 from interlock.systems.fleet.results import WorkloadResult
 from interlock.systems.fleet.spec import TASK, WorkloadSpec
@@ -37,25 +40,38 @@ from interlock.worker.port import OrchestratorPort
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tasks import Registry
-from interlock.workloads import Watcher, drive, drive_workload
+from interlock.workloads import Watcher, access_here, drive, drive_workload
 
 PARTIAL, INTERRUPTED = 1, 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def run(store: str | None, file: Path, agents: str | None, out: Path | None, *, as_json: bool) -> int:
+class Tls(msgspec.Struct, frozen=True):
+    """Files for the lines to agents, as the command line names them."""
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+def run(
+    store: str | None, file: Path, agents: str | None, out: Path | None, tls: Tls, *, as_json: bool
+) -> int:
     """Run a workload; the answer is the exit code."""
     given = tuple(each.strip() for each in agents.split(",") if each.strip()) if agents else ()
     spec = read_workload(_text(file), str(file), given)
+    files = {name: str(path) for name, path in msgspec.structs.asdict(tls).items() if path is not None}
+    access = msgspec.structs.replace(access_here(), **files).check()
     here = project.load(store)
-    onlooker = Onlooker(spec, out, as_json=as_json)
+    onlooker = Onlooker(spec, out, access, as_json=as_json)
     return asyncio.run(_run(here, spec, onlooker))
 
 
 class Onlooker(Watcher):
     """Shows how it goes, and keeps what has come of it."""
 
-    def __init__(self, spec: WorkloadSpec, out: Path | None, *, as_json: bool) -> None:
+    def __init__(self, spec: WorkloadSpec, out: Path | None, access: Access, *, as_json: bool) -> None:
+        self.access = access
         self.result: WorkloadResult | None = None
         self.interrupted = False
         self._as_json = as_json
@@ -149,7 +165,7 @@ def _worker(here: project.Project, queue: str, onlooker: Onlooker) -> WorkerProc
     registry = Registry()
 
     async def drive_here(workload: WorkloadSpec, *, ctx: Context) -> WorkloadResult:
-        return await drive(workload, ctx, onlooker)
+        return await drive(workload, ctx, onlooker, onlooker.access)
 
     registry.task(name=TASK, executor="async")(drive_here)
     durations = here.settings.durations

@@ -1,4 +1,4 @@
-"""Whose word a client takes for it that a server is the one it wants."""
+"""Whose word a client takes for it that a server is the one it wants, and files of certificates."""
 
 from __future__ import annotations
 
@@ -12,13 +12,29 @@ CA = "INTERLOCK_CA"
 
 def trusting(ca: str | None) -> ssl.SSLContext | bool:
     """Only those in this file (PEM), where there is one; otherwise those that the system trusts."""
-    if ca is None:
-        return True
+    return True if ca is None else authorities(ca)
+
+
+def authorities(ca: str) -> ssl.SSLContext:
+    """Trust those who are signed by the certificates in this file (PEM); raises if there are none."""
     try:
         return ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError) as error:
         raise InvalidSettings(
             f"The certificates in {ca} cannot be used: {error}.",
-            todo="Give a file in PEM format with the certificate of whoever has signed that of the server.",
+            todo="Give a file in PEM format with the certificate of the authority of the other side.",
             facts={"ca": ca},
+        ) from None
+
+
+def check_pair(certificate: str, key: str) -> None:
+    """Raise `InvalidSettings` unless two files (PEM) are a certificate and its private key."""
+    try:
+        # With a password, though it is empty, an encrypted key is an error and not a question.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidSettings(
+            f"The certificate {certificate} and its key {key} cannot be used: {error}.",
+            todo="Give readable files in PEM format that belong together; the key without a password.",
+            facts={"certificate": certificate, "key": key},
         ) from None

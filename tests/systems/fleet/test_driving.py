@@ -219,7 +219,7 @@ async def test_whoever_cannot_be_started_is_named_and_nobody_else_is_left_ready(
 ) -> None:
     spec = asked(two)
     two[1].kill()
-    with pytest.raises(WorkloadFailed, match="Nothing was started: 1 of 2 agents are missing") as refused:
+    with pytest.raises(WorkloadFailed, match="Nothing was started: 1 of 2 agents is missing") as refused:
         await Driven(spec).result()
     assert f"{spec.agents[1]} does not answer" in refused.value.sentence
     assert await states(two[:1]) == ["IDLE"]

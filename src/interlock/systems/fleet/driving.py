@@ -310,8 +310,11 @@ async def _each(doing: Iterable[Coroutine[Any, Any, object]]) -> None:
 
 def too_few(spec: WorkloadSpec, why: str, lost: int) -> InterlockError:
     """Nothing was started, because fewer agents are there than the policy needs."""
+    missing = f"{lost} of {len(spec.agents)} agents {'is' if lost == 1 else 'are'} missing"
+    if len(spec.agents) == 1:
+        missing = "the only agent is missing"
     return WorkloadFailed(
-        f"Nothing was started: {lost} of {len(spec.agents)} agents are missing. {why}.",
+        f"Nothing was started: {missing}. {why}.",
         todo="Start them, leave them out, or put up with it: policy majority or best-effort.",
         facts={"agents": len(spec.agents), "missing": lost, "policy": str(spec.policy)},
     )

@@ -24,6 +24,7 @@ from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.wire.fleet import fleet_pb2 as wire
 from interlock.wire.fleet.errors import AgentRefused, AgentUnavailable
 from interlock.wire.fleet.fleet_pb2_grpc import AgentStub
+from interlock.wire.trust import authorities, check_pair
 
 PROBLEM = "interlock-problem-bin"
 PREPARE_S = 5.0
@@ -35,6 +36,13 @@ _SILENT = (
     grpc.StatusCode.UNKNOWN,
 )
 PING_EVERY_S = 5.0
+TOKEN, CA, CERT, KEY = (f"INTERLOCK_AGENT_{name}" for name in ("TOKEN", "CA", "CERT", "KEY"))
+"""The environment variables of a controller; all but the token name files."""
+_OPTIONS_OF_TLS = {
+    "ca": f"--tls-ca (or {CA})",
+    "certificate": f"--tls-cert (or {CERT})",
+    "key": f"--tls-key (or {KEY})",
+}
 _OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 200),
@@ -50,11 +58,34 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     token: str = ""
     ca: str = ""
     """The file of certificates that vouch for agents; with it the lines are encrypted."""
+    certificate: str = ""
+    """The file of the controller's own certificate, for agents with `--tls-client-ca`."""
+    key: str = ""
+    """The file of its private key."""
     silence_s: float = 20.0
     """An agent that leaves a ping unanswered for so long is gone."""
 
     def __repr__(self) -> str:
-        return f"Access(token={'…' if self.token else ''}, ca={self.ca!r})"
+        files = f"ca={self.ca!r}, certificate={self.certificate!r}, key={self.key!r}"
+        return f"Access(token={'…' if self.token else ''}, {files})"
+
+    def check(self) -> Access:
+        """Return it; raise `InvalidSettings` when a file is missing or cannot be used."""
+        if bool(self.certificate) != bool(self.key):
+            raise InvalidSettings(
+                "A client certificate needs both a certificate and its key.",
+                todo=f"Give {_OPTIONS_OF_TLS['certificate']} and {_OPTIONS_OF_TLS['key']}.",
+            )
+        if self.certificate and not self.ca:
+            raise InvalidSettings(
+                "A client certificate is only used over TLS, and no authority of the agents is given.",
+                todo=f"Give {_OPTIONS_OF_TLS['ca']} as well.",
+            )
+        if self.ca:
+            authorities(self.ca)
+        if self.certificate:
+            check_pair(self.certificate, self.key)
+        return self
 
 
 NOTHING_NEEDED = Access()
@@ -81,6 +112,7 @@ class Line:
     ) -> None:
         self.agent = agent
         self._reference = reference
+        self._access = access
         self._metadata = (("authorization", f"Bearer {access.token}"),) if access.token else ()
         self._channel = channel or _channel(agent, access)
         self._stub = AgentStub(self._channel)
@@ -151,10 +183,10 @@ class Line:
             self._raise(error)
 
     def _raise(self, error: aio.AioRpcError) -> NoReturn:
-        raise told(self.agent, error) from None
+        raise told(self.agent, error, self._access) from None
 
 
-def told(agent: str, error: aio.AioRpcError) -> InterlockError:
+def told(agent: str, error: aio.AioRpcError, access: Access = NOTHING_NEEDED) -> InterlockError:
     """What has gone wrong with an agent, in its own words where it has some."""
     for key, value in error.trailing_metadata() or ():
         if key == PROBLEM:
@@ -164,8 +196,18 @@ def told(agent: str, error: aio.AioRpcError) -> InterlockError:
                 todo=str(problem.get("todo", "")),
                 facts={"agent": agent, "code": problem.get("code", ""), **problem.get("facts", {})},
             )
+    if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+        return AgentRefused(
+            f"{agent} does not accept the token in {TOKEN}."
+            if access.token
+            else f"{agent} asks for a token, and {TOKEN} is not set.",
+            todo=f"Set {TOKEN} to a token of the agent (its --token-file or {TOKEN}).",
+            facts={"agent": agent},
+        )
     if error.code() in _SILENT:
         why = (error.details() or error.code().name).rstrip(".")
+        if refused := _refused_by_tls(agent, why, access):
+            return refused
         return AgentUnavailable(
             f"{agent} does not answer: {why[:300]}.",
             todo=f"Is an agent there? On that machine: interlock agent --port {agent.rpartition(':')[2]}",
@@ -176,6 +218,27 @@ def told(agent: str, error: aio.AioRpcError) -> InterlockError:
         todo="Check the address and the token (INTERLOCK_AGENT_TOKEN).",
         facts={"agent": agent, "code": error.code().name},
     )
+
+
+def _refused_by_tls(agent: str, why: str, access: Access) -> AgentRefused | None:
+    """What is most likely wrong with TLS, where the library's words allow a guess."""
+    ca, certificate, key = _OPTIONS_OF_TLS.values()
+    if "CERTIFICATE_VERIFY_FAILED" in why:
+        sentence = f"The certificate of {agent} is not signed by an authority in {access.ca}, or has expired."
+        todo = f"Give the certificate of the authority that has signed it with {ca}."
+    elif "WRONG_VERSION_NUMBER" in why:
+        sentence = f"{agent} does not use TLS, and {ca} asks for it."
+        todo = "Start the agent with --tls-cert and --tls-key."
+    elif "Socket closed" in why and "failed to connect" in why:
+        sentence = f"{agent} closed the connection before it answered."
+        if not access.ca:
+            sentence += f" If it uses TLS, give {ca}."
+        else:
+            sentence += f" If it wants a client certificate, give one that it accepts: {certificate}, {key}."
+        todo = "See how the agent was started."
+    else:
+        return None
+    return AgentRefused(sentence, todo=todo, facts={"agent": agent, "cause": why[:300]})
 
 
 def report_of(agent: str, stats: wire.WorkloadStats) -> Report:
@@ -209,14 +272,9 @@ def _channel(agent: str, access: Access) -> aio.Channel:
         ("grpc.http2.ping_timeout_ms", silence_ms),  # which is what a ping waits for, and is a minute
         *_OPTIONS,
     )
+    access.check()
     if not access.ca:
         return aio.insecure_channel(agent, options=options)
-    try:
-        vouching = Path(access.ca).read_bytes()
-    except OSError as error:
-        raise InvalidSettings(
-            f"The certificates {access.ca} cannot be read: {error.strerror}.",
-            todo="Check the path, and who may read it.",
-            facts={"ca": access.ca},
-        ) from None
-    return aio.secure_channel(agent, grpc.ssl_channel_credentials(vouching), options=options)
+    own = (Path(access.key).read_bytes(), Path(access.certificate).read_bytes()) if access.key else ()
+    credentials = grpc.ssl_channel_credentials(Path(access.ca).read_bytes(), *own)
+    return aio.secure_channel(agent, credentials, options=options)
