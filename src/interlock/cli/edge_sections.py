@@ -64,8 +64,10 @@ from interlock.systems.runs.edges import Edges
 from interlock.systems.runs.reporting.addresses import networks
 from interlock.systems.runs.reporting.settings import (
     API,
+    CONTEXT,
     GithubReporting,
     ReportingSettings,
+    Statuses,
     WebhookReporting,
 )
 from interlock.systems.runs.secrets import Secret, secret_texts, signing_keys
@@ -141,7 +143,8 @@ class ReporterSection(msgspec.Struct, frozen=True, kw_only=True):
     token_env: str = _TOKEN
     token_file: str = ""
     api: str = API
-    context: str = "interlock/{workflow}"
+    context: str = CONTEXT
+    statuses: Statuses = "workflow"
     check: bool = False
     url: str = ""
     secret_env: str = ""
@@ -303,6 +306,7 @@ def _github(said: ReporterSection, secrets: _Secrets) -> GithubReporting:
         token=tokens[0] if tokens else None,
         api=said.api,
         context=said.context,
+        statuses=said.statuses,
         check=said.check,
         repository=said.repository,
     )

@@ -64,6 +64,8 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """What it deploys to; secrets can be for an environment, and an environment for some branches."""
     line: int = 0
     """The line of its workflow file where it begins; 0 where there is none."""
+    workflow: str = ""
+    """The workflow that it belongs to, where the plan is of several workflow files."""
 
 
 class SkippedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -71,6 +73,8 @@ class SkippedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     name: str
     why: str
+    workflow: str = ""
+    """The workflow that it belongs to, where the plan is of several workflow files."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -151,6 +155,8 @@ class RunJobView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failure: FailureView | None = None
     started_at: datetime | None = None
     completed_at: datetime | None = None
+    workflow: str = ""
+    """The workflow that it belongs to, where the run is of several workflow files."""
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

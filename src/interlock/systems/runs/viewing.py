@@ -90,6 +90,7 @@ def _job_view(body: RunBody, piece: Piece, place: int, record: Record | None) ->
         failure=failure_view(known.failure) if known else None,
         started_at=known.data.started_at if known else None,
         completed_at=known.data.completed_at if known else None,
+        workflow=planned.workflow,
     )
 
 

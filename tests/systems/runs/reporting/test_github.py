@@ -46,7 +46,7 @@ async def test_every_word_is_a_commit_status(receiver: Receiver, word: Word, sta
     assert heard.headers["accept"] == "application/vnd.github+json"
     assert heard.headers["x-github-api-version"] == "2022-11-28"
     assert heard.said["state"] == state
-    assert heard.said["context"] == "interlock/ci"
+    assert heard.said["context"] == "interlock/ci/push"
     assert heard.said["target_url"] == "https://ci.example.org/runs/r_0123456789ab"
 
 
@@ -72,7 +72,7 @@ async def test_a_check_is_made_once_and_then_changed(receiver: Receiver) -> None
     await github.tell(report(Word.FAILED, failed_run(30)), memory)
     await github.close()
     looked, made, running, done = receiver.heard
-    assert looked.path == f"/repos/acme/shop/commits/{SHA}/check-runs?check_name=interlock%2Fci"
+    assert looked.path == f"/repos/acme/shop/commits/{SHA}/check-runs?check_name=interlock%2Fci%2Fpush"
     assert (made.method, made.path) == ("POST", "/repos/acme/shop/check-runs")
     assert (made.said["head_sha"], made.said["status"]) == (SHA, "queued")
     assert made.said["external_id"] == "r_0123456789ab"
@@ -89,7 +89,7 @@ async def test_a_check_whose_number_was_lost_is_found_by_the_id_of_the_run(recei
     github = reporter(receiver, check=True)
     assert await github.tell(report(Word.SUCCESS), "") == "7"
     await github.close()
-    assert [(heard.method, heard.path[-2:]) for heard in receiver.heard] == [("GET", "ci"), ("PATCH", "/7")]
+    assert [(heard.method, heard.path[-2:]) for heard in receiver.heard] == [("GET", "sh"), ("PATCH", "/7")]
 
 
 async def test_nobodys_output_breaks_out_of_a_summary(receiver: Receiver) -> None:

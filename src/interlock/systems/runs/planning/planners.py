@@ -96,7 +96,7 @@ def _plan_of_files(
     return Plan(
         jobs=tuple(_named(name, job) for name, plan in plans.items() for job in plan.jobs),
         skipped=tuple(
-            SkippedJob(name=f"{name} / {job.name}", why=job.why)
+            SkippedJob(name=f"{name} / {job.name}", why=job.why, workflow=name)
             for name, plan in plans.items()
             for job in plan.skipped
         ),
@@ -113,7 +113,7 @@ def _group(said: list[str | None]) -> str | None:
 
 def _named(workflow: str, job: PlannedJob) -> PlannedJob:
     needs = tuple(f"{workflow} / {need}" for need in job.needs)
-    return msgspec.structs.replace(job, name=f"{workflow} / {job.name}", needs=needs)
+    return msgspec.structs.replace(job, name=f"{workflow} / {job.name}", needs=needs, workflow=workflow)
 
 
 def _decoded(file: WorkflowText) -> str:

@@ -40,7 +40,7 @@ from interlock.systems.runs.reporting.lifecycle import (
 )
 from interlock.systems.runs.reporting.port import WORDS, Report, Reporter, Word
 from interlock.systems.runs.reporting.reporters import reporters_of
-from interlock.systems.runs.reporting.reporters.summary import in_words
+from interlock.systems.runs.reporting.reporters.summary import in_words, shortened
 from interlock.systems.runs.reporting.settings import ReportingSettings
 from interlock.systems.runs.ringing import Bell
 from interlock.wire.runs import RunExplanation, RunView, RunWaiting
@@ -241,9 +241,8 @@ class Reporting:
     def _log(self, view: RunView, word: Word) -> None:
         report = Report(run=view, word=word, at=view.updated_at, url=url_of(self.settings, view.id))
         level = logging.INFO if word is Word.SUCCESS else logging.WARNING
-        log.log(
-            level, "run %s (%s) of %s: %s", view.id, view.workflow or "-", _what(view), in_words(report, 300)
-        )
+        said = shortened(in_words(report), 300)
+        log.log(level, "run %s (%s) of %s: %s", view.id, view.workflow or "-", _what(view), said)
 
 
 def _waiting(record: Record) -> RunWaiting:

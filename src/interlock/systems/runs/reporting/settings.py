@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from datetime import timedelta
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -13,6 +14,9 @@ from interlock.systems.runs.reporting.lifecycle import LONG_ENOUGH, PATIENCE
 from interlock.systems.runs.secrets import Secret
 
 API = "https://api.github.com"
+CONTEXT = "interlock/{workflow}/{event}"
+"""With the event, because a push and a pull request of one commit are two verdicts."""
+Statuses: TypeAlias = Literal["run", "workflow", "job"]
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 
 
@@ -23,7 +27,11 @@ class GithubReporting(msgspec.Struct, frozen=True, kw_only=True):
     token: Secret | None = None
     """None: this process cannot tell; another one may."""
     api: str = API
-    context: str = "interlock/{workflow}"
+    context: str = CONTEXT
+    """The name of the status of a run. Those of its workflows and jobs are below it, after a slash."""
+    statuses: Statuses = "workflow"
+    """`run`: one status; `workflow`: also one of each workflow file, where there are several; `job`: also one
+    of each job."""
     check: bool = False
     """A check run instead of a commit status; only the token of a GitHub App may make one."""
     repository: str = "*"

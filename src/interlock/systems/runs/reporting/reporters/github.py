@@ -6,10 +6,15 @@
 A status may be told twice, the newest counts. A check run is made once: its number is remembered, and
 where an answer was lost the one that carries the id of the run is looked for. Both as documented at
 https://docs.github.com/rest/commits/statuses and https://docs.github.com/rest/checks/runs.
+
+A run that had nothing to do has no status: GitHub knows no neutral one, and a success would stand for what
+nobody has looked at. A check of it is `skipped`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -21,11 +26,22 @@ import msgspec
 
 from interlock.systems.runs.reporting.outgoing import Answered, Outgoing
 from interlock.systems.runs.reporting.port import NotTold, Now, Report, Word
-from interlock.systems.runs.reporting.reporters.summary import MAX_ERROR, MAX_FAILED, failed_jobs, in_words
+from interlock.systems.runs.reporting.reporters.summary import (
+    MAX_ERROR,
+    MAX_FAILED,
+    Part,
+    failed_jobs,
+    is_empty,
+    parts_of,
+    shortened,
+)
 from interlock.systems.runs.reporting.settings import GithubReporting
 from interlock.wire.runs import RunView
 
 MAX_DESCRIPTION = 140
+MAX_CONTEXT = 100
+AT_ONCE = 4
+"""How many statuses of one run are told side by side."""
 SECONDARY_LIMIT_S = 60.0
 """What GitHub asks for where it does not say how long to wait."""
 
@@ -66,8 +82,13 @@ class GithubReporter:
         return self._settings.token is not None
 
     def wants(self, run: RunView, word: Word) -> bool:  # noqa: ARG002 - every word is a state there
-        """Runs about a commit of a repository there."""
+        """Runs about a commit of a repository there, unless there was nothing to do.
+
+        GitHub was told of one that had to be approved, and it must not stay pending.
+        """
         source = run.source
+        if is_empty(run) and not self._settings.check and not run.approvals:
+            return False
         return (
             _REPOSITORY.fullmatch(source.repository) is not None
             and _SHA.fullmatch(source.sha) is not None
@@ -76,58 +97,80 @@ class GithubReporter:
 
     async def tell(self, report: Report, memory: str) -> str:
         """Make the status or the check; returns the number of the check."""
+        *parts, own = parts_of(report, self._settings.statuses)
         if self._settings.check:
-            return await self._check(report, memory)
-        source = report.run.source
-        await self._asked("POST", f"/repos/{source.repository}/statuses/{source.sha}", self._status(report))
+            numbers = _numbers(memory)
+            for part in (*parts, own):
+                numbers[part.path] = await self._check(report, part, numbers.get(part.path, ""))
+            return _memory(numbers)
+        turn = asyncio.Semaphore(AT_ONCE)
+        told = [self._tell_status(report, part, turn) for part in parts if not part.skipped]
+        for failure in await asyncio.gather(*told, return_exceptions=True):
+            if failure is not None:
+                raise failure
+        await self._tell_status(report, own, turn)
         return memory
 
     async def close(self) -> None:
         """Let go of every connection."""
         await self._outgoing.close()
 
-    def _status(self, report: Report) -> dict[str, Any]:
+    async def _tell_status(self, report: Report, part: Part, turn: asyncio.Semaphore) -> None:
+        source = report.run.source
+        async with turn:
+            said = self._status(report, part)
+            await self._asked("POST", f"/repos/{source.repository}/statuses/{source.sha}", said)
+
+    def _status(self, report: Report, part: Part) -> dict[str, Any]:
         said = {
-            "state": STATES[report.word],
-            "context": self._context(report.run),
-            "description": in_words(report, MAX_DESCRIPTION),
+            "state": STATES[part.word],
+            "context": self._context(report.run, part),
+            "description": shortened(part.says, MAX_DESCRIPTION),
         }
         return {**said, "target_url": report.url} if report.url else said
 
-    async def _check(self, report: Report, memory: str) -> str:
+    async def _check(self, report: Report, part: Part, number: str) -> str:
         run, path = report.run, f"/repos/{report.run.source.repository}/check-runs"
-        number = memory or await self._earlier(run)
+        number = number or await self._earlier(run, part)
         if number:
-            await self._asked("PATCH", f"{path}/{number}", self._check_run(report))
+            await self._asked("PATCH", f"{path}/{number}", self._check_run(report, part))
             return number
-        made = await self._asked("POST", path, {**self._check_run(report), "head_sha": run.source.sha})
+        made = await self._asked("POST", path, {**self._check_run(report, part), "head_sha": run.source.sha})
         return str(made.get("id", ""))
 
-    async def _earlier(self, run: RunView) -> str:
+    async def _earlier(self, run: RunView, part: Part) -> str:
         """The check of this run that exists, when the answer to its making was lost."""
-        name = quote(self._context(run), safe="")
+        name = quote(self._context(run, part), safe="")
         path = f"/repos/{run.source.repository}/commits/{run.source.sha}/check-runs?check_name={name}"
         found = (await self._asked("GET", path)).get("check_runs", [])
         mine = [one for one in found if isinstance(one, dict) and one.get("external_id") == run.id]
         return str(mine[0].get("id", "")) if mine else ""
 
-    def _check_run(self, report: Report) -> dict[str, Any]:
-        run, word = report.run, report.word
+    def _check_run(self, report: Report, part: Part) -> dict[str, Any]:
+        run, word = report.run, part.word
         said: dict[str, Any] = {
-            "name": self._context(run),
+            "name": self._context(run, part),
             "external_id": run.id,
             "status": "completed" if word.final else "in_progress" if word is Word.RUNNING else "queued",
-            "output": {"title": in_words(report, MAX_DESCRIPTION), "summary": _summary(run)},
+            "output": {"title": shortened(part.says, MAX_DESCRIPTION), "summary": _summary(run)},
         }
         if run.started_at is not None:
             said["started_at"] = _instant(run.started_at)
         if word.final:
-            said["conclusion"] = CONCLUSIONS[word]
+            said["conclusion"] = "skipped" if part.skipped else CONCLUSIONS[word]
             said["completed_at"] = _instant(run.completed_at or report.at)
         return {**said, "details_url": report.url} if report.url else said
 
-    def _context(self, run: RunView) -> str:
-        return self._settings.context.replace("{workflow}", run.workflow or run.planner)[:100]
+    def _context(self, run: RunView, part: Part) -> str:
+        told = self._settings.context.replace("{workflow}", run.workflow or run.planner)
+        told = told.replace("{event}", run.source.event)
+        if not part.path:
+            return told[:MAX_CONTEXT]
+        whole = f"{told}/{part.path}"
+        if len(whole) <= MAX_CONTEXT:
+            return whole
+        digest = hashlib.sha256(whole.encode()).hexdigest()[:8]  # two long names must not become one
+        return f"{whole[: MAX_CONTEXT - 9]}~{digest}"
 
     async def _asked(self, method: str, path: str, said: dict[str, Any] | None = None) -> dict[str, Any]:
         token = self._settings.token
@@ -170,6 +213,17 @@ def _rate_limited(answer: Answered, message: str, now: datetime) -> float | None
         return max(float(reset) - now.timestamp(), 1.0)
     limited = answer.status == 429 or "rate limit" in message.lower()
     return SECONDARY_LIMIT_S if limited else None
+
+
+def _numbers(memory: str) -> dict[str, str]:
+    """The numbers of checks by part; a number alone is that of the run."""
+    if not memory.startswith("{"):
+        return {"": memory} if memory else {}
+    return msgspec.json.decode(memory, type=dict[str, str])
+
+
+def _memory(numbers: Mapping[str, str]) -> str:
+    return numbers[""] if numbers.keys() == {""} else msgspec.json.encode(numbers).decode()
 
 
 def _summary(run: RunView) -> str:

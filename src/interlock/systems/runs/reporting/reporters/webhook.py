@@ -18,7 +18,13 @@ import msgspec
 
 from interlock.systems.runs.reporting.outgoing import Answered, Outgoing
 from interlock.systems.runs.reporting.port import NotTold, Now, Report, Word
-from interlock.systems.runs.reporting.reporters.summary import MAX_ERROR, MAX_FAILED, failed_jobs, in_words
+from interlock.systems.runs.reporting.reporters.summary import (
+    MAX_ERROR,
+    MAX_FAILED,
+    failed_jobs,
+    in_words,
+    shortened,
+)
 from interlock.systems.runs.reporting.settings import WebhookReporting
 from interlock.systems.runs.triggers.signing import standard_headers
 from interlock.wire.runs import RunView, Source
@@ -124,7 +130,7 @@ def notice_of(report: Report) -> Notice:
             run_id=run.id,
             workflow=run.workflow,
             state=run.state,
-            summary=in_words(report, MAX_ERROR),
+            summary=shortened(in_words(report), MAX_ERROR),
             outcome=run.outcome,
             reason=run.reason,
             error=run.error[:MAX_ERROR],
