@@ -25,7 +25,8 @@ def list_sheet(views: Iterable[JobView], now: datetime, *, terminal: bool) -> Sh
         (view.id, view.state, view.task, view.queue, *_times(view, now, terminal=terminal), said(view))
         for view in views
     ]
-    return Sheet("job", "", ("id", "state", "task", "queue", *times, "says"), rows)
+    columns = ("id", "state", "task", "queue", *times, "says")
+    return Sheet("job", "", columns, rows, one_line=True, spare=("queue", "took", "submitted"))
 
 
 def job_sheets(view: JobView, now: datetime, *, terminal: bool) -> list[Sheet]:
@@ -47,7 +48,7 @@ def history_sheet(steps: Sequence[StepShown], *, terminal: bool) -> Sheet:
         (_when(step.at, first) if terminal else iso(step.at), *_step_cells(step), step.reason)
         for step in steps
     ]  # fmt: skip
-    return Sheet("step", "", columns, rows)
+    return Sheet("step", "", columns, rows, spare=("owner", "actor", "from"))
 
 
 def explanation_sheet(told: Explanation, now: datetime, *, terminal: bool) -> Sheet:

@@ -21,6 +21,10 @@ class Sheet:
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]] = field(default=())
+    one_line: bool = False
+    """A terminal shows each row on one line: long cells end with an ellipsis instead of wrapping."""
+    spare: Sequence[str] = ()
+    """Columns that a terminal leaves out while it is too narrow for all, the first of these first."""
 
 
 def on_terminal() -> bool:

@@ -27,7 +27,8 @@ def list_sheet(views: Iterable[RunView], now: datetime, *, terminal: bool) -> Sh
         )
         for view in views
     ]
-    return Sheet("run", "", ("id", "state", "outcome", "workflow", "change", *times, "says"), rows)
+    columns = ("id", "state", "outcome", "workflow", "change", *times, "says")
+    return Sheet("run", "", columns, rows, one_line=True, spare=("workflow", "took", "asked for", "change"))
 
 
 def run_sheets(view: RunView, now: datetime, *, terminal: bool) -> list[Sheet]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -17,9 +18,13 @@ _IN_ONE_PIECE = frozenset(
         "fingerprint",
         "states",
         "id",
+        "state",
+        "from",
+        "to",
         "when",
         "attempt",
         "submitted",
+        "started",
         "took",
         "began",
         "agent",
@@ -27,6 +32,10 @@ _IN_ONE_PIECE = frozenset(
         "clock ms",
     }
 )
+"""Columns that are never broken: each is as wide as its longest cell."""
+_GAP, _EDGES = 3, 2
+_LEAST = 12
+"""A column that can be cut short keeps at least so many characters."""
 _COLUMNS_OF_STATES = frozenset({"state", "to", "outcome"})
 _STYLES = {
     **dict.fromkeys(("COMPLETED", "SUCCEEDED", "SUCCESS"), "green"),
@@ -47,8 +56,9 @@ def console_here() -> Console:
     return Console(color_system=None if plain else "auto", highlight=False)
 
 
-def print_table(sheet: Sheet) -> None:
-    """One table, as wide as the terminal at most."""
+def print_table(sheet: Sheet, console: Console | None = None) -> None:
+    """Print one table, at most as wide as the terminal."""
+    console = console or console_here()
     table = Table(
         title=sheet.title or None,
         title_justify="left",
@@ -57,13 +67,53 @@ def print_table(sheet: Sheet) -> None:
         box=box.SIMPLE_HEAD,
         pad_edge=False,
     )
-    for column in sheet.columns:
-        table.add_column(column, no_wrap=column in _IN_ONE_PIECE, overflow="fold")
+    shown = _fitting(sheet, console.width)
+    for place in shown:
+        column = sheet.columns[place]
+        whole = _is_whole(sheet, column)
+        least = _width(sheet, place) if whole else None
+        table.add_column(Text(column, no_wrap=True), no_wrap=whole, overflow="fold", min_width=least)
     for row in sheet.rows:
-        table.add_row(*(_cell(column, cell) for column, cell in zip(sheet.columns, row, strict=True)))
-    console_here().print(table)
+        cells = (_cell(sheet.columns[place], row[place], one_line=sheet.one_line) for place in shown)
+        table.add_row(*cells)
+    console.print(table)
 
 
-def _cell(column: str, cell: str) -> Text:
-    text = harmless(" ".join(cell.split()))
-    return Text(text, style=style_of(text) if column in _COLUMNS_OF_STATES else "")
+def _fitting(sheet: Sheet, width: int) -> list[int]:
+    """Return the places of the columns that fit; without room the spare ones are left out in order."""
+    shown = list(range(len(sheet.columns)))
+    for column in sheet.spare:
+        if _needed(sheet, shown) <= width:
+            break
+        shown = [place for place in shown if sheet.columns[place] != column]
+    return shown
+
+
+def _needed(sheet: Sheet, places: list[int]) -> int:
+    """Return how wide a table of these columns is when all that can be cut short is."""
+    widths = [_width(sheet, place) for place in places]
+    least = [
+        width if _is_whole(sheet, sheet.columns[place]) else min(width, _LEAST)
+        for place, width in zip(places, widths, strict=True)
+    ]
+    return sum(least) + _GAP * (len(places) - 1) + _EDGES
+
+
+def _width(sheet: Sheet, place: int) -> int:
+    texts = [sheet.columns[place], *(_shown(row[place]) for row in sheet.rows)]
+    return max(cell_len(text) for text in texts)
+
+
+def _is_whole(sheet: Sheet, column: str) -> bool:
+    """Whether its cells are shown in one piece. A name has no limit, so a list may cut it short."""
+    return column in _IN_ONE_PIECE and not (sheet.one_line and column == "name")
+
+
+def _shown(cell: str) -> str:
+    return harmless(" ".join(cell.split()))
+
+
+def _cell(column: str, cell: str, *, one_line: bool) -> Text:
+    text = _shown(cell)
+    style = style_of(text) if column in _COLUMNS_OF_STATES else ""
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis") if one_line else Text(text, style=style)

@@ -27,7 +27,7 @@ def list_sheet(views: Iterable[WorkerView], now: datetime, *, terminal: bool) ->
         for view in views
     ]
     columns = ("id", "name", "state", "busy", "host", "pid", "labels", "heard", "says")
-    return Sheet("worker", "", columns, rows)
+    return Sheet("worker", "", columns, rows, one_line=True, spare=("pid", "labels", "host", "heard"))
 
 
 def worker_sheet(view: WorkerView, now: datetime, *, terminal: bool) -> Sheet:
