@@ -166,6 +166,26 @@ def test_diff_of_a_table_with_itself_is_nothing(ask: Ask) -> None:
     assert answer.stdout.startswith("Nothing differs")
 
 
+def test_an_exported_table_has_the_fingerprint_of_the_table_also_with_deadlines_in_whole_seconds(
+    ask: Ask, folder: Path
+) -> None:
+    text = (folder / "doors.py").read_text("utf-8")
+    for old, new in {
+        "import Machine,": "import Deadline, Machine, ignore, timer,",
+        "close = ": 'slam = timer("slam", "The wind blows.", by="wind")\nclose = ',
+        'turn="visitor"': 'turn="visitor", within=Deadline(slam, "open_s", 60)',
+        "    rows=(": '    rows=(on(slam, Door.OPEN, Door.CLOSED, owner="wind", why="It is windy."),'
+        ' ignore(slam, (Door.CLOSED, Door.GONE), why="It is shut."),',
+    }.items():
+        text = text.replace(old, new, 1)
+    (folder / "windy.py").write_text(text, encoding="utf-8")
+    drawn = ask("machine", "draw", "windy:DOOR", "-o", "old.json")
+    assert drawn.returncode == 0, drawn.stderr
+    answer = ask("machine", "diff", "old.json", "windy:DOOR")
+    fingerprint = json.loads((folder / "old.json").read_text("utf-8"))["fingerprint"]
+    assert answer.stdout == f"Nothing differs: both are door@{fingerprint}.\n"
+
+
 def test_diff_exits_with_1_when_something_in_flight_would_be_stranded(ask: Ask) -> None:
     answer = ask("machine", "diff", "doors:DOOR", "strict:DOOR")
     assert answer.returncode == 1
@@ -198,3 +218,21 @@ def test_an_exported_blueprint_can_be_shown_and_drawn_again(ask: Ask, folder: Pa
     assert Blueprint.from_json(text).machine == "door"
     assert ask("machine", "show", "door.json", "--json").stdout == text
     assert ask("machine", "draw", "door.json").stdout == ask("machine", "draw", "doors:DOOR").stdout
+
+
+@pytest.mark.parametrize("name", ["doors.py:DOOR", "./doors.py:DOOR", "doors:DOOR"])
+@pytest.mark.parametrize("command", ["show", "check", "draw"])
+def test_a_machine_can_be_named_by_the_file_it_is_in(ask: Ask, command: str, name: str) -> None:
+    answer = ask("machine", command, name)
+    assert answer.returncode == 0, answer.stderr
+    assert "door" in answer.stdout
+
+
+def test_a_machine_in_a_file_of_a_package_is_imported_as_part_of_it(ask: Ask, folder: Path) -> None:
+    package = folder / "house"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "names.py").write_text('NAME = "a name of the package"\n', encoding="utf-8")
+    text = (folder / "doors.py").read_text("utf-8")
+    (package / "front.py").write_text(f"from house.names import NAME\n{text}", encoding="utf-8")
+    assert ask("machine", "show", "house/front.py:DOOR").returncode == 0

@@ -31,8 +31,11 @@ jobs:
 FLOWS = """
 from interlock import Flow, flow
 
+print("a module of flows that talks")
+
 @flow
 def release(plan: Flow, *, version: str) -> None:
+    print("a flow that talks")
     built = plan.shell("build", f"make VERSION={version}")
     plan.shell("publish", "make publish", needs=[built])
 """

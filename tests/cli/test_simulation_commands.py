@@ -124,3 +124,13 @@ def test_wrong_questions_are_answered(desk: Desk) -> None:
     assert "cannot be read" in desk.ask("start", str(desk.folder / "bad.yml"), code=2)
     assert "did you mean people" in desk.ask("start", "examples/epidemic.py", "peeple=5", code=2)
     assert "no simulations" in desk.ask("start", "tests/journeys/errands.py", code=2)
+
+
+def test_what_a_module_of_simulations_prints_does_not_mix_with_the_id(desk: Desk) -> None:
+    (desk.folder / "errands.py").write_text(
+        "from interlock import SimulationContext, simulation\n"
+        'print("a module that talks")\n'
+        "@simulation(total_steps=2)\n"
+        "def errand(sim: SimulationContext): yield 1\n"
+    )
+    assert desk.ask("start", str(desk.folder / "errands.py"), "--id", "quiet") == "quiet\n"

@@ -1,25 +1,24 @@
 """From what somebody typed to a machine or its blueprint.
 
-job                 one of the nine built-in machines
-shop.orders:ORDER   an object in a module; the current directory is importable
-old-job.json        a blueprint exported earlier
+job                   one of the nine built-in machines
+shop.orders:ORDER     an object in a module; the current directory is importable
+shop/orders.py:ORDER  an object in a file
+old-job.json          a blueprint exported earlier
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from interlock.cli.errors import one_line
-from interlock.errors import CannotLoad, InterlockError
+from interlock.errors import CannotLoad
 from interlock.guessing import nearest
 from interlock.lifecycles import COUPLINGS, MACHINES, machine_named
 from interlock.machine import Blueprint, Machine, blueprint_of
+from interlock.worker.importing import import_named
 
 AnyMachine = Machine[Any, Any]
 
@@ -51,7 +50,7 @@ def _machine_in_module(name: str) -> AnyMachine:
     module_name, _, path = name.partition(":")
     if not module_name or not path:
         raise _cannot_load(name, "it is not of the form module:object")
-    thing: object = _import_module(module_name, name)
+    thing: object = _import_module(module_name)
     for part in path.split("."):
         if not hasattr(thing, part):
             raise _no_such_object(name, part, thing)
@@ -61,42 +60,17 @@ def _machine_in_module(name: str) -> AnyMachine:
     return thing
 
 
-def _import_module(module_name: str, name: str) -> ModuleType:
-    """Import somebody's module. What it prints goes to stderr: stdout is for the answer.
-
-    Its faulty tables and other errors of Interlock pass through; whatever else it raises becomes
-    one line.
-    """
+def _import_module(module_name: str) -> ModuleType:
+    """Import a user's module and leave the import path as it was: a stray rich.py must not break us."""
+    path = list(sys.path)
     try:
-        with _current_directory_importable(), contextlib.redirect_stdout(sys.stderr):
-            return importlib.import_module(module_name)
-    except InterlockError:
+        return import_named(module_name)
+    except CannotLoad as error:
+        if module_name in MACHINES and isinstance(error.__cause__, ModuleNotFoundError):
+            error.todo = f"A built-in machine has no colon: {module_name}."
         raise
-    except (Exception, SystemExit) as error:
-        raise _cannot_load(name, one_line(error), todo=_advice(module_name, error)) from error
-
-
-@contextlib.contextmanager
-def _current_directory_importable() -> Iterator[None]:
-    """As with `python -m`, but only while importing: a stray rich.py must not break the answer."""
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        yield
     finally:
-        sys.path.remove(here)
-
-
-def _advice(module_name: str, error: BaseException) -> str:
-    if "/" in module_name or module_name.endswith(".py"):
-        dotted = module_name.removesuffix(".py").strip("./").replace("/", ".")
-        return f"Name the module, not the file: {dotted}:OBJECT."
-    missing = isinstance(error, ModuleNotFoundError) and module_name.partition(".")[0] == error.name
-    if missing and module_name in MACHINES:
-        return f"A built-in machine has no colon: {module_name}."
-    if missing:
-        return f"Modules are looked up in {Path.cwd()} and among the installed packages."
-    return "Mend the module; INTERLOCK_DEBUG=1 shows where it failed."
+        sys.path[:] = path
 
 
 def _no_such_object(name: str, part: str, owner: object) -> CannotLoad:

@@ -25,9 +25,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     epilog="""\b
 NAME is one of:
-  job                 a built-in machine (interlock machine list)
-  shop.orders:ORDER   your own, as module:object; the current directory is importable
-  old-job.json        a blueprint exported with --format json (show, draw, diff)
+  job                   a built-in machine (interlock machine list)
+  shop.orders:ORDER     your own, as module:object; the current directory is importable
+  shop/orders.py:ORDER  your own, as file:object
+  old-job.json          a blueprint exported with --format json (show, draw, diff)
 
 \b
 Exit codes:
@@ -36,7 +37,9 @@ Exit codes:
   2  the question was wrong""",
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="job, module:object, or a .json blueprint.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="job, module:object, file.py:object, or a .json blueprint.")
+]
 Output = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="FILE", help="Otherwise standard output.")
 ]

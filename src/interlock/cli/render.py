@@ -12,6 +12,7 @@ from interlock.cli.judging import Verdict
 from interlock.cli.printing import Sheet, on_terminal, print_json, print_sheets
 from interlock.cli.sheets import machine_sheets, silence_sheet
 from interlock.machine import Blueprint, Difference
+from interlock.plurals import counted
 
 __all__ = [
     "difference_entry",
@@ -38,8 +39,8 @@ def print_machine(blueprint: Blueprint) -> None:
     _line(f"It begins in {blueprint.initial}.\n")
     print_sheets(machine_sheets(blueprint, joined=True))
     if silences.rows:
-        what = f"{len(silences.rows)} pairs of state and event are deliberately nothing"
-        _line(_styled(f"{what}: see draw --format md, or show --json.", dim=True))
+        what = f"Deliberately nothing: {counted(len(silences.rows), 'pair')} of state and event"
+        _line(_styled(f"{what}, see draw --format md, or show --json.", dim=True))
 
 
 def print_verdicts(verdicts: Sequence[Verdict]) -> None:
@@ -58,7 +59,9 @@ def print_verdicts(verdicts: Sequence[Verdict]) -> None:
 
 def print_difference(difference: Difference) -> None:
     """What changed, and whom the new table would strand."""
-    if not difference.changes:
+    if difference.old == difference.new and not difference.changes:
+        _line(f"Nothing differs: both are {difference.new}.")
+    elif not difference.changes:
         _line(f"Nothing differs between {difference.old} and {difference.new}.")
     else:
         _line(_styled(f"{difference.old} → {difference.new}", bold=True))
@@ -91,5 +94,5 @@ def _plain(verdict: Verdict) -> list[str]:
 
 def _summary(verdicts: Sequence[Verdict]) -> str:
     faults = sum(len(verdict.faults) for verdict in verdicts)
-    found = "all sound" if not faults else "1 fault" if faults == 1 else f"{faults} faults"
+    found = counted(faults, "fault") if faults else "all sound"
     return f"{len(verdicts)} checked, {found}."

@@ -17,6 +17,7 @@ from interlock.systems.runs.planning.flow import FlowFunction
 from interlock.systems.runs.planning.git import FOLDER, run_git
 from interlock.systems.runs.planning.planners import spec_of_file
 from interlock.wire.runs import Plan, RunSpec, Source
+from interlock.worker.importing import import_named, prints_to_stderr
 
 STDIN = "-"
 GIT_S = 10.0
@@ -64,7 +65,9 @@ def spec_for(asked: Asked, url: str) -> RunSpec:
 
 def _evaluated(asked: Asked, source: Source, inputs: dict[str, str]) -> RunSpec:
     if asked.flow is not None:
-        return flow_named(asked.flow).spec(source, **inputs)
+        found = flow_named(asked.flow)
+        with prints_to_stderr():
+            return found.spec(source, **inputs)
     if asked.plan is not None:
         if inputs:
             raise InvalidArguments("A plan takes no inputs.", todo="Leave out --input.")
@@ -86,8 +89,6 @@ def inputs_in(words: tuple[str, ...]) -> dict[str, str]:
 
 def flow_named(text: str) -> FlowFunction:
     """The flow at `module:function`."""
-    from interlock.worker.importing import import_named
-
     module_name, colon, name = text.partition(":")
     if not colon or not name:
         raise CannotLoad(

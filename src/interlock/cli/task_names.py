@@ -7,8 +7,6 @@ send, with a module       a task of that module, by its name or the end of it
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from types import ModuleType
 from typing import Any
 
@@ -31,8 +29,7 @@ class TaskNames:
     def find(self, name: str) -> Task[..., Any]:
         """The task that a name means."""
         if name not in self._known:
-            with contextlib.redirect_stdout(sys.stderr):  # what modules print is no answer
-                self._known[name] = self._found(name)
+            self._known[name] = self._found(name)
         return self._known[name]
 
     def _found(self, name: str) -> Task[..., Any]:

@@ -67,7 +67,7 @@ def _state(entry: State[Any]) -> StateSheet:
 
 def _deadline(deadline: Deadline) -> DeadlineSheet:
     name = type_of(deadline.event).name
-    return DeadlineSheet(name, deadline.setting, deadline.seconds, deadline.since)
+    return DeadlineSheet(name, deadline.setting, float(deadline.seconds), deadline.since)
 
 
 def _event(event: type[Event]) -> EventSheet:

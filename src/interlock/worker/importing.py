@@ -12,6 +12,7 @@ import importlib
 import sys
 import sysconfig
 import traceback
+from contextlib import AbstractContextManager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
 
@@ -20,13 +21,14 @@ from interlock.guessing import nearest
 
 
 def import_named(name: str) -> ModuleType:
-    """Import a module by its name or by its file."""
+    """Import a module by its name or by its file; what it prints goes to stderr."""
     if not name:
         raise cannot_load("it", "no module is named", "Give shop.tasks, or shop/tasks.py.")
     _make_importable(Path.cwd())
     module_name = _name_of_file(Path(name)) if _is_file_name(name) else name
     try:
-        module = importlib.import_module(module_name)
+        with prints_to_stderr():
+            module = importlib.import_module(module_name)
     except InterlockError:
         raise
     except (Exception, SystemExit) as error:
@@ -38,6 +40,11 @@ def import_named(name: str) -> ModuleType:
             "Rename the file.",
         )
     return module
+
+
+def prints_to_stderr() -> AbstractContextManager[object]:
+    """Send what a user's code prints to stderr: stdout is for the answer of a command."""
+    return redirect_stdout(sys.stderr)
 
 
 def cannot_load(name: str, why: str, todo: str) -> CannotLoad:
