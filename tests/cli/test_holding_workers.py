@@ -78,7 +78,7 @@ def test_a_filter_is_previewed_and_does_nothing_unless_somebody_agrees(ask: Ask,
     preview = ask("worker", "pause", "label:gpu", "--dry-run")
     assert all(worker_id in preview.stdout for worker_id in ids)
     asked = ask("worker", "pause", "label:gpu")
-    assert (asked.returncode, "nobody can be asked" in asked.stderr) == (2, True)
+    assert (asked.returncode, "Refusing to pause 2 workers without confirmation" in asked.stderr) == (2, True)
     assert "PAUSED" not in ask("worker", "list").stdout
     done = ask("worker", "pause", "label:gpu", "--give-back", "--yes")
     assert [line.split("\t")[:3] for line in sorted(done.stdout.splitlines())] == [

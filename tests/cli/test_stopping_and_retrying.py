@@ -136,8 +136,8 @@ def test_where_nobody_can_be_asked_nothing_is_done(program: Ask, shop: Shop) -> 
     job_id = shop.submit(queue="ci")
     answer = program("job", "cancel", "queue:ci")
     assert answer.returncode == 2
-    assert "Nothing was done: 1 jobs are meant, and nobody can be asked." in answer.stderr
-    assert "→ Say --yes to do it, or --dry-run to only look." in answer.stderr
+    assert "Refusing to cancel 1 job without confirmation: stdin is not a terminal." in answer.stderr
+    assert "→ Pass --yes to do it, or --dry-run to only look." in answer.stderr
     assert shop.job(job_id).state == "PENDING"
 
 

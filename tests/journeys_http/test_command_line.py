@@ -98,7 +98,7 @@ async def test_real_workers_are_previewed_held_and_ended_by_a_filter_through_a_s
     workers = [await served.ready(name, "--label", "gpu") for name in ("anna", "berta")]
     preview = [line.split("\t")[1] for line in (await _preview(person)).splitlines()]
     assert sorted(preview) == ["anna", "berta"]
-    assert "nobody can be asked" in await person.says("worker", "drain", "label:gpu", code=2)
+    assert "without confirmation" in await person.says("worker", "drain", "label:gpu", code=2)
     ended = await person.says("worker", "drain", "label:gpu", "--reason", "new code", "--yes")
     assert ended.count("new code") == 2
     assert [await worker.gone() for worker in workers] == [0, 0]

@@ -43,6 +43,7 @@ from interlock.machine import (
     state,
     walk,
 )
+from interlock.plurals import counted
 
 
 def codes(broken: AnyTable) -> list[str]:
@@ -137,7 +138,7 @@ def test_a_table_with_several_faults_reports_all_of_them_at_once() -> None:
     found = find_faults(MANY_FAULTS)
     assert {fault.code for fault in found} == ALL_OF_THEM
     assert error.facts == {"machine": "ticket", "faults": [[f.code, f.sentence] for f in found]}
-    assert error.sentence.startswith(f"The table of 'ticket' has {len(found)} fault(s).")
+    assert error.sentence.startswith(f"The table of 'ticket' has {counted(len(found), 'fault')}.")
     for fault in found:
         assert f"{fault.code}: {fault.sentence}" in error.sentence
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from interlock.errors import BadStoreUrl, ForeignSchema, StoreUnavailable
+from interlock.plurals import counted
 from interlock.store.sqlite.location import path_of
 
 _BESIDE = ("", "-wal", "-shm", "-journal")
@@ -21,10 +22,12 @@ def empty(url: str, *, sure: bool) -> None:
         return
     jobs = _jobs_in(path)
     if not sure:
-        typer.confirm(f"Remove {path.resolve()} with its {jobs} jobs and their history?", abort=True)
+        typer.confirm(
+            f"Remove {path.resolve()} with its {counted(jobs, 'job')} and their history?", abort=True
+        )
     for end in _BESIDE:
         Path(f"{path}{end}").unlink(missing_ok=True)
-    typer.echo(f"{path.resolve()} was emptied ({jobs} jobs).", err=True)
+    typer.echo(f"{path.resolve()} was emptied ({counted(jobs, 'job')}).", err=True)
 
 
 def _path(url: str) -> Path:

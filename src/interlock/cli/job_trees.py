@@ -19,6 +19,7 @@ from interlock.cli.following import POLL_S, called_or_time
 from interlock.cli.job_sheets import progress_text
 from interlock.cli.times import iso, lasting
 from interlock.lifecycles import job
+from interlock.plurals import counted
 from interlock.remote.offering import Reach
 from interlock.systems.orchestrator.waiting import waker
 from interlock.wire.harmless import harmless
@@ -160,7 +161,7 @@ def _drawing(view: TreeView, now: datetime, children: int | None) -> Text:
     lines = [_line(ahead, what, now) for ahead, what in lines_of(twigs_of(view.nodes), children)]
     told = ", ".join(f"{number} {state}" for state, number in sorted(view.states.items()))
     cost = view.nodes[0].tree_cost
-    summary = f"{len(view.nodes)} jobs: {told}" + (f"; cost {cost:g}" if cost is not None else "")
+    summary = f"{counted(len(view.nodes), 'job')}: {told}" + (f"; cost {cost:g}" if cost is not None else "")
     return Text("\n").join([*lines, Text(summary, style="dim")])
 
 

@@ -21,6 +21,7 @@ from interlock.cli.connecting import connected
 from interlock.cli.errors import WRONG_QUESTION, tell
 from interlock.cli.printing import Sheet
 from interlock.errors import InterlockError, InvalidArguments
+from interlock.plurals import counted
 from interlock.remote.offering import Place, Reach
 
 AT_ONCE = 100
@@ -111,12 +112,12 @@ class Many(Generic[V]):
     def _agreed(self, number: int) -> bool:
         if not sys.stdin.isatty():
             raise InvalidArguments(
-                f"Nothing was done: {number} {self.noun}s are meant, and nobody can be asked.",
-                todo="Say --yes to do it, or --dry-run to only look.",
+                f"Refusing to {self.verb} {counted(number, self.noun)} without confirmation: stdin is not a "
+                "terminal. Nothing was done.",
+                todo="Pass --yes to do it, or --dry-run to only look.",
                 facts={f"{self.noun}s": number},
             )
-        question = f"{self.verb.capitalize()} {number} {self.noun}{'s' if number != 1 else ''}?"
-        return typer.confirm(question, err=True)
+        return typer.confirm(f"{self.verb.capitalize()} {counted(number, self.noun)}?", err=True)
 
     def _tell(self, results: Sequence[tuple[str, V | InterlockError]], *, as_json: bool) -> int:
         """A line for each; of one alone the error is the answer."""

@@ -15,6 +15,7 @@ from interlock.cli.durations import parse_duration
 from interlock.cli.printing import Sheet
 from interlock.cli.times import iso, shown
 from interlock.errors import UnknownSimulation
+from interlock.plurals import counted
 from interlock.remote.offering import Reach, SimulationsOffer
 from interlock.store.records import Entry
 from interlock.systems.embedded import EmbeddedOrchestrator
@@ -48,7 +49,8 @@ def show_list(
         print_struct({"simulations": views, "cursor": following})
         return
     rows = [_row(view, now) for view in views]
-    printing.print_sheets([Sheet("simulation", "", COLUMNS, rows)])
+    spare = ("worker", "priority", "dangers", "created")
+    printing.print_sheets([Sheet("simulation", "", COLUMNS, rows, one_line=True, spare=spare)])
     if following:
         typer.echo(f"There are more: --cursor {following}", err=True)
 
@@ -109,7 +111,7 @@ def prune(store: str | None, older_than: str, *, as_json: bool) -> None:
     if as_json:
         print_struct({"removed": removed})
     else:
-        print(f"{removed} simulations were removed.")
+        print(f"Removed {counted(removed, 'simulation')}.")
 
 
 async def whole_id(simulations: SimulationsOffer, text: str) -> str:

@@ -22,6 +22,7 @@ from interlock.cli.workload_screen import Lines, Screen, Silent
 from interlock.cli.workload_sheets import heard_sheet, result_sheets
 from interlock.errors import InterlockError, UnknownJob
 from interlock.lifecycles.workload import WORKLOAD
+from interlock.plurals import counted
 from interlock.remote.offering import Reach
 from interlock.store.records import Query
 from interlock.systems.fleet.live import LEVEL, AgentLive, Live, read_line
@@ -64,7 +65,7 @@ def show_list(store: str | None, limit: int, *, as_json: bool) -> None:
          shown(view.created_at, now, terminal=terminal), _said(view))
         for view in views
     ]  # fmt: skip
-    print_sheets([Sheet("workload", "", COLUMNS, rows)])
+    print_sheets([Sheet("workload", "", COLUMNS, rows, one_line=True, spare=("agents", "submitted"))])
 
 
 def show(store: str | None, text: str, out: Path | None, *, as_json: bool) -> None:
@@ -103,7 +104,7 @@ def watch(store: str | None, text: str, *, as_json: bool) -> int:
 
     async def work(reach: Reach) -> int:
         found = await _driver(reach, text)
-        title = f"{found.description or found.id} on {len(_spec(found).agents)} agents"
+        title = f"{found.description or found.id} on {counted(len(_spec(found).agents), 'agent')}"
         screen = Silent() if as_json else Screen(title) if on_terminal() else Lines()
         screen.begin()
         try:

@@ -24,6 +24,7 @@ from interlock.cli.workload_screen import Lines, Screen, Silent
 from interlock.cli.workload_sheets import result_sheets
 from interlock.errors import CannotLoad, CannotWrite, InterlockError, JobFailed
 from interlock.lifecycles import job
+from interlock.plurals import counted
 from interlock.remote.addresses import is_server
 from interlock.remote.offering import Reach
 from interlock.systems.embedded import EmbeddedOrchestrator
@@ -76,7 +77,7 @@ class Onlooker(Watcher):
         self.interrupted = False
         self._as_json = as_json
         self._out = out
-        title = f"{spec.name} on {len(spec.agents)} agents"
+        title = f"{spec.name} on {counted(len(spec.agents), 'agent')}"
         self.screen = Silent() if as_json else Screen(title) if on_terminal() else Lines()
 
     def show(self, live: Live) -> None:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from interlock.cli.printing import print_row
 from interlock.cli.tables import console_here, style_of
+from interlock.plurals import counted
 from interlock.systems.fleet.live import AgentLive, Live
 
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -95,7 +96,7 @@ def _table(members: Sequence[AgentLive]) -> Table:
             Text(state, style="red" if state in ("LOST", "ERROR", "REFUSED") else style_of(state)),
             Text(f"{each.rate:,.0f} op/s", justify="right"),
             Text(f"{each.operations:,}", justify="right"),
-            Text(f"{each.errors:,} errors" if each.errors else "", style="red"),
+            Text(counted(each.errors, "error") if each.errors else "", style="red"),
             Text("its numbers cannot be true" if each.corrupt else "", style="red"),
         )
     if len(shown) < len(members):

@@ -17,6 +17,7 @@ from interlock.machine.blueprint import Blueprint, StateSheet, TransitionSheet
 from interlock.machine.decision import Step
 from interlock.machine.events import Event, EventRef, type_of
 from interlock.machine.machine import Machine
+from interlock.plurals import counted
 
 C = TypeVar("C")
 """The circumstances a coupling may ask about, beyond the step itself."""
@@ -112,7 +113,8 @@ class Couplings(Generic[C]):
         self._caused: dict[int, tuple[Step[Any], tuple[Coupling[C], ...]]] = {}
         if faults := [fault for coupling in self.all for fault in _faults(coupling)]:
             raise MalformedCouplings(
-                f"The couplings have {len(faults)} fault(s).\n" + "\n".join(f"  {fault}" for fault in faults),
+                f"The couplings have {counted(len(faults), 'fault')}.\n"
+                + "\n".join(f"  {fault}" for fault in faults),
                 todo="Mend every fault above.",
                 facts={"faults": faults},
             )

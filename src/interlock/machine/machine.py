@@ -16,6 +16,7 @@ from interlock.machine.decision import Decision, Refused, Step
 from interlock.machine.events import Event, EventRef
 from interlock.machine.names import fold_name
 from interlock.machine.table import Across, Act, Always, D, Rank, Row, S, State, Table
+from interlock.plurals import counted
 
 
 class Machine(Generic[S, D]):
@@ -36,7 +37,7 @@ class Machine(Generic[S, D]):
         self.table = table = Table(name, doc, initial, states, rows, stop, spine, invariants)
         if faults := find_faults(table):
             raise MalformedTable(
-                f"The table of {name!r} has {len(faults)} fault(s).\n"
+                f"The table of {name!r} has {counted(len(faults), 'fault')}.\n"
                 + "\n".join(f"  {fault.code}: {fault.sentence}" for fault in faults),
                 todo="Mend every fault above; docs/reference/machine-checks.md explains each code.",
                 facts={"machine": name, "faults": [[f.code, f.sentence] for f in faults]},

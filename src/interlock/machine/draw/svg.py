@@ -28,6 +28,7 @@ from interlock.machine.draw.text import first_sentence, one_line
 from interlock.machine.draw.theme import ROOT, owner_class, style_sheet
 from interlock.machine.draw.wires import head, hover, wires
 from interlock.machine.draw.wording import NAME_ROW_PX, NOTE_ROW_PX
+from interlock.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,7 +97,7 @@ def _description(blueprint: Blueprint, light: Light) -> str:
     ends = [s.name for s in blueprint.states if s.terminal]
     parts = [
         first_sentence(blueprint.doc),
-        f"{len(blueprint.states)} states and {len(blueprint.transitions)} transitions.",
+        f"{counted(len(blueprint.states), 'state')} and {counted(len(blueprint.transitions), 'transition')}.",
         f"It begins in {blueprint.initial}.",
         f"It ends in {', '.join(ends)}." if ends else "It has no terminal state.",
         f"It is now in {light.current}." if light.current is not None else "",

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from interlock.errors import InterlockError
+from interlock.plurals import counted
 from interlock.systems.fleet.coverage import can_still_do
 from interlock.systems.fleet.lines import Lines, Reference
 from interlock.systems.fleet.live import Live, live_of
@@ -179,7 +180,7 @@ class Drive:
     async def _all_stopped(self, reason: str) -> None:
         living = self._living
         if living:
-            self._hands.log(f"Stopping {len(living)} agents: {reason}.", "info")
+            self._hands.log(f"Stopping {counted(len(living), 'agent')}: {reason}.", "info")
         await _each(member.abort(reason, STOP_S) for member in living)
 
     # What happens on the way

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from interlock.plurals import counted
 from interlock.systems.fleet.histograms import Latencies
 from interlock.systems.fleet.merging import Merged
 from interlock.systems.fleet.spec import WorkloadSpec
@@ -45,13 +46,13 @@ class Live(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def sentence(self) -> str:
         """In a line, for people."""
-        told = f"{self.running} of {self.agents} agents running"
+        told = f"{self.running} of {counted(self.agents, 'agent')} running"
         if not self.operations:
             return told
         found = self.latencies
         return (
             f"{self.rate:,.0f} op/s · p50 {found.p50_ms:.3g} ms · p99 {found.p99_ms:.3g} ms · "
-            f"{self.errors:,} errors · {told}"
+            f"{counted(self.errors, 'error')} · {told}"
         )
 
 

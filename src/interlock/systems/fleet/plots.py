@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from interlock.plurals import counted
 from interlock.systems.fleet import histograms
 from interlock.systems.fleet.drawing import Curve, Mark, Plot
 from interlock.systems.fleet.merging import SecondView
@@ -87,7 +88,8 @@ def _notes(seconds: Sequence[SecondView]) -> list[str]:
     if len(seconds) > _MOST_NOTES:
         return []
     return [
-        f"second {each.second}, {each.agents} agents: {each.operations:,} done, {each.errors:,} failed; "
+        f"second {each.second}, {counted(each.agents, 'agent')}: "
+        f"{each.operations:,} done, {each.errors:,} failed; "
         f"p50 {each.latencies.p50_ms:.3g} ms, p99 {each.latencies.p99_ms:.3g} ms, "
         f"max {each.latencies.max_ms:.3g} ms"
         for each in seconds

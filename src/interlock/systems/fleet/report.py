@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from interlock.plurals import counted
 from interlock.systems.fleet.coverage import Verdict
 from interlock.systems.fleet.drawing import plot
 from interlock.systems.fleet.plots import plots_of
@@ -45,7 +46,7 @@ def _head(result: WorkloadResult, title: str) -> Iterator[str]:
 def _coverage(result: WorkloadResult) -> Iterator[str]:
     """One piece for each agent, so that who is missing is seen before anything is read."""
     found = result.coverage
-    told = f"{found.completed} of {found.agents} agents completed ({found.share:.0%})"
+    told = f"{found.completed} of {counted(found.agents, 'agent')} completed ({found.share:.0%})"
     yield f'<div class="coverage" role="img" aria-label="{told}">'
     for agent in result.agents:
         yield f'<i class="{_sign(agent)}" title="{escape(agent.agent)}: {_ending(agent)}"></i>'

@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from interlock.lifecycles.workload import Status
+from interlock.plurals import counted
 from interlock.systems.fleet import histograms
 from interlock.systems.fleet.clocks import Offset
 from interlock.systems.fleet.coverage import Coverage, Verdict, covered, verdict_of
@@ -160,7 +161,7 @@ def _agent(known: Known, part: Part) -> AgentResult:
 
 
 def _sentence(verdict: Verdict, coverage: Coverage, known: Known) -> str:
-    done = f"{coverage.completed} of {coverage.agents} agents completed"
+    done = f"{coverage.completed} of {counted(coverage.agents, 'agent')} completed"
     match verdict:
         case Verdict.COMPLETE:
             return "All agents completed." if coverage.agents > 1 else "The agent completed."

@@ -17,6 +17,7 @@ from interlock.engine.paging import every_entry
 from interlock.errors import InterlockError, UnknownJob
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState
+from interlock.plurals import counted
 from interlock.store.records import (
     Commit,
     Committed,
@@ -325,7 +326,7 @@ class Jobs:
 
     async def _quarantined(self) -> str:
         held = (await self.count(Query(kind=STANDING.name, states=(QUARANTINED,)), cap=MAX_COUNT)).number
-        are = "1 worker is" if held == 1 else f"{held} workers are"
+        are = f"{counted(held, 'worker')} {'is' if held == 1 else 'are'}"
         return f"; {are} quarantined (interlock worker quarantined)" if held else ""
 
     async def queues(self, *, among: Iterable[str] | None = None) -> list[QueueView]:

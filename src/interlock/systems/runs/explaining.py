@@ -11,6 +11,7 @@ from datetime import datetime
 from interlock.lifecycles import job, run
 from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.run import RUN, RunState
+from interlock.plurals import counted
 from interlock.store.records import Record
 from interlock.systems.orchestrator import explaining as jobs
 from interlock.systems.runs import body as letters
@@ -107,9 +108,9 @@ def _run_sentence(body: RunBody, state: RunState, graph: Graph | None, places: l
         case run.PLANNING:
             return f"The planner {body.spec.planner} works out the jobs."
         case run.QUEUED:
-            return f"None of its {total} jobs has begun; they wait for runners: {names}."
+            return f"None of its {counted(total, 'job')} has begun; they wait for runners: {names}."
         case run.RUNNING:
-            return f"{total - body.left} of {total} jobs have ended; it waits for {names}."
+            return f"{total - body.left} of {counted(total, 'job')} ended; it waits for {names}."
         case run.CANCEL_REQUESTED:
             return f"It is being stopped ({body.stop_reason}); it waits for {names}."
         case _:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from interlock.errors import InterlockError, PlanRefused
 from interlock.guessing import nearest
+from interlock.plurals import counted
 
 MOST_TOLD = 50
 """Whoever has made more faults than that mends some first."""
@@ -67,7 +68,7 @@ class Faults:
         told = [f"{self.file}:{f.place.line}:{f.place.column}: {f.sentence}" for f in faults[:MOST_TOLD]]
         if len(faults) > MOST_TOLD:
             told.append(f"… and {len(faults) - MOST_TOLD} more")
-        number = "a fault" if len(faults) == 1 else f"{len(faults)} faults"
+        number = counted(len(faults), "fault")
         return self.error(
             "\n".join((f"{self.file} has {number}:", *told)),
             allowed=faults[0].allowed if len(faults) == 1 else (),
