@@ -19,16 +19,16 @@ from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, Orchestrat
 from interlock.systems.runs.admitting import FORK
 from interlock.systems.runs.analysing.analysing import Analysing, FlakyJobs
 from interlock.systems.runs.analysing.signs import signs_of
-from interlock.systems.runs.body import RunBody, decode_run
+from interlock.systems.runs.body import Happened, RunBody, decode_run
 from interlock.systems.runs.checking import check_run
 from interlock.systems.runs.committing import PLANS, about, commit_of
 from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.explaining import MOST_LINES, explain, unfinished
 from interlock.systems.runs.finding import group_key, group_of, labels_of, query_of
 from interlock.systems.runs.keeping import Keeper
-from interlock.systems.runs.planning.port import Planner
+from interlock.systems.runs.planning.port import Historian, Planner
 from interlock.systems.runs.plans import Piece, Plans, graph_of, piece_change, pieces_of
-from interlock.systems.runs.preparing import Preparing
+from interlock.systems.runs.preparing import WORKFLOW, Preparing
 from interlock.systems.runs.reporting.ending import Ending
 from interlock.systems.runs.reporting.port import Reporter
 from interlock.systems.runs.reporting.reporting import Reporting, ReportView
@@ -61,6 +61,7 @@ class Again(msgspec.Struct, frozen=True):
     terms: ForkTerms | None = None
     claimed: bool = False
     approvals: tuple[Approval, ...] = ()
+    happened: Happened | None = None
 
 
 class Runs:
@@ -81,7 +82,7 @@ class Runs:
         self._job_ids = JobIds(below)
         self._plans = Plans(lambda: engine.store)
         self.keeper = Keeper(engine, self._plans, settings, self._job_ids)
-        self._stopping = Stopping(engine, self.keeper, settings)
+        self._stopping = Stopping(engine, self.keeper, settings, self._descends)
         self.preparing = Preparing(
             engine, self._plans, self.keeper, self._stopping, settings, planners or {}, self._job_ids
         )
@@ -101,15 +102,17 @@ class Runs:
         remember_s: float = REMEMBERED_S,
         terms: ForkTerms | None = None,
         claimed: bool = False,
+        happened: Happened | None = None,
     ) -> RunView:
         """A new run, or the one that an earlier request with this id has made.
 
         The id is remembered for so long: whoever may be told the same thing again days later says so. `terms`
         are for a change from a fork. With `claimed` the repository and the ref are what a submitter says.
+        `happened` says when the change did: a run gives way to those of later changes.
         """
         check_run(spec, ("plan", *self.preparing.planners), self.settings)
         asked = Asked.of(request_id, "submit run", spec, ttl_s=remember_s)
-        again = Again(terms=terms, claimed=claimed)
+        again = Again(terms=terms, claimed=claimed, happened=happened)
         return await self._submit(spec, spec.plan, asked=asked, actor=actor, again=again)
 
     async def _submit(
@@ -130,6 +133,7 @@ class Runs:
                 origin_run_id=again.origin_run_id,
                 terms=(again.terms or ForkTerms()) if spec.source.from_fork else None,
                 claimed=again.claimed,
+                happened=again.happened,
                 approvals=again.approvals,
             )
             if plan is not None:
@@ -223,7 +227,10 @@ class Runs:
             carried = {place: graph.ids[place] for place in carried_over(run_id, body, graph, which, job)}
         # A fork's commit that was approved stays so; to deploy once more is approved once more.
         approvals = tuple(each for each in body.approvals if each.reason == FORK)
-        again = Again(run_id, plan, carried, body.terms, body.claimed, approvals)
+        happened = body.happened or Happened()
+        if happened.at is None:
+            happened = msgspec.structs.replace(happened, at=record.created_at)
+        again = Again(run_id, plan, carried, body.terms, body.claimed, approvals, happened)
         return await self._submit(body.spec, again.plan, asked=asked, actor=actor, again=again)
 
     # Looking
@@ -288,6 +295,11 @@ class Runs:
             keys = [Key(JOB.name, name) for name in names[start : start + PAGE]]
             found |= {each.id: each for each in await self.engine.store.load(keys) if each is not None}
         return found
+
+    async def _descends(self, repository: str, sha: str, older: str) -> bool | None:
+        """Whether a commit has another one in its history; None where nobody knows."""
+        planner = self.preparing.planners.get(WORKFLOW)
+        return await planner.descends(repository, sha, older) if isinstance(planner, Historian) else None
 
     async def _load(self, run_id: str) -> Record:
         (record,) = await self.engine.store.load([Key(RUN.name, run_id)])

@@ -125,6 +125,15 @@ class Mirror:
         paths = tuple(path.decode(errors="replace") for path in changed.split(b"\0") if path)
         return paths if len(paths) <= MOST_PATHS else None
 
+    async def descends(self, sha: str, older: str) -> bool | None:
+        """Whether a commit has another one in its history; None unless both were fetched, which brings it."""
+        known = (self.folder / "HEAD").is_file() and all(_SHA.fullmatch(each) for each in (sha, older))
+        if not known or not await self._has(sha) or not await self._has(older):
+            return None
+        words = ("merge-base", "--is-ancestor", older, sha)
+        code, _, _ = await run_git(words, self.folder, self.timeout_s)
+        return {0: True, 1: False}.get(code)
+
     async def _fetched(self, sha: str, ref: str) -> str:
         if sha and await self._has(sha):
             return sha

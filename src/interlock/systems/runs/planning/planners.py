@@ -36,6 +36,14 @@ class WorkflowPlanner:
             )
         return await self._plan_of_commit(spec, self._repositories.mirror(spec.source.repository))
 
+    async def descends(self, repository: str, sha: str, older: str) -> bool | None:
+        """Whether a commit has another one in its history; None where that is not known here."""
+        try:
+            known = None if self._repositories is None else self._repositories.mirror(repository)
+            return None if known is None else await known.descends(sha, older)
+        except PlanRefused:
+            return None
+
     async def _plan_of_commit(self, spec: RunSpec, mirror: Mirror) -> Plan:
         source = spec.source
         commit = await mirror.fetch(source.sha, source.ref, source.base_sha)

@@ -6,7 +6,7 @@ crashed. So it changes nothing outside, and answers the same request with the sa
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -25,4 +25,13 @@ class Planner(Protocol):
 
     async def plan(self, request: PlanRequest) -> Plan:
         """The plan; raises `PlanRefused` with everything that is wrong with the request."""
+        ...
+
+
+@runtime_checkable
+class Historian(Protocol):
+    """A planner that knows the history of repositories."""
+
+    async def descends(self, repository: str, sha: str, older: str) -> bool | None:
+        """Whether a commit has another one in its history; None where that is not known."""
         ...

@@ -8,7 +8,8 @@ https://docs.github.com/webhooks/webhook-events-and-payloads. An event that is n
 from __future__ import annotations
 
 import re
-from typing import TypeVar
+from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -41,6 +42,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     source: Source
     before: str = ""
     """What the ref was at before: coming back to an old commit is a change, too."""
+    at: datetime | None = None
+    """When it happened, by the clock of GitHub; deliveries come late, and in any order."""
     author: str = ""
     """Whose pull request it is; who has sent the event may be another."""
 
@@ -53,6 +56,8 @@ class _User(msgspec.Struct):
 class _Repository(msgspec.Struct):
     full_name: str
     id: int | None = None
+    pushed_at: Any = None
+    """In the event of a push: when that was, in seconds."""
 
 
 class _Commit(msgspec.Struct):
@@ -88,6 +93,7 @@ class _PullRequest(msgspec.Struct):
     base: _Side
     title: str = ""
     user: _User | None = None
+    updated_at: Any = None
 
 
 class _PullRequestEvent(msgspec.Struct):
@@ -141,6 +147,7 @@ def _of_push(push: _Push) -> Change | Ignored:
             title=_title(head.message if head is not None else ""),
         ),
         before=before,
+        at=_time(push.repository.pushed_at),
     )
 
 
@@ -165,6 +172,7 @@ def _of_pull_request(event: _PullRequestEvent) -> Change | Ignored:
         ),
         before=event.before if _SHA.fullmatch(event.before) else "",
         author=_actor(asked.user),
+        at=_time(asked.updated_at),
     )
 
 
@@ -204,6 +212,14 @@ def _check_sha(sha: str) -> None:
 def _is_none(sha: str) -> bool:
     """How git spells that there is no commit."""
     return not sha.strip("0")
+
+
+def _time(said: object) -> datetime | None:
+    """A time in seconds or in the words of ISO 8601; None for anything else, which no run depends on."""
+    try:
+        return msgspec.convert(said, datetime, strict=False).astimezone(UTC)
+    except (msgspec.ValidationError, ValueError, OverflowError):
+        return None
 
 
 def _title(message: str) -> str:

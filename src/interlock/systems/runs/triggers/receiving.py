@@ -19,6 +19,7 @@ from typing import Protocol
 import msgspec
 
 from interlock.engine.clock import Clock
+from interlock.systems.runs.body import Happened
 from interlock.systems.runs.triggers.errors import WebhookOff
 from interlock.systems.runs.triggers.generic import spec_of
 from interlock.systems.runs.triggers.github import Change, Ignored, read_event
@@ -44,7 +45,14 @@ class Submits(Protocol):
     """What is needed of whoever makes runs."""
 
     async def submit_once(
-        self, spec: RunSpec, *, request_id: str, actor: str, remember_s: float, terms: ForkTerms | None
+        self,
+        spec: RunSpec,
+        *,
+        request_id: str,
+        actor: str,
+        remember_s: float,
+        terms: ForkTerms | None,
+        happened: Happened | None,
     ) -> str:
         """The id of the one run that was submitted under the request id, now or earlier."""
         ...
@@ -72,7 +80,8 @@ class Triggers:
         if isinstance(rule, Ignored):
             return Receipt(accepted=False, reason=rule.reason)
         actor, terms = f"github:{change.source.actor}", rule.terms(change)
-        return await self._submitted(rule.run.of(change), key_of(change), actor, terms)
+        happened = Happened(at=change.at, before=change.before)
+        return await self._submitted(rule.run.of(change), key_of(change), actor, terms, happened)
 
     async def generic(self, name: str, headers: Mapping[str, str], body: bytes) -> Receipt:
         """A delivery to the hook of that name."""
@@ -87,10 +96,15 @@ class Triggers:
         )
 
     async def _submitted(
-        self, spec: RunSpec, key: str, actor: str, terms: ForkTerms | None = None
+        self,
+        spec: RunSpec,
+        key: str,
+        actor: str,
+        terms: ForkTerms | None = None,
+        happened: Happened | None = None,
     ) -> Receipt:
         run_id = await self._runs.submit_once(
-            spec, request_id=key, actor=actor, remember_s=REMEMBERED_S, terms=terms
+            spec, request_id=key, actor=actor, remember_s=REMEMBERED_S, terms=terms, happened=happened
         )
         return Receipt(accepted=True, run_id=run_id)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from interlock.errors import RequestIdReused
+from interlock.systems.runs.body import Happened
 from interlock.systems.runs.runs import Runs
 from interlock.wire.runs import ForkTerms, RunSpec
 
@@ -16,7 +17,14 @@ class OnceOnly:
         self._runs = runs
 
     async def submit_once(
-        self, spec: RunSpec, *, request_id: str, actor: str, remember_s: float, terms: ForkTerms | None = None
+        self,
+        spec: RunSpec,
+        *,
+        request_id: str,
+        actor: str,
+        remember_s: float,
+        terms: ForkTerms | None = None,
+        happened: Happened | None = None,
     ) -> str:
         """The id of the one run that was submitted under the request id, now or earlier.
 
@@ -26,7 +34,12 @@ class OnceOnly:
         runs = self._runs
         try:
             run = await runs.submit(
-                spec, request_id=request_id, actor=actor, remember_s=remember_s, terms=terms
+                spec,
+                request_id=request_id,
+                actor=actor,
+                remember_s=remember_s,
+                terms=terms,
+                happened=happened,
             )
         except RequestIdReused:
             recorded = await runs.engine.store.recall(request_id)

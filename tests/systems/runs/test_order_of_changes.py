@@ -1,0 +1,197 @@
+"""A run gives way to one of a later change, in whatever order their events arrive."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.systems.runs.planning.test_repositories import CI_FILE, Repository
+from tests.systems.runs.site import Site, plan, planned
+from tests.systems.runs.triggers.deliveries import HERE, pull_request, push
+
+from interlock.engine.clock import StoreClock
+from interlock.systems.runs.body import Happened
+from interlock.systems.runs.planning.git import Repositories
+from interlock.systems.runs.planning.planners import WorkflowPlanner
+from interlock.systems.runs.secrets import Secret
+from interlock.systems.runs.triggers.receiving import Triggers
+from interlock.systems.runs.triggers.rules import Evaluation, Rule, TriggerSettings
+from interlock.systems.runs.triggers.signing import github_signature
+from interlock.systems.runs.triggers.submitting import OnceOnly
+from interlock.wire.runs import RunSpec, RunView, Source
+
+SECRET = Secret(b"the secret of github")
+RULE = Rule(run=Evaluation(workflow="ci", definition="jobs: {test: {steps: [{run: make}]}}"))
+A, B, C, D = (letter * 40 for letter in "abcd")
+
+
+class Hub:
+    """GitHub, which delivers events in whatever order."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        here = site.port.here
+        here.runs.preparing.planners["workflow"] = WorkflowPlanner()
+        said = TriggerSettings(github_secrets=(SECRET,), rules=(RULE,))
+        self._triggers = Triggers(OnceOnly(here.runs), said, StoreClock(here.store))
+
+    async def deliver(self, event: str, said: dict[str, Any]) -> str:
+        body = msgspec.json.encode(said)
+        headers = {"x-github-event": event, "x-hub-signature-256": github_signature(SECRET, body)}
+        receipt = await self._triggers.github(headers, body)
+        await self.site.recover()
+        return receipt.run_id
+
+    async def push(self, before: str, after: str, at: float | None = None, **said: Any) -> str:
+        """A push, some seconds before now."""
+        pushed = {} if at is None else {"pushed_at": int(self.site.clock().timestamp() - at)}
+        commit = {"id": after, "message": "a change"}
+        return await self.deliver(
+            "push",
+            push(before=before, after=after, head_commit=commit, repository={**HERE, **pushed}, **said),
+        )
+
+    async def look(self, run_id: str) -> RunView:
+        return await self.site.look(run_id)
+
+
+@pytest.fixture
+def hub(site: Site) -> Hub:
+    """Which knows the site."""
+    return Hub(site)
+
+
+@pytest.mark.parametrize("timed", [True, False])
+async def test_a_late_push_never_cancels_the_run_of_its_successor(hub: Hub, timed: bool) -> None:
+    newer = await hub.push(B, C, 10 if timed else None)
+    late = await hub.push(A, B, 20 if timed else None)
+    assert (await hub.look(newer)).state == "QUEUED"
+    view = await hub.look(late)
+    assert (view.outcome, view.reason, view.superseded_by) == ("CANCELED", "superseded", newer)
+    following = await hub.push(C, D, 5 if timed else None)
+    assert (await hub.look(newer)).superseded_by == following, "in the usual order all is as it was"
+    assert await hub.site.all_faults() == []
+
+
+async def test_a_late_push_does_nothing_after_its_successor_has_ended(hub: Hub) -> None:
+    newer = await hub.push(B, C, 10)
+    await hub.site.finish(newer)
+    late = await hub.push(A, B, 20)
+    view = await hub.look(late)
+    assert (view.outcome, view.superseded_by) == ("CANCELED", newer)
+    assert await hub.site.claim(limit=10) == [], "an old commit is not deployed over a new one"
+
+
+async def test_going_back_to_an_old_commit_is_a_later_change(hub: Hub) -> None:
+    """The ref goes from B to C, and is forced back to B."""
+    first, second = await hub.push(A, B, 30), await hub.push(B, C, 20)
+    back = await hub.push(C, B, 10, forced=True)
+    assert [(await hub.look(each)).superseded_by for each in (first, second)] == [second, back]
+    assert (await hub.look(back)).state == "QUEUED"
+
+
+async def test_pushes_of_one_second_are_ordered_by_their_commits(hub: Hub) -> None:
+    newer = await hub.push(B, C, 10)
+    late = await hub.push(A, B, 10)
+    assert (await hub.look(late)).superseded_by == newer
+    assert (await hub.look(newer)).state == "QUEUED"
+
+
+async def test_events_of_a_pull_request_are_ordered_by_its_time(hub: Hub) -> None:
+    def event(sha: str, at: str) -> dict[str, Any]:
+        said = pull_request(before=A)
+        head = {**said["pull_request"]["head"], "sha": sha}
+        return {**said, "pull_request": {**said["pull_request"], "head": head, "updated_at": at}}
+
+    newer = await hub.deliver("pull_request", event(C, "2020-01-01T00:00:10Z"))
+    late = await hub.deliver("pull_request", event(B, "2020-01-01T00:00:05Z"))
+    assert (await hub.look(late)).superseded_by == newer
+    assert (await hub.look(newer)).state == "QUEUED"
+
+
+async def test_a_time_that_nobody_can_read_is_no_time(hub: Hub) -> None:
+    for odd in ("yesterday", -(10**30), [], True, 1e300, {"at": 1}):
+        assert await hub.deliver("push", push(after=C, repository={**HERE, "pushed_at": odd}))
+
+
+async def test_doing_an_old_run_again_supersedes_nothing_newer_and_goes_on(hub: Hub) -> None:
+    old = await hub.push(A, B, 30)
+    await hub.site.finish(old)
+    newer = await hub.push(B, C, 20)
+    again = (await hub.site.runs.rerun(old)).id
+    await hub.site.recover()
+    assert (await hub.look(newer)).state == "QUEUED"
+    assert (await hub.look(again)).state == "QUEUED", "somebody has asked for it"
+    once_more = (await hub.site.runs.rerun(old)).id
+    await hub.site.recover()
+    assert (await hub.look(again)).superseded_by == once_more, "the same again takes its place"
+    following = await hub.push(C, D, 10)
+    assert {(await hub.look(each)).superseded_by for each in (newer, once_more)} == {following}
+
+
+async def test_doing_again_what_somebody_submitted_supersedes_nothing_newer(site: Site) -> None:
+    main = Source(ref="refs/heads/main")
+    old = await site.begin(planned("a"), workflow="ci", source=main)
+    await site.finish(old)
+    site.clock.jump("1s")
+    newer = await site.begin(planned("a"), workflow="ci", source=main)
+    site.clock.jump("1s")
+    again = await site.runs.rerun(old)
+    await site.recover()
+    assert [(await site.look(each)).state for each in (newer, again.id)] == ["QUEUED", "QUEUED"]
+
+
+async def test_what_somebody_submits_takes_its_turn_by_the_time_of_asking(hub: Hub) -> None:
+    pushed = await hub.push(B, C, -30)  # by a clock that is ahead
+    source = Source(repository="acme/shop", ref="refs/heads/main", sha=B)
+    asked = await hub.site.begin(planned("a"), workflow="ci", source=source)
+    assert (await hub.look(pushed)).superseded_by == asked
+
+
+async def test_the_history_of_the_repository_decides_where_events_do_not(site: Site, tmp_path: Path) -> None:
+    """Between B and D there were pushes of which nothing was heard, and no event has a time."""
+    repository = Repository(tmp_path / "shop")
+    commits = [
+        repository.commit(**{CI_FILE: "jobs: {test: {steps: [{run: make}]}}", "a": str(nth)})
+        for nth in range(3)
+    ]
+    mirrors = Repositories({"acme/shop": str(repository.folder)}, tmp_path / "mirrors")
+    site.runs.preparing.planners["workflow"] = WorkflowPlanner(mirrors)
+
+    async def evaluated(sha: str) -> str:
+        source = Source(repository="acme/shop", ref="refs/heads/main", sha=sha, event="webhook")
+        view = await site.runs.submit(RunSpec(workflow="ci", planner="workflow", source=source))
+        await site.recover()
+        return view.id
+
+    newer, late = await evaluated(commits[2]), await evaluated(commits[0])
+    assert (await site.look(late)).superseded_by == newer
+    assert (await site.look(newer)).state == "QUEUED"
+
+
+async def test_of_three_whose_order_is_a_circle_one_goes_on(site: Site) -> None:
+    """C before the one that was asked for, that before B, by arrival; and B before C, by their commits."""
+    for _ in range(5):
+        specs = [
+            (RunSpec(plan=plan(planned("a")), workflow="ci", source=source), happened)
+            for source, happened in (
+                (Source(ref="refs/heads/main", sha=C, event="push"), Happened(before=B)),
+                (Source(ref="refs/heads/main", sha=D), None),
+                (Source(ref="refs/heads/main", sha=B, event="push"), Happened(before=A)),
+            )
+        ]
+        runs = []
+        for spec, happened in specs:
+            runs.append((await site.runs.submit(spec, happened=happened)).id)
+            site.clock.jump(timedelta(seconds=1))
+        await asyncio.gather(*(site.runs.preparing.prepare(each) for each in runs))
+        await site.recover()
+        states = [(await site.look(each)).outcome for each in runs]
+        assert states.count(None) == 1, states
+        await site.runs.cancel(runs[states.index(None)])
+        await site.recover()
+    assert await site.all_faults() == []
