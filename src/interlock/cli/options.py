@@ -54,6 +54,20 @@ Mounts = Annotated[
     list[str] | None,
     typer.Option("--mount", metavar="FOLDER", help="Show FOLDER to isolated steps, read-only (bubblewrap)."),
 ]
+JobLogLevel = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LEVEL",
+        help="Lowest level of a handler's `logging` in the log of its job: debug, info, warning or error "
+        "(default: info). off leaves it out, and prints with it.",
+    ),
+]
+MemoryLimit = Annotated[
+    int | None,
+    typer.Option(
+        "--memory-limit-mb", metavar="MB", help="Address space of each task in a process of its own."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 JobId = Annotated[str, typer.Argument(metavar="ID", help="A job, by its id or the beginning of it.")]
 JobsOrFilter = Annotated[

@@ -90,6 +90,8 @@ class WorkerSection(msgspec.Struct, frozen=True, kw_only=True):
     executor: str | None = None
     prefetch: int | None = None
     log_level: str | None = None
+    job_log_level: str | None = None
+    memory_limit_mb: int | None = None
     metrics_port: int | None = None
     isolate: str | None = None
     network: bool | None = None

@@ -111,6 +111,12 @@ def _words(asked: Asked) -> Iterator[str]:
         yield from ("--isolate", asked.isolate)
     if asked.network is False:
         yield "--no-network"
-    for option, value in (("--log-level", asked.log_level), ("--log-format", asked.log_format)):
+    options = {
+        "--log-level": asked.log_level,
+        "--log-format": asked.log_format,
+        "--job-log-level": asked.job_log_level,
+        "--memory-limit-mb": asked.memory_limit_mb,
+    }
+    for option, value in options.items():
         if value is not None:
-            yield from (option, value)
+            yield from (option, str(value))

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from interlock.cli.options import Isolate, Mounts, Network, Place, epilog, examples
+from interlock.cli.options import Isolate, JobLogLevel, MemoryLimit, Mounts, Network, Place, epilog, examples
 
 
 def register(app: typer.Typer) -> None:
@@ -54,6 +54,8 @@ def supervise(
     slots: Annotated[int | None, typer.Option(help="How many tasks run at once in each; 10.")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
     log_format: Annotated[str | None, typer.Option(help="auto, json or text.")] = None,
+    job_log_level: JobLogLevel = None,
+    memory_limit_mb: MemoryLimit = None,
     isolate: Isolate = None,
     network: Network = None,
     mounts: Mounts = None,
@@ -71,6 +73,8 @@ def supervise(
         slots=slots,
         log_level=log_level,
         log_format=log_format,
+        job_log_level=job_log_level,
+        memory_limit_mb=memory_limit_mb,
         isolate=isolate,
         network=network,
         mounts=tuple(mounts or ()),

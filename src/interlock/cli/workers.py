@@ -10,7 +10,17 @@ from typing import Annotated
 import typer
 
 from interlock.cli import worker_commands
-from interlock.cli.options import Ca, Isolate, Mounts, Network, Place, epilog, examples
+from interlock.cli.options import (
+    Ca,
+    Isolate,
+    JobLogLevel,
+    MemoryLimit,
+    Mounts,
+    Network,
+    Place,
+    epilog,
+    examples,
+)
 
 app = typer.Typer(
     help="Do the work, and look after those who do it.", no_args_is_help=True, rich_markup_mode=None
@@ -74,6 +84,8 @@ def start(
     metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics there.")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
     log_format: Annotated[str | None, typer.Option(help="auto, json or text.")] = None,
+    job_log_level: JobLogLevel = None,
+    memory_limit_mb: MemoryLimit = None,
     burst: Annotated[bool, typer.Option("--burst", help="End when there is nothing to do.")] = False,
     isolate: Isolate = None,
     network: Network = None,
@@ -111,6 +123,8 @@ def start(
         metrics_port=metrics_port,
         log_level=log_level,
         log_format=log_format,
+        job_log_level=job_log_level,
+        memory_limit_mb=memory_limit_mb,
         burst=burst,
         isolate=isolate,
         network=network,

@@ -27,6 +27,7 @@ from interlock.worker.signals import Shutdown, heeding_signals
 from interlock.worker.tasks import Registry, load_tasks
 
 PATIENCE_S = 10.0
+MEGABYTE = 1024 * 1024
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +47,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     metrics_port: int | None = None
     log_level: str | None = None
     log_format: str | None = None
+    job_log_level: str | None = None
+    memory_limit_mb: int | None = None
     burst: bool = False
     isolate: str | None = None
     network: bool | None = None
@@ -140,6 +143,8 @@ def settings_for(here: project.Project, asked: Asked) -> WorkerSettings:
         "metrics_port": said["metrics_port"],
         "log_level": said["log_level"],
         "log_format": said.get("log_format"),
+        "job_log_level": said["job_log_level"],
+        "memory_limit_bytes": None if said["memory_limit_mb"] is None else said["memory_limit_mb"] * MEGABYTE,
         "max_result_bytes": here.settings.max_result_bytes,
         "durations": here.settings.durations,
         "sandbox": _sandbox(said, asked),

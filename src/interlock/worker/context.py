@@ -41,6 +41,8 @@ __all__ = ["NOTHING", "Context", "TaskCancelled", "Unsent", "current"]
 
 MAX_MESSAGE_BYTES = 1_024
 MAX_LEVEL = 20
+MAX_PRINTED = MAX_LINE_BYTES // 4
+"""A longer line that was printed is split. A character has up to four bytes."""
 MAX_CHECKPOINT_BYTES = 64 * 1024
 _LARGEST_WHOLE = 2**53
 
@@ -64,9 +66,9 @@ class Context(Parent):
     """One attempt at a job, as its handler sees it; for its children see `Parent`."""
 
     __slots__ = (
-        "_caching", "_checkpoint", "_cost", "_heartbeat", "_lines", "_lock", "_now", "_progress",
-        "_progress_known", "_spoken", "_stopped", "_upload", "_voice", "_waiters", "_wake", "_woken",
-        "mask", "sandbox", "stop_reason",
+        "_caching", "_checkpoint", "_cost", "_heartbeat", "_lines", "_lock", "_now", "_printed",
+        "_progress", "_progress_known", "_spoken", "_stopped", "_upload", "_voice", "_waiters", "_wake",
+        "_woken", "mask", "sandbox", "stop_reason",
     )  # fmt: skip
 
     def __init__(
@@ -96,6 +98,7 @@ class Context(Parent):
         self._cost: float | None = None
         self._spoken = False
         self._lines: Lines | None = None
+        self._printed: dict[str, str] | None = None
         self._stopped: threading.Event | None = None
         self._waiters: tuple[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]], ...] = ()
         self.stop_reason: str | None = None
@@ -193,6 +196,24 @@ class Context(Parent):
         with self._lock:
             self._log_lines().add(line)
         self._has_news()
+
+    def printed(self, text: str, stream: str) -> None:
+        """Write what was printed to the log of the job, line by line; the last may go on."""
+        with self._lock:
+            held = self._printed = self._printed or {}
+            *whole, rest = f"{held.get(stream, '')}{text}".split("\n")
+            rest = rest[rest.rstrip("\r").rfind("\r") + 1 :]  # a progress bar writes over itself
+            while len(rest) >= MAX_PRINTED:
+                whole.append(rest[:MAX_PRINTED])
+                rest = rest[MAX_PRINTED:]
+            held[stream] = rest
+        for line in whole:
+            self._log_printed(line, stream)
+
+    def _log_printed(self, line: str, stream: str) -> None:
+        shown = line.rstrip("\r").rpartition("\r")[2]
+        for start in range(0, max(len(shown), 1), MAX_PRINTED):
+            self.log(shown[start : start + MAX_PRINTED], stream)
 
     def checkpoint(self, value: object) -> None:
         """Save a value that a later attempt at this shard gets from `restored`, if there is one."""
@@ -314,6 +335,14 @@ class Context(Parent):
             self._checkpoint = unsent.checkpoint if self._checkpoint is None else self._checkpoint
             self._heartbeat = unsent.heartbeat or self._heartbeat
 
+    def finish_lines(self) -> None:
+        """Write what was printed without an end of the line; the handler has ended."""
+        with self._lock:
+            left, self._printed = self._printed or {}, None
+        for stream, text in left.items():
+            if text:
+                self._log_printed(text, stream)
+
     def stop(self, reason: str) -> None:
         """Tell the handler to stop, and wake all that wait for it. The latest reason is the one told."""
         with self._lock:
@@ -364,6 +393,13 @@ class Active:
 
     def __exit__(self, *_: object) -> None:
         _CURRENT.reset(self._token)
+        if self._context._printed:  # noqa: SLF001 - this is the other half of the class above
+            self._context.finish_lines()
+
+
+def running() -> Context | None:
+    """The context of the handler that is running here, if there is one."""
+    return _CURRENT.get()
 
 
 def current() -> Context:

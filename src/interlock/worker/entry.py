@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 
 from interlock.errors import InvalidSettings
 from interlock.processes import credentials, sandbox
+from interlock.worker.capturing import capturing
 from interlock.worker.executors.kin import descendants
 from interlock.worker.logs import Log, libraries_logging, make_log
 from interlock.worker.metrics import Metrics
@@ -55,7 +56,8 @@ def run_worker(
     if os.geteuid() == 0 and not sandbox.Sandbox(settings.sandbox).isolates:
         log.warning("steps_run_as_root", todo="Start the worker as another user, or with --isolate user.")
     libraries = libraries_logging("warning", settings.log_format)
-    with heeding_signals(shutdown), libraries, _metrics(settings, log) as metrics:
+    captured = capturing(settings.job_log_level)
+    with heeding_signals(shutdown), libraries, captured, _metrics(settings, log) as metrics:
         process = WorkerProcess(
             settings,
             registry,

@@ -47,6 +47,7 @@ def libraries_logging(
     """While this lasts, what libraries say through `logging` is written the same way."""
     stream = sys.stderr if stream is None else stream
     handler = _Handler(_Lines(stream), _renderer(form, stream))
+    handler.setLevel(_LEVELS[level])  # others may want more than this one
     root = logging.getLogger()
     before = root.level
     root.addHandler(handler)

@@ -33,6 +33,7 @@ _CHOICES: dict[str, tuple[str | None, ...]] = {
     "executor": (None, *EXECUTORS),
     "log_format": ("auto", "json", "text"),
     "log_level": ("debug", "info", "warning", "error"),
+    "job_log_level": ("debug", "info", "warning", "error", "off"),
 }
 
 
@@ -78,6 +79,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "info"
     log_format: str = "auto"
     """`json`, `text`, or `auto`: text on a terminal, JSON into a pipe."""
+    job_log_level: str = "info"
+    """The lowest level of `logging` that is in the log of the job whose handler has logged it, beside what
+    the handler prints; `off` for neither."""
     metrics_port: int | None = None
     supervised: bool = True
     """It registers with the supervisor, which can then hold it."""

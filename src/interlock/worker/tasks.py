@@ -57,6 +57,7 @@ class Task(Generic[P, R]):
         *,
         name: str | None = None,
         executor: str | None = None,
+        memory_limit_mb: int | None = None,
         local_names: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
@@ -66,6 +67,7 @@ class Task(Generic[P, R]):
         self.name = default_name(plain) if name is None else _checked_name(plain, name)
         self.executor: Executor = executor_of(plain, executor)
         self._says_where = executor is not None
+        self.memory_limit_bytes = _memory_limit(self.name, memory_limit_mb, self.executor)
         self.template = _template(self.name, {}, options)
         """What every job of this task is submitted with, before it has arguments."""
         self.module_run = written_function(plain).__globals__.get("__spec__")
@@ -183,13 +185,15 @@ class Registry:
         losses: int | None = None,
         worker_count: int = 1,
         executor: Executor | None = None,
+        memory_limit_mb: int | None = None,
         description: str = "",
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Make a task of a function and add it. Used bare or with options.
 
-        `name` is what workers know it by; `executor` is "async", "thread" or "process"; the rest are
+        `name` is what workers know it by; `executor` is "async", "thread" or "process"; `memory_limit_mb`
+        is how much address space a process of its own may have, in megabytes of 2**20 bytes; the rest are
         options of its submissions: queue, priority, labels, retries, retry, timeout_s,
         job_timeout_s, losses, worker_count, description.
         """
@@ -274,6 +278,24 @@ def _template(name: str, known: Mapping[str, Any], options: Mapping[str, Any]) -
             todo="Labels are a list; times are seconds; retry maps a class of failure to a RetryRule.",
             facts={"task": name, "cause": told(error)},
         ) from error
+
+
+def _memory_limit(name: str, megabytes: object, executor: Executor) -> int | None:
+    if megabytes is None:
+        return None
+    if not isinstance(megabytes, int) or megabytes < 1:
+        raise InvalidArguments(
+            f"The task {name} cannot have memory_limit_mb={megabytes!r}.",
+            todo="Give a whole number of megabytes, such as memory_limit_mb=512.",
+            facts={"task": name, "option": "memory_limit_mb"},
+        )
+    if executor != "process":
+        raise InvalidArguments(
+            f'The task {name} can have memory_limit_mb only with executor="process".',
+            todo="A handler in the event loop or in a thread shares the memory of the worker.",
+            facts={"task": name, "executor": executor},
+        )
+    return megabytes * 1024 * 1024
 
 
 def _checked_name(function: Callable[..., Any], name: object) -> str:

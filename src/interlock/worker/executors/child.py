@@ -21,6 +21,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from interlock.wire.artifacts import ArtifactView
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import size_of
 from interlock.worker import tasks
+from interlock.worker.capturing import OFF, records_captured
 from interlock.worker.context import Context
 from interlock.worker.executors.orders import (
     Ask,
@@ -73,7 +75,7 @@ def execute(order: Run, context: Context) -> Over:
         if order.memory_limit_bytes is not None:
             resource.setrlimit(resource.RLIMIT_AS, (order.memory_limit_bytes, order.memory_limit_bytes))
         sys.path[:] = order.path
-        with context.active(), continuing(order.trace):
+        with context.active(), _logging(order), continuing(order.trace):
             value = find_task(order).invoke(order.grant.input, context)
             if inspect.isawaitable(value):
                 value = asyncio.run(_wait_for(value))
@@ -83,6 +85,11 @@ def execute(order: Run, context: Context) -> Over:
             return Over(None, context.cost, waits=isinstance(outcome, Yielded))
         return Over(outcome, context.cost)
     return Over(success_of(value, max_bytes=order.max_result_bytes), context.cost)
+
+
+def _logging(order: Run) -> AbstractContextManager[None]:
+    """Capture what is logged; what is printed goes through a pipe to the worker."""
+    return nullcontext() if order.job_log_level == OFF else records_captured(order.job_log_level)
 
 
 def find_task(order: Run) -> tasks.Task[..., Any]:

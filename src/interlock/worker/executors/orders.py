@@ -25,6 +25,8 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     max_result_bytes: int = 262_144
     trace: dict[str, str] = {}
     """What the handler's own spans continue; empty where nobody traces."""
+    job_log_level: str = "info"
+    """The lowest level of `logging` that is kept; `off` for nothing."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):

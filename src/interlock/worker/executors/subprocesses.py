@@ -164,9 +164,10 @@ class ProcessExecutor:
             grant=msgspec.structs.replace(running.grant, token=""),
             path=list(sys.path),
             main=main,
-            memory_limit_bytes=self._settings.memory_limit_bytes,
+            memory_limit_bytes=running.task.memory_limit_bytes or self._settings.memory_limit_bytes,
             max_result_bytes=self._settings.max_result_bytes,
             trace={} if span is None else span.carried(),
+            job_log_level=self._settings.job_log_level,
         )
 
 

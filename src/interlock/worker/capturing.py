@@ -1,0 +1,100 @@
+"""What handlers print and log, as lines of the log of their job.
+
+A worker executes many handlers at once, so the context variable of the running handler says whose line
+it is: tasks of the event loop, threads of the worker and `asyncio.to_thread` have it. A thread that a
+handler starts itself has not, unless it is started with `contextvars.copy_context().run`.
+
+What is captured is still written where it would have been: to the output of the worker, and to whatever
+handlers of `logging` the program has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+from interlock.worker.context import running
+
+OFF = "off"
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+@contextlib.contextmanager
+def capturing(level: str) -> Iterator[None]:
+    """While this lasts, put prints and records of at least `level` into the logs of jobs."""
+    if level == OFF:
+        yield
+        return
+    out, err = sys.stdout, sys.stderr
+    if out is not None:
+        sys.stdout = _Printed(out, "stdout")
+    if err is not None:
+        sys.stderr = _Printed(err, "stderr")
+    ours = sys.stdout, sys.stderr
+    try:
+        with records_captured(level):
+            yield
+    finally:
+        if sys.stdout is ours[0]:
+            sys.stdout = out
+        if sys.stderr is ours[1]:
+            sys.stderr = err
+
+
+@contextlib.contextmanager
+def records_captured(level: str) -> Iterator[None]:
+    """While this lasts, put records of `logging` of at least `level` into the logs of jobs."""
+    root, handler = logging.getLogger(), _Records(LEVELS[level])
+    before = root.level
+    root.addHandler(handler)
+    if before > handler.level or before == logging.NOTSET:
+        root.setLevel(handler.level)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(before)
+
+
+class _Records(logging.Handler):
+    """Gives each record to the handler that has made it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        context = running()
+        if context is None:
+            return
+        try:
+            text = record.getMessage()
+        except Exception:  # noqa: BLE001 - a line that is formatted wrongly has still said something
+            text = str(record.msg)
+        level = record.levelname.lower()
+        context.log(text if record.name == "root" else f"{record.name}: {text}", level)
+        if record.exc_info and record.exc_info[1] is not None:
+            for piece in traceback.format_exception(record.exc_info[1]):
+                for line in piece.rstrip("\n").split("\n"):
+                    context.log(line, level)
+
+
+class _Printed:
+    """A stream that is the one below it, and gives what a handler writes to its context as well."""
+
+    def __init__(self, below: TextIO, name: str) -> None:
+        self._below = below
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._below, name)
+
+    def write(self, text: str) -> int:
+        context = running()
+        if context is not None:
+            context.printed(text, self._name)
+        return self._below.write(text)
+
+    def writelines(self, lines: Any) -> None:
+        for line in lines:
+            self.write(line)
