@@ -64,6 +64,23 @@ async def test_what_a_killed_worker_has_saved_is_where_the_next_one_begins(crew:
     assert ben.exit_code is None
 
 
+@stores("sqlite")
+async def test_work_of_a_killed_worker_goes_on_when_it_is_started_again_under_its_name(crew: Crew) -> None:
+    """Nobody waits for the lease: the new process sees that the old one is gone."""
+    anna = await crew.start("anna")
+    made = await crew.il.submit(errands.held, "work")
+    await crew.noted("work began 1")
+    anna.kill()
+    assert await anna.gone() == -9
+    crew.open_gate("work.2")
+    again = await crew.start("anna")
+    view = await crew.ended(made.id)
+    assert [attempt.state for attempt in view.attempts] == ["STALE", "SUCCEEDED"]
+    assert view.losses == 1
+    assert len(again.said("dead_worker_reported")) == 1
+    assert await crew.faults() == []
+
+
 async def test_a_job_that_kills_each_of_its_workers_ends_as_lost_and_is_counted(crew: Crew) -> None:
     deadly = errands.kill_the_worker.options(losses=1, retries=5)
     made = await crew.il.submit(deadly)

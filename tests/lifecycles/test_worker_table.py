@@ -26,6 +26,10 @@ TRANSITIONS: dict[tuple[str, str], set[str]] = {
     ("IDLE", "supervisor_timeout"): {"TERMINATED"},  # S0-29
     ("RUNNING", "supervisor_timeout"): {"TERMINATED"},  # S0-29
     ("PAUSED", "supervisor_timeout"): {"TERMINATED"},  # S0-29
+    # Ours: a process that was seen to die is not waited for.
+    ("IDLE", "process_died"): {"TERMINATED"},
+    ("RUNNING", "process_died"): {"TERMINATED"},
+    ("PAUSED", "process_died"): {"TERMINATED"},
 }
 
 DOCUMENTED: dict[str, Any] = {

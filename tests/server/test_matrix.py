@@ -268,7 +268,7 @@ def test_a_route_that_changes_something_is_for_the_role_that_was_decided_on(rout
         assert route.role is (named[0] if named else Role.OPERATOR)
 
 
-WORKERS_OWN = {"registerWorker", "beatWorker", "leaveWorker"}
+WORKERS_OWN = {"registerWorker", "beatWorker", "leaveWorker", "reportDeath"}
 """What workers say about themselves."""
 
 

@@ -5,24 +5,28 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 from interlock.cli import project
-from interlock.cli.connecting import connected
-from interlock.cli.working import Asked, settings_for
-from interlock.errors import InvalidSettings, StoreUnavailable
+from interlock.cli.connecting import connected, token
+from interlock.cli.working import Asked, port_for, settings_for
+from interlock.errors import InterlockError, InvalidSettings, StoreUnavailable
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
 from interlock.processes.credentials import hide_password, make_private
 from interlock.remote.offering import Reach
 from interlock.store.records import Query
-from interlock.worker.logs import make_log
+from interlock.worker.logs import Log, make_log
 from interlock.worker.pool import Pool, PoolSettings
 from interlock.worker.pool.child import started_with
+from interlock.worker.port import DeathBook, OrchestratorPort
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.signals import Shutdown, heeding_signals
 
 MAX_COUNT = 10_000
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+"""Between two tries to report a death."""
 
 
 def supervise(store: str | None, asked: Asked, *, least: int, most: int) -> int:
@@ -54,13 +58,57 @@ async def _run(
     async def unfinished() -> int | None:
         return await depth.look() if depth else None
 
-    keeping = Pool(pool, started_with(command, here.url), unfinished, log=log, shutdown=shutdown)
+    deaths = Deaths(lambda: port_for(here, Asked(), token()), settings.durations.lease_ttl_s, log)
+    keeping = Pool(
+        pool,
+        started_with(command, here.url),
+        unfinished,
+        log=log,
+        shutdown=shutdown,
+        report=deaths.report,
+    )
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, keeping.renew)
     try:
         return await keeping.run()
     finally:
         if depth:
             await depth.close()
+
+
+class Deaths:
+    """Reports workers that have died, over a connection that is opened for it."""
+
+    def __init__(self, connect: Callable[[], OrchestratorPort], for_s: float, log: Log) -> None:
+        self._connect = connect
+        self._for_s = for_s
+        """After that the leases of the dead have ended by themselves."""
+        self._log = log
+
+    async def report(self, name: str, incarnation: str, reason: str) -> None:
+        """Say it until it is heard, or is of no use any more."""
+        until, pause_s = time.monotonic() + self._for_s, FIRST_PAUSE_S
+        while time.monotonic() < until:
+            try:
+                await self._say(name, incarnation, reason)
+            except StoreUnavailable as error:
+                self._log.warning("death_not_reported", worker=name, error=error.sentence)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            except InterlockError as error:  # also one that nobody knows: it had not registered yet
+                self._log.warning("death_not_reported", worker=name, code=error.code, error=error.sentence)
+                return
+            else:
+                self._log.info("death_reported", worker=name, incarnation=incarnation, reason=reason)
+                return
+
+    async def _say(self, name: str, incarnation: str, reason: str) -> None:
+        port = self._connect()
+        try:
+            await port.connect()
+            if isinstance(port, DeathBook):
+                await port.died(name, incarnation, reason)
+        finally:
+            await port.disconnect()
 
 
 class Depth:

@@ -76,13 +76,15 @@ def start(store: str | None, asked: Asked) -> int:
         credentials.hold(credentials.TOKEN, token)
     credentials.hide_password(here.url)
 
-    def connect() -> OrchestratorPort:
-        return _server_port(here.url, token, asked) if is_server(here.url) else _store_port(here, asked)
-
     shutdown = Shutdown()
     with heeding_signals(shutdown):  # importing may take long, and a signal must not be lost meanwhile
         tasks = Registry() if module is None or asked.shell else load_tasks(module)
-        return run_worker(settings, tasks, connect, shutdown)
+        return run_worker(settings, tasks, lambda: port_for(here, asked, token), shutdown)
+
+
+def port_for(here: project.Project, asked: Asked, token: str | None) -> OrchestratorPort:
+    """Where work comes from: a server, or a store."""
+    return _server_port(here.url, token, asked) if is_server(here.url) else _store_port(here, asked)
 
 
 def _store_port(here: project.Project, asked: Asked) -> OrchestratorPort:

@@ -6,7 +6,8 @@ What it promises:
 * PAUSED takes nothing new. It was RUNNING before, so resuming makes it RUNNING again.
 * It can be terminated from every state, also after it has ended: the earlier outcome and the time
   of it stay readable. TERMINATED is left by nothing.
-* A worker that falls silent does not stay in the books: the supervisor's timeout terminates it.
+* A worker that falls silent does not stay in the books: the supervisor's timeout terminates it. One whose
+  process was seen to die is not waited for.
 """
 
 from __future__ import annotations
@@ -105,6 +106,11 @@ class SupervisorTimeout(Timed):
     """Nothing was heard of the worker for too long."""
 
     silence_s: float = DEFAULTS.worker_silence_s
+
+
+@event(Kind.SIGNAL, by=Owner.SYSTEM)
+class ProcessDied(Timed):
+    """The process of the worker was seen to have ended without a word."""
 
 
 @event(Kind.COMMAND, by=Owner.SUPERVISOR)
@@ -212,6 +218,8 @@ WORKER = Machine[WorkerState, Worker](
            leaves_terminal=True, why="Nothing of it may live on; what it achieved stays readable."),
         on(SupervisorTimeout, LIVING, TERMINATED, owner=Owner.SUPERVISOR, when=silent_for_long,
            then=is_terminated, why="It is silent, and its work has to go on elsewhere."),
+        on(ProcessDied, LIVING, TERMINATED, owner=Owner.SUPERVISOR, then=is_terminated,
+           why="There is nobody left to wait for; its work goes on elsewhere at once."),
 
         on(Heartbeat, LIVING, STAY, owner=Owner.SUPERVISOR, then=beats, arms=SILENCE, why="It is alive."),
 
@@ -220,7 +228,7 @@ WORKER = Machine[WorkerState, Worker](
         ignore(ResourcesExhausted, (IDLE, PAUSED), why=_NOT_AT_WORK),
         refuse(Heartbeat, ENDED, why=_OVER),
         *(ignore(late, ENDED, why=_OVER) for late in
-          (ErrorTransient, ErrorUnrecoverable, ResourcesExhausted, SupervisorTimeout)),
+          (ErrorTransient, ErrorUnrecoverable, ResourcesExhausted, SupervisorTimeout, ProcessDied)),
     ),
     invariants=(
         Always(

@@ -23,7 +23,7 @@ from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.wire.simulations import AnySimulationWord, SimulationOrders
 from interlock.wire.trees import ChildPage
-from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
+from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 from interlock.wire.workloads import WorkloadFact
 
 
@@ -144,6 +144,14 @@ class EmbeddedOrchestrator:
     async def leave(self, worker_id: str, reason: str) -> None:
         """It goes."""
         await self.here.workers.leave(worker_id, reason=reason)
+
+    async def namesakes(self, worker_id: str) -> tuple[WorkerView, ...]:
+        """The other living workers under its name."""
+        return tuple(await self.here.workers.namesakes(worker_id))
+
+    async def died(self, name: str, incarnation: str, reason: str) -> None:
+        """A process was seen to have ended."""
+        await self.here.workers.died(name, incarnation, reason=reason)
 
     async def now(self) -> datetime:
         """The store's time, or close to it."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -96,6 +98,20 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the worker has carried out what it was told last."""
     code_version: str = ""
     metadata: dict[str, str] = {}
+
+
+class WorkerDeath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A worker whose process was seen to have ended."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64)]
+    incarnation: Annotated[str, Meta(min_length=1, max_length=64)]
+    reason: Annotated[str, Meta(max_length=1_000)] = "its process has ended"
+
+
+class Namesakes(msgspec.Struct, frozen=True, kw_only=True):
+    """The other living workers under the name of one."""
+
+    workers: tuple[WorkerView, ...]
 
 
 class StandingView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

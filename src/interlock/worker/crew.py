@@ -37,7 +37,7 @@ from interlock.worker.running import Parcels, RunningTask
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.signals import Shutdown
 from interlock.worker.simulating import Simulators
-from interlock.worker.standing import Standing
+from interlock.worker.standing import Standing, identity
 from interlock.worker.supervising import Beat, Supervisor, keep_running
 from interlock.worker.tasks import Registry
 from interlock.worker.threads import Threads
@@ -259,4 +259,5 @@ def _spec(around: Surroundings) -> WorkerSpec:
         queues=settings.queues,
         labels=settings.labels,
         capacity=settings.concurrency,
+        metadata=identity(),
     )

@@ -51,7 +51,8 @@ def run_worker(
     credentials.take()
     credentials.make_private()
     sandbox.check(settings.sandbox)
-    say_ready()
+    incarnation = secrets.token_hex(4)
+    say_ready(incarnation)
     log = make_log(settings.log_level, settings.log_format)
     if os.geteuid() == 0 and not sandbox.Sandbox(settings.sandbox).isolates:
         log.warning("steps_run_as_root", todo="Start the worker as another user, or with --isolate user.")
@@ -62,7 +63,7 @@ def run_worker(
             settings,
             registry,
             connect,
-            incarnation=secrets.token_hex(4),
+            incarnation=incarnation,
             log=log,
             shutdown=shutdown,
             metrics=metrics,

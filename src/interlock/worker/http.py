@@ -39,7 +39,14 @@ from interlock.wire.runner import (
 from interlock.wire.simulations import AnySimulationWord, SaidOfSimulation, SimulationOrders
 from interlock.wire.trees import Born, ChildPage, NewChildren
 from interlock.wire.trust import trusting
-from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
+from interlock.wire.workers import (
+    Namesakes,
+    WorkerBeat,
+    WorkerDeath,
+    WorkerOrders,
+    WorkerSpec,
+    WorkerView,
+)
 from interlock.wire.workloads import WorkloadFact, WorkloadFacts, WorkloadsHeard
 from interlock.worker.downloads import CACHES, CannotDownload, downloaded_cache
 from interlock.worker.refusals import refusal_of
@@ -297,6 +304,15 @@ class HttpOrchestrator:
         """It goes."""
         body = msgspec.json.encode({"reason": reason})
         await self._ask("POST", f"/api/workers/{worker_id}/leave", body, WorkerView)
+
+    async def namesakes(self, worker_id: str) -> tuple[WorkerView, ...]:
+        """The other living workers under its name."""
+        return (await self._ask("GET", f"/api/workers/{worker_id}/namesakes", None, Namesakes)).workers
+
+    async def died(self, name: str, incarnation: str, reason: str) -> None:
+        """A process was seen to have ended."""
+        death = WorkerDeath(name=name, incarnation=incarnation, reason=reason)
+        await self._ask("POST", "/api/supervisor/deaths", msgspec.json.encode(death), WorkerView)
 
     async def recover(self) -> int:
         """Nothing: deadlines are the server's business."""

@@ -17,6 +17,7 @@ from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 from interlock.wire.simulations import AnySimulationWord, SimulationOrders
 from interlock.wire.trees import ChildPage
+from interlock.wire.workers import WorkerView
 from interlock.wire.workloads import WorkloadFact
 
 
@@ -104,6 +105,19 @@ class FleetBook(Protocol):
 
     async def tell_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
         """Keep it, under the live lease of the job that drives them; the same again changes nothing."""
+        ...
+
+
+@runtime_checkable
+class DeathBook(Protocol):
+    """A port that takes word of workers whose process has ended without a word of its own."""
+
+    async def namesakes(self, worker_id: str) -> tuple[WorkerView, ...]:
+        """The other living workers under its name."""
+        ...
+
+    async def died(self, name: str, incarnation: str, reason: str) -> None:
+        """This process was seen to have ended: its leases end at once."""
         ...
 
 

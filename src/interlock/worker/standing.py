@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from interlock.errors import InterlockError, StoreUnavailable, UnknownWorker
-from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
+from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
+from interlock.worker.executors import kin
 from interlock.worker.logs import Log
-from interlock.worker.port import OrchestratorPort
+from interlock.worker.port import DeathBook, OrchestratorPort
 from interlock.worker.threads import MACHINE, Join, Threads
 from interlock.worker.waiting import done_within, set_within
 
@@ -31,6 +33,8 @@ _LAST_WORD_S = 3.0
 _JOIN_S = 30.0
 """The thread ends by itself, unless its host stands still."""
 _PATIENCE_S = 10.0
+SYSTEM, BEGAN = "system", "began"
+"""In the metadata of a worker: where its process number means something, and when the process began."""
 
 
 @runtime_checkable
@@ -52,6 +56,19 @@ class Supervised(Protocol):
     async def leave(self, worker_id: str, reason: str) -> None:
         """It goes, with nothing left to do."""
         ...
+
+
+def identity() -> dict[str, str]:
+    """What tells this process from every other, on this system and elsewhere; nothing where it is unknown."""
+    system, began = kin.running_system(), kin.began(os.getpid())
+    return {SYSTEM: system, BEGAN: began} if system and began else {}
+
+
+def is_dead(worker: WorkerView) -> bool:
+    """Whether a worker was a process of this very system that is gone now."""
+    known = worker.metadata
+    here = SYSTEM in known and known[SYSTEM] == kin.running_system()
+    return here and known.get(BEGAN, "") != kin.began(worker.pid)
 
 
 class Standing:
@@ -167,6 +184,7 @@ class Standing:
         if not self.worker_id:
             self.worker_id = await port.register(self._spec)
             self._log.info("worker_registered", supervised_as=self.worker_id)
+            await self._report_dead_namesakes(port)
         self._news.clear()
         trouble, self._trouble = self._trouble, ""
         told = self._beat()
@@ -184,6 +202,21 @@ class Standing:
                 newer.cancel()
                 news.cancel()
                 await asyncio.wait((newer, news))
+
+    async def _report_dead_namesakes(self, port: object) -> None:
+        """Say which earlier lives under this name have ended here, so that nobody waits for their leases."""
+        if not isinstance(port, DeathBook):
+            return
+        try:
+            for other in await port.namesakes(self.worker_id):
+                if is_dead(other):
+                    reason = f"process {other.pid} is gone, and {self._spec.name} was started again"
+                    await port.died(other.name, other.incarnation, reason)
+                    self._log.info("dead_worker_reported", supervised_as=other.id, worker_pid=other.pid)
+        except StoreUnavailable:
+            raise
+        except InterlockError as error:  # a server that does not know how; the leases end by themselves
+            self._log.warning("dead_workers_not_reported", code=error.code, error=str(error))
 
     def _take(self, orders: WorkerOrders) -> bool:
         """Pass orders on; answers whether there may be others."""

@@ -82,6 +82,59 @@ async def test_a_worker_that_falls_silent_is_terminated_and_its_work_counts_as_l
     assert (await house.stale(done(grant))).code is StaleCode.LEASE_EXPIRED
 
 
+async def test_a_worker_whose_process_was_seen_to_die_is_not_waited_for_and_its_work_counts_as_lost(
+    house: House,
+) -> None:
+    made = await running(house)
+    grant = await house.started()
+    other = await house.submit()
+    await house.claim("another#1", limit=1)
+    view = await workers(house).died("runner", "1", reason="killed by SIGKILL")
+    assert (view.id, view.state, view.reason) == (made.id, "TERMINATED", "killed by SIGKILL")
+    job = await house.view(grant.job_id)
+    assert ([one.state for one in job.attempts], job.losses) == (["STALE", "QUEUED"], 1)
+    assert (await house.states(other))[1] == ["STARTING"], "only its own work"
+    assert (await house.stale(done(grant))).code is StaleCode.LEASE_EXPIRED
+    assert (await workers(house).beat(made.id, WorkerBeat())).stop == "terminate"
+    assert await moves(house, made.id) == [
+        ("start_task", "IDLE", "RUNNING"),
+        ("process_died", "RUNNING", "TERMINATED"),
+    ]
+
+
+async def test_a_worker_that_said_goodbye_and_was_killed_with_work_is_not_waited_for_either(
+    house: House,
+) -> None:
+    made = await running(house)
+    grant = await house.started()
+    await workers(house).leave(made.id)
+    view = await workers(house).died("runner", "1", reason="ended with exit code 1")
+    assert view.state == "COMPLETED", "that stays as it is"
+    job = await house.view(grant.job_id)
+    assert ([one.state for one in job.attempts], job.losses) == (["STALE", "QUEUED"], 1)
+
+
+async def test_only_who_has_registered_a_worker_can_say_that_it_died(house: House) -> None:
+    made = await workers(house).register(SPEC, actor="ann")
+    for incarnation, actor in (("1", "ben"), ("2", "ann")):
+        with pytest.raises(UnknownWorker):
+            await workers(house).died("runner", incarnation, reason="a lie", actor=actor)
+    assert (await workers(house).get(made.id)).state == "IDLE"
+
+
+async def test_a_worker_learns_of_others_under_its_name_that_live_and_are_of_its_own_house(
+    house: House,
+) -> None:
+    older = await workers(house).register(SPEC, actor="ann")
+    gone = await workers(house).register(SPEC, actor="ann")
+    await workers(house).leave(gone.id, actor="ann")
+    await workers(house).register(SPEC, actor="ben")
+    newer = await workers(house).register(SPEC, actor="ann")
+    assert [each.id for each in await workers(house).namesakes(newer.id, actor="ann")] == [older.id]
+    with pytest.raises(UnknownWorker):
+        await workers(house).namesakes(newer.id, actor="ben")
+
+
 async def test_a_terminated_worker_gives_its_work_back_and_nobody_loses_a_try(house: House) -> None:
     made = await running(house)
     grant = await house.started()

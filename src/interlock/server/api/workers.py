@@ -33,7 +33,14 @@ from interlock.systems.supervisor.body import runner_id_of
 from interlock.systems.supervisor.workers import Workers, unknown_worker
 from interlock.wire.filter_words import BadFilter
 from interlock.wire.worker_filters import read_worker_filter
-from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
+from interlock.wire.workers import (
+    Namesakes,
+    WorkerBeat,
+    WorkerDeath,
+    WorkerOrders,
+    WorkerSpec,
+    WorkerView,
+)
 
 LONGEST_WAIT_S = 30.0
 
@@ -130,6 +137,17 @@ async def orders(call: Call) -> WorkerOrders:
 async def leave(call: Call) -> WorkerView:
     """The worker goes."""
     return await _workers(call).leave(_id(call), reason=call.body.reason, actor=call.actor)
+
+
+async def namesakes(call: Call) -> Namesakes:
+    """The other living workers under the same name."""
+    return Namesakes(workers=tuple(await _workers(call).namesakes(_id(call), actor=call.actor)))
+
+
+async def died(call: Call) -> WorkerView:
+    """A process was seen to have ended."""
+    told: WorkerDeath = call.body
+    return await _workers(call).died(told.name, told.incarnation, reason=told.reason, actor=call.actor)
 
 
 async def list_workers(call: Call) -> WorkerPage:
@@ -321,6 +339,33 @@ ROUTES = (
         lane=Lane.RUNNER,
         errors=(UnknownWorker,),
         example={"reason": "drained"},
+    ),
+    Route(
+        method="GET",
+        path="/api/workers/{worker_id}/namesakes",
+        name="listNamesakes",
+        summary="The other living workers that the caller has registered under the same name.",
+        handler=namesakes,
+        role=Role.RUNNER,
+        confined=Confined.OWNS,
+        parameters=_WORKER,
+        answer=Namesakes,
+        lane=Lane.RUNNER,
+        errors=(UnknownWorker,),
+    ),
+    Route(
+        method="POST",
+        path="/api/supervisor/deaths",
+        name="reportDeath",
+        summary="The process of a worker was seen to have ended; its leases end at once.",
+        handler=died,
+        role=Role.RUNNER,
+        confined=Confined.OWNS,
+        bodies=(WorkerDeath,),
+        answer=WorkerView,
+        lane=Lane.RUNNER,
+        errors=(UnknownWorker,),
+        example={"name": "builder-1", "incarnation": "5e1f0a2b", "reason": "killed by signal 9"},
     ),
     _hold("/api/workers/{worker_id}", "start", "Begin, with or without a task."),
     _hold(_SUPERVISED, "pause", "Take nothing new until resumed.", body=PauseRequest),

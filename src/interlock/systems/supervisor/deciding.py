@@ -201,6 +201,12 @@ def gone(draft: Draft, reason: str) -> None:
     draft.must(worker.CompleteTasks(at=draft.now))
 
 
+def died(draft: Draft, reason: str) -> None:
+    """The process of the worker was seen to have ended; what it held counts as lost, as after a silence."""
+    draft.body.reason = reason
+    draft.must(worker.ProcessDied(at=draft.now))
+
+
 def silent(record: Record, now: datetime, durations: Durations) -> Draft:
     """A worker that was not heard for too long; a timer that is stale moves nothing."""
     draft = Draft.of(record, now, durations)

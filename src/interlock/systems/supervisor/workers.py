@@ -13,7 +13,7 @@ import msgspec
 from interlock.engine.applying import Asked, Decision, Engine
 from interlock.engine.paging import every_entry
 from interlock.errors import InvalidWorker, StoreUnavailable, TerminalState, UnknownWorker
-from interlock.lifecycles import worker
+from interlock.lifecycles import lease, worker
 from interlock.lifecycles.worker import WORKER, WorkerState
 from interlock.store.records import Commit, Committed, Count, Entry, Key, Query, Record, Repeated
 from interlock.systems.orchestrator.ids import JobIds
@@ -21,12 +21,15 @@ from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, Orchestrat
 from interlock.systems.orchestrator.waiting import waker
 from interlock.systems.supervisor.body import WorkerBody, decode_body, orders_of, view_of
 from interlock.systems.supervisor.checking import check
-from interlock.systems.supervisor.deciding import TROUBLES, Draft, LetGo, beaten, gone, silent
+from interlock.systems.supervisor.deciding import TROUBLES, Draft, LetGo, beaten, died, gone, silent
 from interlock.systems.supervisor.letting_go import let_go
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 
 LOOK_EVERY_S = 0.1
 """How often a waiting worker's record is looked at, at most, while others keep the store busy."""
+
+MANY = 100
+"""How many lives under one name are looked at."""
 
 Subscribe = Callable[[Callable[[], None]], Callable[[], None]]
 """Takes what to call when there may be news, and gives how to stop that."""
@@ -151,6 +154,40 @@ class Workers:
             return Decision(None, draft.commit(mark=self.engine.mark(), actor=worker_id, reason=reason))
 
         await self.engine.apply([_key(worker_id)], decide)
+        return await self.get(worker_id)
+
+    async def namesakes(self, worker_id: str, *, actor: str = "") -> list[WorkerView]:
+        """The other living workers under the same name that the caller has registered, newest first."""
+        name = decode_body(_own(worker_id, await self._load(worker_id), actor)).spec.name
+        query = Query(kind=WORKER.name, parent=name, states=worker.LIVING, limit=MANY)
+        found = (await self.engine.store.find(query)).records
+        return [view_of(each) for each in found if each.id != worker_id and _is_own(each, actor)]
+
+    async def died(self, name: str, incarnation: str, *, reason: str, actor: str = "") -> WorkerView:
+        """A process was seen to have ended: nobody waits for its leases.
+
+        One that said goodbye before it was killed may hold leases as well.
+        """
+        query = Query(kind=WORKER.name, parent=name, limit=MANY)
+        found = (await self.engine.store.find(query)).records
+        record = next((each for each in found if _is_life(each, incarnation) and _is_own(each, actor)), None)
+        if record is None:
+            raise unknown_worker(f"{name}#{incarnation}")
+        worker_id = record.id
+
+        def decide(records: Sequence[Record | None], now: datetime) -> Decision[list[LetGo]]:
+            draft = Draft.of(_present(worker_id, records[0]), now, self.settings.durations)
+            if draft.state in worker.ENDED:
+                lost = lease.holder_lost.name
+                return Decision([LetGo(draft.body.runner_id, lost, worker_id, reason=reason)])
+            died(draft, reason)
+            commit = draft.commit(mark=self.engine.mark(), actor=actor or "supervisor", reason=reason)
+            return Decision(draft.let_go(reason), commit)
+
+        applied = await self.engine.apply([_key(worker_id)], decide)
+        assert not isinstance(applied, Repeated), "there is no request id"
+        self.on_orders(worker_id)
+        await self._let_go_now(applied.answer)
         return await self.get(worker_id)
 
     # What people do
@@ -319,5 +356,13 @@ def unknown_worker(worker_id: str) -> UnknownWorker:
 def _own(worker_id: str, record: Record | None, actor: str) -> Record:
     """The record, for whoever has registered it; for another it is not there."""
     known = _present(worker_id, record)
-    registered_by = decode_body(known).registered_by
-    return _present(worker_id, known if actor in ("", registered_by) or not registered_by else None)
+    return _present(worker_id, known if _is_own(known, actor) else None)
+
+
+def _is_own(record: Record, actor: str) -> bool:
+    registered_by = decode_body(record).registered_by
+    return actor in ("", registered_by) or not registered_by
+
+
+def _is_life(record: Record, incarnation: str) -> bool:
+    return decode_body(record).spec.incarnation == incarnation

@@ -29,7 +29,11 @@ WORKER_ALONE = Lifecycle(
     events=(
         *_timed(worker.StartTask, worker.Pause, worker.Resume, worker.CompleteTasks, worker.Heartbeat),
         *_timed(
-            worker.ErrorTransient, worker.ErrorUnrecoverable, worker.ResourcesExhausted, worker.Terminate
+            worker.ErrorTransient,
+            worker.ErrorUnrecoverable,
+            worker.ResourcesExhausted,
+            worker.Terminate,
+            worker.ProcessDied,
         ),
         worker.SupervisorTimeout(at=SOON),
         worker.SupervisorTimeout(at=LATER),
@@ -76,6 +80,7 @@ WORKER_ALONE = Lifecycle(
                 when=lambda w, said: w.last_heartbeat_at is None or said.at == LATER,
             ),
         ),
+        Answer("who was seen to die is given up", must(worker.ProcessDied, ALIVE, worker.TERMINATED)),
         Answer("who is heard is alive", must(worker.Heartbeat, ALIVE, STAY)),
     ),
 )

@@ -1,8 +1,8 @@
 """One worker process of a pool, which says when it has begun.
 
 Starting takes as long as importing the tasks takes, so no span of time tells whether a worker has
-begun. It says so itself: its end of a pipe is named in its environment, and it writes there once its
-tasks are loaded. A pipe that closes without a word belongs to one that never began.
+begun. It says so itself: its end of a pipe is named in its environment, and it writes its incarnation there
+once its tasks are loaded. A pipe that closes without a word belongs to one that never began.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class Child:
         self.process = process
         self.begun = False
         """It has loaded its tasks."""
+        self.incarnation = ""
+        """How its leases tell it from others under its name; empty while it has not said so."""
         self._ready = ready
         self._changed = changed
         self._settled = asyncio.Event()
@@ -77,7 +79,9 @@ class Child:
         self._changed()
 
     def _heard(self) -> None:
-        self.begun = bool(os.read(self._ready, 1))
+        said = os.read(self._ready, 64)
+        self.begun = bool(said)
+        self.incarnation = said.decode("ascii", "replace") if len(said) > 1 else ""
         self._close()
         self._changed()
 
@@ -120,12 +124,12 @@ def started_with(command: Sequence[str], url: str) -> Start:
     return start
 
 
-def say_ready() -> None:
-    """Called in a worker that has loaded its tasks: its pool, if it has one, may know."""
+def say_ready(incarnation: str) -> None:
+    """Called in a worker that has loaded its tasks: its pool, if it has one, learns who it is."""
     named = os.environ.pop(READY, "")
     if named.isdigit():
         with contextlib.suppress(OSError):
-            os.write(int(named), b"1")
+            os.write(int(named), incarnation.encode())
             os.close(int(named))
 
 

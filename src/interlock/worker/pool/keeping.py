@@ -4,7 +4,8 @@ A worker is a process of its own, started as somebody would start it by hand. On
 replaced, after a pause that grows when that keeps happening. New code comes by replacing one after
 the other: the new one is started first, and only when it has loaded its tasks is the old one asked to
 go; new code that cannot start changes nothing. Whoever asks the pool to go asks all of them, and
-what does not end in time is killed with everything it has started.
+what does not end in time is killed with everything it has started. The store hears of every worker that
+has not ended well, so that nobody waits for its leases.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 
 from interlock.worker.logs import Log
 from interlock.worker.orphans import Orphans
@@ -29,6 +30,15 @@ BEGINS_S = 120.0
 
 Unfinished = Callable[[], Awaitable[int | None]]
 """How many jobs in the queues of the pool have not ended; None when nobody knows."""
+
+Report = Callable[[str, str, str], Coroutine[None, None, None]]
+"""Says that the worker of a name and an incarnation has died, and of what; tries until it is heard."""
+REPORTED_S = 10.0
+"""How long a pool that ends tries to report the last deaths."""
+
+
+async def _to_nobody(name: str, incarnation: str, reason: str) -> None:
+    """For a pool whose workers nobody knows."""
 
 
 class Keeper:
@@ -60,8 +70,13 @@ class Pool:
         *,
         log: Log,
         shutdown: Shutdown,
+        report: Report = _to_nobody,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._report = report
+        self._reporting: set[asyncio.Task[None]] = set()
+        self._watched: dict[Child, str] = {}
+        """Every child whose end was not seen yet, and the name that it was started under."""
         self._settings = settings
         self._start = start
         self._unfinished = unfinished
@@ -106,6 +121,7 @@ class Pool:
     async def _look(self) -> int:
         """Bury the dead, start who is missing, send home who is too much; answers why to give up."""
         self._orphans.fetch()
+        self._report_deaths()
         now = self._monotonic()
         for place in self._places:
             if (code := self._bury(place, now)) == CANNOT_BEGIN and not self._begun:
@@ -153,7 +169,7 @@ class Pool:
             child.ask_to_go()
 
     async def _fill(self, place: Keeper) -> None:
-        place.child = await self._start(place.name, self._stir.set)
+        place.child = await self._begin(place.name)
         place.started_at = self._monotonic()
         self._log.info("worker_spawned", worker=place.name, worker_pid=place.child.pid)
 
@@ -165,7 +181,7 @@ class Pool:
         old = place.child
         if place not in self._places or old is None or old.exit_code is not None:
             return  # whoever comes there next has the new code anyway
-        new = await self._start(place.name, self._stir.set)
+        new = await self._begin(place.name)
         if await new.begins(BEGINS_S):
             place.child, place.started_at, place.leaving = new, now, [old]
             old.ask_to_go()
@@ -175,6 +191,21 @@ class Pool:
         await new.gone()
         self._renew.clear()
         self._log.error("new_code_cannot_start", worker=place.name, exit_code=new.exit_code)
+
+    async def _begin(self, name: str) -> Child:
+        child = await self._start(name, self._stir.set)
+        self._watched[child] = name
+        return child
+
+    def _report_deaths(self) -> None:
+        """Who has ended well has given back what it had, and has said goodbye."""
+        for child, name in [each for each in self._watched.items() if each[0].exit_code is not None]:
+            del self._watched[child]
+            if child.exit_code and child.incarnation:
+                reason = how_it_ended(child.exit_code)
+                report = asyncio.create_task(self._report(name, child.incarnation, reason))
+                self._reporting.add(report)
+                report.add_done_callback(self._reporting.discard)
 
     def _next_s(self) -> float:
         waiting = [place.start_at - self._monotonic() for place in self._places if place.child is None]
@@ -200,8 +231,22 @@ class Pool:
             await child.gone()
         if late:
             self._log.error("workers_killed", workers=len(late))
+        self._report_deaths()
+        if self._reporting:
+            _, unheard = await asyncio.wait(self._reporting, timeout=REPORTED_S)
+            for report in unheard:
+                report.cancel()
         well = (0, -signal.SIGTERM)  # who was not even up yet did as it was told, too
         return int(any(child.exit_code not in well for child in everybody))
+
+
+def how_it_ended(exit_code: int) -> str:
+    """The end of a process in words."""
+    if exit_code >= 0:
+        return f"its process ended with exit code {exit_code}"
+    with contextlib.suppress(ValueError):
+        return f"its process was killed by {signal.Signals(-exit_code).name}"
+    return f"its process was killed by signal {-exit_code}"
 
 
 def _soon(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
