@@ -17,6 +17,7 @@ the dashboard all show the same words, and the API answers with `status`.
     │   ├── StoreMisconfigured    store_misconfigured      503
     │   ├── StoreTooOld           store_too_old            503  the server's version
     │   ├── SchemaTooNew          schema_too_new           503  written by a newer program
+    │   ├── SchemaMismatch        schema_mismatch          503  made by other migrations
     │   ├── ForeignSchema         foreign_schema           503  somebody else's tables
     │   ├── InvalidRecord         invalid_record           422
     │   ├── TooLarge              too_large                413
@@ -161,6 +162,10 @@ class StoreTooOld(StoreError, code="store_too_old", status=503):
 
 class SchemaTooNew(StoreError, code="schema_too_new", status=503):
     """The schema was written by a newer program than this one."""
+
+
+class SchemaMismatch(StoreError, code="schema_mismatch", status=503):
+    """The schema is ours, but was made by other migrations than those of this program."""
 
 
 class ForeignSchema(StoreError, code="foreign_schema", status=503):

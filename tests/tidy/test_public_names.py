@@ -95,6 +95,7 @@ ERRORS = [
     "RequestIdReused",
     "ResultNotReady",
     "RunnerError",
+    "SchemaMismatch",
     "SchemaTooNew",
     "ServerRefused",
     "StoreError",

@@ -77,6 +77,26 @@ def prune(
         render.print_sheets([looking_after.pruned_sheet(pruned)])
 
 
+@app.command(
+    "restored", epilog=examples("db restored", "db restored --fence 4284014592131203 --store sqlite:///ci.db")
+)
+def restored(
+    fence: Annotated[
+        int, typer.Option(metavar="FENCE", min=0, help="Largest fence that an outside system has seen.")
+    ] = 0,
+    store: Store = None,
+    as_json: Json = False,
+) -> None:
+    """Raise the epoch after restoring a backup, so that no fence is given out twice."""
+    from interlock.cli import looking_after, render
+
+    url, epoch = looking_after.restored(store, fence)
+    if as_json:
+        render.print_json({"url": url, "epoch": epoch})
+    else:
+        typer.echo(f"{url} is in epoch {epoch}; fences are larger than all before.")
+
+
 @app.command("audit", epilog=examples("db audit", "db audit --kind job --json"))
 def audit(
     kind: Annotated[str | None, typer.Option(help="Only records of this kind.")] = None,

@@ -17,6 +17,7 @@ from interlock.store.checking import known_kind
 from interlock.store.contract import Store, StoreStatus
 from interlock.store.urls import store_for
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
+from interlock.systems.orchestrator.tokens import EPOCH_SHIFT
 
 T = TypeVar("T")
 
@@ -56,6 +57,16 @@ def prune(url: str | None, kind: str | None, older_than: timedelta) -> dict[str,
                 removed["requests"] += batch.requests
                 more = batch.more
         return counts
+
+    return ask(url, work)
+
+
+def restored(url: str | None, fence: int) -> tuple[str, int]:
+    """Begin an epoch above that of a fence; return where, and which."""
+
+    async def work(store: Store) -> tuple[str, int]:
+        epoch = await store.raise_epoch(fence >> EPOCH_SHIFT)
+        return (await store.status()).url, epoch
 
     return ask(url, work)
 

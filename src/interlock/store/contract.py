@@ -102,7 +102,15 @@ class Store(Protocol):
         ...
 
     async def epoch(self) -> int:
-        """A number that grows whenever the database may have lost its latest writes (a fail-over)."""
+        """A number that grows whenever the database may have lost its latest writes (fail-over, restore).
+
+        It is no less than the number of half hours since 1970 where the store outlives the process, so that
+        it has grown after any restore that nothing has noticed and that took longer than that.
+        """
+        ...
+
+    async def raise_epoch(self, above: int = 0) -> int:
+        """Begin an epoch that is larger than `above` and than every earlier one; return it."""
         ...
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:

@@ -64,6 +64,7 @@ class MemoryStore:
         self._journal: list[Entry] = []
         self._pruned_up_to = 0
         self._sequence = 0
+        self._epoch = 1
         self._requests: dict[str, Recorded] = {}
         self._wakes: dict[object, Wake] = {}
         self._closed = False
@@ -85,7 +86,13 @@ class MemoryStore:
     async def epoch(self) -> int:
         """Memory loses everything or nothing."""
         self._check_open()
-        return 1
+        return self._epoch
+
+    async def raise_epoch(self, above: int = 0) -> int:
+        """Count on."""
+        self._check_open()
+        self._epoch = max(self._epoch, above) + 1
+        return self._epoch
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
         """Look each of them up."""

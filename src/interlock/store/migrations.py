@@ -1,20 +1,29 @@
-"""Schemas as a sum of numbered SQL files.
+"""Schemas as a sum of numbered files.
 
-Each database has a folder `sql/` with files `0001_name.sql`, `0002_…`, which are only ever added. The
-schema is what they add up to, a test holds that, and a database remembers how far it has come. A
-database that is further than the program is refused: an older program must not guess.
+Each database has a folder with files `0001_name.sql`, `0002_…` (`.lua` for Redis), which are only ever
+added. The schema is what they add up to, a test holds that, and a database keeps how far it has come,
+with the fingerprint of every migration that was applied to it.
+
+A file that has landed never changes: a test pins its hash, and a database to which another text was
+applied under the same number is refused. A database that is further than the program is refused as well.
+
+Programs that run while a newer one migrates go on writing, unless the migration begins with the line
+`-- incompatible`. Then the database refuses their writes: SQLite and Redis compare a number in each
+transaction; on PostgreSQL the migration drops or renames the functions through which they write.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Mapping
 from importlib import resources
 
 import msgspec
 
-from interlock.errors import SchemaTooNew
+from interlock.errors import SchemaMismatch, SchemaTooNew
 
-_NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+_INCOMPATIBLE = "-- incompatible\n"
 
 
 class Migration(msgspec.Struct, frozen=True):
@@ -22,16 +31,26 @@ class Migration(msgspec.Struct, frozen=True):
 
     number: int
     name: str
-    sql: str
+    text: str
+
+    @property
+    def fingerprint(self) -> str:
+        """What the database keeps of the text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
+
+    @property
+    def incompatible(self) -> bool:
+        """Whether programs that do not know it must stop writing."""
+        return self.text.startswith(_INCOMPATIBLE)
 
 
-def migrations_of(package: str) -> tuple[Migration, ...]:
-    """The migrations in the `sql` folder of a package, in order, without a gap."""
-    files = resources.files(package).joinpath("sql").iterdir()
+def migrations_of(package: str, folder: str = "sql", ending: str = "sql") -> tuple[Migration, ...]:
+    """Return the migrations in a folder of a package, in order, without a gap."""
+    shape = re.compile(rf"(\d{{4}})_([a-z0-9_]+)\.{ending}")
     found = [
         Migration(int(match[1]), match[2], file.read_text(encoding="utf-8"))
-        for file in files
-        if (match := _NAME.fullmatch(file.name))
+        for file in resources.files(package).joinpath(folder).iterdir()
+        if (match := shape.fullmatch(file.name))
     ]
     found.sort(key=lambda migration: migration.number)
     numbers = [migration.number for migration in found]
@@ -41,12 +60,49 @@ def migrations_of(package: str) -> tuple[Migration, ...]:
 
 
 def outstanding(migrations: tuple[Migration, ...], applied: int) -> tuple[Migration, ...]:
-    """What is left to apply to a database that has come as far as `applied`."""
-    newest = migrations[-1].number
-    if applied > newest:
-        raise SchemaTooNew(
-            f"The database has schema version {applied}, this program knows {newest}.",
-            todo="Upgrade this program; a newer one has migrated the database.",
-            facts={"schema_version": applied, "wanted_version": newest},
-        )
+    """Return what is left to apply to a database that has come as far as `applied`."""
+    if applied > len(migrations):
+        raise too_new(applied, len(migrations))
     return migrations[applied:]
+
+
+def floor_of(migrations: tuple[Migration, ...]) -> int:
+    """Return the number of migrations that a program has to know to write; 0 if any program may."""
+    return max((migration.number for migration in migrations if migration.incompatible), default=0)
+
+
+def check_fingerprints(
+    migrations: tuple[Migration, ...], kept: Mapping[int, str], shown: str, *, todo: str
+) -> None:
+    """Raise if another text than ours was applied to the database under the number of a migration."""
+    for migration in migrations:
+        found = kept.get(migration.number, migration.fingerprint)
+        if found != migration.fingerprint:
+            raise SchemaMismatch(
+                f"Migration {migration.number:04} ({migration.name}) of {shown} was applied as {found}; this "
+                f"program has {migration.fingerprint}. Another build of Interlock made this database. "
+                "Nothing was changed.",
+                todo=todo,
+                facts={"migration": migration.number, "applied": found, "wanted": migration.fingerprint},
+            )
+
+
+def development_schema(version: int, shown: str, *, todo: str) -> SchemaMismatch:
+    """Return the error for a schema of a development version, whose migrations were changed in place."""
+    return SchemaMismatch(
+        f"{shown} was made by a development version of Interlock (schema version {version}), whose schema "
+        "was changed in place afterwards. There is no migration from it. Nothing was changed.",
+        todo=todo,
+        facts={"schema_version": version},
+    )
+
+
+def too_new(applied: int, known: int, *, running: bool = False) -> SchemaTooNew:
+    """Return the error for a database that a newer program has migrated, perhaps under a running one."""
+    meanwhile = " while this program was running" if running else ""
+    return SchemaTooNew(
+        f"The database has schema version {applied}, this program knows {known}: "
+        f"a newer program has migrated it{meanwhile}. Nothing was written.",
+        todo="Upgrade this program and start it again." if running else "Upgrade this program.",
+        facts={"schema_version": applied, "wanted_version": known},
+    )

@@ -48,7 +48,7 @@ What: TypeAlias = Literal["request lost", "reply lost", "late", "done twice"]
 T = TypeVar("T")
 
 ALL = (
-    *("now", "epoch", "load", "find", "count", "commit", "claim", "due"),
+    *("now", "epoch", "raise_epoch", "load", "find", "count", "commit", "claim", "due"),
     *("recall", "feed", "latest", "history", "prune", "status"),
 )
 """The calls that a fault can befall; opening, closing and subscribing always work."""
@@ -117,6 +117,10 @@ class FaultyStore:
     async def epoch(self) -> int:
         """Or a fault."""
         return await self._spoilt("epoch", self._store.epoch)
+
+    async def raise_epoch(self, above: int = 0) -> int:
+        """Or a fault."""
+        return await self._spoilt("raise_epoch", lambda: self._store.raise_epoch(above))
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
         """Or a fault."""

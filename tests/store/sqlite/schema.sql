@@ -6,6 +6,10 @@ CREATE INDEX records_by_lane ON records (lane, priority, ready_us, id) WHERE rea
 CREATE INDEX records_by_parent ON records (kind, parent) WHERE parent IS NOT NULL;
 CREATE INDEX records_by_place ON records (place);
 CREATE INDEX requests_by_expiry ON requests (expires_us);
+CREATE TABLE applied_migrations (
+  number INTEGER PRIMARY KEY,
+  fingerprint TEXT NOT NULL
+);
 CREATE TABLE interlock_schema (
   number INTEGER PRIMARY KEY,
   name TEXT NOT NULL,
@@ -43,7 +47,7 @@ CREATE TABLE progress (
   pruned_up_to INTEGER NOT NULL,
   latest_us INTEGER NOT NULL,
   epoch INTEGER NOT NULL
-);
+, identity TEXT NOT NULL DEFAULT '');
 CREATE TABLE records (
   number INTEGER PRIMARY KEY,
   kind TEXT NOT NULL,

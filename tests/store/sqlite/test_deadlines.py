@@ -97,7 +97,7 @@ async def test_a_read_that_is_given_up_is_stopped(hasty: SqliteStore) -> None:
     with pytest.raises(StoreUnavailable, match=r"0\.3 s"):
         await hasty._reader.do(lambda connection: connection.execute(ENDLESS).fetchone())
     allow(hasty, PATIENCE_S)
-    assert await hasty.epoch() == 1
+    assert await hasty.epoch() > 0
 
 
 async def test_opening_gives_up_when_another_process_does_not_let_go(

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TypeAlias, TypeVar
 
 import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
+from interlock.errors import ForeignSchema
 from interlock.store.postgres.failures import (
     Again,
     NotSent,
@@ -121,6 +122,8 @@ class Connections:
         self._closed = False
         self._pause_s = 0.0
         self._next_attempt = 0.0
+        self.when_foreign: Callable[[Session], Awaitable[None]] | None = None
+        """Called when a statement no longer fits the schema; raises what is true of it."""
 
     async def run(self, doing: str, work: Callable[[Session], Awaitable[T]]) -> T:
         """Do some work on a connection, all of it by the deadline. `doing` begins the sentence of errors.
@@ -129,10 +132,17 @@ class Connections:
         """
         deadline = asyncio.get_running_loop().time() + self.timeout_s
         for attempt in range(1, _ATTEMPTS + 1):
-            with suppress(*Again):
+            try:
                 async with self._session(doing, deadline) as session:
                     session.attempt = attempt
                     return await work(session)
+            except Again:
+                continue
+            except ForeignSchema:
+                if self.when_foreign is not None:
+                    async with self._session(doing, deadline) as session:
+                        await self.when_foreign(session)
+                raise
         raise unavailable(f"others were in the way {_ATTEMPTS} times in a row", doing, self.target)
 
     async def fetch(

@@ -7,13 +7,21 @@ under a lock that is gone with it, so that many hosts may start at once, through
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 
 import msgspec
 
 from interlock.errors import ForeignSchema, StoreMisconfigured, StoreTooOld
 from interlock.store.catalogue import Catalogue, Kind
-from interlock.store.migrations import Migration, migrations_of, outstanding
+from interlock.store.migrations import (
+    Migration,
+    check_fingerprints,
+    development_schema,
+    migrations_of,
+    outstanding,
+    too_new,
+)
 from interlock.store.postgres.connections import Session
 from interlock.store.postgres.queries import in_schema, query
 from interlock.store.postgres.target import Target
@@ -22,6 +30,11 @@ OLDEST = (13, 0)
 """The first with transaction ids of 64 bits, without which the feed would have no order."""
 
 MIGRATIONS = migrations_of("interlock.store.postgres")
+
+WITHOUT_FINGERPRINTS = 7
+"""The schema version that landed before fingerprints were kept; any other without them is no release's."""
+_FUNCTION = re.compile(r"^CREATE FUNCTION interlock\.(\w+)\(.*?\$\$(.*?)\$\$", re.DOTALL | re.MULTILINE)
+_TODO = "Export what you need with the version that made it, and start with a new database or ?schema=."
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +55,12 @@ async def open_schema(session: Session, target: Target, catalogue: Catalogue) ->
         applied = await _applied(session, target)
         for migration in outstanding(MIGRATIONS, applied):
             await _migrate(session, target, migration)
+        await session.within(
+            query("keep_fingerprints", target.schema),
+            [migration.number for migration in MIGRATIONS],
+            [migration.name for migration in MIGRATIONS],
+            [migration.fingerprint for migration in MIGRATIONS],
+        )
         await _load_kinds(session, target, catalogue)
     await session.commit()
     return server
@@ -83,7 +102,7 @@ async def _server(session: Session) -> Server:
 
 
 async def _is_up_to_date(session: Session, target: Target, catalogue: Catalogue) -> bool:
-    """Whether there is nothing to write. A schema that is too new is found by who goes on."""
+    """Return whether there is nothing to write."""
     applied = await _applied(session, target)
     if applied != len(MIGRATIONS):
         return False
@@ -93,7 +112,7 @@ async def _is_up_to_date(session: Session, target: Target, catalogue: Catalogue)
 
 
 async def _applied(session: Session, target: Target) -> int:
-    """How far the database has come; 0 when there is nothing of ours."""
+    """Return how far the database has come, by migrations that are those of this program; 0 for none."""
     rows = await session.within(query("is_ours", ""), target.schema)
     if not rows:
         return 0
@@ -104,13 +123,34 @@ async def _applied(session: Session, target: Target) -> int:
             facts={"url": target.shown, "schema": target.schema},
         )
     [[version]] = await session.within(query("schema_version", target.schema))
+    shown = f"The schema {target.schema} of {target.shown}"
+    if rows[0]["fingerprinted"]:
+        kept = await session.within(query("fingerprints", target.schema))
+        check_fingerprints(MIGRATIONS, {row[0]: row[1] for row in kept}, f"the {shown[4:]}", todo=_TODO)
+    elif not await _has_landed(session, target, version):
+        raise development_schema(version, shown, todo=_TODO)
     return int(version)
+
+
+async def _has_landed(session: Session, target: Target, version: int) -> bool:
+    """Return whether a schema without fingerprints is the one that landed, as told by its functions."""
+    sql = "".join(migration.text for migration in MIGRATIONS[:WITHOUT_FINGERPRINTS])
+    landed = {(name, in_schema(body, target.schema)) for name, body in _FUNCTION.findall(sql)}
+    rows = await session.within(query("functions", ""), target.schema, sorted({name for name, _ in landed}))
+    return version == WITHOUT_FINGERPRINTS and {(row["name"], row["body"]) for row in rows} == landed
+
+
+async def refuse_if_newer(session: Session, target: Target) -> None:
+    """Raise if a newer program has migrated the database while this one was running."""
+    [[version]] = await session.within(query("schema_version", target.schema))
+    if version > len(MIGRATIONS):
+        raise too_new(version, len(MIGRATIONS), running=True)
 
 
 async def _migrate(session: Session, target: Target, migration: Migration) -> None:
     if migration.number == 1:
         await session.script(f"CREATE SCHEMA IF NOT EXISTS {target.schema}")
-    await session.script(in_schema(migration.sql, target.schema))
+    await session.script(in_schema(migration.text, target.schema))
     await session.within(query("set_version", target.schema), migration.number)
 
 

@@ -21,7 +21,7 @@ from interlock.store.postgres.failures import unavailable
 from interlock.store.postgres.places import Place, place_of
 from interlock.store.postgres.queries import query as statement
 from interlock.store.postgres.rows import Conditions, entry_of, feed_of, record_of, recorded_of, status_of
-from interlock.store.postgres.schema import MIGRATIONS, Server, open_schema
+from interlock.store.postgres.schema import MIGRATIONS, Server, open_schema, refuse_if_newer
 from interlock.store.postgres.target import target_of
 from interlock.store.postgres.waking import Waking
 from interlock.store.postgres.writing import Writing
@@ -83,6 +83,7 @@ class PostgresStore:
             return await open_schema(session, self._target, self._catalogue)
 
         self._server = await self._connections.run("Opening the store", work)
+        self._connections.when_foreign = partial(refuse_if_newer, target=self._target)
         await self.epoch()
 
     async def close(self) -> None:
@@ -97,8 +98,13 @@ class PostgresStore:
         return self._writing.saw(now)
 
     async def epoch(self) -> int:
-        """Grows with the timeline of the server: see `sql/0005_identity.sql`."""
+        """Grows with the timeline of the server, and when it is another database: `sql/0009_restored.sql`."""
         [[epoch]] = await self._ask("Reading the epoch", "epoch", writes=True)
+        return int(epoch)
+
+    async def raise_epoch(self, above: int = 0) -> int:
+        """Count on from the larger one."""
+        [[epoch]] = await self._ask("Raising the epoch", "raise_epoch", above, writes=True)
         return int(epoch)
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:

@@ -26,7 +26,8 @@ What is where (each key begins with the prefix in braces, so all of them share o
     journal                   stream   ids are <epoch>-<number>; `history:<kind>:<id>` lists those of a record
     request:<id>              hash     with an expiry; `requests` sorts them by it
     table:<kind>              set      <state>><state>, each change that is allowed; `ends:<kind>`: its ends
-    schema tables clock epoch identity sequence holds pruned    single values
+    migrations                hash     fingerprint of each migration that was applied
+    schema tables clock epoch identity sequence holds pruned floor    single values
     wake                      channel  a word for each batch that was committed
 """
 

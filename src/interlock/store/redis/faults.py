@@ -14,8 +14,10 @@ from redis.exceptions import ConnectionError as LostConnection
 from redis.exceptions import TimeoutError as DriverTimeout
 
 from interlock.errors import StoreError, StoreMisconfigured, StoreUnavailable
-from interlock.store.redis.scripts import Script
+from interlock.store.migrations import too_new
+from interlock.store.redis.scripts import SCHEMA_VERSION, Script
 
+_NEWER = re.compile(r"NEWERSCHEMA (\d+)")
 NO_ANSWER = (LostConnection, DriverTimeout, OSError, EOFError)
 """What the driver raises when the connection was lost."""
 
@@ -90,12 +92,18 @@ def told(shown: str, error: Exception, script: Script | None, *, asked: bool) ->
     if isinstance(error, NO_ANSWER):
         return unreachable(shown, f"cannot be reached ({_short(error)})", script, asked=asked)
     if isinstance(error, ResponseError | RedisError):
-        return StoreError(
-            f"The Redis server at {shown} answered {_short(error)}.",
-            todo="Report this with the version of the server; it should not happen.",
-            facts={"url": shown},
-        )
+        return _answered(shown, error)
     raise error
+
+
+def _answered(shown: str, error: Exception) -> StoreError:
+    if newer := _NEWER.search(str(error)):
+        return too_new(int(newer[1]), SCHEMA_VERSION, running=True)
+    return StoreError(
+        f"The Redis server at {shown} answered {_short(error)}.",
+        todo="Report this with the version of the server; it should not happen.",
+        facts={"url": shown},
+    )
 
 
 def lost_its_place(error: Exception) -> bool:

@@ -14,15 +14,15 @@ from typing import Any
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
-from interlock.errors import ForeignSchema, InvalidSettings, SchemaTooNew, StoreUnavailable
+from interlock.errors import ForeignSchema, InvalidSettings, StoreUnavailable
 from interlock.store.catalogue import Catalogue, Kind
+from interlock.store.migrations import check_fingerprints, too_new
 from interlock.store.redis import scripts
 from interlock.store.redis.links import ask, run
 from interlock.store.redis.packing import pack
 from interlock.store.redis.server import Server, check_server, durability_of, read_info
 
-SCHEMA_VERSION = 1
-
+_TODO = "Export what you need with the version that made it, and start with another prefix or database."
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SETTINGS = ("appendfsync", "no-appendfsync-on-rewrite")
 _SCAN_STEP, _SCAN_STEPS = 10_000, 100
@@ -70,16 +70,19 @@ class Greeting:
         return read_info(text.decode(errors="replace"))
 
     async def _agree(self, connection: AbstractConnection, server: Server, foreign: str) -> int:
-        answer = await run(
-            connection, self._tag, scripts.OPEN, SCHEMA_VERSION, server.identity, foreign, self._tables
-        )
-        said, about = (part.decode(errors="replace") for part in answer)
+        fingerprints = pack([migration.fingerprint for migration in scripts.MIGRATIONS])
+        running = "running" if self._opened else ""
+        asked = (scripts.SCHEMA_VERSION, server.identity, foreign, self._tables, fingerprints, running)
+        answer = await run(connection, self._tag, scripts.OPEN, *asked)
+        if answer[0] == b"older":
+            for migration in scripts.MIGRATIONS[int(answer[1]) :]:
+                await run(connection, self._tag, scripts.migrating(migration))
+            answer = await run(connection, self._tag, scripts.OPEN, *asked)
+        said, about, *more = (part.decode(errors="replace") for part in answer)
         if said == "newer":
-            raise SchemaTooNew(
-                f"The store has schema version {about}, this program knows {SCHEMA_VERSION}.",
-                todo="Upgrade this program; a newer one has opened the store.",
-                facts={"schema_version": about, "wanted_version": SCHEMA_VERSION},
-            )
+            raise too_new(int(about), scripts.SCHEMA_VERSION, running=self._opened)
+        if said == "changed":
+            check_fingerprints(scripts.MIGRATIONS, {int(about): more[0]}, self._shown, todo=_TODO)
         if said == "foreign":
             raise ForeignSchema(
                 f"The key {about} at {self._shown} belongs to somebody else.",

@@ -7,6 +7,11 @@ from importlib import resources
 
 import msgspec
 
+from interlock.store.migrations import Migration, migrations_of
+
+MIGRATIONS = migrations_of("interlock.store.redis", "migrations", "lua")
+SCHEMA_VERSION = len(MIGRATIONS)
+
 
 class Script(msgspec.Struct, frozen=True):
     """A script as the server knows it."""
@@ -20,13 +25,28 @@ class Script(msgspec.Struct, frozen=True):
 
 def _script(verb: str, *parts: str, writes: bool = False) -> Script:
     folder = resources.files(__package__).joinpath("lua")
-    text = "\n".join(
-        folder.joinpath(f"{part}.lua").read_text(encoding="utf-8") for part in ("common", *parts, verb)
-    )
+    texts = [folder.joinpath(f"{part}.lua").read_text(encoding="utf-8") for part in ("common", *parts, verb)]
+    return _named(verb, texts, writes)
+
+
+def migrating(migration: Migration) -> Script:
+    """Return the script that applies a migration, whole or not at all, to a store that has not got it yet."""
+    folder = resources.files(__package__).joinpath("lua")
+    texts = [folder.joinpath(f"{part}.lua").read_text(encoding="utf-8") for part in ("common", "placing")]
+    facts = f"local NUMBER, FINGERPRINT = {migration.number}, '{migration.fingerprint}'"
+    begin = "if tonumber(call('HGET', P .. 'schema', 'version')) ~= NUMBER - 1 then return end"
+    end = folder.joinpath("migrated.lua").read_text(encoding="utf-8")
+    floor = f"local FLOOR = {migration.number if migration.incompatible else 0}"
+    return _named("migrate", [*texts, facts, floor, begin, f"do\n{migration.text}\nend", end], writes=True)
+
+
+def _named(verb: str, texts: list[str], writes: bool) -> Script:
+    text = "\n".join((f"local KNOWN = {SCHEMA_VERSION}", *texts))
     return Script(verb, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), writes)
 
 
 OPEN = _script("open", writes=True)
+RAISE_EPOCH = _script("raise_epoch", writes=True)
 COMMIT = _script("commit", "placing", writes=True)
 CLAIM = _script("claim", "placing", writes=True)
 DUE = _script("due", "placing", writes=True)

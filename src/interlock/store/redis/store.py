@@ -39,7 +39,7 @@ from interlock.store.records import (
 )
 from interlock.store.redis import scripts
 from interlock.store.redis.address import read_address
-from interlock.store.redis.greeting import SCHEMA_VERSION, Greeting, check_names
+from interlock.store.redis.greeting import Greeting, check_names
 from interlock.store.redis.links import Links
 from interlock.store.redis.packing import Showing, pack, pack_commits, pack_query, plain
 from interlock.store.redis.places import START, cursor_of, place_of, written
@@ -122,6 +122,10 @@ class RedisStore:
         self._links.check_open()
         epoch: int = await self._links.use(self._greeting.again, scripts.OPEN)
         return epoch
+
+    async def raise_epoch(self, above: int = 0) -> int:
+        """Count on from the larger one."""
+        return int(await self._links.call(scripts.RAISE_EPOCH, above))
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
         """Look each of them up."""
@@ -257,7 +261,7 @@ class RedisStore:
             url=self._links.shown,
             server=self._greeting.server_name,
             schema_version=version,
-            wanted_version=SCHEMA_VERSION,
+            wanted_version=scripts.SCHEMA_VERSION,
             records={name: states for name, states in records.items() if states},
             entries=entries,
             oldest_entry_at=moment(int(oldest)) if oldest else None,

@@ -15,6 +15,7 @@ _SCHEME = "sqlite:"
 log = logging.getLogger("interlock.store")
 
 PRIVATE = 0o600
+_MARK = "user.interlock.latest_us"
 _reported: set[Path] = set()
 _TODO = "Write sqlite:///relative.db, sqlite:////absolute/path.db or the path alone."
 
@@ -77,6 +78,28 @@ def make_private(path: Path) -> None:
     except OSError:  # systems where that is for root alone
         with suppress(OSError):  # SQLite says what is wrong, when it opens the file
             os.close(os.open(real, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE))
+
+
+def read_mark(path: Path) -> int | None:
+    """Return the latest time that was noted at the file; None if none was, or where that cannot be."""
+    try:
+        return int(os.getxattr(path, _MARK))
+    except (OSError, ValueError, AttributeError):  # not every system and file system has such attributes
+        return None
+
+
+def write_mark(path: Path, latest_us: int) -> bool:
+    """Note a time at the file itself, not in it; return whether that can be."""
+    try:
+        os.setxattr(path, _MARK, b"%d" % latest_us)
+    except (OSError, AttributeError):
+        return False
+    return True
+
+
+def identity_of(path: Path, *, marked: bool) -> str:
+    """Return what tells the file from a copy; its number alone may be given to the next file that is made."""
+    return f"{path.stat().st_ino}{' marked' if marked else ''}"
 
 
 def _report_readable(real: Path, path: Path) -> None:

@@ -5,15 +5,25 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
 from interlock.errors import ForeignSchema, StoreMisconfigured, StoreTooOld
 from interlock.store.catalogue import Catalogue, Kind
-from interlock.store.migrations import Migration, migrations_of, outstanding
+from interlock.store.limits import EPOCH_EVERY_S
+from interlock.store.migrations import (
+    Migration,
+    check_fingerprints,
+    development_schema,
+    floor_of,
+    migrations_of,
+    outstanding,
+    too_new,
+)
 from interlock.store.sqlite.clock import HeldClock
 from interlock.store.sqlite.failures import is_busy, late, store_error
-from interlock.store.sqlite.location import check_place, make_private
+from interlock.store.sqlite.location import check_place, identity_of, make_private, read_mark, write_mark
 
 T = TypeVar("T")
 
@@ -21,9 +31,15 @@ APPLICATION_ID = int.from_bytes(b"ILCK", "big")
 OLDEST_SQLITE = (3, 35, 0)
 MIGRATIONS = migrations_of("interlock.store.sqlite")
 _SCHEMA_COLUMNS = ["number", "name", "applied_us"]
+_REPLACED = {"records_by_deadline"}
+"""What version 1 had otherwise in its first files; migration 2 makes it again."""
+_TODO = "Export what you need with the version that made it, and start with a new file."
 _RETRY_S = 0.005
 _STEP = 1_048_576
 """Between the two places of a step, as in the triggers."""
+
+
+_EPOCH_US = EPOCH_EVERY_S * 1_000_000
 
 
 def open_database(path: Path, catalogue: Catalogue, clock: HeldClock, timeout_s: float) -> sqlite3.Connection:
@@ -113,6 +129,35 @@ def applied_version(connection: sqlite3.Connection) -> int:
     return int(number)
 
 
+def check_history(connection: sqlite3.Connection, path: Path) -> int:
+    """Return how far the schema has come; raise unless it came there by the migrations of this program."""
+    applied = applied_version(connection)
+    if applied > 1:
+        kept = dict(connection.execute("SELECT number, fingerprint FROM applied_migrations"))
+        check_fingerprints(MIGRATIONS, kept, str(path), todo=_TODO)
+    elif applied == 1:
+        found = dict(connection.execute("SELECT name, sql FROM sqlite_master"))
+        landed = _declared(MIGRATIONS[0])
+        if any(found.get(name) != sql for name, sql in landed.items() if name not in _REPLACED):
+            raise development_schema(applied, str(path), todo=_TODO)
+    return applied
+
+
+def check_floor(connection: sqlite3.Connection) -> None:
+    """Raise if a newer program has migrated the database so that this one must not write any more."""
+    (floor,) = connection.execute("PRAGMA user_version").fetchone()
+    if floor > len(MIGRATIONS):
+        raise too_new(applied_version(connection), len(MIGRATIONS), running=True)
+
+
+def _declared(migration: Migration) -> dict[str, str]:
+    """Return the statements that one migration declares on an empty database, by name."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        for statement in statements_of(migration.text):
+            connection.execute(statement)
+        return dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+
+
 def schema_of(connection: sqlite3.Connection) -> str:
     """All that was declared, as one text."""
     rows = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type, name")
@@ -134,7 +179,7 @@ def _patiently(attempt: Callable[[], T], path: Path, timeout_s: float) -> T:
 
 
 def _set_up(connection: sqlite3.Connection, path: Path) -> None:
-    outstanding(MIGRATIONS, applied_version(connection))
+    outstanding(MIGRATIONS, check_history(connection, path))
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise StoreMisconfigured(
@@ -148,23 +193,65 @@ def _bring_up_to_date(
     connection: sqlite3.Connection, path: Path, catalogue: Catalogue, clock: HeldClock
 ) -> None:
     check_owner(connection, path)  # again: another process may have been faster
-    for migration in outstanding(MIGRATIONS, applied_version(connection)):
+    for migration in outstanding(MIGRATIONS, check_history(connection, path)):
         apply_migration(connection, migration, clock.read())
+    _keep_fingerprints(connection)
     if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     loaded = dict(connection.execute("SELECT name, fingerprint FROM kinds"))
     for kind in catalogue.values():
         if loaded.get(kind.name) != kind.fingerprint:
             _load_kind(connection, kind)
+    _notice_restore(connection, path, clock)
+
+
+def _notice_restore(connection: sqlite3.Connection, path: Path, clock: HeldClock) -> None:
+    """Raise the epoch of a file that is not the one of the last time, or that has gone back since then."""
+    kept, epoch, latest_us = connection.execute("SELECT identity, epoch, latest_us FROM progress").fetchone()
+    mark = read_mark(path)
+    restored = kept != identity_of(path, marked=mark is not None) or (mark or 0) > latest_us
+    identity = identity_of(path, marked=write_mark(path, latest_us))
+    wanted = max(epoch + restored, least_epoch(clock.read(latest_us)))
+    if (kept, epoch) != (identity, wanted):
+        connection.execute("UPDATE progress SET identity = ?, epoch = ?", (identity, wanted))
+
+
+def leave_mark(connection: sqlite3.Connection, path: Path) -> None:
+    """Note at the file how late it is, where restoring other contents does not change it."""
+    (latest_us,) = connection.execute("SELECT latest_us FROM progress").fetchone()
+    write_mark(path, latest_us)
+
+
+def least_epoch(now_us: int) -> int:
+    """Return the smallest epoch that is allowed at a moment."""
+    return now_us // _EPOCH_US
+
+
+def raise_epoch(connection: sqlite3.Connection, least: int, *, by: int = 0) -> int:
+    """Return the epoch, which is then no less than `least`, and `by` larger than any before."""
+    sql = "UPDATE progress SET epoch = max(epoch, ?) + ? RETURNING epoch"
+    [[epoch]] = connection.execute(sql, (least, by)).fetchall()
+    return int(epoch)
 
 
 def apply_migration(connection: sqlite3.Connection, migration: Migration, now_us: int) -> None:
     """Run its statements and remember it, inside the transaction that is open."""
-    for statement in statements_of(migration.sql):
+    for statement in statements_of(migration.text):
         connection.execute(statement)
     connection.execute(
         "INSERT INTO interlock_schema VALUES (?, ?, ?)", (migration.number, migration.name, now_us)
     )
+
+
+def _keep_fingerprints(connection: sqlite3.Connection) -> None:
+    kept = dict(connection.execute("SELECT number, fingerprint FROM applied_migrations"))
+    connection.executemany(
+        "INSERT INTO applied_migrations VALUES (?, ?)",
+        [(each.number, each.fingerprint) for each in MIGRATIONS if each.number not in kept],
+    )
+    floor = floor_of(MIGRATIONS)
+    if connection.execute("PRAGMA user_version").fetchone() != (floor,):
+        connection.execute(f"PRAGMA user_version = {floor}")
 
 
 def statements_of(sql: str) -> Iterator[str]:

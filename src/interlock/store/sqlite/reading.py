@@ -151,7 +151,7 @@ def latest_us(connection: sqlite3.Connection) -> int:
 
 
 def epoch(connection: sqlite3.Connection) -> int:
-    """With `synchronous = FULL` nothing acknowledged is lost, so this changes only by hand."""
+    """Return the epoch as it is stored."""
     return int(connection.execute("SELECT epoch FROM progress").fetchone()[0])
 
 

@@ -43,6 +43,7 @@ from interlock.store.sqlite.clock import HeldClock
 from interlock.store.sqlite.failures import store_error
 from interlock.store.sqlite.ledger import Ledger
 from interlock.store.sqlite.location import path_of, url_of
+from interlock.store.sqlite.opening import least_epoch, raise_epoch
 from interlock.store.sqlite.pruning import prune
 from interlock.store.sqlite.reader import Reader, Subscribers
 from interlock.store.sqlite.writer import Writer
@@ -56,8 +57,7 @@ class SqliteStore:
             durable=True,
             # What could lose an acknowledged commit? Not the process: the log is written before the
             # answer. Not the machine: FULL flushes the log with every commit (NORMAL would not).
-            # Only a disk that lies about flushing, or an older copy put in place by hand; so the
-            # epoch never changes by itself.
+            # Only a disk that lies about flushing, or an older copy put in place by hand: see `epoch`.
             durability="write-ahead log, flushed with every commit (synchronous=FULL)",
             shared=False,
             enforces_tables=True,
@@ -100,8 +100,21 @@ class SqliteStore:
         return moment(await self._reader.do(self._now_us))
 
     async def epoch(self) -> int:
-        """What the file says; see `durability`."""
-        return await self._reader.do(reading.epoch)
+        """What the file says, and no less than the half hour; see `opening` for when it is another file."""
+        epoch, least = await self._reader.do(
+            lambda connection: (reading.epoch(connection), least_epoch(self._now_us(connection)))
+        )
+        if epoch >= least:
+            return epoch
+        return await self._writer.do(lambda ledger: raise_epoch(ledger.connection, least))
+
+    async def raise_epoch(self, above: int = 0) -> int:
+        """Count on from the larger one."""
+
+        def work(ledger: Ledger) -> int:
+            return raise_epoch(ledger.connection, max(above, least_epoch(ledger.now_us)), by=1)
+
+        return await self._writer.do(work)
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
         """Look each of them up."""

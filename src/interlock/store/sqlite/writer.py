@@ -13,17 +13,18 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty
 
-from interlock.errors import StoreError, StoreUnavailable
+from interlock.errors import SchemaTooNew, StoreError, StoreUnavailable
 from interlock.store.catalogue import Catalogue
 from interlock.store.sqlite.clock import HeldClock
 from interlock.store.sqlite.failures import BAD_DATA, NOTHING, UNKNOWN, is_busy, late, not_open, store_error
 from interlock.store.sqlite.jobs import Job, JobThread, deliver
 from interlock.store.sqlite.knowing import Memory
 from interlock.store.sqlite.ledger import Ledger, Moves
-from interlock.store.sqlite.opening import open_database, places_of
+from interlock.store.sqlite.opening import check_floor, leave_mark, open_database, places_of
 
 MOST_AT_ONCE = 2_000
 """Commits in one transaction: more would make the first wait for the last without sparing anything."""
@@ -69,6 +70,8 @@ class Writer(JobThread):
         self._moves = _moves(self._catalogue, places_of(self._connection))
 
     def _close(self) -> None:
+        with suppress(sqlite3.Error, OSError):  # it is a help, no promise
+            leave_mark(self._connection, self._path)
         self._connection.close()
 
     def _serve(self, job: Job) -> None:
@@ -89,6 +92,11 @@ class Writer(JobThread):
         while not all(job.dropped for job in jobs):
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
+                check_floor(self._connection)
+            except SchemaTooNew as error:
+                self._undo()
+                _fail(jobs, error)
+                return False
             except sqlite3.Error as error:
                 if not is_busy(error):
                     _fail(jobs, store_error(error, self._path))

@@ -7,6 +7,7 @@ decide about the same job one is told so and looks again.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -60,6 +61,8 @@ from interlock.systems.orchestrator.vault import Vault
 from interlock.systems.orchestrator.words import RUN_JOBS, nobody
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message, NotHeard, Stale, StaleCode
 
+log = logging.getLogger("interlock.orchestrator")
+
 MAX_HELD = 4_000
 EPOCH_FOR = timedelta(seconds=1)
 """How long an epoch is believed: no fail-over is over sooner, and whoever was idle has not noticed it."""
@@ -108,6 +111,7 @@ class Orchestrator:
         self._seeds = seeds
         self._vault = vault or Vault(policy=settings.secrets)
         self._epoch: int | None = None
+        self._highest_epoch = 0
         self._epoch_at = datetime.min.replace(tzinfo=UTC)
         # Jobs as this process wrote them last: most of what is said about a job is said to whoever
         # granted it, and then nothing has to be loaded. A wrong guess costs one conflict.
@@ -268,6 +272,11 @@ class Orchestrator:
         now = await self.engine.clock.now()
         if self._epoch is None or now >= self._epoch_at + EPOCH_FOR:
             epoch = await self.engine.store.epoch()
+            if epoch < self._highest_epoch:
+                # It was restored from a backup under this process: fences of the lost time must not repeat.
+                log.warning("the store has gone back to epoch %d after %d", epoch, self._highest_epoch)
+                epoch = await self.engine.store.raise_epoch(self._highest_epoch)
+            self._highest_epoch = epoch
             if epoch != self._epoch:
                 self._held.clear()
             self._epoch, self._epoch_at = epoch, now

@@ -58,8 +58,8 @@ async def test_two_stores_on_one_database_have_one_clock(store: Store, opener: S
 
 
 async def test_the_epoch_is_the_same_for_everybody(store: Store, opener: StoreOpener) -> None:
-    epoch = await store.epoch()
-    assert epoch >= 0
+    assert await store.epoch() >= 0
+    epoch = await store.raise_epoch(2**45)  # far from what the time makes it grow to
     await made(store, creation("a"))
     assert await store.epoch() == epoch
     assert await (await opener.open()).epoch() == epoch
@@ -101,3 +101,11 @@ async def test_a_host_whose_own_clock_is_an_hour_off_changes_nothing(
     assert seen["remembered"], "A request that lives for half an hour is alive."
     assert seen["in_time"], "A commit that may be done within half an hour is done."
     assert seen["too_late"], "One that had to be done half an hour ago is not."
+
+
+async def test_an_epoch_that_is_raised_is_larger_for_everybody(store: Store, opener: StoreOpener) -> None:
+    before = await store.epoch()
+    raised = await store.raise_epoch()
+    assert raised > before
+    assert await store.raise_epoch(raised + 1_000) > raised + 1_000
+    assert await (await opener.open()).epoch() > raised + 1_000

@@ -75,7 +75,7 @@ class SharedStore(MemoryStore):
 
     async def epoch(self) -> int:
         """How many fail-overs there were."""
-        return 1 + self.fail_overs
+        return self._epoch + self.fail_overs
 
     def fail_over(self, lost_s: float) -> int:
         """Another database goes on, which has not heard the latest; answers how many writes are lost."""
@@ -138,6 +138,10 @@ class StoreLink:
     async def epoch(self) -> int:
         """Which database it is."""
         return await self._ask(self._store.epoch)
+
+    async def raise_epoch(self, above: int = 0) -> int:
+        """Begin another epoch."""
+        return await self._ask(lambda: self._store.raise_epoch(above))
 
     async def load(self, keys: Sequence[Key]) -> list[Record | None]:
         """Records."""

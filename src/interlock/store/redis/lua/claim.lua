@@ -3,7 +3,9 @@
 --       whether to ask for another round if there are more of them, {queues, labels} packed.
 local kind, limit, bound = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5])
 local asked = cmsgpack.unpack(ARGV[7])
-local now = time_now(call('GET', P .. 'clock'), ARGV[3])
+local known = call('MGET', P .. 'clock', P .. 'floor')
+refuse_if_newer(known[2])
+local now = time_now(known[1], ARGV[3])
 
 -- Each delayed record is promoted once, so what this costs is spread over the records, not the claims.
 local function promote()

@@ -5,7 +5,8 @@
 -- a server that is out of memory or read-only refuses the first write of a script, never a later one.
 -- The records themselves are written at once, so the next commit of the batch is judged by them; the
 -- sorted sets follow together at the end.
-local known = call('MGET', P .. 'clock', P .. 'epoch', P .. 'sequence')
+local known = call('MGET', P .. 'clock', P .. 'epoch', P .. 'sequence', P .. 'floor')
+refuse_if_newer(known[4])
 local now = time_now(known[1], ARGV[2])
 local at = whole(now)
 local epoch, sequence = known[2], tonumber(known[3] or 0)

@@ -51,6 +51,13 @@ local function time_now(written, floor)
   return math.max(now, tonumber(written or 0), tonumber(floor))
 end
 
+-- A newer program may migrate the store under a running one, and say that it must not write any more.
+local function refuse_if_newer(floor)
+  if tonumber(floor or 0) > KNOWN then
+    error('NEWERSCHEMA ' .. call('HGET', P .. 'schema', 'version'))
+  end
+end
+
 -- Keys begin with a name and mostly a kind. Joining texts is a good part of what a script costs, so
 -- what is needed for every record is joined once: `key.record[kind] .. id`, `key.due[kind]`.
 local key = setmetatable({}, {

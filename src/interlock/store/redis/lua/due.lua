@@ -1,7 +1,9 @@
 -- Takes records whose deadline has passed for a sweeper, who then decides and commits.
 -- ARGV: limit, floor, hold in microseconds, kinds packed.
 local limit = tonumber(ARGV[1])
-local now = time_now(call('GET', P .. 'clock'), ARGV[2])
+local known = call('MGET', P .. 'clock', P .. 'floor')
+refuse_if_newer(known[2])
+local now = time_now(known[1], ARGV[2])
 
 release_forgotten(now)
 carry_out()

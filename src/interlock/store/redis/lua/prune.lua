@@ -2,7 +2,9 @@
 -- ARGV: kind, age in microseconds, limit, floor, states packed, how many entries at most, how many
 -- requests at most, where records of the kind are shown (or false). Answers how many records, entries and requests went, and whether there are more.
 local kind, limit, bound = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[6])
-local now = time_now(call('GET', P .. 'clock'), ARGV[4])
+local known = call('MGET', P .. 'clock', P .. 'floor')
+refuse_if_newer(known[2])
+local now = time_now(known[1], ARGV[4])
 local before = whole(now - tonumber(ARGV[2]))
 local records, entries, more = 0, 0, false
 local shown = cmsgpack.unpack(ARGV[8])

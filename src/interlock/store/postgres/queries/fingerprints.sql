@@ -1,0 +1,1 @@
+SELECT number, fingerprint FROM interlock.applied_migration

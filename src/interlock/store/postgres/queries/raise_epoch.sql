@@ -1,0 +1,1 @@
+SELECT interlock.raise_epoch($1)

@@ -1,0 +1,2 @@
+-- The layout that `interlock/store/redis/__init__.py` describes. Nothing is to be done on an empty store:
+-- every key is made by the script that first needs it.

@@ -1,0 +1,201 @@
+"""Stores of earlier schemas open, migrate, also under a worker of that time, and go on.
+
+The stores were made by the code of those days: see `tests/fixtures/stores/make.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import runpy
+import sqlite3
+import subprocess
+import sys
+import tarfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from tests.waiting import PATIENCE_S, PROGRAM_S, until
+
+from interlock.client import Interlock
+from interlock.engine.audit import audit
+from interlock.errors import SchemaMismatch
+from interlock.store.contract import Store
+from interlock.store.records import Query
+from interlock.store.urls import store_for
+from interlock.systems.catalogue import CATALOGUE, JOURNALLED
+from interlock.systems.embedded import EmbeddedOrchestrator
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.testing.at_work import QUICK
+from interlock.testing.binaries import environment, postgres_programs
+from interlock.testing.servers import PostgresServer, RedisServer
+from interlock.worker.logs import make_log
+from interlock.worker.process import WorkerProcess
+from interlock.worker.settings import WorkerSettings
+from interlock.worker.tasks import DEFAULT
+
+STORES = Path(__file__).parents[1] / "fixtures" / "stores"
+RESTORED = sorted(path.name.removesuffix(".txt") for path in STORES.glob("*.txt"))
+REFUSED = [name for name in RESTORED if name.startswith("development") and name.endswith("postgres")]
+OPENED = [name for name in RESTORED if name not in REFUSED]
+SCHEMA_7 = "13ed4bb"
+"""The commit whose code made the stores of schema 7."""
+ENDED = {"CANCELED": 1, "COMPLETED": 4, "FAILED": 1}
+
+Restore = Callable[[str], str]
+
+
+@pytest.fixture
+def restore(
+    postgres: PostgresServer, redis: RedisServer, databases: Iterator[int], tmp_path: Path
+) -> Restore:
+    """Makes a store again as it was; returns its URL."""
+
+    def restored(name: str) -> str:
+        path = STORES / f"{name}.txt"
+        if name.endswith("sqlite"):
+            with closing(sqlite3.connect(tmp_path / "old.db")) as connection:
+                connection.executescript(path.read_text(encoding="utf-8"))
+            return f"sqlite:///{tmp_path / 'old.db'}"
+        if name.endswith("postgres"):
+            url, programs = postgres.new_database(), postgres_programs()
+            subprocess.run(
+                [programs.path("psql"), "-qX", "-v", "ON_ERROR_STOP=1", "-f", str(path), url],
+                env=environment(programs.environment),
+                check=True,
+                stdout=subprocess.DEVNULL,
+                timeout=PROGRAM_S,
+            )
+            return url
+        url = redis.url.replace("db=0", f"db={next(databases)}")
+        with Redis.from_url(url) as client:
+            for line in path.read_text(encoding="utf-8").splitlines():
+                client.execute_command(*json.loads(line))
+        return url
+
+    return restored
+
+
+@pytest.fixture(scope="session")
+def databases() -> Iterator[int]:
+    """Numbers of databases of Redis that no other test uses."""
+    return iter(range(511, 400, -1))
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Store]:
+    store = store_for(url, CATALOGUE)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def jobs(store: Store) -> dict[str, int]:
+    return (await store.status()).records["job"]
+
+
+@pytest.mark.parametrize("name", OPENED)
+async def test_a_store_of_an_earlier_schema_is_migrated_and_its_work_goes_on(
+    name: str, restore: Restore
+) -> None:
+    url = restore(name)
+    runpy.run_path(str(STORES / "shop.py"), run_name="shop")
+    settings = OrchestratorSettings(durations=QUICK)
+    worker = WorkerProcess(
+        WorkerSettings(name="test", durations=QUICK, stop_grace_s=1.0, log_level="error"),
+        DEFAULT,
+        lambda: EmbeddedOrchestrator(url, settings=settings),
+        incarnation="0",
+        log=make_log("error", "text"),
+    )
+    async with opened(url) as store:
+        status = await store.status()
+        assert status.schema_version == status.wanted_version
+        assert await jobs(store) == {"CANCELED": 1, "COMPLETED": 1, "FAILED": 1, "PENDING": 2, "RUNNING": 1}
+        running = asyncio.create_task(worker.run())
+        try:
+            await until(lambda: _is(store, ENDED), "every job has ended", story=lambda: str(running))
+        finally:
+            worker.shutdown.hurry()
+            await asyncio.wait([running])
+        running.result()
+        found = await audit(store, JOURNALLED, ["job"])
+        assert (found.records, found.faults) == (6, [])
+
+
+async def _is(store: Store, wanted: dict[str, int]) -> bool:
+    return await jobs(store) == wanted
+
+
+@pytest.fixture(scope="session")
+def old_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The code that made the stores of schema 7."""
+    folder = tmp_path_factory.mktemp("old")
+    words = [
+        "git",
+        "-C",
+        str(STORES.parents[2]),
+        "archive",
+        "--output",
+        str(folder / "old.tar"),
+        f"{SCHEMA_7}:src",
+    ]
+    found = subprocess.run(words, capture_output=True, text=True, timeout=PROGRAM_S, check=False)
+    if found.returncode:
+        pytest.xfail(f"This copy has no history to take the old version from: {found.stderr.strip()}")
+    with tarfile.open(folder / "old.tar") as archive:
+        archive.extractall(folder / "src", filter="data")
+    return folder / "src"
+
+
+@pytest.mark.parametrize("name", [name for name in OPENED if name.startswith("schema-7")])
+async def test_a_store_is_migrated_under_a_worker_of_the_old_version_which_goes_on(
+    name: str, restore: Restore, old_source: Path
+) -> None:
+    url = restore(name)
+    tasks = runpy.run_path(str(STORES / "shop.py"), run_name="shop")
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "interlock.cli.main", "worker", "start", "shop.py"],
+        env={**os.environ, "PYTHONPATH": str(old_source), "INTERLOCK_URL": url},
+        cwd=STORES,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert worker.stderr is not None
+        lines = iter(worker.stderr.readline, "")
+        assert any("task_state_transition" in line for line in lines), "It works on what is there."
+        async with opened(url) as store, Interlock(url) as il:
+            status = await store.status()
+            assert status.schema_version == status.wanted_version
+            job = await il.submit(tasks["greet"], name="Dee")
+            assert await job.result(timeout_s=PATIENCE_S) == "Hello Dee"
+    finally:
+        worker.kill()
+        worker.communicate()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_a_schema_that_was_changed_in_place_is_refused_with_what_happened(
+    name: str, restore: Restore
+) -> None:
+    url = restore(name)
+    with pytest.raises(SchemaMismatch, match=r"development version.*changed in place.*Nothing was changed"):
+        async with opened(url):
+            pass
+
+
+@pytest.mark.parametrize("name", [name for name in OPENED if name.endswith("sqlite")])
+async def test_deadlines_of_an_old_file_are_found_by_an_index(name: str, restore: Restore) -> None:
+    url = restore(name)
+    async with opened(url) as store:
+        await store.find(Query(kind="job"))
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+        columns = [row[2] for row in connection.execute("PRAGMA index_info(records_by_deadline)")]
+    assert columns == ["place", "deadline_us"]
