@@ -130,6 +130,15 @@ async def polite(ctx: Context) -> None:
 
 
 @task
+async def quiet(ctx: Context) -> None:
+    """Say nothing to the orchestrator, not even what was saved, and wait for the word to stop."""
+    note("quiet began")
+    await ctx.wait_cancelled(LONG_S)
+    note("quiet stopped")
+    ctx.raise_if_cancelled()
+
+
+@task
 async def deaf(ctx: Context) -> None:
     """Wait for something else, and never look whether it should stop."""
     note(f"deaf began {ctx.attempt} in {os.getpid()}")

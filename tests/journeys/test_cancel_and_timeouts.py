@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.journeys import errands
-from tests.journeys.crew import STEADY, Crew, alive
+from tests.journeys.crew import STEADY, Crew, alive, stores
 from tests.waiting import PROGRAM_S
 
 from interlock import JobSpec
@@ -21,6 +21,10 @@ TREE = (
 STOPS_SOON = msgspec.structs.replace(STEADY, cancel_deadline_s=4.0, abort_kill_s=2.0, abort_warning_s=1.0)
 """A handler that does not listen is made to stop after a second."""
 TOO_LONG_S = 60.0
+SELDOM_HEARD = msgspec.structs.replace(
+    STEADY, lease_ttl_s=3_600.0, heartbeat_every_s=1_000.0, worker_beat_every_s=1_000.0
+)
+"""A worker hears of nothing for as long as a test may take, unless it is told."""
 
 SHELL = JobSpec(task="interlock.shell", input=encode({"run": TREE}, "arguments"))
 
@@ -45,6 +49,20 @@ async def test_a_handler_that_listens_stops_and_says_so(crew: Crew) -> None:
     await crew.noted("polite stopped")
     await crew.noted("polite_thread stopped")
     assert await (await crew.il.submit(errands.jot, 1)).result(timeout_s=PROGRAM_S) == 1
+
+
+@stores("sqlite", "postgres", "redis")
+async def test_a_cancel_reaches_a_handler_before_its_next_heartbeat(crew: Crew) -> None:
+    """It took 24 s by default: nothing told the worker, and its heartbeats come every 20 s."""
+    await crew.open(SELDOM_HEARD)
+    anna = await crew.start("anna")
+    made = await crew.il.submit(errands.quiet)
+    await crew.noted("quiet began")
+    await anna.says("worker_registered")
+    await made.cancel()
+    await crew.noted("quiet stopped")
+    assert (await crew.ended(made.id)).state == "CANCELED"
+    assert await crew.faults() == []
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ from interlock.systems.runs.ringing import Bell
 from interlock.systems.runs.runs import Runs
 from interlock.systems.simulations.manager import SimulationManager
 from interlock.systems.supervisor.deciding import LET_GO
+from interlock.systems.supervisor.noticing import StopNotices
 from interlock.systems.supervisor.workers import Workers
 from interlock.wire.runner import ClaimRequest, Grant
 
@@ -88,10 +89,13 @@ class Household:
         """What the last round of retention has removed."""
         self.committer = GroupCommit(store)
         clock = StoreClock(store, monotonic=host.monotonic)
-        self.engine = Engine(store, self.committer, clock, ids=host.ids)
+        self.stops = StopNotices(self.committer)
+        self.engine = Engine(store, self.stops, clock, ids=host.ids)
         self.orchestrator = Orchestrator(self.engine, settings=settings, seeds=host.seeds)
         self.jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below))
         self.workers = Workers(self.engine, settings=settings, ids=JobIds(host.below, prefix="w_"))
+        self.stops.tell = self.workers.tell
+        self.orchestrator.on_swept = self.stops.notice
         self.claims = WorkerClaims(self.orchestrator, self.workers.takes)
         self.workloads = Workloads(self.engine, self.orchestrator.hear, settings=settings)
         self.tokens = Tokens(self.engine)
@@ -176,6 +180,7 @@ class Household:
         await self._tree_bell.close()
         await self.runs.close()
         await self.waiting.close()
+        await self.stops.close()
         await self._couriers.close()
         await self.committer.close()
         await self.store.close()

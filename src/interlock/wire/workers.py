@@ -61,6 +61,8 @@ class WorkerOrders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """It was written off because it was silent for too long: it may register anew."""
     reason: str = ""
     beat_every_s: float = 10.0
+    look: int = 0
+    """Grows when something that the worker holds was stopped: a heartbeat for each lease says what."""
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -157,6 +157,7 @@ class Crew:
             around.connect,
             beat=self._sign_of_life,
             heed=self._ordered,
+            look=self.renewer.renew_now,
             log=around.log,
             threads=around.threads,
         )

@@ -68,7 +68,7 @@ class Renewer:
         self._port: OrchestratorPort | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._nudged: asyncio.Event | None = None
-        self._news = False
+        self._news = self._hurried = False
         self._flushed_at = float("-inf")
         self._stopping = False
         self._wakes_at = float("-inf")
@@ -100,6 +100,11 @@ class Renewer:
     def remove(self, running: RunningTask) -> None:
         """Nothing more is to be said under this lease."""
         self._leases.pop(running, None)
+
+    def renew_now(self) -> None:
+        """Renew every lease as soon as possible, to learn what was stopped; from any thread."""
+        self._hurried = True
+        self._wake()
 
     def nudge(self) -> None:
         """A handler has said something; from any thread, as often as it likes."""
@@ -157,11 +162,12 @@ class Renewer:
         flush = self._news and now >= self._flushed_at + self._settings.flush_every_s
         if flush:
             self._news, self._flushed_at = False, now
+        hurried, self._hurried = self._hurried, False
         leases = list(self._leases.items())
         anyone = any(due <= now for _, due in leases)
         chosen = []
         for running, due in leases:
-            soon = anyone and due <= now + running.grant.heartbeat_every_s / 2
+            soon = hurried or (anyone and due <= now + running.grant.heartbeat_every_s / 2)
             unsent = self._parcels.take_for_heartbeat(running) if soon or flush else None
             if soon or unsent is not None:
                 chosen.append((running, unsent))
@@ -270,6 +276,8 @@ class Renewer:
     def _next_at(self) -> float:
         moments = list(self._leases.values())
         moments += [self._lost_at(running) for running in list(self._leases) if not running.sent]
+        if self._hurried:
+            return self._monotonic()
         if self._news:
             moments.append(self._flushed_at + self._settings.flush_every_s)
         return min(moments, default=float("inf"))

@@ -81,6 +81,7 @@ class Standing:
         *,
         beat: Callable[[], WorkerBeat],
         heed: Callable[[WorkerOrders], None],
+        look: Callable[[], None],
         log: Log,
         threads: Threads = MACHINE,
     ) -> None:
@@ -88,6 +89,8 @@ class Standing:
         self._connect = connect
         self._beat = beat
         self._heed = heed
+        self._look = look
+        self._looked = 0
         self._log = log
         self.worker_id = ""
         self._trouble = ""
@@ -182,7 +185,7 @@ class Standing:
         """One sign of life, and what is ordered until the next one."""
         assert self._news is not None
         if not self.worker_id:
-            self.worker_id = await port.register(self._spec)
+            self.worker_id, self._looked = await port.register(self._spec), 0
             self._log.info("worker_registered", supervised_as=self.worker_id)
             await self._report_dead_namesakes(port)
         self._news.clear()
@@ -224,6 +227,9 @@ class Standing:
             self._log.warning("worker_written_off", supervised_as=self.worker_id, reason=orders.reason)
             self.worker_id = ""
             return False
+        if orders.look > self._looked:
+            self._looked = orders.look
+            self._look()
         self._heed(orders)
         return True
 

@@ -121,6 +121,8 @@ class Orchestrator:
         self._begun: OrderedDict[str, None] = OrderedDict()
         self.on_word: Callable[[], None] = nobody
         """Called when a job has told its run something, so that nobody has to wait for the next sweep."""
+        self.on_swept: Callable[[Sequence[Commit], Sequence[Outcome]], None] = _nobody_looks
+        """Is told what deadlines have made of jobs: other ways to stop one are committed by the engine."""
         self.on_tree: Callable[[], None] = nobody
         """The same for what a job has told its tree or its children."""
         self._has_told = self._has_told_tree = False
@@ -354,12 +356,15 @@ class Orchestrator:
     async def sweep(self, *, limit: int = 500) -> int:
         """Deal with deadlines that have passed, of anybody's jobs; answers how many."""
         mark = self.engine.mark()
+        commits: list[Commit] = []
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
             most = self.engine.store.capabilities.max_body_bytes
-            return stopping.swept(records, now, mark, self.settings, most)
+            commits[:] = stopping.swept(records, now, mark, self.settings, most)
+            return list(commits)
 
         outcomes = await self.engine.due([JOB.name], limit, decide)
+        self.on_swept(commits, outcomes)
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
     def _hold(self, held: _Held) -> None:
@@ -367,6 +372,10 @@ class Orchestrator:
         self._held.move_to_end(held.record.id)
         if len(self._held) > MAX_HELD:
             self._held.popitem(last=False)
+
+
+def _nobody_looks(_: Sequence[Commit], __: Sequence[Outcome]) -> None:
+    """For those who do not want to know."""
 
 
 def _grant_of(result: Applied[Grant | None] | Repeated | InterlockError) -> Grant | None:

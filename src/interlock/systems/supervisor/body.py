@@ -17,6 +17,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     drain: bool = False
     give_back: bool = False
     reason: str = ""
+    look: int = 0
+    """How often something was stopped that the worker held."""
 
 
 class WorkerBody(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -107,4 +109,5 @@ def orders_of(state: WorkerState, body: WorkerBody, beat_every_s: float) -> Work
         anew=body.silent,
         reason=body.reason or wishes.reason,
         beat_every_s=beat_every_s,
+        look=wishes.look,
     )

@@ -122,8 +122,14 @@ class Draft:
     def wish(self, reason: str, *, drain: bool = False, give_back: bool = False) -> None:
         """Order the worker something; it says back the number of the order when it has done so."""
         number = self.body.wishes.number + 1
-        self.body.wishes = Wishes(number=number, drain=drain, give_back=give_back, reason=reason)
+        look = self.body.wishes.look
+        self.body.wishes = Wishes(number=number, drain=drain, give_back=give_back, reason=reason, look=look)
         self.body.reason = reason
+
+    def look(self) -> None:
+        """Have the worker look at its leases, whatever else was ordered."""
+        wishes = self.body.wishes
+        self.body.wishes = msgspec.structs.replace(wishes, number=wishes.number + 1, look=wishes.look + 1)
 
     @property
     def is_news(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -302,6 +302,40 @@ class Workers:
         return [entry async for entry in every_entry(self.engine.store, record.key)]
 
     # Deadlines and what follows
+
+    async def tell(self, runner_ids: Iterable[str]) -> None:
+        """Have workers look at their leases now: something that they hold was stopped.
+
+        Nothing depends on it. A worker that is not told learns the same with its next heartbeat.
+        """
+        for runner_id in runner_ids:
+            record = await self._life_of(runner_id)
+            if record is not None:
+                await self._tell(record.id)
+
+    async def _tell(self, worker_id: str) -> None:
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
+            draft = Draft.of(_present(worker_id, found[0]), now, self.settings.durations)
+            if draft.state in worker.ENDED:
+                return Decision(None)
+            draft.look()
+            reason = "something that it holds was stopped"
+            return Decision(
+                None, draft.commit(mark=self.engine.mark(), actor="orchestrator", reason=reason, ordered=True)
+            )
+
+        await self.engine.apply([_key(worker_id)], decide)
+        self.on_orders(worker_id)
+
+    async def _life_of(self, runner_id: str) -> Record | None:
+        """The living worker whose leases are called that. Servers put the name of a token before its own."""
+        called = runner_id.rpartition("#")[0]
+        for name in dict.fromkeys((called, called.partition("/")[2])):
+            query = Query(kind=WORKER.name, parent=name, states=worker.LIVING, limit=MANY)
+            for record in (await self.engine.store.find(query)).records if name else ():
+                if decode_body(record).runner_id == runner_id:
+                    return record
+        return None
 
     async def sweep(self, *, limit: int = 500) -> int:
         """Deal with workers that were not heard of for too long; answers how many."""
