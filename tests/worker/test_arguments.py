@@ -185,6 +185,8 @@ def test_arguments_that_were_not_given_are_not_sent() -> None:
     ("function", "args", "kwargs", "why"),
     [
         (plain, (), {}, "x is missing"),
+        (plain, (), {"xx": 2}, "x is missing; it takes no xx, did you mean x"),
+        (plain, (), {"why": 2}, "x is missing; it takes no why"),
         (typed, (), {}, "at and item and points and home are missing"),
         (plain, (1, 2, 3), {}, "3 were given by position, and it takes 2"),
         (plain, (1,), {"x": 2}, "x was given twice, by position and by name"),

@@ -140,13 +140,14 @@ class Arguments:
         except msgspec.DecodeError:
             return f"they are not a JSON object of arguments by name but {shortened(raw) or 'nothing'}"
         missing = [name for name, p in self._named.items() if p.default is p.empty and name not in given]
-        if missing:
-            return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
         unknown = [name for name in given if name not in self._known_keys] if self._others is None else []
-        if not unknown:
-            return ""
-        guess = nearest(unknown[0], self._known_keys)
-        return f"it takes no {unknown[0]}" + (f", did you mean {guess}" if guess else "")
+        faults = []
+        if missing:
+            faults.append(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
+        if unknown:  # what is missing is what was meant, rather than what was given as well
+            guess = nearest(unknown[0], missing) or nearest(unknown[0], self._known_keys)
+            faults.append(f"it takes no {unknown[0]}" + (f", did you mean {guess}" if guess else ""))
+        return "; ".join(faults)
 
     def _unfit(self, why: str) -> InvalidArguments:
         return InvalidArguments(
