@@ -451,3 +451,49 @@ async def test_what_a_failed_attempt_cost_and_said_stays_readable(house: House) 
     assert first.failure is not None
     assert (first.failure.error, first.failure.exception) == ("boom", "a.B")
     assert (first.failure.exit_code, first.failure.details) == (3, "trace")
+
+
+# Its place in the queue
+
+
+async def test_a_job_that_lost_its_worker_keeps_its_place_in_the_queue(house: House) -> None:
+    first = await house.started()
+    house.clock.jump(5)
+    others = [await house.submit() for _ in range(3)]
+    await house.later(TTL_S)
+    assert [grant.job_id for grant in await house.claim("runner#2")] == [first.job_id, *others]
+
+
+async def test_a_job_that_is_given_back_keeps_its_place_in_the_queue(house: House) -> None:
+    first = await house.started()
+    house.clock.jump(5)
+    others = [await house.submit() for _ in range(3)]
+    house.clock.jump(5)
+    await house.heard(release(first))
+    again, *rest = await house.claim("runner#2")
+    assert (again.job_id, again.attempt) == (first.job_id, 2)
+    assert [grant.job_id for grant in rest] == others
+    await house.heard(release(again, runner_id="runner#2"))
+    assert (await house.grant()).job_id == first.job_id, "It is not pushed back by being unlucky twice."
+
+
+async def test_a_shard_that_is_lost_keeps_its_own_place(house: House) -> None:
+    job_id = await house.submit(worker_count=2, delay_s=10)
+    house.clock.jump(11)
+    before = (await house.record(job_id)).ready_at
+    grant = await house.grant()
+    await house.grant("runner#2")
+    house.clock.jump(5)
+    await house.heard(release(grant))
+    assert (await house.record(job_id)).ready_at == before
+
+
+async def test_a_failed_attempt_is_in_the_queue_from_when_it_is_due(house: House) -> None:
+    first = await house.started(retries=3)
+    other = await house.submit()
+    await house.heard(failed(first, "infra"))
+    due_at = (await house.last(first.job_id)).ready_at
+    assert due_at is not None
+    assert due_at > house.clock()
+    house.clock.jump((due_at - house.clock()).total_seconds())
+    assert [grant.job_id for grant in await house.claim("runner#2")] == [other, first.job_id]

@@ -258,7 +258,9 @@ class Draft:
         if step.target is attempt.STARTING:
             one.started_at = self.now
         elif step.target in attempt.ENDED:
-            one.ended_at, one.ready_at = self.now, None
+            one.ended_at = self.now
+            if step.target is not attempt.STALE:  # the next attempt takes its place in the queue
+                one.ready_at = None
             if step.target is attempt.TIMED_OUT:
                 one.failure = timed_out(self.seconds("attempt_timeout_s"))
             elif step.target is attempt.STALE and step.event == attempt.lease_expired.name:
@@ -333,10 +335,11 @@ class Draft:
             self.body.attempts.append(following)
             fold(self.body)
             return
-        ready_at = self.now
         if one.failure is not None and one.state is not attempt.STALE:
             facts = self.facts(one)
-            ready_at += pause_before(facts.rule, facts.retries_used + 1, f"{self.id}.{one.shard}")
+            ready_at = self.now + pause_before(facts.rule, facts.retries_used + 1, f"{self.id}.{one.shard}")
+        else:  # lost or given back, through no fault of its own: it keeps its place in the queue
+            ready_at, one.ready_at = one.ready_at or self.now, None
         following = AttemptBody(shard=one.shard, index=one.index + 1, created_at=self.now, ready_at=ready_at)
         self.body.attempts.append(following)
         fold(self.body)
