@@ -6,6 +6,7 @@ Hours pass here at once: the clock of the event loop jumps to what comes next.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 
 import pytest
@@ -107,13 +108,100 @@ async def test_a_start_in_the_past_is_now_and_says_how_late_it_is(house: Househo
     assert now_ns - house.family.order.start_at_ns == 2 * 10**9
 
 
-async def test_the_process_is_started_before_the_instant_so_that_it_can_prepare(house: Household) -> None:
+async def preparing(house: Household) -> Outbox:
+    """One that was told to start in ten seconds, and prepares for that since two."""
+    outbox = house.desk.request(house.asked("w", prepare_s=2.0))
+    house.desk.start("w", house.wall_ns() + 10 * 10**9)
+    while not house.families:
+        await asyncio.sleep(0.01)
+    return outbox
+
+
+def moves(house: Household) -> list[str]:
+    lines = [json.loads(line) for line in house.log.getvalue().splitlines()]
+    return [f"{line['from_state']} {line['to_state']}" for line in lines if "from_state" in line]
+
+
+async def test_an_agent_is_ready_until_the_instant_also_while_its_process_prepares(house: Household) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
-    house.desk.request(house.asked("w", prepare_s=2.0))
-    house.desk.start("w", house.wall_ns() + 10 * 10**9)
-    await until(house, RUNNING)
+    outbox = await preparing(house)
     assert 7.9 < loop.time() - began < 8.1
+    assert house.desk.state is READY
+    await until(house, RUNNING)
+    assert 9.9 < loop.time() - began < 10.1
+    assert len(house.families) == 1
+    house.family.work(1)
+    house.family.end()
+    said = [one.said.status for one in await everything(outbox)]
+    assert (said[0], said[-1]) == (Status.READY, Status.COMPLETED)
+
+
+async def test_a_process_that_begins_before_the_agent_has_looked_at_its_clock_runs(house: Household) -> None:
+    await preparing(house)
+    house.family.work(1)
+    assert house.desk.state is RUNNING
+
+
+@pytest.mark.parametrize("how", ["abort", "disconnected"])
+async def test_an_abort_while_it_prepares_leads_from_ready_to_idle_and_nothing_is_left(
+    house: Household, how: str
+) -> None:
+    outbox = await preparing(house)
+    getattr(house.desk, how)("w")
+    await house.desk.until_idle(1.0)
+    assert house.family.heard == ["kill"]
+    assert moves(house) == ["IDLE READY", "READY IDLE"]
+    assert [one.said.status for one in await everything(outbox)] == [Status.READY, Status.ABORTED]
+    await asyncio.sleep(100)
+    assert house.desk.state is IDLE
+
+
+async def test_an_agent_is_not_idle_while_what_has_prepared_lives(house: Household) -> None:
+    await preparing(house)
+    family = house.family
+    family.deaf_to = {"kill"}
+    assert house.desk.abort("w")
+    assert not house.desk.abort("w")
+    await asyncio.sleep(30)
+    assert house.desk.state is READY, "nor does it start"
+    assert family.heard.count("kill") > 3, "it is killed again and again"
+    with pytest.raises(TransitionRefused):
+        house.desk.request(house.asked("another"))
+    with pytest.raises(InvalidWorkload, match="aborted"):
+        house.desk.start("w", house.wall_ns())
+    family.end()
+    await house.desk.until_idle(1)
+    assert house.desk.state is IDLE
+
+
+async def test_what_cannot_prepare_is_told_at_once_and_not_at_the_start(house: Household) -> None:
+    outbox = await preparing(house)
+    house.family.end("no such host")
+    said = await everything(outbox)
+    assert [one.said.status for one in said] == [Status.READY, Status.ERROR]
+    assert (said[-1].said.error, house.desk.state) == ("no such host", IDLE)
+    assert moves(house) == ["IDLE READY", "READY RUNNING", "RUNNING FAILED", "FAILED IDLE"]
+
+
+async def test_a_start_is_not_moved_while_a_process_prepares_for_it(house: Household) -> None:
+    at_ns = house.wall_ns() + 10 * 10**9
+    await preparing(house)
+    assert house.desk.start("w", at_ns) == 0, "it may be told again"
+    with pytest.raises(InvalidWorkload, match="prepares for the start that it was told"):
+        house.desk.start("w", at_ns + 1)
+    await until(house, RUNNING)
+    assert len(house.families) == 1
+
+
+@pytest.mark.parametrize("at_ns", [-(2**63), -1])
+async def test_a_start_before_1970_is_refused_and_not_calculated_with(house: Household, at_ns: int) -> None:
+    (only,) = await everything(house.desk.request(house.asked("w", start_at_unix_ns=at_ns)))
+    assert f"start_at_unix_ns is {at_ns} and must be nanoseconds since 1970" in (only.said.error or "")
+    house.desk.request(house.asked("w2"))
+    with pytest.raises(InvalidWorkload, match=r"[Nn]anoseconds since 1970"):
+        house.desk.start("w2", at_ns)
+    assert house.desk.start("w2", 0) == house.wall_ns(), "in the past it starts now, and says how late"
 
 
 async def test_a_wall_clock_that_is_set_while_ready_does_not_move_the_start(

@@ -94,7 +94,7 @@ async def test_aborts_of_real_processes_around_their_start_leave_nothing(
     """While it waits for the start, prepares for it, may be anywhere around it, and has begun."""
     before = set(agent.family)
     for trial, (ahead_s, until_then) in enumerate(
-        [(50, wire.READY), (50, wire.RUNNING), (0, wire.READY), (0, wire.RUNNING), (0, None)]
+        [(50, wire.READY), (0, wire.READY), (0, wire.RUNNING), (0, None)]
     ):
         name = f"race{trial}"
         call = controller.run(name, "sleep", {}, prepare_s=0.0 if until_then == wire.READY else 60.0)
@@ -105,6 +105,24 @@ async def test_aborts_of_real_processes_around_their_start_leave_nothing(
         assert (await call.last()).status == wire.ABORTED
         assert (await controller.status()).state == "IDLE"
         assert set(agent.family) <= before
+
+
+async def test_an_abort_while_a_real_process_prepares_leads_from_ready_to_idle_and_nothing_is_left(
+    agent: AgentProcess, controller: Controller
+) -> None:
+    before = set(agent.family)
+    call = controller.run("prepares", "sleep", {}, prepare_s=60.0)
+    await call.until_status(wire.READY)
+    await controller.start("prepares", time.time_ns() + 50 * 10**9)
+    await until(lambda: set(agent.family) - before, "its process is there")
+    assert (await controller.status()).state == "READY"
+    assert (await controller.abort("prepares")).accepted
+    await controller.until_state("IDLE")
+    assert set(agent.family) <= before
+    await call.last()
+    assert [one.status for one in call.heard] == [wire.READY, wire.ABORTED]
+    steps = [line for line in agent.log.read_text().splitlines() if '"prepares"' in line]
+    assert not [line for line in steps if "ABORTING" in line]
 
 
 async def test_a_controller_that_hangs_up_ends_its_workload(

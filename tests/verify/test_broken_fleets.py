@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
+import msgspec
 import pytest
 
 from interlock import workloads
@@ -65,6 +66,9 @@ def test_an_agent_that_trusts_its_wall_clock_once_the_start_was_told_is_noticed(
 
     def noted(self: Desk, present: Present, start_at_unix_ns: int) -> int:
         told[present.workload_id] = start_at_unix_ns
+        # It prepares shortly before the start, so that there is time for its clock to be set.
+        assert present.checked is not None
+        present.checked = msgspec.structs.replace(present.checked, prepare_s=1.0)
         return schedule(self, present, start_at_unix_ns)
 
     def gullible(self: Desk, present: Present) -> None:

@@ -72,7 +72,9 @@ def look_at(asked: Asked, kinds: Mapping[str, Offered], durations: Durations, no
 
 
 def too_far(start_at_unix_ns: int, now_unix_ns: int, durations: Durations) -> str | None:
-    """What is wrong with a start, if it is too far ahead."""
+    """What is wrong with a start, if it is too far ahead, or none."""
+    if start_at_unix_ns < 0:
+        return f"start_at_unix_ns is {start_at_unix_ns} and must be nanoseconds since 1970"
     ahead_s = (start_at_unix_ns - now_unix_ns) / 1e9
     if ahead_s <= durations.start_wait_s:
         return None

@@ -21,21 +21,26 @@ from interlock.agent.family import ProcessFamily
 from interlock.agent.kinds import Offered
 from interlock.agent.outbox import Outbox
 from interlock.agent.settings import AgentSettings
-from interlock.agent.words import Order
+from interlock.agent.words import Order, Sample, Started
 from interlock.errors import InvalidWorkload
 from interlock.lifecycles.workload import (
+    READY,
     WORKLOAD,
     AbortReceived,
     CancelWorkload,
     ControllerDisconnect,
+    DurationElapsed,
     ErrorSent,
     OfWorkload,
     RpcReceived,
     SendStatus,
     SpawnWorkload,
     StartTimeReached,
+    TaskCancelled,
     Timeout5s,
+    Timeout15s,
     Workload,
+    WorkloadError,
     WorkloadState,
 )
 from interlock.machine import Deadline, Moved, Refused
@@ -44,6 +49,8 @@ REMEMBERED = 1_000
 """So many ids are not taken a second time: what is left of an old workload must find nobody."""
 UNREAD_S = 5.0
 """How long an error that nobody reads keeps the agent from being idle."""
+LEAVE_S = 4.0
+"""How long the answer to an abort waits for what is killed while it prepares; milliseconds are usual."""
 QUIET = 1.5
 """After so many intervals without a sample the controller is told that there was none."""
 
@@ -58,7 +65,11 @@ class Present:
         self.checked = checked
         self.outbox = outbox
         self.start_at_ns: int | None = None
+        self.told_unix_ns: int | None = None
+        """The start as it was told, by the wall clock."""
         self.execution: Execution | None = None
+        self.leaving: OfWorkload | None = None
+        """Why it is aborted while it prepares; the table is told when nothing of it is left."""
         self.timers: list[asyncio.TimerHandle] = []
 
     @property
@@ -97,6 +108,11 @@ class Desk:
         """How long it has been in its state."""
         return (self.clocks.monotonic_ns() - self._since_ns) / 1e9
 
+    @property
+    def sample_every_s(self) -> float:
+        """How often it reports while a workload runs."""
+        return self._settings.sample_every_s
+
     # What the controller wants
 
     def request(self, asked: Asked) -> Outbox:
@@ -126,18 +142,33 @@ class Desk:
         if isinstance(refused, Refused):
             raise refused.error()
         if fault := too_far(start_at_unix_ns, self.clocks.wall_ns(), self._durations):
-            raise InvalidWorkload(f"{fault[0].upper()}{fault[1:]}.", todo="Choose an earlier start.")
-        assert self.present is not None
-        return self._schedule(self.present, start_at_unix_ns)
+            raise InvalidWorkload(f"{fault[0].upper()}{fault[1:]}.", todo="Choose another start.")
+        present = self.present
+        assert present is not None
+        if present.leaving is not None:
+            raise InvalidWorkload(f"The workload {workload_id} was aborted.", todo="Ask for another one.")
+        if present.execution is None:
+            return self._schedule(present, start_at_unix_ns)
+        if start_at_unix_ns != present.told_unix_ns:
+            raise InvalidWorkload(
+                f"The workload {workload_id} prepares for the start that it was told.",
+                todo="Tell another start before that, or abort it.",
+            )
+        return 0
 
     def abort(self, workload_id: str, reason: str = "") -> bool:
         """Stop it; whether there was anything to stop."""
         self._log.info("workload_abort_asked", workload_id=workload_id, reason=reason)
-        return isinstance(self._apply(AbortReceived(workload_id=workload_id)), Moved)
+        return self._leave(AbortReceived(workload_id=workload_id))
 
     def disconnected(self, workload_id: str) -> None:
         """Nobody is left who wants to know about it."""
-        self._apply(ControllerDisconnect(workload_id=workload_id))
+        self._leave(ControllerDisconnect(workload_id=workload_id))
+
+    async def until_left(self) -> None:
+        """Wait for what is killed while it prepares, which takes a moment."""
+        if self.present is not None and self.present.leaving is not None:
+            await self.until_idle(LEAVE_S)
 
     async def until_idle(self, seconds: float) -> None:
         """Wait until it is idle, but no longer than so long."""
@@ -169,11 +200,53 @@ class Desk:
         """From here on the monotonic clock counts, whatever happens to the other one."""
         ahead_ns = start_at_unix_ns - self.clocks.wall_ns()
         present.start_at_ns = self.clocks.monotonic_ns() + ahead_ns
+        present.told_unix_ns = start_at_unix_ns
         prepare_s = present.checked.prepare_s if present.checked is not None else 0.0
         self._disarm(present)
+        if prepare_s > 0 and ahead_ns > 0:
+            self._in(present, max(0.0, ahead_ns / 1e9 - prepare_s), self._begin, present)
         reached = StartTimeReached(workload_id=present.workload_id)
-        self._in(present, max(0.0, ahead_ns / 1e9 - prepare_s), self._apply, reached)
+        self._in(present, max(0.0, ahead_ns / 1e9), self._apply, reached)
         return max(0, -ahead_ns)
+
+    # While it prepares it is READY: the table knows nothing of its process before the start
+
+    def _leave(self, event: OfWorkload) -> bool:
+        """Abort it. What prepares is killed first: when the agent is IDLE nothing is left."""
+        present = self.present
+        if (
+            present is None
+            or present.execution is None
+            or self.state is not READY
+            or present.workload_id != event.workload_id
+        ):
+            return isinstance(self._apply(event), Moved)
+        if present.leaving is not None:
+            return False
+        present.leaving = event
+        self._disarm(present)
+        present.execution.kill()
+        return True
+
+    def _hear(self, present: Present, word: Started | Sample) -> None:
+        """What its process says. It begins at the instant by itself, perhaps before our timer is due."""
+        if isinstance(word, Started) and present.leaving is None:
+            self._apply(StartTimeReached(workload_id=present.workload_id))
+        present.outbox.hear(word)
+
+    def _of_execution(self, present: Present, event: OfWorkload) -> None:
+        """What becomes of its process; one that ends while READY ends the wait for the start."""
+        if self.state is not READY or self.present is not present:
+            self._apply(event)
+        elif present.leaving is None:
+            if isinstance(event, DurationElapsed | WorkloadError):
+                self._apply(StartTimeReached(workload_id=present.workload_id))
+            self._apply(event)
+        elif isinstance(event, Timeout15s) and event.survivors:
+            assert present.execution is not None
+            present.execution.kill()
+        elif isinstance(event, Timeout15s | TaskCancelled):
+            self._apply(present.leaving)
 
     # What the table says
 
@@ -218,7 +291,9 @@ class Desk:
                 if effect.completed:
                     asyncio.get_running_loop().call_later(UNREAD_S, self._error_sent, present.workload_id)
             case SpawnWorkload():
-                self._begin(present)
+                if present.execution is None:  # otherwise it has prepared, and begins by itself
+                    self._begin(present)
+                present.outbox.run()
             case CancelWorkload(forced=False) if present.execution is not None:
                 present.execution.ask()
             case CancelWorkload() if present.execution is not None:
@@ -231,7 +306,7 @@ class Desk:
         self._apply(ErrorSent(workload_id=workload_id))
 
     def _begin(self, present: Present) -> None:
-        """Start its process; what it says goes into the outbox."""
+        """Start its process, which prepares and waits for the start; what it says goes into the outbox."""
         checked, asked = present.checked, present.asked
         assert checked is not None
         assert present.start_at_ns is not None
@@ -248,9 +323,9 @@ class Desk:
             path=list(sys.path),
         )
         line = partial(self._hear_line, present.workload_id)
-        family = self._spawn(order, present.outbox.hear, line)
-        present.execution = Execution(present.workload_id, family, self._apply, self._durations)
-        present.outbox.run()
+        family = self._spawn(order, partial(self._hear, present), line)
+        say = partial(self._of_execution, present)
+        present.execution = Execution(present.workload_id, family, say, self._durations)
 
     def _hear_line(self, workload_id: str, line: str, stream: str) -> None:
         self._log.info("workload_output", workload_id=workload_id, line=line, stream=stream)

@@ -79,11 +79,11 @@ class Workload(Generic[SpecT]):
         """Raise `ValueError` for what types cannot say. Runs in the agent, so it must be quick."""
 
     async def prepare(self) -> None:
-        """Get ready; what fails here fails the workload."""
+        """Get ready; what fails here fails the workload. An abort meanwhile kills the process."""
 
     async def run(self, load: Load) -> None:
         """Do the work, until the load is over or there is nothing left to do."""
         raise TypeError(f"{type(self).__name__} has no run, so nothing is done with {load!r}")
 
     async def cleanup(self) -> None:
-        """Let go of everything; also after a failure and an abort."""
+        """Let go of everything; also after a failure, and an abort that comes after the start."""

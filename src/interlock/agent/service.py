@@ -58,6 +58,7 @@ class AgentService(AgentServicer):
         """Stop the workload of that id, if there is one to stop."""
         del context
         accepted = self._desk.abort(request.workload_id, request.reason)
+        await self._desk.until_left()
         return wire.AbortAnswer(accepted=accepted, state=self._desk.state)
 
     async def Ping(  # noqa: N802
@@ -89,6 +90,7 @@ class AgentService(AgentServicer):
             host=socket.gethostname(),
             kinds=list(desk.kinds),
             since_s=desk.since_s,
+            sample_every_s=desk.sample_every_s,
         )
 
 

@@ -53,7 +53,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     workload_id: str | None = None
     alive: bool = False
-    """Whether a process of it may exist."""
+    """Whether it was started, and may still live. What only prepares is killed before READY is left."""
     error: str | None = None
     final: Status | None = None
 

@@ -24,35 +24,35 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n interlock/wire/fleet/fleet.proto\x12\x12interlock.fleet.v1\"\xff\x01\n\x0fWorkloadRequest\x12\x13\n\x0bworkload_id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0c\n\x04spec\x18\x03 \x01(\x0c\x12\x1d\n\x10start_at_unix_ns\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nduration_s\x18\x05 \x01(\x01\x12\x0c\n\x04rate\x18\x06 \x01(\x01\x12\x13\n\x0b\x63oncurrency\x18\x07 \x01(\r\x12\x16\n\x0emax_operations\x18\x08 \x01(\x04\x12\x16\n\tprepare_s\x18\t \x01(\x01H\x01\x88\x01\x01\x12\x12\n\ncontroller\x18\n \x01(\tB\x13\n\x11_start_at_unix_nsB\x0c\n\n_prepare_s\"\xbf\x03\n\rWorkloadStats\x12\x13\n\x0bworkload_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12*\n\x06status\x18\x03 \x01(\x0e\x32\x1a.interlock.fleet.v1.Status\x12\x11\n\tcompleted\x18\x04 \x01(\x08\x12\x12\n\nat_unix_ns\x18\x05 \x01(\x03\x12\x1a\n\x12started_at_unix_ns\x18\x06 \x01(\x03\x12\x0f\n\x07late_ns\x18\x07 \x01(\x03\x12\x12\n\nelapsed_ns\x18\x08 \x01(\x04\x12\x12\n\noperations\x18\t \x01(\x04\x12\x0e\n\x06\x65rrors\x18\n \x01(\x04\x12\r\n\x05\x62ytes\x18\x0b \x01(\x04\x12\x13\n\x0binterval_ns\x18\x0c \x01(\x04\x12\x1b\n\x13interval_operations\x18\r \x01(\x04\x12\x17\n\x0finterval_errors\x18\x0e \x01(\x04\x12\x16\n\x0einterval_bytes\x18\x0f \x01(\x04\x12\x11\n\thistogram\x18\x10 \x01(\x0c\x12\x11\n\tcoalesced\x18\x11 \x01(\r\x12\r\n\x05\x65rror\x18\x12 \x01(\t\x12\x15\n\rerror_samples\x18\x13 \x03(\t\x12\x11\n\tpreparing\x18\x14 \x01(\x08\"=\n\x0cStartRequest\x12\x13\n\x0bworkload_id\x18\x01 \x01(\t\x12\x18\n\x10start_at_unix_ns\x18\x02 \x01(\x03\"\x1e\n\x0bStartAnswer\x12\x0f\n\x07late_ns\x18\x01 \x01(\x03\"3\n\x0c\x41\x62ortRequest\x12\x13\n\x0bworkload_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\".\n\x0b\x41\x62ortAnswer\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\r\n\x05state\x18\x02 \x01(\t\"#\n\x0bPingRequest\x12\x14\n\x0csent_unix_ns\x18\x01 \x01(\x03\"V\n\nPingAnswer\x12\x14\n\x0csent_unix_ns\x18\x01 \x01(\x03\x12\x18\n\x10received_unix_ns\x18\x02 \x01(\x03\x12\x18\n\x10\x61nswered_unix_ns\x18\x03 \x01(\x03\"$\n\rStatusRequest\x12\x13\n\x0bwait_idle_s\x18\x01 \x01(\x01\"\xd1\x01\n\x0cStatusAnswer\x12\r\n\x05state\x18\x01 \x01(\t\x12\x13\n\x0bworkload_id\x18\x02 \x01(\t\x12)\n\x05\x66inal\x18\x03 \x01(\x0e\x32\x1a.interlock.fleet.v1.Status\x12\r\n\x05\x65rror\x18\x04 \x01(\t\x12\x12\n\ncontroller\x18\x05 \x01(\t\x12\x0f\n\x07version\x18\x06 \x01(\t\x12\x10\n\x08instance\x18\x07 \x01(\t\x12\x0c\n\x04host\x18\x08 \x01(\t\x12\r\n\x05kinds\x18\t \x03(\t\x12\x0f\n\x07since_s\x18\n \x01(\x01*_\n\x06Status\x12\x16\n\x12STATUS_UNSPECIFIED\x10\x00\x12\t\n\x05READY\x10\x01\x12\x0b\n\x07RUNNING\x10\x02\x12\t\n\x05\x45RROR\x10\x03\x12\r\n\tCOMPLETED\x10\x04\x12\x0b\n\x07\x41\x42ORTED\x10\x05\x32\xb0\x03\n\x05\x41gent\x12\x64\n\x18RunWorkloadWithLiveStats\x12#.interlock.fleet.v1.WorkloadRequest\x1a!.interlock.fleet.v1.WorkloadStats0\x01\x12R\n\rStartWorkload\x12 .interlock.fleet.v1.StartRequest\x1a\x1f.interlock.fleet.v1.StartAnswer\x12R\n\rAbortWorkload\x12 .interlock.fleet.v1.AbortRequest\x1a\x1f.interlock.fleet.v1.AbortAnswer\x12G\n\x04Ping\x12\x1f.interlock.fleet.v1.PingRequest\x1a\x1e.interlock.fleet.v1.PingAnswer\x12P\n\tGetStatus\x12!.interlock.fleet.v1.StatusRequest\x1a .interlock.fleet.v1.StatusAnswerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n interlock/wire/fleet/fleet.proto\x12\x12interlock.fleet.v1\"\xff\x01\n\x0fWorkloadRequest\x12\x13\n\x0bworkload_id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0c\n\x04spec\x18\x03 \x01(\x0c\x12\x1d\n\x10start_at_unix_ns\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nduration_s\x18\x05 \x01(\x01\x12\x0c\n\x04rate\x18\x06 \x01(\x01\x12\x13\n\x0b\x63oncurrency\x18\x07 \x01(\r\x12\x16\n\x0emax_operations\x18\x08 \x01(\x04\x12\x16\n\tprepare_s\x18\t \x01(\x01H\x01\x88\x01\x01\x12\x12\n\ncontroller\x18\n \x01(\tB\x13\n\x11_start_at_unix_nsB\x0c\n\n_prepare_s\"\xd0\x03\n\rWorkloadStats\x12\x13\n\x0bworkload_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12*\n\x06status\x18\x03 \x01(\x0e\x32\x1a.interlock.fleet.v1.Status\x12\x11\n\tcompleted\x18\x04 \x01(\x08\x12\x12\n\nat_unix_ns\x18\x05 \x01(\x03\x12\x1a\n\x12started_at_unix_ns\x18\x06 \x01(\x03\x12\x0f\n\x07late_ns\x18\x07 \x01(\x03\x12\x12\n\nelapsed_ns\x18\x08 \x01(\x04\x12\x12\n\noperations\x18\t \x01(\x04\x12\x0e\n\x06\x65rrors\x18\n \x01(\x04\x12\r\n\x05\x62ytes\x18\x0b \x01(\x04\x12\x13\n\x0binterval_ns\x18\x0c \x01(\x04\x12\x1b\n\x13interval_operations\x18\r \x01(\x04\x12\x17\n\x0finterval_errors\x18\x0e \x01(\x04\x12\x16\n\x0einterval_bytes\x18\x0f \x01(\x04\x12\x11\n\thistogram\x18\x10 \x01(\x0c\x12\x11\n\tcoalesced\x18\x11 \x01(\r\x12\r\n\x05\x65rror\x18\x12 \x01(\t\x12\x15\n\rerror_samples\x18\x13 \x03(\t\x12\x11\n\tpreparing\x18\x14 \x01(\x08\x12\x0f\n\x07\x62\x61\x63klog\x18\x15 \x01(\x04\"=\n\x0cStartRequest\x12\x13\n\x0bworkload_id\x18\x01 \x01(\t\x12\x18\n\x10start_at_unix_ns\x18\x02 \x01(\x03\"\x1e\n\x0bStartAnswer\x12\x0f\n\x07late_ns\x18\x01 \x01(\x03\"3\n\x0c\x41\x62ortRequest\x12\x13\n\x0bworkload_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\".\n\x0b\x41\x62ortAnswer\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\r\n\x05state\x18\x02 \x01(\t\"#\n\x0bPingRequest\x12\x14\n\x0csent_unix_ns\x18\x01 \x01(\x03\"V\n\nPingAnswer\x12\x14\n\x0csent_unix_ns\x18\x01 \x01(\x03\x12\x18\n\x10received_unix_ns\x18\x02 \x01(\x03\x12\x18\n\x10\x61nswered_unix_ns\x18\x03 \x01(\x03\"$\n\rStatusRequest\x12\x13\n\x0bwait_idle_s\x18\x01 \x01(\x01\"\xe9\x01\n\x0cStatusAnswer\x12\r\n\x05state\x18\x01 \x01(\t\x12\x13\n\x0bworkload_id\x18\x02 \x01(\t\x12)\n\x05\x66inal\x18\x03 \x01(\x0e\x32\x1a.interlock.fleet.v1.Status\x12\r\n\x05\x65rror\x18\x04 \x01(\t\x12\x12\n\ncontroller\x18\x05 \x01(\t\x12\x0f\n\x07version\x18\x06 \x01(\t\x12\x10\n\x08instance\x18\x07 \x01(\t\x12\x0c\n\x04host\x18\x08 \x01(\t\x12\r\n\x05kinds\x18\t \x03(\t\x12\x0f\n\x07since_s\x18\n \x01(\x01\x12\x16\n\x0esample_every_s\x18\x0b \x01(\x01*_\n\x06Status\x12\x16\n\x12STATUS_UNSPECIFIED\x10\x00\x12\t\n\x05READY\x10\x01\x12\x0b\n\x07RUNNING\x10\x02\x12\t\n\x05\x45RROR\x10\x03\x12\r\n\tCOMPLETED\x10\x04\x12\x0b\n\x07\x41\x42ORTED\x10\x05\x32\xb0\x03\n\x05\x41gent\x12\x64\n\x18RunWorkloadWithLiveStats\x12#.interlock.fleet.v1.WorkloadRequest\x1a!.interlock.fleet.v1.WorkloadStats0\x01\x12R\n\rStartWorkload\x12 .interlock.fleet.v1.StartRequest\x1a\x1f.interlock.fleet.v1.StartAnswer\x12R\n\rAbortWorkload\x12 .interlock.fleet.v1.AbortRequest\x1a\x1f.interlock.fleet.v1.AbortAnswer\x12G\n\x04Ping\x12\x1f.interlock.fleet.v1.PingRequest\x1a\x1e.interlock.fleet.v1.PingAnswer\x12P\n\tGetStatus\x12!.interlock.fleet.v1.StatusRequest\x1a .interlock.fleet.v1.StatusAnswerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'interlock.wire.fleet.fleet_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STATUS']._serialized_start=1335
-  _globals['_STATUS']._serialized_end=1430
+  _globals['_STATUS']._serialized_start=1376
+  _globals['_STATUS']._serialized_end=1471
   _globals['_WORKLOADREQUEST']._serialized_start=57
   _globals['_WORKLOADREQUEST']._serialized_end=312
   _globals['_WORKLOADSTATS']._serialized_start=315
-  _globals['_WORKLOADSTATS']._serialized_end=762
-  _globals['_STARTREQUEST']._serialized_start=764
-  _globals['_STARTREQUEST']._serialized_end=825
-  _globals['_STARTANSWER']._serialized_start=827
-  _globals['_STARTANSWER']._serialized_end=857
-  _globals['_ABORTREQUEST']._serialized_start=859
-  _globals['_ABORTREQUEST']._serialized_end=910
-  _globals['_ABORTANSWER']._serialized_start=912
-  _globals['_ABORTANSWER']._serialized_end=958
-  _globals['_PINGREQUEST']._serialized_start=960
-  _globals['_PINGREQUEST']._serialized_end=995
-  _globals['_PINGANSWER']._serialized_start=997
-  _globals['_PINGANSWER']._serialized_end=1083
-  _globals['_STATUSREQUEST']._serialized_start=1085
-  _globals['_STATUSREQUEST']._serialized_end=1121
-  _globals['_STATUSANSWER']._serialized_start=1124
-  _globals['_STATUSANSWER']._serialized_end=1333
-  _globals['_AGENT']._serialized_start=1433
-  _globals['_AGENT']._serialized_end=1865
+  _globals['_WORKLOADSTATS']._serialized_end=779
+  _globals['_STARTREQUEST']._serialized_start=781
+  _globals['_STARTREQUEST']._serialized_end=842
+  _globals['_STARTANSWER']._serialized_start=844
+  _globals['_STARTANSWER']._serialized_end=874
+  _globals['_ABORTREQUEST']._serialized_start=876
+  _globals['_ABORTREQUEST']._serialized_end=927
+  _globals['_ABORTANSWER']._serialized_start=929
+  _globals['_ABORTANSWER']._serialized_end=975
+  _globals['_PINGREQUEST']._serialized_start=977
+  _globals['_PINGREQUEST']._serialized_end=1012
+  _globals['_PINGANSWER']._serialized_start=1014
+  _globals['_PINGANSWER']._serialized_end=1100
+  _globals['_STATUSREQUEST']._serialized_start=1102
+  _globals['_STATUSREQUEST']._serialized_end=1138
+  _globals['_STATUSANSWER']._serialized_start=1141
+  _globals['_STATUSANSWER']._serialized_end=1374
+  _globals['_AGENT']._serialized_start=1474
+  _globals['_AGENT']._serialized_end=1906
 # @@protoc_insertion_point(module_scope)

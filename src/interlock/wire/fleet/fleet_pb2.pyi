@@ -148,6 +148,7 @@ class WorkloadStats(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     ERROR_SAMPLES_FIELD_NUMBER: _builtins.int
     PREPARING_FIELD_NUMBER: _builtins.int
+    BACKLOG_FIELD_NUMBER: _builtins.int
     workload_id: _builtins.str
     sequence: _builtins.int
     """1, 2, 3, … without a gap, whatever was coalesced"""
@@ -161,7 +162,7 @@ class WorkloadStats(_message.Message):
     late_ns: _builtins.int
     """how much later than the instant it was told that was"""
     elapsed_ns: _builtins.int
-    """since the start, by the monotonic clock"""
+    """since started_at_unix_ns, by the monotonic clock; late_ns more since the instant"""
     operations: _builtins.int
     """Totals since the start."""
     errors: _builtins.int
@@ -173,13 +174,19 @@ class WorkloadStats(_message.Message):
     interval_errors: _builtins.int
     interval_bytes: _builtins.int
     histogram: _builtins.bytes
-    """nanoseconds, HdrHistogram V2 compressed, not in base64; empty: nothing in it"""
+    """Nanoseconds; HdrHistogram V2 compressed with its header (cookie and length, 8 bytes), not in base64.
+    Empty: nothing in it. Agents up to 0.1 left the header away; a controller reads both.
+    """
     coalesced: _builtins.int
     """how many samples this message stands for; more than 1 for a slow reader"""
     error: _builtins.str
     """why, when the status is ERROR"""
     preparing: _builtins.bool
-    """RUNNING, and the first operation is yet to come"""
+    """RUNNING, and the first operation is yet to come: it is late"""
+    backlog: _builtins.int
+    """With a rate: operations that were due by now and have not begun, because all before them took too long.
+    In the last message those that never began.
+    """
     @_builtins.property
     def error_samples(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """a few different errors of operations, shortened"""
@@ -207,10 +214,11 @@ class WorkloadStats(_message.Message):
         error: _builtins.str = ...,
         error_samples: _abc.Iterable[_builtins.str] | None = ...,
         preparing: _builtins.bool = ...,
+        backlog: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_unix_ns", b"at_unix_ns", "bytes", b"bytes", "coalesced", b"coalesced", "completed", b"completed", "elapsed_ns", b"elapsed_ns", "error", b"error", "error_samples", b"error_samples", "errors", b"errors", "histogram", b"histogram", "interval_bytes", b"interval_bytes", "interval_errors", b"interval_errors", "interval_ns", b"interval_ns", "interval_operations", b"interval_operations", "late_ns", b"late_ns", "operations", b"operations", "preparing", b"preparing", "sequence", b"sequence", "started_at_unix_ns", b"started_at_unix_ns", "status", b"status", "workload_id", b"workload_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_unix_ns", b"at_unix_ns", "backlog", b"backlog", "bytes", b"bytes", "coalesced", b"coalesced", "completed", b"completed", "elapsed_ns", b"elapsed_ns", "error", b"error", "error_samples", b"error_samples", "errors", b"errors", "histogram", b"histogram", "interval_bytes", b"interval_bytes", "interval_errors", b"interval_errors", "interval_ns", b"interval_ns", "interval_operations", b"interval_operations", "late_ns", b"late_ns", "operations", b"operations", "preparing", b"preparing", "sequence", b"sequence", "started_at_unix_ns", b"started_at_unix_ns", "status", b"status", "workload_id", b"workload_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -386,6 +394,7 @@ class StatusAnswer(_message.Message):
     HOST_FIELD_NUMBER: _builtins.int
     KINDS_FIELD_NUMBER: _builtins.int
     SINCE_S_FIELD_NUMBER: _builtins.int
+    SAMPLE_EVERY_S_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     """IDLE, READY, RUNNING, FAILED or ABORTING"""
     workload_id: _builtins.str
@@ -403,6 +412,8 @@ class StatusAnswer(_message.Message):
     host: _builtins.str
     since_s: _builtins.float
     """how long it has been in that state"""
+    sample_every_s: _builtins.float
+    """how often it reports while it runs; 0: an agent that does not say"""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """of workloads that it can run"""
@@ -420,10 +431,11 @@ class StatusAnswer(_message.Message):
         host: _builtins.str = ...,
         kinds: _abc.Iterable[_builtins.str] | None = ...,
         since_s: _builtins.float = ...,
+        sample_every_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller", b"controller", "error", b"error", "final", b"final", "host", b"host", "instance", b"instance", "kinds", b"kinds", "since_s", b"since_s", "state", b"state", "version", b"version", "workload_id", b"workload_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller", b"controller", "error", b"error", "final", b"final", "host", b"host", "instance", b"instance", "kinds", b"kinds", "sample_every_s", b"sample_every_s", "since_s", b"since_s", "state", b"state", "version", b"version", "workload_id", b"workload_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
