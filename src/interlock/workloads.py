@@ -14,6 +14,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from interlock.errors import InterlockError
 from interlock.systems.fleet.coverage import Verdict
 from interlock.systems.fleet.driving import Drive, Driver, Hands
@@ -63,7 +65,8 @@ async def drive(
     workload: WorkloadSpec, ctx: Context, watcher: Watcher, access: Access | None = None
 ) -> WorkloadResult:
     """The same, with a watcher; without `access`, agents are given that of the environment."""
-    driving = prepared(workload, ctx, watcher, over_grpc(access or access_here()))
+    allowed = msgspec.structs.replace(access or access_here(), silence_s=workload.lost_after_s)
+    driving = prepared(workload, ctx, watcher, over_grpc(allowed))
     result = await driven(driving, ctx)
     ctx.log(result.sentence)
     files = files_of(result, driving.merged.histograms_by_second())

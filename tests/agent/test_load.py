@@ -89,6 +89,48 @@ async def test_what_waits_for_a_lane_is_measured_from_when_it_was_due(make: Make
     assert 890 * MS < late[1] < 910 * MS
 
 
+@pytest.mark.parametrize("threads", [False, True])
+async def test_operations_that_were_due_and_never_began_are_counted(make: Make, threads: bool) -> None:
+    """100/s for 3 s, where each takes 50 ms and there is one lane: 60 are done, and 240 dropped."""
+    load = make(duration_s=3.0, rate=100)
+    seen: list[int] = []
+
+    async def operation() -> None:
+        await asyncio.sleep(0.05)
+        seen.append(load.backlog)
+
+    def blocking() -> None:
+        now[0] += 50 * MS
+
+    if threads:
+        now = [load.start_ns]
+        load.now_ns = lambda: now[0]
+        await load.drive_in_threads(blocking)
+    else:
+        await load.drive(operation)
+        assert seen[9] == 51 - 10, "half a second after the start 51 were due"
+    assert (load.counting.take(load.elapsed_ns).operations, load.backlog) == (60, 240)
+
+
+async def test_nothing_is_dropped_where_the_rate_is_kept_or_there_is_none(make: Make) -> None:
+    kept = make(duration_s=2.0, rate=100, concurrency=2)
+    await kept.drive(taking(0.001))
+    assert kept.backlog == 0
+    limited = make(duration_s=100.0, rate=100, max_operations=7)
+    await limited.drive(taking(0.001))
+    assert limited.backlog == 0
+    unpaced = make(duration_s=1.0)
+    await unpaced.drive(taking(0.1))
+    assert unpaced.backlog == 0
+
+
+async def test_a_load_that_is_stopped_has_dropped_only_what_was_due_by_then(make: Make) -> None:
+    load = make(duration_s=100.0, rate=100)
+    asyncio.get_running_loop().call_later(1.0, load.stop)
+    await load.drive(taking(0.5))
+    assert 95 <= load.backlog <= 101
+
+
 async def test_without_a_rate_each_lane_goes_on_at_once(make: Make) -> None:
     load = make(duration_s=1.0, concurrency=4)
     await load.drive(taking(0.1))

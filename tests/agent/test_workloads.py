@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import socket
 import time
@@ -21,7 +22,7 @@ def histogram_of(call: Call) -> HdrHistogram:
     whole = HdrHistogram(1, 3_600_000_000_000, 3)
     for one in call.heard:
         if one.histogram:
-            part = HdrHistogram.decode(one.histogram, b64_wrap=False)
+            part = HdrHistogram.decode(base64.b64encode(one.histogram))
             assert part.get_total_count() == one.interval_operations
             whole.add(part)
     return whole

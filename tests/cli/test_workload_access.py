@@ -20,6 +20,7 @@ duration: 10m
 lead: 500ms
 skew-limit: 60s
 ready-within: 60s
+lost-after: 60s
 """
 TOKEN = "a-token-of-the-fleet"
 NEW_KEY = "openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"

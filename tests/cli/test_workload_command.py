@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import signal
 from collections.abc import Iterator
 
@@ -29,6 +30,7 @@ rate: 100
 lead: 500ms
 skew-limit: 60s
 ready-within: 60s
+lost-after: 60s
 """
 
 
@@ -108,6 +110,29 @@ def test_agents_whose_controller_is_killed_stop_by_themselves(shop: Shop, agents
     running.kill()
     running.communicate(timeout=PROGRAM_S)
     assert asyncio.run(states(agents, PATIENCE_S)) == ["IDLE", "IDLE"]
+
+
+def test_a_workload_whose_controller_is_gone_is_shown_as_one_that_nobody_drives(
+    ask: Ask, shop: Shop, agents: list[AgentProcess]
+) -> None:
+    """Without a server nothing sweeps the store, and it was RUNNING with both agents half an hour later."""
+    running = shop.start("workload", "run", load(shop, agents))
+    until_busy(running)
+    alive = ask("workload", "list")
+    assert "agents running" in alive.stdout
+    assert "nobody drives it" not in alive.stdout
+    running.kill()
+    running.communicate(timeout=PROGRAM_S)
+    shop.later(1_800)
+    listed = ask("workload", "list")
+    assert re.search(r"nobody drives it: its lease ended 2\d min ago", listed.stdout)
+    assert "agents running" not in listed.stdout
+    job_id = listed.stdout.split("\t")[0]
+    shown = ask("workload", "show", job_id)
+    assert "nobody drives it" in shown.stdout
+    assert shown.stdout.count("not heard of since ") == 2
+    assert json.loads(ask("workload", "show", job_id, "--json").stdout)["driven"] is False
+    assert ask("workload", "watch", job_id).returncode == 3, "whoever looks ends it"
 
 
 @pytest.mark.long  # libfaketime makes it slow; test_clocks_and_start.py has the rule

@@ -108,7 +108,7 @@ class _Execution:
         except Exception as caught:  # noqa: BLE001 - whatever it was is how the workload ended
             traceback.print_exc()  # for the agent's log; the controller is told in one line
             error = _told_with_place(caught)
-        self.say(self._load.counting.take(max(self._load.elapsed_ns, 0)))
+        self._tell()
         self.say(Ended(error=error))
 
     def _load_workload(self) -> Workload[Any]:
@@ -140,16 +140,27 @@ class _Execution:
             sampling.cancel()
 
     async def _sample(self) -> None:
-        """Say what was done, at whole intervals since the start."""
-        every_ns, number = round(self._order.sample_every_s * 1e9), 1
+        """Say what was done, at whole intervals since the common start, also when its own was later."""
+        every_ns = round(self._order.sample_every_s * 1e9)
+        number = self._since_start_ns // every_ns + 1
         while True:
-            left_s = (number * every_ns - self._load.elapsed_ns) / 1e9
+            left_s = (number * every_ns - self._since_start_ns) / 1e9
             await asyncio.sleep(min(max(left_s, 0.0), GATHER_S))
-            if self._load.elapsed_ns >= number * every_ns:
-                self.say(self._load.counting.take(self._load.elapsed_ns))
-                number = self._load.elapsed_ns // every_ns + 1
+            if self._since_start_ns >= number * every_ns:
+                self._tell()
+                number = self._since_start_ns // every_ns + 1
             else:
                 self._load.counting.gather()
+
+    @property
+    def _since_start_ns(self) -> int:
+        return time.monotonic_ns() - self._order.start_at_ns
+
+    def _tell(self) -> None:
+        """Say what was done since the last time."""
+        sample = self._load.counting.take(max(self._load.elapsed_ns, 0))
+        sample.backlog = self._load.backlog
+        self.say(sample)
 
     async def _unless_stopped(
         self, doing: Coroutine[Any, Any, None], longest_s: float | None = None, stop_s: float = 0.0

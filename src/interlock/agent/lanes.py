@@ -48,6 +48,8 @@ class Lane:
 
     def __init__(self, load: Due) -> None:
         self._load = load
+        self.begun = 0
+        """How many operations it has begun."""
         self._since_ns = 0
         self._closed = False
         self._counting = threading.Lock()
@@ -74,6 +76,7 @@ class Lane:
                     await asyncio.sleep(wait_ns / 1e9)
                     began_ns = rested_ns = now_ns()
             self._since_ns = began_ns
+            self.begun += 1
             size, error = None, None
             try:
                 size = await operation()
@@ -117,6 +120,7 @@ class Lane:
                     time.sleep(wait_ns / 1e9)
                     began_ns = now_ns()
             self._since_ns = began_ns
+            self.begun += 1
             size, error = None, None
             try:
                 size = operation()

@@ -39,6 +39,9 @@ class PacedLoad:
         self.paced = bool(order.rate)
         # Whoever takes the next number has it alone: an iterator written in C is not interrupted.
         self.numbers = iter(range(order.max_operations)) if order.max_operations else count()
+        self._lanes: list[Lane] = []
+        self._max_operations = order.max_operations
+        self._stopped_ns: int | None = None
         self._stopped = asyncio.Event()
         self.end_ns = self.start_ns + self._duration_ns
         """From then on no operation is begun: its time is over, or somebody wants it to stop."""
@@ -50,6 +53,7 @@ class PacedLoad:
 
     def stop(self) -> None:
         """It is over: somebody wants it to stop."""
+        self._stopped_ns = self.now_ns() if self._stopped_ns is None else self._stopped_ns
         self._stopped.set()
         self.end_ns = 0
 
@@ -63,6 +67,17 @@ class PacedLoad:
         """Since the start."""
         return self.now_ns() - self.start_ns
 
+    @property
+    def backlog(self) -> int:
+        """Operations that were due by now and have not begun; when it is over, those that never did."""
+        if not self.paced or not self._lanes:
+            return 0
+        until_ns = self.now_ns() if self._stopped_ns is None else self._stopped_ns
+        due = self._due_by(min(until_ns + 1, self.start_ns + self._duration_ns))
+        if self._max_operations:
+            due = min(due, self._max_operations)
+        return max(0, due - sum(lane.begun for lane in self._lanes))
+
     def record(self, took_ns: int, *, size: int = 0, error: str | None = None) -> None:
         """Count one operation; from any thread."""
         self.counting.note(took_ns, size, error)
@@ -75,7 +90,7 @@ class PacedLoad:
 
     async def drive(self, operation: Operation) -> None:
         """Do it at the rate, side by side, until the load is over; count and measure each."""
-        lanes = [Lane(self) for _ in range(self.concurrency)]
+        lanes = self._new_lanes()
         tasks = [asyncio.create_task(lane.follow(operation)) for lane in lanes]
         try:
             await self._until_done(_all(tasks))
@@ -87,7 +102,7 @@ class PacedLoad:
 
     async def drive_in_threads(self, operation: BlockingOperation) -> None:
         """The same for operations that block, in as many threads."""
-        lanes = [Lane(self) for _ in range(self.concurrency)]
+        lanes = self._new_lanes()
         ends = [lane.follow_in_thread(operation) for lane in lanes]
         try:
             await self._until_done(_all(ends))
@@ -110,6 +125,20 @@ class PacedLoad:
     def due_ns(self, number: int) -> int:
         """When an operation is due."""
         return self.start_ns + round(number * self._period_ns)
+
+    def _new_lanes(self) -> list[Lane]:
+        lanes = [Lane(self) for _ in range(self.concurrency)]
+        self._lanes += lanes
+        return lanes
+
+    def _due_by(self, end_ns: int) -> int:
+        """How many operations are due before an instant; exactly, as `due_ns` rounds."""
+        number = max(0, int((end_ns - self.start_ns) / self._period_ns))
+        while self.due_ns(number) < end_ns:
+            number += 1
+        while number and self.due_ns(number - 1) >= end_ns:
+            number -= 1
+        return number
 
     def _left_s(self) -> float:
         return max(0.0, (self._duration_ns - self.elapsed_ns) / 1e9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 
 from hdrh.histogram import HdrHistogram
@@ -38,6 +39,7 @@ def stats_of(workload_id: str, message: Message, at_unix_ns: int) -> wire.Worklo
         error=said.error or "",
         error_samples=since.error_samples,
         preparing=said.status is Status.RUNNING and started is None,
+        backlog=totals.backlog,
     )
 
 
@@ -45,7 +47,8 @@ def encoded(counts: Mapping[int, int]) -> bytes:
     """Nanoseconds and how often they were counted, as a compressed V2 histogram; empty for nothing."""
     if not counts:
         return b""
-    histogram = HdrHistogram(1, LONGEST_NS, SIGNIFICANT_DIGITS, b64_wrap=False)
+    histogram = HdrHistogram(1, LONGEST_NS, SIGNIFICANT_DIGITS)
     for value, count in counts.items():
         histogram.record_value(value, count)
-    return bytes(histogram.encode())
+    # Without its wrapping in base64 the library would leave the header away as well.
+    return base64.b64decode(histogram.encode())

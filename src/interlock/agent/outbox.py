@@ -96,6 +96,7 @@ class Outbox:
         interval_ns, self._told_ns = since.elapsed_ns - self._told_ns, since.elapsed_ns
         totals = self._totals
         totals.elapsed_ns = since.elapsed_ns
+        totals.backlog = since.backlog if since.samples else totals.backlog
         totals.operations += since.operations
         totals.errors += since.errors
         totals.size += since.size

@@ -54,12 +54,15 @@ class Sample(msgspec.Struct, kw_only=True, tag=True):
     counts: dict[int, int] = {}
     """How often an operation took so many nanoseconds, to eleven binary digits: what a histogram keeps."""
     error_samples: list[str] = []
+    backlog: int = 0
+    """Operations that were due by now and have not begun."""
     samples: int = 1
     """How many of them this one stands for."""
 
     def absorb(self, later: Sample) -> None:
         """Let this one stand for a later one as well."""
         self.elapsed_ns = later.elapsed_ns
+        self.backlog = later.backlog
         self.operations += later.operations
         self.errors += later.errors
         self.size += later.size

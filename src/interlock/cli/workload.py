@@ -29,7 +29,8 @@ app = typer.Typer(
 _CODES = """\b
 Exit codes:
   0    all agents completed
-  1    PARTIAL: as many as the policy needs, but not all
+  1    PARTIAL: as many as the policy needs, but not all; or DEGRADED: all of them, but further
+       apart than skew-limit, or with numbers that cannot be true
   2    the question was wrong, or nothing could be started
   3    it has failed
   4    it was stopped by somebody else

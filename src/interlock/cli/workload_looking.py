@@ -16,7 +16,7 @@ from interlock.cli.connecting import actor, ask
 from interlock.cli.finding import find, whole_id
 from interlock.cli.following import POLL_S, has_ended
 from interlock.cli.printing import Sheet, on_terminal, print_sheets
-from interlock.cli.times import shown
+from interlock.cli.times import ago, shown
 from interlock.cli.workload_running import exit_code, write_files
 from interlock.cli.workload_screen import Lines, Screen, Silent
 from interlock.cli.workload_sheets import heard_sheet, result_sheets
@@ -44,6 +44,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     job: JobView
     agents: tuple[WorkloadView, ...] = ()
     result: WorkloadResult | None = None
+    driven: bool = True
+    """Whether a controller has a live lease of the job; without a server nobody notices that one is gone."""
     heard: Live | None = None
     """The last second that its log tells of, when it has ended and nobody was left to save a result."""
 
@@ -62,7 +64,7 @@ def show_list(store: str | None, limit: int, *, as_json: bool) -> None:
     terminal = on_terminal()
     rows = [
         (view.id, view.state, view.description, str(len(_spec(view).agents)),
-         shown(view.created_at, now, terminal=terminal), _said(view))
+         shown(view.created_at, now, terminal=terminal), _said(view, now))
         for view in views
     ]  # fmt: skip
     print_sheets([Sheet("workload", "", COLUMNS, rows, one_line=True, spare=("agents", "submitted"))])
@@ -71,18 +73,19 @@ def show_list(store: str | None, limit: int, *, as_json: bool) -> None:
 def show(store: str | None, text: str, out: Path | None, *, as_json: bool) -> None:
     """Print what has come of one, or how far it is."""
 
-    async def work(reach: Reach) -> tuple[Workload, dict[str, bytes]]:
+    async def work(reach: Reach) -> tuple[Workload, dict[str, bytes], datetime]:
         found = await _workload(reach, text)
-        return found, await _files(reach, found.job.id) if out is not None else {}
+        files = await _files(reach, found.job.id) if out is not None else {}
+        return found, files, await reach.now()
 
-    found, files = ask(store, work)
+    found, files, now = ask(store, work)
     if out is not None:
         write_files(out, files)
     if as_json:
         print_struct(found)
         return
-    about = [(found.job.id, found.job.state, found.job.description, _said(found.job))]
-    print_sheets([Sheet("job", "", ("id", "state", "name", "said"), about), *_sheets(found)])
+    about = [(found.job.id, found.job.state, found.job.description, _said(found.job, now))]
+    print_sheets([Sheet("job", "", ("id", "state", "name", "said"), about), *_sheets(found, now)])
 
 
 def abort(store: str | None, text: str, reason: str, *, as_json: bool) -> None:
@@ -116,16 +119,22 @@ def watch(store: str | None, text: str, *, as_json: bool) -> int:
         if as_json:
             print_struct(ended)
         else:
-            print_sheets(_sheets(ended))
+            print_sheets(_sheets(ended, await reach.now()))
         return exit_code(ended.job, ended.result)
 
     return ask(store, work)
 
 
 async def _lives(reach: Reach, found: JobView) -> AsyncIterator[Live]:
-    """Every second that the log tells of, and the agents as they are known, until the job has ended."""
-    chunks = reach.new_chunks(found.id)
+    """Every second that the log tells of, and the agents as they are known, until the job has ended.
+
+    Without a server nobody else may be there to notice that its controller is gone.
+    """
+    chunks, loop, swept_at = reach.new_chunks(found.id), asyncio.get_running_loop(), float("-inf")
     while True:
+        if loop.time() - swept_at >= reach.settings.durations.sweep_every_s:
+            swept_at = loop.time()
+            await reach.recover()
         view = await reach.here.jobs.get(found.id)
         members = await _agents(reach, found.id)
         async for chunk in chunks():
@@ -166,7 +175,8 @@ async def _workload(reach: Reach, text: str) -> Workload:
     view = await _driver(reach, text)
     agents, result = await _agents(reach, view.id), await _result(reach, view)
     heard = await _heard(reach, view) if result is None else None
-    return Workload(job=view, agents=agents, result=result, heard=heard)
+    driven = _undriven_since(view, await reach.now()) is None
+    return Workload(job=view, agents=agents, result=result, driven=driven, heard=heard)
 
 
 async def _agents(reach: Reach, job_id: str) -> tuple[WorkloadView, ...]:
@@ -196,11 +206,11 @@ async def _heard(reach: Reach, view: JobView) -> Live | None:
     return last
 
 
-def _sheets(found: Workload) -> list[Sheet]:
+def _sheets(found: Workload, now: datetime) -> list[Sheet]:
     if found.result is not None:
         return result_sheets(found.result)
     heard = [heard_sheet(found.heard)] if found.heard else []
-    return [*heard, _members(found.agents)]
+    return [*heard, _members(found.agents, now)]
 
 
 async def _files(reach: Reach, job_id: str) -> dict[str, bytes]:
@@ -212,9 +222,19 @@ async def _file(reach: Reach, job_id: str, name: str) -> bytes:
         return b"".join([piece async for piece in pieces])
 
 
-def _members(agents: tuple[WorkloadView, ...]) -> Sheet:
-    rows = [(each.agent, each.state, each.final, f"{each.operations:,}", each.error) for each in agents]
+def _members(agents: tuple[WorkloadView, ...], now: datetime) -> Sheet:
+    rows = [
+        (each.agent, each.state, each.final, f"{each.operations:,}", each.error or _silence(each, now))
+        for each in agents
+    ]
     return Sheet("agent", "", MEMBER_COLUMNS, rows)
+
+
+def _silence(view: WorkloadView, now: datetime) -> str:
+    """Since when nothing was heard of an agent, if it should have been by the store's clock."""
+    if view.deadline_at is None or view.deadline_at > now:
+        return ""
+    return f"not heard of since {view.updated_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _spec(view: JobView) -> WorkloadSpec:
@@ -227,8 +247,17 @@ def _spec(view: JobView) -> WorkloadSpec:
         return WorkloadSpec(kind="")
 
 
-def _said(view: JobView) -> str:
+def _undriven_since(view: JobView, now: datetime) -> datetime | None:
+    """When the lease of its controller ended, if it has by the store's clock and nobody has noticed."""
+    lease = view.attempts[-1].lease if view.attempts and not has_ended(view) else None
+    return lease.expires_at if lease is not None and lease.expires_at <= now else None
+
+
+def _said(view: JobView, now: datetime) -> str:
     if view.failure is not None:
         return view.failure.error
+    if (since := _undriven_since(view, now)) is not None:
+        end = f"interlock workload watch {view.id}"
+        return f"nobody drives it: its lease ended {ago(since, now)}. A server ends it, or: {end}"
     progress = next((one.progress for one in reversed(view.attempts) if one.progress), None)
     return view.stop_reason or (progress.message if progress else "")

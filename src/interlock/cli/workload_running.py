@@ -104,7 +104,8 @@ class Onlooker(Watcher):
 def exit_code(view: JobView, result: WorkloadResult | None) -> int:
     """What a job that drove a fleet is worth."""
     if view.state == job.COMPLETED:
-        return PARTIAL if result is not None and result.verdict is Verdict.PARTIAL else COMPLETED
+        less = (Verdict.PARTIAL, Verdict.DEGRADED)
+        return PARTIAL if result is not None and result.verdict in less else COMPLETED
     return CANCELED if view.state == job.CANCELED else FAILED
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console, Group
 from rich.live import Live as RichLive
@@ -48,11 +48,14 @@ class Screen:
         until = f" of {live.duration_s:g} s" if live.duration_s else ""
         head = Text.assemble((self._title, "bold"), f"  {live.elapsed_s:.0f} s{until}")
         sparks = Text(sparkline(self._rates), style="cyan")
-        return Group(head, Text(live.sentence), sparks, _table(live.members))
+        return Group(head, Text(live.sentence), sparks, _table(live.members, live.silent))
 
 
 class Lines:
-    """The same for a pipe: seconds, op/s, p50 and p99 in ms, errors, agents that are running."""
+    """The same for a pipe: seconds, op/s, p50 and p99 in ms, errors, agents that are running.
+
+    Behind them how many operations wait to begin, and which agents are silent (`-`: none).
+    """
 
     def begin(self) -> None:
         """Nothing has to be begun."""
@@ -64,8 +67,9 @@ class Lines:
         """How it goes now."""
         found = live.latencies
         figures = (
-            f"{live.elapsed_s:.1f}", f"{live.rate:.0f}", f"{found.p50_ms:.3f}", f"{found.p99_ms:.3f}",
-            f"{live.errors}", f"{live.running}/{live.agents}",
+            f"{live.elapsed_s:.1f}", f"{live.rate:.0f}", _ms(found.p50_ms), _ms(found.p99_ms),
+            f"{live.errors}", f"{live.running}/{live.agents}", f"{live.backlog}",
+            ",".join(live.silent) or "-",
         )  # fmt: skip
         print_row(("second", *figures))
 
@@ -86,9 +90,13 @@ def sparkline(values: Iterable[float]) -> str:
     return "".join(SPARKS[min(len(SPARKS) - 1, int(value / top * len(SPARKS)))] for value in known)
 
 
-def _table(members: Sequence[AgentLive]) -> Table:
+def _ms(ms: float | None) -> str:
+    return "-" if ms is None else f"{ms:.3f}"
+
+
+def _table(members: Sequence[AgentLive], silent: Mapping[str, float]) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
-    shown = _worth_a_look(members)
+    shown = _worth_a_look(members, silent)
     for each in shown:
         state = each.state.upper() or "…"
         table.add_row(
@@ -97,6 +105,7 @@ def _table(members: Sequence[AgentLive]) -> Table:
             Text(f"{each.rate:,.0f} op/s", justify="right"),
             Text(f"{each.operations:,}", justify="right"),
             Text(counted(each.errors, "error") if each.errors else "", style="red"),
+            Text(f"silent for {silent[each.agent]:.0f} s" if each.agent in silent else "", style="red"),
             Text("its numbers cannot be true" if each.corrupt else "", style="red"),
         )
     if len(shown) < len(members):
@@ -104,8 +113,11 @@ def _table(members: Sequence[AgentLive]) -> Table:
     return table
 
 
-def _worth_a_look(members: Sequence[AgentLive]) -> Sequence[AgentLive]:
+def _worth_a_look(members: Sequence[AgentLive], silent: Mapping[str, float]) -> Sequence[AgentLive]:
     if len(members) <= MOST_AGENTS:
         return members
-    worst = sorted(members, key=lambda each: (each.state == "running", not each.corrupt, each.rate))
-    return worst[:MOST_AGENTS]
+
+    def well(each: AgentLive) -> tuple[bool, bool, float]:
+        return each.state == "running" and each.agent not in silent, not each.corrupt, each.rate
+
+    return sorted(members, key=well)[:MOST_AGENTS]

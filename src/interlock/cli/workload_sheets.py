@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from interlock.cli.printing import Sheet
 from interlock.systems.fleet.coverage import Verdict
+from interlock.systems.fleet.figures import in_ms, took
 from interlock.systems.fleet.live import Live
 from interlock.systems.fleet.results import AgentResult, WorkloadResult
 
@@ -25,14 +26,14 @@ def result_sheets(result: WorkloadResult) -> list[Sheet]:
 def heard_sheet(live: Live) -> Sheet:
     """What is known of a workload that nobody was left to make a result of: never more than a part."""
     found = live.latencies
-    took = f"p50 {found.p50_ms:.3g} ms, p99 {found.p99_ms:.3g} ms, max {found.max_ms:.3g} ms"
+    slow = f"p50 {took(found.p50_ms)}, p99 {took(found.p99_ms)}, max {took(found.max_ms)}"
     rows = [
         ("outcome", str(Verdict.PARTIAL)),
         ("why", "No result was saved, because its controller was lost: this is what was logged before."),
         ("until", f"{live.elapsed_s:.1f} s of {live.duration_s:g} s"),
         ("agents", f"{live.running} of {live.agents} were running"),
         ("operations", f"{live.operations:,} ({live.errors:,} failed)"),
-        ("last second", f"{live.rate:,.0f} operations, {took}"),
+        ("last second", f"{live.rate:,.0f} operations, {slow}"),
     ]
     return Sheet("workload", "", ("what", "is"), rows)
 
@@ -41,19 +42,22 @@ def _about(result: WorkloadResult) -> Iterator[tuple[str, str]]:
     found = result.latencies
     yield "outcome", str(result.verdict)
     yield "why", result.sentence
+    yield from (("warning", warning) for warning in result.warnings)
     yield "agents", f"{result.coverage.completed} of {result.coverage.agents}"
     yield "operations", f"{result.operations:,} ({result.rate:,.1f}/s, {result.errors:,} failed)"
+    if result.dropped:
+        yield "never began", f"{result.dropped:,} operations that were due"
     yield (
         "latency",
         (
-            f"p50 {found.p50_ms:.3g} ms, p90 {found.p90_ms:.3g} ms, p99 {found.p99_ms:.3g} ms, "
-            f"p99.9 {found.p999_ms:.3g} ms, max {found.max_ms:.3g} ms"
+            f"p50 {took(found.p50_ms)}, p90 {took(found.p90_ms)}, p99 {took(found.p99_ms)}, "
+            f"p99.9 {took(found.p999_ms)}, max {took(found.max_ms)}"
         ),
     )
     yield "lasted", f"{result.duration_s:.2f} s"
     if result.spread is not None:
         spread, known = result.spread.spread_ns / 1e6, result.spread.uncertainty_ns / 1e6
-        yield "start", f"within {spread:.3g} ms (± {known:.3g} ms)"
+        yield "start", f"within {took(spread)} (± {took(known)})"
 
 
 def _row(agent: AgentResult) -> tuple[str, ...]:
@@ -64,7 +68,7 @@ def _row(agent: AgentResult) -> tuple[str, ...]:
         agent.status or "LOST",
         f"{agent.operations:,}",
         f"{agent.errors:,}",
-        f"{found.p99_ms:.3g}",
+        in_ms(found.p99_ms),
         clock,
         "" if agent.began_ms is None else f"{agent.began_ms:+.3f}",
     )

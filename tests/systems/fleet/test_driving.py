@@ -128,7 +128,7 @@ async def test_a_stop_at_any_moment_leaves_every_agent_idle_and_a_result(
     assert result.latencies.count == result.operations
     assert await states(wrong_clocks) == ["IDLE"] * 4
     finals = {each.status for each in result.agents}
-    assert finals == ({""} if moment == "at once" else {"ABORTED"})
+    assert finals == ({"LOST"} if moment == "at once" else {"ABORTED"})
 
 
 async def test_a_stopped_fleet_takes_the_next_workload_at_once(
@@ -165,7 +165,7 @@ async def test_an_agent_that_is_killed_is_missed_as_the_policy_says(
     gate.touch()
     result = await driven.result()
     assert result.verdict is (Verdict.PARTIAL if enough else Verdict.FAILED)
-    assert [each.status for each in result.agents] == ["", "COMPLETED" if enough else "ABORTED"]
+    assert [each.status for each in result.agents] == ["LOST", "COMPLETED" if enough else "ABORTED"]
     assert "does not answer" in result.agents[0].error
     assert driven.facts[lost][-1] is Happened.LOST
     assert (result.coverage.completed, result.coverage.lost) == ((1, 1) if enough else (0, 2))
@@ -188,9 +188,30 @@ async def test_an_agent_that_falls_silent_is_lost_and_stops_by_itself(tmp_path: 
             gate.touch()
             result = await driven.result()
     assert result.verdict is Verdict.PARTIAL
-    assert [each.status for each in result.agents] == ["", "COMPLETED"]
+    assert [each.status for each in result.agents] == ["LOST", "COMPLETED"]
     assert "does not answer" in result.agents[0].error
     assert driven.facts[relay.address][-1] is Happened.LOST
+
+
+async def test_an_agent_that_hangs_is_named_while_it_runs_and_lost_soon(
+    two: list[AgentProcess], gate: Path
+) -> None:
+    """It was noticed after 65 s, and until then the last second was shown again and again."""
+    driven = Driven(gated(two, gate, policy=Policy.BEST_EFFORT), Access(silence_s=5.0))
+    await driven.until(lambda live: live.operations and live.running == 2)
+    two[0].pause()
+    try:
+        live = await driven.until(lambda live: live.silent)
+        assert (list(live.silent), live.running) == ([two[0].address], 1)
+        assert f"{two[0].address} silent for" in live.sentence
+        await driven.until(lambda live: live.members[0].state == Happened.LOST)
+    finally:
+        two[0].resume()
+    gate.touch()
+    result = await driven.result()
+    assert result.verdict is Verdict.PARTIAL
+    assert [each.status for each in result.agents] == ["LOST", "COMPLETED"]
+    assert await states(two, PATIENCE_S) == ["IDLE", "IDLE"]
 
 
 async def test_an_agent_that_is_killed_while_it_stops_is_not_waited_for(
@@ -209,7 +230,7 @@ async def test_an_agent_that_is_killed_while_it_stops_is_not_waited_for(
     let_go.touch()
     result = await driven.result()
     assert result.verdict is Verdict.ABORTED
-    assert [each.status for each in result.agents] == ["", "ABORTED"]
+    assert [each.status for each in result.agents] == ["LOST", "ABORTED"]
     assert "does not answer" in result.agents[0].error
     assert await states(two[1:]) == ["IDLE"]
 
@@ -314,7 +335,8 @@ async def test_a_corrupt_histogram_flags_its_agent_and_the_rest_stands(
         await server.stop(0)
     honest, liar = result.agents
     assert (honest.corrupt, liar.corrupt[:10]) == ("", "report 3: ")
-    assert result.verdict is Verdict.COMPLETE
+    assert result.verdict is Verdict.DEGRADED
+    assert liar.agent in result.sentence
     assert (result.operations, result.latencies.count) == (110, 105)
     assert any("numbers that cannot be true" in line for line in driven.lines)
 

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from importlib.metadata import version
+from typing import Any
 
+import pytest
 from tests.waiting import PATIENCE_S
 
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Offset
 from interlock.systems.fleet.coverage import Verdict
 from interlock.systems.fleet.driving import Drive, Driver, Hands
+from interlock.systems.fleet.line import report_of
 from interlock.systems.fleet.lines import ANSWER_S, EXCHANGES, Reference
+from interlock.systems.fleet.live import Live
 from interlock.systems.fleet.merging import Report
 from interlock.systems.fleet.results import WorkloadResult
 from interlock.systems.fleet.spec import WorkloadSpec
+from interlock.testing.virtual_time import VirtualTime
 from interlock.wire.fleet import fleet_pb2 as wire
-from interlock.wire.fleet.errors import AgentUnavailable
+from interlock.wire.fleet.errors import AgentUnavailable, WorkloadFailed
 from interlock.wire.workloads import WorkloadFact
+
+from .test_merging import NS, packed
 
 
 class HandLine:
@@ -85,20 +93,86 @@ class HardOfHearing(HandLine):
         await super().abort(workload_id, reason)
 
 
+class FallsSilent(HandLine):
+    """It runs, and its machine stands still: nothing is heard of it, and its connection is not closed."""
+
+    async def run(self, workload_id: str, spec: WorkloadSpec, controller: str) -> AsyncIterator[Report]:
+        del workload_id, spec, controller
+        yield Report(agent=self.agent, sequence=1, status=Status.READY)
+        await self.told.wait()
+        yield Report(agent=self.agent, sequence=2, status=Status.RUNNING, operations=7, elapsed_ns=NS)
+        await self.stopped.wait()
+        yield Report(agent=self.agent, sequence=3, status=Status.ABORTED, completed=True, operations=7)
+
+
+class Talks(HandLine):
+    """It reports every second."""
+
+    async def run(self, workload_id: str, spec: WorkloadSpec, controller: str) -> AsyncIterator[Report]:
+        del workload_id, spec, controller
+        yield Report(agent=self.agent, sequence=1, status=Status.READY)
+        await self.told.wait()
+        for second in range(1, 21):
+            await asyncio.sleep(1.0)
+            yield Report(
+                agent=self.agent,
+                sequence=second + 1,
+                status=Status.RUNNING,
+                operations=5 * second,
+                interval_operations=5,
+                elapsed_ns=second * NS,
+                histogram=packed([1_000] * 5),
+            )
+        last = Status.COMPLETED
+        yield Report(agent=self.agent, sequence=22, status=last, completed=True, operations=100)
+
+
+class OfVersion(Talks):
+    """It says which version it is of."""
+
+    def __init__(self, agent: str, version: str) -> None:
+        super().__init__(agent)
+        self._version = version
+
+    async def status(self, *, within_s: float = ANSWER_S, wait_idle_s: float = 0.0) -> wire.StatusAnswer:
+        answer = await super().status(within_s=within_s, wait_idle_s=wait_idle_s)
+        answer.version = self._version
+        return answer
+
+
+class Garbles(HandLine):
+    """What it says cannot be understood."""
+
+    async def run(self, workload_id: str, spec: WorkloadSpec, controller: str) -> AsyncIterator[Report]:
+        del workload_id, spec, controller
+        yield report_of(self.agent, wire.WorkloadStats(sequence=1, status=wire.READY))
+        await self.told.wait()
+        number: Any = 9
+        yield report_of(self.agent, wire.WorkloadStats(sequence=2, status=number))
+
+
 async def no_store(_facts: Sequence[WorkloadFact]) -> None:
     """Nobody wants to know."""
 
 
-async def driven(lines: dict[str, HandLine]) -> WorkloadResult:
-    """What a drive over these comes to."""
-    spec = WorkloadSpec(kind="sleep", agents=tuple(lines), lead_s=0.01)
-    hands = Hands(tell=no_store, news=lambda _: None, log=lambda *_: None)
+async def driven(
+    lines: dict[str, HandLine],
+    lives: list[Live] | None = None,
+    log: list[str] | None = None,
+    **more: Any,
+) -> WorkloadResult:
+    """What a drive over these comes to; what is shown and said meanwhile is kept."""
+    spec = WorkloadSpec(kind="sleep", agents=tuple(lines), lead_s=0.01, **more)
+    shown, said = [] if lives is None else lives, [] if log is None else log
+    hands = Hands(tell=no_store, news=shown.append, log=lambda text, _: said.append(text))
 
     def line(agent: str, _reference: Reference) -> HandLine:
         return lines[agent]
 
+    loop = asyncio.get_running_loop()
+    reference = Reference(wall_ns=lambda: 0, monotonic_ns=lambda: round(loop.time() * NS))
     async with asyncio.timeout(PATIENCE_S):
-        return await Drive(spec, Driver(job_id="j_0123456789ab"), hands, line).run()
+        return await Drive(spec, Driver(job_id="j_0123456789ab"), hands, line, reference).run()
 
 
 async def test_a_drive_of_which_some_have_begun_has_a_result_and_does_not_say_that_nothing_was_started() -> (
@@ -109,12 +183,63 @@ async def test_a_drive_of_which_some_have_begun_has_a_result_and_does_not_say_th
     result = await driven({"a:1": first, "b:1": SilentAtTheStart("b:1", first)})
     assert (result.verdict, result.operations) == (Verdict.FAILED, 7)
     assert result.sentence == "0 of 2 agents completed, and all needs 2. b:1: b:1 does not answer."
-    assert {one.agent: one.status for one in result.agents} == {"a:1": "ABORTED", "b:1": ""}
+    assert {one.agent: one.status for one in result.agents} == {"a:1": "ABORTED", "b:1": "LOST"}
 
 
 async def test_an_agent_that_is_not_reached_when_it_is_told_to_stop_is_told_again() -> None:
     """It was told once, and went on until its controller gave it up."""
     first = HardOfHearing("a:1")
     result = await driven({"a:1": first, "b:1": SilentAtTheStart("b:1", first)})
-    assert {one.agent: one.status for one in result.agents} == {"a:1": "ABORTED", "b:1": ""}
+    assert {one.agent: one.status for one in result.agents} == {"a:1": "ABORTED", "b:1": "LOST"}
     assert first.aborts == 3
+
+
+@pytest.fixture
+async def virtual() -> AsyncIterator[None]:
+    """The clock of the event loop jumps to what comes next."""
+    with VirtualTime(asyncio.get_running_loop()).in_place():
+        yield
+
+
+@pytest.mark.usefixtures("virtual")
+async def test_an_agent_that_falls_silent_is_named_in_seconds_and_the_others_are_still_shown() -> None:
+    """The line repeated the last second of all, with all agents running, until its connection broke."""
+    lives: list[Live] = []
+    log: list[str] = []
+    await driven({"a:1": Talks("a:1"), "b:1": FallsSilent("b:1")}, lives, log)
+    named = [live for live in lives if live.silent]
+    assert 3.0 < named[0].elapsed_s < 6.0
+    at_ten = next(live for live in lives if live.elapsed_s > 10.0)
+    assert (at_ten.running, at_ten.rate, list(at_ten.silent)) == (1, 5.0, ["b:1"])
+    assert 9.0 < at_ten.silent["b:1"] < 12.0
+    assert "b:1 silent for" in at_ten.sentence
+    told = [line for line in log if line.startswith("b:1 has reported nothing for ")]
+    assert len(told) == 1, "the log of the job says so, once"
+
+
+@pytest.mark.usefixtures("virtual")
+async def test_an_agent_whose_status_is_not_known_here_is_lost_for_a_reason_that_is_told() -> None:
+    result = await driven({"a:1": Garbles("a:1")})
+    assert result.verdict is Verdict.FAILED
+    assert "status 9" in result.agents[0].error
+    assert "status 9" in result.sentence
+
+
+@pytest.mark.usefixtures("virtual")
+async def test_an_agent_of_another_version_is_driven_and_warned_of_and_is_in_the_result() -> None:
+    ours = version("interlock")
+    other = ours.partition(".")[0] + ".9999.0"
+    lines: dict[str, HandLine] = {"a:1": OfVersion("a:1", ours), "b:1": OfVersion("b:1", other)}
+    log: list[str] = []
+    result = await driven(lines, log=log)
+    assert result.verdict is Verdict.COMPLETE
+    assert [each.version for each in result.agents] == [ours, other]
+    warning = f"b:1 has version {other} of Interlock, and this controller {ours}."
+    assert result.warnings == (warning,)
+    assert warning in log
+
+
+@pytest.mark.usefixtures("virtual")
+async def test_an_agent_of_another_major_version_is_refused() -> None:
+    with pytest.raises(WorkloadFailed, match=r"a:1 has version 9.9.9 of Interlock, and this controller"):
+        await driven({"a:1": OfVersion("a:1", "9.9.9")})

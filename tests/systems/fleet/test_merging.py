@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import base64
 import random
 import zlib
+from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from hdrh.histogram import HdrHistogram
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interlock.agent.messages import encoded
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet import histograms
 from interlock.systems.fleet.histograms import CorruptHistogram
 from interlock.systems.fleet.merging import Merged, Report
 
 NS = 1_000_000_000
+Pack = Callable[[list[int]], bytes]
 
 
 def packed(values: list[int]) -> bytes:
     """A histogram as an agent sends it."""
+    return encoded(Counter(values))
+
+
+def bare(values: list[int]) -> bytes:
+    """The same as agents sent it before: the compressed stream without the header of the format."""
     histogram = HdrHistogram(1, 3_600 * NS, 3, b64_wrap=False)
     for value in values:
         assert histogram.record_value(value)
@@ -115,10 +125,15 @@ def test_a_second_is_settled_when_everybody_who_is_there_is_beyond_it() -> None:
 
 
 def _damaged() -> dict[str, bytes]:
-    sound = packed([1_000] * 5)
+    whole = packed([1_000] * 5)
+    sound = bare([1_000] * 5)
     unpacked = zlib.decompress(sound)
     return {
         "cut": sound[:-6],
+        "cut below its header": whole[:-6],
+        "longer than its header says": whole + b"\0",
+        "a header alone": whole[:8],
+        "other header": b"\x1c\x84\x93\x03" + whole[4:],
         "turned": bytes(byte ^ 0x5A for byte in sound),
         "other cookie": zlib.compress(b"\0\0\0\0" + unpacked[4:]),
         "no range": zlib.compress(unpacked[:16] + b"\0" * 16 + unpacked[32:]),
@@ -141,6 +156,79 @@ def test_a_damaged_histogram_flags_its_agent_and_leaves_the_others_alone(damage:
     assert merged.operations == 10  # what it says it did is counted; what it cannot show is not measured
     assert merged.histogram.get_total_count() == 5
     assert histograms.latencies(merged.histogram).p50_ms == pytest.approx(1.0, rel=0.002)
+
+
+def test_a_histogram_on_the_wire_is_what_every_decoder_of_the_format_reads() -> None:
+    """HdrHistogram V2 compressed has a cookie and a length before the stream; only base64 is left away."""
+    wire = packed([1_000_000] * 5)
+    assert wire[:4] == (0x1C849314).to_bytes(4, "big")
+    assert HdrHistogram.decode(base64.b64encode(wire)).get_total_count() == 5
+
+
+@pytest.mark.parametrize("pack", [packed, bare])
+def test_histograms_with_the_header_and_of_older_agents_without_it_are_read(pack: Pack) -> None:
+    merged = Merged(["a"])
+    assert merged.hear(report("a", 1, [1_000_000] * 5, histogram=pack([1_000_000] * 5))) == ""
+    assert merged.histogram.get_total_count() == 5
+
+
+def test_a_late_agent_is_counted_in_the_seconds_in_which_it_worked() -> None:
+    """It counts its own time from its own start, which was 3.4 s after that of the others."""
+    merged = Merged(["on time", "late"])
+    for number in (1, 2, 3):
+        merged.hear(report("on time", number, [1_000] * 20, before=20 * number - 20))
+    for number in (1, 2, 3):
+        late_ns = 3 * NS + 400_000_000
+        elapsed_ns = number * NS - 400_000_000  # samples are taken at whole seconds of the common time
+        merged.hear(
+            report(
+                "late", number, [1_000] * 20, before=20 * number - 20, elapsed_ns=elapsed_ns, late_ns=late_ns
+            )
+        )
+    told = [(each.second, each.agents, each.operations) for each in merged.seconds()]
+    assert told == [(0, 1, 20), (1, 1, 20), (2, 1, 20), (3, 1, 20), (4, 1, 20), (5, 1, 20)]
+
+
+@pytest.mark.parametrize("field", ["elapsed_ns", "late_ns"])
+def test_a_time_that_cannot_be_flags_its_agent_and_makes_no_seconds(field: str) -> None:
+    merged = Merged(["a"])
+    assert "cannot be" in merged.hear(report("a", 1, [1_000], **{field: 2**63}))
+    assert [each.second for each in merged.seconds()] in ([0], [1])
+
+
+def test_what_is_left_out_leaves_what_the_others_alone_would_have_come_to() -> None:
+    chance = random.Random(1)
+    whole, others = Merged(["a", "b", "c", "d"]), Merged(["a", "c"])
+    for number in range(1, 6):
+        for agent in ("a", "b", "c", "d"):
+            values = [chance.randrange(1_000, 10 * NS) for _ in range(chance.randrange(30))]
+            said = report(agent, number, values, interval_errors=len(values) // 2, errors=number)
+            whole.hear(said)
+            if agent in others.parts:
+                others.hear(said)
+    whole.hear(report("b", 6, [1_000]))  # in a second in which nobody else did anything
+    for _ in range(2):  # doing it again changes nothing
+        list(whole.leave_out(["b", "d"]))
+        assert (whole.operations, whole.errors) == (others.operations, others.errors)
+        assert histograms.latencies(whole.histogram) == histograms.latencies(others.histogram)
+        assert whole.seconds() == others.seconds()
+        by_second = [(n, histograms.written(h)) for n, h in whole.histograms_by_second()]
+        assert by_second == [(n, histograms.written(h)) for n, h in others.histograms_by_second()]
+    assert whole.parts["b"].last is not None, "what it did itself is still known"
+
+
+def test_a_silent_agent_does_not_keep_the_last_second_of_all_on_the_screen() -> None:
+    merged = Merged(["a", "b"])
+    for agent in ("a", "b"):
+        merged.hear(report(agent, 1, [1_000] * 5))
+    for number in (2, 3):
+        merged.hear(report("a", number, [1_000] * 5, before=5 * number - 5))
+    shown, without = merged.latest(), merged.latest(silent={"b"})
+    assert shown is not None
+    assert without is not None
+    assert (shown.second, shown.operations) == (0, 10)
+    assert (without.second, without.operations) == (2, 5)
+    assert merged.latest(silent={"a", "b"}) is None
 
 
 def test_values_beyond_an_hour_do_not_vanish_silently() -> None:

@@ -183,6 +183,23 @@ def test_every_fault_of_a_workload_file_is_told_with_its_line_and_column() -> No
     assert "docs/guides/fleet.md" in refused.value.todo
 
 
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("stages", "'stages': the rate is constant; run several workloads one after the other"),
+        ("thresholds", "'thresholds': judge result.json, for example with jq"),
+        ("vus", "'vus'; did you mean concurrency?"),
+        ("iterations", "'iterations'; did you mean operations?"),
+        ("url", "'url': it belongs under with, for kind http"),
+    ],
+)
+def test_a_key_of_other_tools_is_answered_with_what_there_is_here(key: str, words: str) -> None:
+    """It said: did you mean agents?"""
+    with pytest.raises(InvalidWorkload) as refused:
+        read_workload(f"kind: sleep\n{key}: 1\n", "load.yml", ["a"])
+    assert f"load.yml:2:1: there is no key of a workload {words}" in refused.value.sentence
+
+
 def test_a_workload_file_says_everything_that_a_fleet_has_to_know() -> None:
     text = """\
 kind: http
@@ -191,6 +208,7 @@ duration: 1m
 rate: 12.5
 policy: best-effort
 skew-limit: 50ms
+lost-after: 5s
 agents: [a.example, "b.example:7200", "[::1]:7167"]
 """
     spec = read_workload(text, "loads/checkout.yml")
@@ -203,6 +221,7 @@ agents: [a.example, "b.example:7200", "[::1]:7167"]
         rate=12.5,
         policy=Policy.BEST_EFFORT,
         skew_limit_s=0.05,
+        lost_after_s=5.0,
     )
     assert read_workload(text, agents=("other",)).agents == ("other:7167",)
 

@@ -27,6 +27,8 @@ class Verdict(StrEnum):
 
     COMPLETE = "COMPLETE"
     """Every agent has completed."""
+    DEGRADED = "DEGRADED"
+    """Every agent has completed, but not as was asked: too far apart, or with wrong numbers."""
     PARTIAL = "PARTIAL"
     """As many as the policy wants, but not all."""
     FAILED = "FAILED"
@@ -77,10 +79,10 @@ def can_still_do(policy: Policy, agents: int, lost: int) -> bool:
     return agents - lost >= needed(policy, agents)
 
 
-def verdict_of(coverage: Coverage, *, stopped: bool) -> Verdict:
+def verdict_of(coverage: Coverage, *, stopped: bool, flawed: bool = False) -> Verdict:
     """What the result is worth; a stop that came too late to stop anybody changes nothing."""
     if coverage.agents and coverage.completed == coverage.agents:
-        return Verdict.COMPLETE
+        return Verdict.DEGRADED if flawed else Verdict.COMPLETE
     if stopped:
         return Verdict.ABORTED
     return Verdict.PARTIAL if coverage.completed >= coverage.needed else Verdict.FAILED

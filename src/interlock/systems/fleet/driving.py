@@ -22,6 +22,7 @@ import msgspec
 from interlock.errors import InterlockError
 from interlock.plurals import counted
 from interlock.systems.fleet.coverage import can_still_do
+from interlock.systems.fleet.figures import took
 from interlock.systems.fleet.lines import Lines, Reference
 from interlock.systems.fleet.live import Live, live_of
 from interlock.systems.fleet.member import Member
@@ -32,7 +33,7 @@ from interlock.systems.fleet.starting import NS, Start, choose_start
 from interlock.systems.fleet.telling import Teller
 from interlock.systems.fleet.workloads import workload_id_of
 from interlock.wire.fleet.errors import WorkloadFailed
-from interlock.wire.workloads import WorkloadFact
+from interlock.wire.workloads import Happened, WorkloadFact
 
 STOP_S = 18.0
 """How long an agent may take to stop; it kills after 15."""
@@ -86,6 +87,10 @@ class Drive:
         self._changed = asyncio.Event()
         self._stopped = ""
         self._ended = ""
+        self._pulse_s = 0.0
+        self._listens_since_s = 0.0
+        self._silent: dict[str, float] = {}
+        """Who should have reported and has not, and for how long."""
 
     def stop(self, reason: str) -> None:
         """Somebody wants it stopped; the first reason is the one told."""
@@ -113,7 +118,10 @@ class Drive:
             await _each(member.close() for member in self._members)
         if refusal is not None:
             raise refusal
-        return self._result()
+        known = self._known()
+        for _ in self.merged.leave_out(known.left_out):
+            await asyncio.sleep(0)  # an hour of reports takes a minute
+        return result_of(known, self.merged)
 
     async def _until_over(self) -> InterlockError | None:
         """The whole way, as far as it goes; answers why nothing was started, if nothing was."""
@@ -130,6 +138,9 @@ class Drive:
     async def _prepare(self) -> None:
         await _each(self._prepared(member) for member in self._members)
         self._refuse_if_too_few()
+        for member in self._living:
+            if member.warning:
+                self._hands.log(member.warning, "warning")
         offsets = {member.agent: member.offset for member in self._living if member.offset}
         # Whoever's clock is not known well enough is better told so before anything is asked of anybody.
         choose_start(0, offsets, lead_s=self.spec.lead_s, skew_limit_s=self.spec.skew_limit_s)
@@ -156,7 +167,7 @@ class Drive:
         self._start = start
         self._started_at = datetime.fromtimestamp(start.at_ns / NS, UTC)
         told = f"All {len(offsets)} begin at {self._started_at.isoformat()}"
-        self._hands.log(f"{told}, at most {start.bound_ns / 1e6:.3g} ms apart.", "info")
+        self._hands.log(f"{told}, at most {took(start.bound_ns / 1e6)} apart.", "info")
         await _each(self._told(member, start.told_ns[member.agent]) for member in self._living)
         # Who was told may have begun while another did not answer: from here on there is a result.
         self._stop_if_too_few()
@@ -208,7 +219,7 @@ class Drive:
             self._lose(member, error)
             return
         if late_ns > 0:
-            self._hands.log(f"{member.agent} heard of the start {late_ns / 1e6:.3g} ms too late.", "warning")
+            self._hands.log(f"{member.agent} heard of the start {took(late_ns / 1e6)} too late.", "warning")
 
     async def _noticed(self, member: Member) -> None:
         await member.over.wait()
@@ -264,8 +275,24 @@ class Drive:
     async def _pulse(self, teller: Teller) -> None:
         while True:
             self._tell_all(teller)
+            self._notice_silence()
             self._hands.news(self._live())
             await asyncio.sleep(PULSE_S)
+
+    def _notice_silence(self) -> None:
+        """Find out who should have reported and has not; say so once."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._pulse_s > 3 * PULSE_S:
+            self._listens_since_s = now_s  # this process stood still, and what came meanwhile is not read yet
+        self._pulse_s = now_s
+        listened_s = min(now_s - self._listens_since_s, self._elapsed_s)
+        before, self._silent = self._silent, {}
+        for member in self._living:
+            quiet_s = min(now_s - member.heard_s, listened_s)
+            if member.happened in (Happened.READY, Happened.RUNNING) and quiet_s > member.quiet_s:
+                self._silent[member.agent] = quiet_s
+        for agent in self._silent.keys() - before.keys():
+            self._hands.log(f"{agent} has reported nothing for {self._silent[agent]:.0f} s.", "warning")
 
     def _tell_all(self, teller: Teller) -> None:
         for member in self._members:
@@ -287,21 +314,26 @@ class Drive:
 
     def _live(self) -> Live:
         states = {member.agent: member.happened for member in self._members}
-        elapsed_s = 0.0
-        if self._start is not None:
-            elapsed_s = max(0.0, (self._reference.now_ns() - self._start.at_ns) / NS)
-        return live_of(self.spec, self.merged, states, elapsed_s)
+        return live_of(self.spec, self.merged, states, self._elapsed_s, self._silent)
 
-    def _result(self) -> WorkloadResult:
-        known = Known(
+    @property
+    def _elapsed_s(self) -> float:
+        """Since the common start; 0 before it."""
+        if self._start is None:
+            return 0.0
+        return max(0.0, (self._reference.now_ns() - self._start.at_ns) / NS)
+
+    def _known(self) -> Known:
+        return Known(
             spec=self.spec,
             endings={member.agent: member.ending for member in self._members},
             offsets={member.agent: member.offset for member in self._members if member.offset},
             start=self._start,
             started_at=self._started_at,
             stopped=self._stopped,
+            versions={member.agent: member.version for member in self._members},
+            warnings=[member.warning for member in self._members if member.warning],
         )
-        return result_of(known, self.merged)
 
 
 async def _each(doing: Iterable[Coroutine[Any, Any, object]]) -> None:

@@ -24,6 +24,8 @@ LOWEST_NS, HIGHEST_NS, SIGNIFICANT_FIGURES = 1, 3_600_000_000_000, 3
 MAX_ENCODED = 262_144
 MAX_DECODED = 8 * 1_048_576
 """So many bytes at most become of those above: 3,600 seconds in nanoseconds to three figures take 0.3 MB."""
+COOKIE, HEADER_BYTES = (0x1C849314).to_bytes(4, "big"), 8
+"""How a compressed histogram of the format's second version begins: this, and the length of what follows."""
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 STEPS_OF_A_NINE = 20
 
@@ -47,15 +49,15 @@ class CorruptHistogram(Exception):
 
 
 class Latencies(msgspec.Struct, frozen=True, kw_only=True):
-    """What a histogram says, in milliseconds."""
+    """What a histogram says, in milliseconds; nothing (null) where nothing was measured."""
 
     count: int = 0
-    mean_ms: float = 0.0
-    p50_ms: float = 0.0
-    p90_ms: float = 0.0
-    p99_ms: float = 0.0
-    p999_ms: float = 0.0
-    max_ms: float = 0.0
+    mean_ms: float | None = None
+    p50_ms: float | None = None
+    p90_ms: float | None = None
+    p99_ms: float | None = None
+    p999_ms: float | None = None
+    max_ms: float | None = None
 
 
 def empty() -> Histogram:
@@ -142,6 +144,22 @@ def unwritten(encoded: str) -> Histogram:
     return HdrHistogram.decode(encoded)
 
 
+def taken_out(whole: Histogram, part: Histogram) -> Histogram:
+    """The whole without a part that was added to it before; the whole is used up."""
+    last = part.get_counts_array_index(part.max_value)
+    for index, count in enumerate(part.counts[: last + 1]):
+        if count:
+            whole.counts[index] -= count
+    whole.total_count -= part.get_total_count()
+    left = empty()
+    if whole.total_count:
+        left.add(whole)
+        counts = whole.counts[: whole.get_counts_array_index(whole.max_value) + 1]
+        there = [index for index, count in enumerate(counts) if count]
+        left.min_value, left.max_value = map(whole.get_value_from_index, (there[0], there[-1]))
+    return left
+
+
 def added(whole: Histogram, part: Histogram) -> None:
     """Merge a part into the whole; a value that does not fit is told, not lost."""
     expected = whole.get_total_count() + part.get_total_count()
@@ -157,11 +175,22 @@ def _decoded(encoded: bytes) -> Histogram:
     if len(encoded) > MAX_ENCODED:
         raise CorruptHistogram(f"the histogram has {len(encoded):,} bytes")
     try:
-        _refuse_growth(encoded)
-        return HdrHistogram.decode(encoded, b64_wrap=False)
+        stream = _stream(encoded)
+        _refuse_growth(stream)
+        return HdrHistogram.decode(stream, b64_wrap=False)
     except _BROKEN as error:
         told = str(error) or type(error).__name__
         raise CorruptHistogram(f"the histogram cannot be read: {told}") from error
+
+
+def _stream(encoded: bytes) -> bytes:
+    """The compressed stream without its header; earlier agents sent it without one."""
+    if encoded[:3] != COOKIE[:3]:
+        return encoded
+    length, stream = int.from_bytes(encoded[4:HEADER_BYTES], "big"), encoded[HEADER_BYTES:]
+    if encoded[:4] != COOKIE or length != len(stream):
+        raise CorruptHistogram(f"the header says {length:,} bytes and there are {len(stream):,}")
+    return stream
 
 
 def _refuse_growth(encoded: bytes) -> None:

@@ -27,14 +27,13 @@ from interlock.wire.fleet.fleet_pb2_grpc import AgentStub
 from interlock.wire.trust import authorities, check_pair
 
 PROBLEM = "interlock-problem-bin"
-PREPARE_S = 5.0
-"""So long before the start, if there is so long, agents begin to prepare: a busy machine starts slowly."""
 _SILENT = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.CANCELLED,
     grpc.StatusCode.UNKNOWN,
 )
+_STATUSES = frozenset(Status)
 PING_EVERY_S = 5.0
 TOKEN, CA, CERT, KEY = (f"INTERLOCK_AGENT_{name}" for name in ("TOKEN", "CA", "CERT", "KEY"))
 """The environment variables of a controller; all but the token name files."""
@@ -153,7 +152,7 @@ class Line:
             rate=spec.rate,
             concurrency=spec.concurrency,
             max_operations=spec.operations,
-            prepare_s=min(spec.lead_s, PREPARE_S),
+            prepare_s=spec.lead_s,  # as soon as they are told the start: lead is the time to prepare
             controller=controller,
         )
         call = self._stub.RunWorkloadWithLiveStats(request, metadata=self._metadata)
@@ -243,6 +242,12 @@ def _refused_by_tls(agent: str, why: str, access: Access) -> AgentRefused | None
 
 def report_of(agent: str, stats: wire.WorkloadStats) -> Report:
     """A message of an agent as it is merged."""
+    if stats.status not in _STATUSES:
+        raise AgentRefused(
+            f"{agent} reports the status {stats.status}, which this controller does not know.",
+            todo="Use the same version on both.",
+            facts={"agent": agent, "status": stats.status},
+        )
     return Report(
         agent=agent,
         sequence=stats.sequence,
@@ -257,6 +262,7 @@ def report_of(agent: str, stats: wire.WorkloadStats) -> Report:
         histogram=stats.histogram,
         started_at_ns=stats.started_at_unix_ns,
         late_ns=stats.late_ns,
+        backlog=stats.backlog,
         coalesced=stats.coalesced,
         error=stats.error,
         error_samples=tuple(stats.error_samples),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import msgspec
 
 from interlock.plurals import counted
+from interlock.systems.fleet.figures import some, took
 from interlock.systems.fleet.histograms import Latencies
 from interlock.systems.fleet.merging import Merged
 from interlock.systems.fleet.spec import WorkloadSpec
@@ -41,36 +43,52 @@ class Live(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Operations in the newest second that all have reported."""
     latencies: Latencies = Latencies()
     """Of that second."""
+    backlog: int = 0
+    """Operations that were due and have not begun."""
+    silent: dict[str, float] = {}
+    """Agents that should have reported and have not, and for how many seconds."""
     members: tuple[AgentLive, ...] = ()
 
     @property
     def sentence(self) -> str:
         """In a line, for people."""
-        told = f"{self.running} of {counted(self.agents, 'agent')} running"
-        if not self.operations:
-            return told
-        found = self.latencies
-        return (
-            f"{self.rate:,.0f} op/s · p50 {found.p50_ms:.3g} ms · p99 {found.p99_ms:.3g} ms · "
-            f"{counted(self.errors, 'error')} · {told}"
-        )
+        told = [f"{self.running} of {counted(self.agents, 'agent')} running"]
+        if self.operations:
+            found = self.latencies
+            told = [
+                f"{self.rate:,.0f} op/s",
+                f"p50 {took(found.p50_ms)}",
+                f"p99 {took(found.p99_ms)}",
+                counted(self.errors, "error"),
+                *([f"{self.backlog:,} waiting to begin"] if self.backlog else ()),
+                *told,
+            ]
+        if self.silent:
+            told.append(f"{some(tuple(self.silent))} silent for {max(self.silent.values()):.0f} s")
+        return " · ".join(told)
 
 
 def live_of(
-    spec: WorkloadSpec, merged: Merged, states: Mapping[str, Happened | None], elapsed_s: float
+    spec: WorkloadSpec,
+    merged: Merged,
+    states: Mapping[str, Happened | None],
+    elapsed_s: float,
+    silent: Mapping[str, float] = MappingProxyType({}),
 ) -> Live:
-    """From what was heard so far."""
-    second = merged.latest()
+    """From what was heard so far, and who is silent for how many seconds."""
+    second = merged.latest(silent=silent.keys())
     parts = merged.parts.values()
     return Live(
         elapsed_s=round(elapsed_s, 3),
         duration_s=spec.duration_s,
-        running=sum(state is Happened.RUNNING for state in states.values()),
+        running=sum(state is Happened.RUNNING and name not in silent for name, state in states.items()),
         agents=len(states),
         operations=merged.operations,
         errors=merged.errors,
         rate=float(second.operations) if second else 0.0,
         latencies=second.latencies if second else Latencies(),
+        backlog=merged.backlog,
+        silent={agent: round(silent[agent], 1) for agent in silent},
         members=tuple(
             AgentLive(
                 agent=part.agent,

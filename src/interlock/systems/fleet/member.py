@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.metadata import version
 
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Offset
@@ -22,6 +23,8 @@ FINALS = {
 }
 
 
+QUIET_S = 3.0
+"""An agent that runs reports every second, unless it was told another pace."""
 TELL_AGAIN_S = 0.5
 """After so long an agent that could not be told to stop is told again."""
 
@@ -34,6 +37,13 @@ class Member:
         self.agent = line.agent
         self.workload_id = workload_id
         self.offset: Offset | None = None
+        self.version = ""
+        self.warning = ""
+        """What is to be known of it before its numbers are believed."""
+        self.quiet_s = QUIET_S
+        """It is silent when it runs and has said nothing for longer."""
+        self.heard_s = 0.0
+        """When it was last heard of, by the clock of the event loop."""
         self.happened: Happened | None = None
         """The latest that was heard of it; None before it has taken the workload."""
         self.final: Status | None = None
@@ -69,6 +79,8 @@ class Member:
                 todo=f"It has {', '.join(status.kinds)}; start it with --workload for more.",
                 facts={"agent": self.agent, "kind": spec.kind},
             )
+        self.version, self.quiet_s = status.version[:100], max(QUIET_S, 3 * status.sample_every_s)
+        self.warning = _compared(self.agent, self.version)
         self.offset = await self.line.offset(within_s=min(ANSWER_S, spec.ready_within_s))
 
     def begin(self, spec: WorkloadSpec, controller: str, hear: Callable[[Member, Report], None]) -> None:
@@ -127,6 +139,7 @@ class Member:
     ) -> None:
         try:
             async for report in self.line.run(self.workload_id, spec, controller):
+                self.heard_s = asyncio.get_running_loop().time()
                 self._note(report)
                 hear(self, report)
                 if report.completed:
@@ -137,6 +150,8 @@ class Member:
             self.happened = Happened.LOST if self.happened else Happened.REFUSED
         except AgentUnavailable as error:
             self.error = error.sentence
+        except Exception as error:  # noqa: BLE001 - whatever an agent says, the others are still driven
+            self.error = f"what it says cannot be understood: {type(error).__name__}: {error}"
         finally:
             if self.final is None and self.happened not in (None, Happened.REFUSED):
                 self.happened = Happened.LOST
@@ -152,3 +167,20 @@ class Member:
             case final:
                 self.final, self.error, self.happened = final, report.error, FINALS[final]
         self.ready.set()
+
+
+def _compared(agent: str, theirs: str) -> str:
+    """A warning about an agent of another version; raises for another major version (decision 0340)."""
+    ours = version("interlock")
+    if theirs == ours:
+        return ""
+    if not theirs:
+        return f"{agent} does not say of which version it is; this controller has {ours}."
+    sentence = f"{agent} has version {theirs} of Interlock, and this controller {ours}."
+    if theirs.partition(".")[0] != ours.partition(".")[0]:
+        raise AgentRefused(
+            sentence,
+            todo="Use the same major version on both.",
+            facts={"agent": agent, "version": theirs, "controller_version": ours},
+        )
+    return sentence

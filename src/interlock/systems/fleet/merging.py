@@ -1,14 +1,18 @@
 """What all agents say, as one: counts, and true percentiles of the merged histograms.
 
 Agents report every second, each with its own histogram of that second. Reports are put into the second
-of the workload in which they ended, by the agent's own monotonic clock since the common start. A second
-is *settled* when every agent that is still there has reported beyond it; until then its numbers grow.
-A report whose histogram is damaged flags its agent, and its counts are kept apart from the percentiles.
+of the workload in which they ended, counted from the common start: an agent counts its own time from its
+own start, and says how late that was. A second is *settled* when every agent that is still there has
+reported beyond it; until then its numbers grow. A report whose histogram is damaged flags its agent, and
+its counts are kept apart from the percentiles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import struct
+import tempfile
+import weakref
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -20,6 +24,10 @@ from interlock.systems.fleet.histograms import CorruptHistogram, Histogram, Late
 NS = 1_000_000_000
 MOST_SAMPLES = 5
 """So many different errors of operations are kept of each agent."""
+LONGEST_NS = 3 * 3_600 * NS
+"""No workload lasts for longer, and no agent is later, if what it says is true."""
+KEPT_IN_MEMORY = 16 * 1_048_576
+"""Reports beyond so many bytes are kept in a temporary file, until it is known whose are left out."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,11 +47,19 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     started_at_ns: int = 0
     """By the agent's clock; 0 while it has not begun."""
     late_ns: int = 0
+    """How much after the common start it began."""
+    backlog: int = 0
+    """Operations that were due and had not begun."""
     coalesced: int = 1
     error: str = ""
     error_samples: tuple[str, ...] = ()
     size: int = 0
     """How many bytes it took on the wire."""
+
+    @property
+    def at_ns(self) -> int:
+        """When it was made, counted from the common start."""
+        return self.elapsed_ns + max(0, self.late_ns) if self.elapsed_ns else 0
 
 
 _NOTHING = Latencies()
@@ -69,6 +85,8 @@ class Part:
     fault: str = ""
     """What was wrong with its numbers, the first time that something was."""
     gone: bool = False
+    left_out: bool = False
+    """Its share is not in the totals, the seconds and the histograms of all."""
     samples: dict[str, None] = field(default_factory=dict)
 
 
@@ -104,6 +122,7 @@ class Merged:
         self.histogram = histograms.empty()
         self._seconds: dict[int, Second] = {}
         self._packed = 0
+        self._kept = _Kept(self.parts)
 
     def hear(self, report: Report) -> str:
         """Take a report in; answers what is wrong with it, if anything."""
@@ -112,8 +131,9 @@ class Merged:
         if report.sequence <= before:
             return ""
         part.missing += report.sequence - before - 1
+        report, impossible = _possible(report)
         _count(part, report)
-        fault = self._measure(part, report)
+        fault = self._measure(part, report) or impossible
         part.fault = part.fault or fault
         part.last = report
         self._pack()
@@ -123,28 +143,77 @@ class Merged:
         """It will not report any more; the seconds of the others are not held up by it."""
         self.parts[agent].gone = True
 
+    def leave_out(self, agents: Iterable[str]) -> Iterator[int]:
+        """Take the shares of agents out of what all have done together; yields after each second.
+
+        It is to be iterated to its end. An hour takes a minute, which is why it can be paused.
+        """
+        fresh = [agent for agent in agents if not self.parts[agent].left_out]
+        for agent in fresh:
+            self.parts[agent].left_out = True
+        if not any(self.parts[agent].reports for agent in fresh):
+            return
+        self.histogram = histograms.empty()
+        for part in self._counted:
+            histograms.added(self.histogram, part.histogram)
+        for number, shares in self._kept.by_second(fresh):
+            second = self._seconds[number]
+            whole = _opened(second)
+            for share in shares:
+                second.operations -= share.operations
+                second.errors -= share.errors
+                second.agents.discard(share.agent)
+                if share.histogram:
+                    measured = histograms.read(share.histogram, expected=share.operations)
+                    assert measured is not None
+                    whole = histograms.taken_out(whole, measured)
+            second.histogram = whole
+            _close(second)
+            if not second.agents and not second.operations:
+                del self._seconds[number]
+            yield number
+
+    @property
+    def _counted(self) -> list[Part]:
+        return [part for part in self.parts.values() if not part.left_out]
+
     @property
     def operations(self) -> int:
         """Done by all of them."""
-        return sum(part.last.operations for part in self.parts.values() if part.last)
+        return sum(part.last.operations for part in self._counted if part.last)
 
     @property
     def errors(self) -> int:
         """Of the operations, those that failed."""
-        return sum(part.last.errors for part in self.parts.values() if part.last)
+        return sum(part.last.errors for part in self._counted if part.last)
 
     @property
     def transferred(self) -> int:
         """The bytes that the operations moved."""
-        return sum(part.last.transferred for part in self.parts.values() if part.last)
+        return sum(part.last.transferred for part in self._counted if part.last)
+
+    @property
+    def backlog(self) -> int:
+        """Operations that were due and have not begun; in the end those that never did."""
+        return sum(part.last.backlog for part in self._counted if part.last)
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """When the first of them began and the last one reported, counted from the common start."""
+        heard = [part for part in self._counted if part.last and part.last.at_ns]
+        began = min((part.late_ns for part in heard), default=0)
+        return began, max((part.last.at_ns for part in heard if part.last), default=0)
 
     @property
     def settled(self) -> int:
         """How many seconds are over for everybody who is still there."""
-        there = [part for part in self.parts.values() if not part.gone]
+        return self._settled_without(())
+
+    def _settled_without(self, silent: Collection[str]) -> int:
+        there = [part for part in self.parts.values() if not part.gone and part.agent not in silent]
         if not there:
             return max(self._seconds, default=-1) + 1
-        return min((part.last.elapsed_ns // NS if part.last else 0) for part in there)
+        return min((part.last.at_ns // NS if part.last else 0) for part in there)
 
     def seconds(self, first: int = 0, last: int | None = None) -> list[SecondView]:
         """The seconds from one to another, without those in which nothing was reported."""
@@ -153,9 +222,14 @@ class Merged:
             _view(number, self._seconds[number]) for number in range(first, end) if number in self._seconds
         ]
 
-    def latest(self) -> SecondView | None:
-        """The newest second that is settled; the newest one at all when none is."""
-        settled = self.settled - 1
+    def latest(self, silent: Collection[str] = ()) -> SecondView | None:
+        """The newest second that is settled for those who are not silent; the newest at all when none is.
+
+        None when nobody speaks: an old second would look like the present one.
+        """
+        if silent and all(part.gone or part.agent in silent for part in self.parts.values()):
+            return None
+        settled = self._settled_without(silent) - 1
         known = [number for number in self._seconds if number <= settled] or list(self._seconds)
         return _view(max(known), self._seconds[max(known)]) if known else None
 
@@ -167,20 +241,25 @@ class Merged:
                 yield number, histogram
 
     def _measure(self, part: Part, report: Report) -> str:
-        second = self._second(report)
+        number, second = self._second(report)
         second.operations += report.interval_operations
         second.errors += report.interval_errors
         if report.interval_operations:
             second.agents.add(report.agent)
+        fault, sound = "", b""
         try:
             measured = histograms.read(report.histogram, expected=report.interval_operations)
             if measured is not None:
                 second.histogram = _opened(second)
                 for whole in (part.histogram, self.histogram, second.histogram):
                     histograms.added(whole, measured)
+                sound = report.histogram
         except CorruptHistogram as error:
-            return f"report {report.sequence}: {error}"
-        return ""
+            fault = f"report {report.sequence}: {error}"
+        if report.interval_operations or report.interval_errors:
+            share = _Share(report.agent, report.interval_operations, report.interval_errors, sound)
+            self._kept.keep(number, share)
+        return fault
 
     def _pack(self) -> None:
         settled = self.settled
@@ -189,14 +268,75 @@ class Merged:
                 _close(second)
             self._packed += 1
 
-    def _second(self, report: Report) -> Second:
+    def _second(self, report: Report) -> tuple[int, Second]:
         # A report at 1.003 s is about the second that has just ended, as is the last one at exactly 2 s.
-        number = max(0, (report.elapsed_ns - NS // 2) // NS)
-        return self._seconds.setdefault(number, Second())
+        number = max(0, (report.at_ns - NS // 2) // NS)
+        return number, self._seconds.setdefault(number, Second())
+
+
+class _Share(msgspec.Struct, frozen=True):
+    """What one report has added to one second."""
+
+    agent: str
+    operations: int
+    errors: int
+    histogram: bytes
+
+
+class _Kept:
+    """Every share, until it is known whose are left out; in a temporary file when there are many."""
+
+    _HEAD = struct.Struct("<HIQQI")
+    """Which agent, which second, operations, errors, and the length of the histogram that follows."""
+
+    def __init__(self, agents: Iterable[str]) -> None:
+        self._names = list(agents)
+        self._numbers = {agent: number for number, agent in enumerate(self._names)}
+        self._file = tempfile.SpooledTemporaryFile(KEPT_IN_MEMORY, prefix="interlock-reports-")  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
+
+    def keep(self, second: int, share: _Share) -> None:
+        """Write it down."""
+        head = (self._numbers[share.agent], second, share.operations, share.errors, len(share.histogram))
+        self._file.write(self._HEAD.pack(*head) + share.histogram)
+
+    def by_second(self, agents: Iterable[str]) -> Iterator[tuple[int, list[_Share]]]:
+        """The shares of these agents, second by second."""
+        wanted = {self._numbers[agent] for agent in agents}
+        places: dict[int, list[int]] = {}
+        place, end = 0, self._file.tell()
+        while place < end:
+            agent, second, _, _, length = self._head(place)
+            if agent in wanted:
+                places.setdefault(second, []).append(place)
+            place += self._HEAD.size + length
+        for second, found in sorted(places.items()):
+            yield second, [self._share(place) for place in found]
+        self._file.seek(end)
+
+    def _head(self, place: int) -> tuple[int, int, int, int, int]:
+        self._file.seek(place)
+        agent, second, operations, errors, length = self._HEAD.unpack(self._file.read(self._HEAD.size))
+        return agent, second, operations, errors, length
+
+    def _share(self, place: int) -> _Share:
+        agent, _, operations, errors, length = self._head(place)
+        return _Share(self._names[agent], operations, errors, self._file.read(length))
+
+
+def _possible(report: Report) -> tuple[Report, str]:
+    """The report with times that can be, and what was wrong with them."""
+    # Clocks are read one after the other, so that who is not late may be early by as much.
+    least = {"elapsed_ns": 0, "late_ns": -NS}
+    wrong = [name for name in least if not least[name] <= getattr(report, name) <= LONGEST_NS]
+    if not wrong:
+        return report, ""
+    told = " and ".join(f"{name} {getattr(report, name):,}" for name in wrong)
+    return msgspec.structs.replace(report, **dict.fromkeys(wrong, 0)), f"{told} cannot be"
 
 
 def _count(part: Part, report: Report) -> None:
-    since_ns = report.elapsed_ns - (part.last.elapsed_ns if part.last else 0)
+    since_ns = report.elapsed_ns - (part.last.elapsed_ns if part.last else 0)  # by its own clock
     if since_ns > 0:
         part.rate = report.interval_operations * NS / since_ns
     part.reports += 1

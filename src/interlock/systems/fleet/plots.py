@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from interlock.plurals import counted
 from interlock.systems.fleet import histograms
 from interlock.systems.fleet.drawing import Curve, Mark, Plot
+from interlock.systems.fleet.figures import took
 from interlock.systems.fleet.merging import SecondView
 from interlock.systems.fleet.results import WorkloadResult
 
@@ -21,7 +22,8 @@ def plots_of(result: WorkloadResult) -> Iterator[Plot]:
     seconds = result.seconds
     if seconds:
         yield _throughput(seconds)
-        yield _latency(seconds)
+    if measured := [each for each in seconds if each.latencies.count]:
+        yield _latency(measured)
     if result.histogram and result.latencies.count > 1:
         yield _percentiles(result)
 
@@ -50,9 +52,9 @@ def _latency(seconds: Sequence[SecondView]) -> Plot:
         xs=_times(seconds),
         marks=_time_marks(seconds),
         curves=[
-            Curve(name="p50", colour="b", values=[each.p50_ms for each in measured]),
-            Curve(name="p99", colour="c", values=[each.p99_ms for each in measured]),
-            Curve(name="max", colour="d", values=[each.max_ms for each in measured]),
+            Curve(name="p50", colour="b", values=[each.p50_ms or 0.0 for each in measured]),
+            Curve(name="p99", colour="c", values=[each.p99_ms or 0.0 for each in measured]),
+            Curve(name="max", colour="d", values=[each.max_ms or 0.0 for each in measured]),
         ],
         notes=_notes(seconds),
     )
@@ -69,7 +71,7 @@ def _percentiles(result: WorkloadResult) -> Plot:
         xs=[nines / widest for nines, _ in curve],
         marks=[Mark(nines / widest, word) for nines, word in words if nines <= widest],
         curves=[Curve(name="latency", colour="c", values=[value for _, value in curve])],
-        notes=[f"{100 * (1 - 10**-nines):.5g} % took at most {value:.4g} ms" for nines, value in curve],
+        notes=[f"{100 * (1 - 10**-nines):.5g} % took at most {took(value)}" for nines, value in curve],
     )
 
 
@@ -90,7 +92,7 @@ def _notes(seconds: Sequence[SecondView]) -> list[str]:
     return [
         f"second {each.second}, {counted(each.agents, 'agent')}: "
         f"{each.operations:,} done, {each.errors:,} failed; "
-        f"p50 {each.latencies.p50_ms:.3g} ms, p99 {each.latencies.p99_ms:.3g} ms, "
-        f"max {each.latencies.max_ms:.3g} ms"
+        f"p50 {took(each.latencies.p50_ms)}, p99 {took(each.latencies.p99_ms)}, "
+        f"max {took(each.latencies.max_ms)}"
         for each in seconds
     ]

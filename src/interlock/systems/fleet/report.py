@@ -8,11 +8,18 @@ from html import escape
 from interlock.plurals import counted
 from interlock.systems.fleet.coverage import Verdict
 from interlock.systems.fleet.drawing import plot
+from interlock.systems.fleet.figures import in_ms, took
 from interlock.systems.fleet.plots import plots_of
 from interlock.systems.fleet.results import AgentResult, WorkloadResult
 from interlock.systems.fleet.style import STYLE
 
-_SIGNS = {Verdict.COMPLETE: "good", Verdict.PARTIAL: "warn", Verdict.ABORTED: "warn", Verdict.FAILED: "bad"}
+_SIGNS = {
+    Verdict.COMPLETE: "good",
+    Verdict.DEGRADED: "warn",
+    Verdict.PARTIAL: "warn",
+    Verdict.ABORTED: "warn",
+    Verdict.FAILED: "bad",
+}
 _ENDINGS = {"COMPLETED": "good", "ABORTED": "warn"}
 
 
@@ -40,6 +47,7 @@ def _head(result: WorkloadResult, title: str) -> Iterator[str]:
     said = (result.kind, began, f"{result.duration_s:,.1f} s", f"policy {result.policy}")
     yield f'<header><h1>{title}<span class="pill {_SIGNS[result.verdict]}">{result.verdict}</span></h1>'
     yield f'<p class="lead">{escape(result.sentence)}</p>'
+    yield from (f'<p class="warn note">{escape(warning)}</p>' for warning in result.warnings)
     yield f'<p class="soft">{" · ".join(map(escape, said))}</p></header>'
 
 
@@ -60,17 +68,19 @@ def _figures(result: WorkloadResult) -> Iterator[str]:
         ("throughput", f"{result.rate:,.1f}", "/s", ""),
         ("operations", f"{result.operations:,}", "", ""),
         ("failed", f"{result.errors:,}", share, "bad" if result.errors else ""),
-        ("p50", f"{found.p50_ms:.3g}", "ms", ""),
-        ("p90", f"{found.p90_ms:.3g}", "ms", ""),
-        ("p99", f"{found.p99_ms:.3g}", "ms", ""),
-        ("p99.9", f"{found.p999_ms:.3g}", "ms", ""),
-        ("max", f"{found.max_ms:.3g}", "ms", ""),
+        *([("never began", f"{result.dropped:,}", "", "warn")] if result.dropped else ()),
+        ("p50", *_apart(found.p50_ms), ""),
+        ("p90", *_apart(found.p90_ms), ""),
+        ("p99", *_apart(found.p99_ms), ""),
+        ("p99.9", *_apart(found.p999_ms), ""),
+        ("max", *_apart(found.max_ms), ""),
     ]
     if result.spread is not None:
-        known = f"± {result.spread.uncertainty_ns / 1e6:.2g} ms"
-        told.append(("began within", f"{result.spread.spread_ns / 1e6:.3g}", known, ""))
+        spread, unit = _apart(result.spread.spread_ns / 1e6)
+        known = f"{unit} ± {took(result.spread.uncertainty_ns / 1e6)}"
+        told.append(("began within", spread, known, ""))
     if result.bytes:
-        told.append(("moved", f"{result.bytes / 1e6:,.3g}", "MB", ""))
+        told.append(("moved", f"{result.bytes / 1e6:,.1f}", "MB", ""))
     yield "<dl>"
     for name, value, unit, sign in told:
         shown = f'<dd class="{sign}">{value}<small>{unit}</small></dd>'
@@ -78,8 +88,14 @@ def _figures(result: WorkloadResult) -> Iterator[str]:
     yield "</dl>"
 
 
+def _apart(ms: float | None) -> tuple[str, str]:
+    """A duration, and apart from it its unit."""
+    value, _, unit = took(ms).partition(" ")
+    return value, unit
+
+
 def _agents(agents: Sequence[AgentResult]) -> Iterator[str]:
-    heads = ("operations", "failed", "p50 ms", "p99 ms", "max ms", "clock ms", "began ms")
+    heads = ("operations", "failed", "never began", "p50 ms", "p99 ms", "max ms", "clock ms", "began ms")
     most = max((each.operations for each in agents), default=0) or 1
     yield '<section class="card"><h2>Agents</h2><div class="wide"><table>'
     yield "<thead><tr><th>agent</th><th>ended</th>"
@@ -88,7 +104,8 @@ def _agents(agents: Sequence[AgentResult]) -> Iterator[str]:
     for each in agents:
         yield "<tbody>"
         yield from _row(each, most)
-        for why in filter(None, (each.error, each.corrupt, *each.error_samples)):
+        left_out = "Its numbers are not in those of the result." if each.left_out else ""
+        for why in filter(None, (left_out, each.error, each.corrupt, *each.error_samples)):
             yield f'<tr class="why"><td></td><td colspan="{len(heads) + 1}">{escape(why)}</td></tr>'
         yield "</tbody>"
     yield "</table></div>"
@@ -103,15 +120,16 @@ def _row(agent: AgentResult, most: int) -> Iterator[str]:
     if agent.offset_ms is not None:
         clock = f"{agent.offset_ms:+,.2f} <small>± {agent.uncertainty_ms or 0:.2f}</small>"
     if agent.began_ms is not None:
-        began = f"{agent.began_ms:+.2f}"
+        began = f"{agent.began_ms:+,.2f}"
     found = agent.latencies
     bar = f'<span class="bar"><b style="width:{100 * agent.operations / most:.0f}%"></b></span>'
     figures = (
-        f"{agent.operations:,}{bar}", f"{agent.errors:,}", f"{found.p50_ms:.3g}", f"{found.p99_ms:.3g}",
-        f"{found.max_ms:.3g}", clock, began,
+        f"{agent.operations:,}{bar}", f"{agent.errors:,}", f"{agent.dropped:,}", in_ms(found.p50_ms) or "—",
+        in_ms(found.p99_ms) or "—", in_ms(found.max_ms) or "—", clock, began,
     )  # fmt: skip
     ending = f'<span class="pill {_sign(agent)}">{_ending(agent)}</span>'
-    yield f"<tr><td>{escape(agent.agent)}</td><td>{ending}</td>"
+    version = f" <small>{escape(agent.version)}</small>" if agent.version else ""
+    yield f"<tr><td>{escape(agent.agent)}{version}</td><td>{ending}</td>"
     yield from (f'<td class="n">{figure}</td>' for figure in figures)
     yield "</tr>"
 

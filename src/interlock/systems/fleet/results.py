@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -12,11 +12,13 @@ from interlock.plurals import counted
 from interlock.systems.fleet import histograms
 from interlock.systems.fleet.clocks import Offset
 from interlock.systems.fleet.coverage import Coverage, Verdict, covered, verdict_of
+from interlock.systems.fleet.figures import some, took
 from interlock.systems.fleet.histograms import Latencies
 from interlock.systems.fleet.merging import Merged, Part, SecondView
 from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.systems.fleet.starting import Spread, Start, spread_of
 
+LOST = "LOST"
 MOST_SECONDS_IN_A_RESULT = 600
 """Of a longer workload the result of the job has the sums, and the files have every second."""
 
@@ -27,11 +29,17 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     agent: str
     workload_id: str = ""
     status: str = ""
-    """COMPLETED, ERROR or ABORTED; empty when it was lost."""
+    """COMPLETED, ERROR, ABORTED or LOST."""
+    version: str = ""
+    """Of Interlock, as the agent says; empty when it was not asked or does not say."""
     error: str = ""
     operations: int = 0
     errors: int = 0
+    dropped: int = 0
+    """Operations that were due and never began, because all before them took too long."""
     bytes: int = 0
+    left_out: bool = False
+    """Its numbers are not in those of the whole result, which speaks for the others."""
     latencies: Latencies = Latencies()
     offset_ms: float | None = None
     """How far its clock is ahead of the controller's, and how well that is known."""
@@ -39,7 +47,7 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     began_ms: float | None = None
     """How much after the chosen instant it began, by true time."""
     late_ms: float = 0.0
-    """What it says itself about that."""
+    """What it says itself about that, by a clock that nobody can set."""
     reports: int = 0
     coalesced: int = 0
     missing: int = 0
@@ -61,11 +69,16 @@ class WorkloadResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     duration_s: float
     """How long it took from the common start on."""
     operations: int
+    """Like all numbers below it of those agents alone that the result speaks for."""
     errors: int
     bytes: int
     rate: float
-    """Operations per second."""
+    """Operations per second, from when the first agent began until the last one ended."""
     latencies: Latencies
+    dropped: int = 0
+    """Operations that were due and never began."""
+    warnings: tuple[str, ...] = ()
+    """What to know before the numbers are believed, each in a sentence."""
     started_at: datetime | None = None
     start_bound_ms: float | None = None
     """Two of them begin at most so far apart, for all that was known before."""
@@ -96,27 +109,48 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     stopped: str = ""
     """Why somebody stopped it."""
+    versions: Mapping[str, str] = {}
+    warnings: Sequence[str] = ()
+    """What was to be said of the agents before anything was started."""
+
+    @property
+    def coverage(self) -> Coverage:
+        """How much of the fleet the result speaks for."""
+        return covered(self.spec.policy, (ending.final for ending in self.endings.values()))
+
+    @property
+    def left_out(self) -> list[str]:
+        """Agents that a PARTIAL result does not speak for; others speak for all, as far as they came."""
+        if verdict_of(self.coverage, stopped=bool(self.stopped)) is not Verdict.PARTIAL:
+            return []
+        return [name for name, ending in self.endings.items() if ending.final is not Status.COMPLETED]
 
 
 def result_of(known: Known, merged: Merged) -> WorkloadResult:
     """One result of what all have said."""
-    coverage = covered(known.spec.policy, (ending.final for ending in known.endings.values()))
-    verdict = verdict_of(coverage, stopped=bool(known.stopped))
-    began = {agent: part.started_at_ns for agent, part in merged.parts.items() if part.started_at_ns}
-    elapsed_s = max((part.last.elapsed_ns for part in merged.parts.values() if part.last), default=0) / 1e9
+    for _ in merged.leave_out(known.left_out):
+        pass  # a driver has done it before, with pauses
+    coverage, flaws = known.coverage, list(_flaws(known, merged))
+    verdict = verdict_of(coverage, stopped=bool(known.stopped), flawed=bool(flaws))
+    parts = [part for part in merged.parts.values() if not part.left_out]
+    began = {part.agent: part.started_at_ns for part in parts if part.started_at_ns}
+    began_ns, ended_ns = merged.span_ns
+    lasted_s = (ended_ns - began_ns) / 1e9
     return WorkloadResult(
         verdict=verdict,
-        sentence=_sentence(verdict, coverage, known),
+        sentence=_sentence(verdict, coverage, known, flaws),
         name=known.spec.name,
         kind=known.spec.kind,
         policy=str(known.spec.policy),
         coverage=coverage,
-        duration_s=elapsed_s,
+        duration_s=ended_ns / 1e9,
         operations=merged.operations,
         errors=merged.errors,
         bytes=merged.transferred,
-        rate=merged.operations / elapsed_s if elapsed_s else 0.0,
+        rate=merged.operations / lasted_s if lasted_s > 0 else 0.0,
         latencies=histograms.latencies(merged.histogram),
+        dropped=merged.backlog,
+        warnings=tuple(_warnings(known, merged, flaws)),
         started_at=known.started_at,
         start_bound_ms=known.start.bound_ns / 1e6 if known.start else None,
         spread=spread_of(known.start, began, known.offsets) if known.start else None,
@@ -142,11 +176,14 @@ def _agent(known: Known, part: Part) -> AgentResult:
     return AgentResult(
         agent=part.agent,
         workload_id=ending.workload_id,
-        status=ending.final.name if ending.final else "",
+        status=ending.final.name if ending.final else LOST,
+        version=known.versions.get(part.agent, ""),
         error=ending.error,
         operations=last.operations if last else 0,
         errors=last.errors if last else 0,
+        dropped=last.backlog if last else 0,
         bytes=last.transferred if last else 0,
+        left_out=part.left_out,
         latencies=histograms.latencies(part.histogram),
         offset_ms=offset.offset_ns / 1e6 if offset else None,
         uncertainty_ms=offset.uncertainty_ns / 1e6 if offset else None,
@@ -160,13 +197,41 @@ def _agent(known: Known, part: Part) -> AgentResult:
     )
 
 
-def _sentence(verdict: Verdict, coverage: Coverage, known: Known) -> str:
+def _flaws(known: Known, merged: Merged) -> Iterator[str]:
+    """Why the numbers are not what was asked for although agents completed."""
+    parts = [part for part in merged.parts.values() if not part.left_out]
+    late = [part.late_ns for part in parts if part.started_at_ns]
+    apart_ns, limit_ms = (max(late) - min(late) if late else 0), known.spec.skew_limit_s * 1e3
+    if apart_ns / 1e6 > limit_ms:
+        yield f"they began {took(apart_ns / 1e6)} apart, and skew-limit is {took(limit_ms)}"
+    wrong = tuple(part.agent for part in parts if part.fault)
+    if wrong:
+        yield f"numbers of {some(wrong)} cannot be true, and their latencies are not in the result"
+
+
+def _warnings(known: Known, merged: Merged, flaws: Sequence[str]) -> Iterator[str]:
+    yield from known.warnings
+    for flaw in flaws:
+        todo = " Give the agents more time to prepare with lead." if "skew-limit" in flaw else ""
+        yield f"{flaw[0].upper()}{flaw[1:]}.{todo}"
+    if dropped := merged.backlog:
+        yield (
+            f"{dropped:,} of {merged.operations + dropped:,} operations that were due never began: "
+            "raise concurrency, or lower the rate."
+        )
+
+
+def _sentence(verdict: Verdict, coverage: Coverage, known: Known, flaws: Sequence[str]) -> str:
     done = f"{coverage.completed} of {counted(coverage.agents, 'agent')} completed"
     match verdict:
         case Verdict.COMPLETE:
             return "All agents completed." if coverage.agents > 1 else "The agent completed."
+        case Verdict.DEGRADED:
+            whole = "All agents completed" if coverage.agents > 1 else "The agent completed"
+            return f"{whole}, but {'; '.join(flaws)}."
         case Verdict.PARTIAL:
-            return f"{done}, and {known.spec.policy} needs {coverage.needed}: it speaks for those alone."
+            needs = f"{done}, and {known.spec.policy} needs {coverage.needed}: it speaks for those alone."
+            return f"{needs} But {'; '.join(flaws)}." if flaws else needs
         case Verdict.ABORTED:
             return f"It was stopped ({known.stopped}); {done}."
         case Verdict.FAILED:

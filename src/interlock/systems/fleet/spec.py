@@ -46,6 +46,8 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """How far apart two of them may begin at worst, for all that is known of their clocks."""
     ready_within_s: float = 10.0
     """How long an agent may take to answer and to be READY."""
+    lost_after_s: float = 20.0
+    """How long an agent may leave a ping unanswered before it is lost."""
 
 
 def checked(spec: WorkloadSpec) -> WorkloadSpec:
@@ -78,6 +80,7 @@ def _faults(spec: WorkloadSpec) -> Iterator[str]:
         ("lead", spec.lead_s, 0.0, FARTHEST_S),
         ("skew-limit", spec.skew_limit_s, 1e-6, FARTHEST_S),
         ("ready-within", spec.ready_within_s, 0.01, FARTHEST_S),
+        ("lost-after", spec.lost_after_s, 1.0, FARTHEST_S),
     )
     for noun, value, least, most in limits:
         if not least <= value <= most:

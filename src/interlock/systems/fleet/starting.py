@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from interlock.systems.fleet.clocks import Offset
+from interlock.systems.fleet.figures import took
 from interlock.wire.fleet.errors import SkewTooLarge
 
 NS = 1_000_000_000
@@ -73,11 +74,11 @@ def spread_of(start: Start, began_ns: Mapping[str, int], offsets: Mapping[str, O
 
 def _too_large(offsets: Mapping[str, Offset], bound_ns: int, skew_limit_s: float) -> SkewTooLarge:
     worst = sorted(offsets.items(), key=lambda item: -item[1].uncertainty_ns)[:2]
-    told = ", ".join(f"{agent} ±{offset.uncertainty_ns / 1e6:.3g} ms" for agent, offset in worst)
+    told = ", ".join(f"{agent} ±{took(offset.uncertainty_ns / 1e6)}" for agent, offset in worst)
     wild = [agent for agent, offset in offsets.items() if not offset.steady]
     why = f" The clock of {', '.join(wild)} was set meanwhile, or drifts." if wild else ""
     return SkewTooLarge(
-        f"The agents might begin {bound_ns / 1e6:.3g} ms apart, and {skew_limit_s * 1e3:g} ms is the limit: "
+        f"The agents might begin {took(bound_ns / 1e6)} apart, and {took(skew_limit_s * 1e3)} is the limit: "
         f"their clocks are known no better than {told}.{why}",
         todo="Allow more with skew-limit, or look at the network between here and the agents.",
         facts={

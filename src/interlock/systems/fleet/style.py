@@ -17,7 +17,7 @@ h1 { font-size: 1.9rem; line-height: 1.2; letter-spacing: -.02em; margin: 0; dis
   align-items: center; flex-wrap: wrap; overflow-wrap: anywhere; }
 h2 { font-size: .95rem; margin: 0 0 .5rem; }
 p { margin: .3rem 0; } .lead { font-size: 1.05rem; margin-top: .6rem; }
-.soft { color: var(--soft); font-size: .87rem; }
+.soft { color: var(--soft); font-size: .87rem; } .note { color: var(--sign); font-size: .92rem; }
 .good { --sign: var(--good); } .warn { --sign: var(--warn); } .bad { --sign: var(--bad); }
 .pill { color: var(--sign); background: color-mix(in srgb, var(--sign) 14%, transparent); border-radius: 99px;
   font-size: .74rem; font-weight: 650; letter-spacing: .04em; padding: .18rem .65rem; white-space: nowrap; }

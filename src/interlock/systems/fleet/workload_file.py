@@ -117,6 +117,7 @@ class WorkloadFile:
     lead: float = 2.0
     skew_limit: float = 0.1
     ready_within: float = 10.0
+    lost_after: float = 20.0
 
 
 def _made(**values: Any) -> WorkloadFile:
@@ -145,7 +146,17 @@ WORKLOAD_FILE = Object(
         Field("skew-limit", While(1e-6, FARTHEST_S),
               "How far apart two agents may begin at worst, for all that is known of their clocks.", "50ms"),
         Field("ready-within", While(0.01, FARTHEST_S), "How long an agent may take to be READY.", "10s"),
+        Field("lost-after", While(1.0, FARTHEST_S),
+              "How long an agent may leave a ping unanswered before it is lost.", "20s"),
     ),
+    elsewhere={
+        "iterations": "operations",
+        "stages": "the rate is constant; run several workloads one after the other",
+        "thresholds": "judge result.json, for example with jq; the exit code says whether agents completed",
+        "url": "it belongs under with, for kind http",
+        "users": "concurrency",
+        "vus": "concurrency",
+    },
 )  # fmt: skip
 
 
@@ -173,6 +184,7 @@ def read_workload(text: str, file: str = "workload.yml", agents: Sequence[str] =
             lead_s=found.lead,
             skew_limit_s=found.skew_limit,
             ready_within_s=found.ready_within,
+            lost_after_s=found.lost_after,
         )
     )
 

@@ -6,7 +6,7 @@ Like the kinds of single values, each can read a node and say the same as JSON S
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,6 +145,8 @@ class Object:
     doc: str = ""
     exclusive: tuple[tuple[str, ...], ...] = ()
     """Of each group, exactly one is there."""
+    elsewhere: Mapping[str, str] | None = None
+    """Keys that other tools have: the one that is here instead, or what to do."""
 
     def read(self, node: Node, faults: Faults) -> Any:
         """The object; keys that nobody knows are faults."""
@@ -160,12 +162,20 @@ class Object:
         for key, value in pairs(node, faults):
             field = by_name.get(key.value)
             if field is None:
-                faults.unknown(place_of(key), f"key of {self.noun}", key.value, tuple(by_name))
+                self._unknown(place_of(key), key.value, tuple(by_name), faults)
                 continue
             there.append(field.name)
             values[field.attribute] = field.kind.read(value, faults)
         self._check(place, there, faults)
         return self.make(place=place, **values)
+
+    def _unknown(self, place: Place, key: str, known: Sequence[str], faults: Faults) -> None:
+        instead, noun = (self.elsewhere or {}).get(key), f"key of {self.noun}"
+        if instead is None:
+            faults.unknown(place, noun, key, known)
+        else:
+            end = f"; did you mean {instead}?" if instead in known else f": {instead}"
+            faults.add(place, f"there is no {noun} {key!r}{end}", allowed=known)
 
     @property
     def _required(self) -> bool:

@@ -33,6 +33,7 @@ from interlock.workloads import Watcher, driven, prepared, worth
 
 SIGHTS = {
     Verdict.COMPLETE: "a workload completes on every agent",
+    Verdict.DEGRADED: "agents begin further apart than they should, and the result says so",
     Verdict.PARTIAL: "an agent is lost, and the others go on",
     Verdict.FAILED: "a workload is given up because too many agents are lost",
     Verdict.ABORTED: "a workload is stopped before its end",
@@ -86,7 +87,13 @@ class Controlling:
     def _tell(self, tour: Tour, result: WorkloadResult) -> None:
         self._watcher.saw(SIGHTS[result.verdict])
         counts = [
-            Counted(one.workload_id, one.status == "COMPLETED", one.operations, one.latencies.count)
+            Counted(
+                one.workload_id,
+                one.status == "COMPLETED",
+                one.operations,
+                one.latencies.count,
+                left_out=one.left_out,
+            )
             for one in result.agents
         ]
         self._judge.result(tour, counts, result.operations, result.latencies.count)
