@@ -114,7 +114,7 @@ async def test_an_abort_while_a_real_process_prepares_leads_from_ready_to_idle_a
     call = controller.run("prepares", "sleep", {}, prepare_s=60.0)
     await call.until_status(wire.READY)
     await controller.start("prepares", time.time_ns() + 50 * 10**9)
-    await until(lambda: set(agent.family) - before, "its process is there")
+    await until(lambda: bool(set(agent.family) - before), "its process is there")
     assert (await controller.status()).state == "READY"
     assert (await controller.abort("prepares")).accepted
     await controller.until_state("IDLE")

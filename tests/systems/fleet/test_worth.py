@@ -90,7 +90,8 @@ def test_agents_that_began_further_apart_than_the_limit_are_not_complete_and_it_
 
 def test_a_single_agent_that_is_late_is_measured_from_its_own_start() -> None:
     found = result(merged_of(late("a:1", 3.0)), {"a:1": DONE})
-    assert (found.verdict, found.rate) == (Verdict.COMPLETE, pytest.approx(20.0))
+    assert found.verdict is Verdict.COMPLETE
+    assert found.rate == pytest.approx(20.0)
 
 
 def test_totals_of_a_partial_result_are_of_those_that_it_names() -> None:

@@ -33,7 +33,7 @@ _SILENT = (
     grpc.StatusCode.CANCELLED,
     grpc.StatusCode.UNKNOWN,
 )
-_STATUSES = frozenset(Status)
+_STATUSES = frozenset(map(int, Status))
 PING_EVERY_S = 5.0
 TOKEN, CA, CERT, KEY = (f"INTERLOCK_AGENT_{name}" for name in ("TOKEN", "CA", "CERT", "KEY"))
 """The environment variables of a controller; all but the token name files."""

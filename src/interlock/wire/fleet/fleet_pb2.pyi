@@ -175,7 +175,7 @@ class WorkloadStats(_message.Message):
     interval_bytes: _builtins.int
     histogram: _builtins.bytes
     """Nanoseconds; HdrHistogram V2 compressed with its header (cookie and length, 8 bytes), not in base64.
-    Empty: nothing in it. Agents up to 0.1 left the header away; a controller reads both.
+    Empty: nothing in it. Earlier agents left the header away; a controller reads both.
     """
     coalesced: _builtins.int
     """how many samples this message stands for; more than 1 for a slow reader"""
