@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from interlock.client import Interlock, JobHandle
-    from interlock.errors import InterlockError
+    from interlock.errors import FlakyError, InterlockError
     from interlock.systems.runs.planning.flow import Flow, flow
     from interlock.wire.jobs import JobSpec, JobView, RetryRule
     from interlock.worker.context import Context, TaskCancelled
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Context": "interlock.worker.context",
+    "FlakyError": "interlock.errors",
     "Flow": "interlock.systems.runs.planning.flow",
     "Interlock": "interlock.client",
     "InterlockError": "interlock.errors",
@@ -58,6 +59,7 @@ _HOMES = {
 
 __all__ = [
     "Context",
+    "FlakyError",
     "Flow",
     "Interlock",
     "InterlockError",

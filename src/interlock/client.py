@@ -25,6 +25,7 @@ from interlock.client_simulations import SimulationsDoor
 from interlock.errors import InterlockError, InvalidArguments, JobCanceled, JobFailed, ResultNotReady
 from interlock.lifecycles import job as job_lifecycle
 from interlock.remote.addresses import is_server
+from interlock.remote.finding import find
 from interlock.remote.offering import JobsOffer
 from interlock.remote.saving import saved
 from interlock.store.records import Query
@@ -32,10 +33,11 @@ from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.household import Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.artifacts import ArtifactView
+from interlock.wire.filters import read_filter
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.wire.trees import NODES, TreeView
 from interlock.worker.codec import decoder_of
-from interlock.worker.submissions import Work, spec_of
+from interlock.worker.submissions import Work, spec_of, with_json
 
 if TYPE_CHECKING:
     from interlock.remote.household import RemoteOrchestrator
@@ -139,6 +141,7 @@ class Interlock:
         self, specs: Sequence[JobSpec], *, request_id: str | None = None
     ) -> list[JobHandle]:
         """Submit many jobs at once: `[task.spec(n) for n in range(1000)]`."""
+        specs = [with_json(spec) for spec in specs]
         ids = await self._jobs.submit_many(specs, actor=self._actor, request_id=request_id)
         return [JobHandle(self, job_id) for job_id in ids]
 
@@ -199,9 +202,18 @@ class Interlock:
         async with self._port.here.artifacts.opened(job_id, name, attempt) as (view, pieces):
             return await saved(view, pieces, Path(to))
 
-    async def jobs(self, query: Query | None = None) -> tuple[list[JobView], str]:
-        """A page of jobs, newest first, and the cursor of the next page."""
-        return await self._jobs.find(query or Query(kind="job"))
+    async def jobs(
+        self, wanted: str | Query | None = None, *, limit: int = 100, cursor: str = ""
+    ) -> tuple[list[JobView], str]:
+        """Return a page of jobs, newest first, and the cursor of the next page.
+
+        `wanted` is a filter as on the command line, such as `"state:failed queue:ci since:1h"`. A `Query`
+        of the store is taken as it is.
+        """
+        if isinstance(wanted, Query):
+            return await self._jobs.find(wanted)
+        found = await find(self._jobs, read_filter(wanted or ""), limit=limit, cursor=cursor)
+        return found.views, found.cursor
 
 
 def _port_to(

@@ -74,6 +74,7 @@ the dashboard all show the same words, and the API answers with `status`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
@@ -103,6 +104,8 @@ class InterlockError(Exception):
         self.allowed: tuple[str, ...] = tuple(allowed)
         self.todo = todo
         self.facts: dict[str, object] = dict(facts or {})
+        if todo:
+            self.add_note(f"→ {todo}")  # a traceback shows it
 
     def as_dict(self) -> dict[str, object]:
         """The error as the API and `--json` show it."""
@@ -264,8 +267,26 @@ class JobCanceled(JobError, code="job_canceled", status=409):
     """The job was canceled, so there is no result."""
 
 
-class ResultNotReady(JobError, code="result_not_ready", status=409):
-    """The job has not ended yet, so there is no result so far."""
+class ResultNotReady(JobError, TimeoutError, code="result_not_ready", status=409):
+    """The job has not ended yet, so there is no result so far. It is a `TimeoutError`, too."""
+
+
+class FlakyError(Exception):
+    """Raised by a handler whose job may succeed the next time; its failure has the class `flaky`.
+
+    With `retry_after_s` the next attempt begins after that time instead of the pause of the retry rule.
+    How often the job is tried again is up to the rule: twice, unless it says otherwise.
+    """
+
+    def __init__(self, *args: object, retry_after_s: float | None = None) -> None:
+        super().__init__(*args)
+        if retry_after_s is not None and not 0 <= retry_after_s < math.inf:
+            raise InvalidArguments(
+                f"A job cannot be tried again after {retry_after_s!r} s.",
+                todo="Give retry_after_s as a number of seconds that is not negative.",
+                facts={"retry_after_s": str(retry_after_s)},
+            )
+        self.retry_after_s = retry_after_s
 
 
 class InvalidArtifact(JobError, code="invalid_artifact", status=422):

@@ -221,9 +221,11 @@ class Interlock:
         """Write a file that a job has left behind into a folder; answers where."""
         return self._run(self._inner.fetch_artifact(job_id, name, to, attempt=attempt))
 
-    def jobs(self, query: Query | None = None) -> tuple[list[JobView], str]:
-        """A page of jobs, newest first, and the cursor of the next page."""
-        return self._run(self._inner.jobs(query))
+    def jobs(
+        self, wanted: str | Query | None = None, *, limit: int = 100, cursor: str = ""
+    ) -> tuple[list[JobView], str]:
+        """Return a page of jobs, newest first, and the cursor of the next page; see `Interlock.jobs`."""
+        return self._run(self._inner.jobs(wanted, limit=limit, cursor=cursor))
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         if self._loop is None:

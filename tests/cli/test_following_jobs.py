@@ -189,15 +189,6 @@ def test_whoever_waits_looks_after_deadlines_when_no_worker_does(ask: Ask, shop:
 # Submitting and waiting
 
 
-def test_submit_and_wait_answers_with_the_id_first_and_the_outcome_last(shop: Shop) -> None:
-    with running(shop.start("submit", "shop_tasks:add", "x=3", "--wait")) as (process, output):
-        job_id = output.readline().strip()
-        shop.take(job_id)
-        shop.fail(job_id)
-        assert "RUNNING\tFAILED" in line_with(output, "error")
-        assert process.wait(timeout=PROGRAM_S) == FAILED
-
-
 def test_submit_and_wait_in_json_is_the_job_as_it_ended(shop: Shop) -> None:
     with running(shop.start("submit", "shop_tasks:add", "x=3", "--wait", "--json")) as (process, output):
         job_id = shop.next_job()

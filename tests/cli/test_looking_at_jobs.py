@@ -15,7 +15,7 @@ from tests.cli.shop import RUNNER, Ask, Shop
 from tests.programs import Program
 from tests.waiting import PROGRAM_S
 
-from interlock.cli import finding
+from interlock.remote import finding
 from interlock.wire.runner import Complete, Succeeded
 
 

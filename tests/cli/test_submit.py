@@ -213,7 +213,7 @@ def test_a_whole_line_that_is_no_job_is_refused(
         (["shop_tasks:add", "x=3", "--parent", "me"], "'me' is not the id of a job"),
         (["--shell", "ls", "shop_tasks:add"], "Both a task (shop_tasks:add) and a command"),
         (["--shell", "ls", "--", "ls"], "A command was given twice"),
-        ([], "Nobody says what is to be done."),
+        ([], "No task given."),
     ],
 )  # fmt: skip
 def test_what_cannot_be_submitted_is_refused_before_anything_is_stored(

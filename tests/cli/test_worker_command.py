@@ -141,7 +141,7 @@ def test_the_command_line_goes_before_the_project_file() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "Nobody says where the tasks are."),
+        ([], "No task module given."),
         (["nowhere"], "Cannot load nowhere: there is no module nowhere"),
         (["doors"], "there are no tasks in it"),
         (["broken"], "it raises ZeroDivisionError: division by zero"),

@@ -81,13 +81,17 @@ def test_an_error_says_nothing_twice(capsys: pytest.CaptureFixture[str]) -> None
     )
 
 
-def test_an_error_shows_the_facts_that_its_sentence_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_shows_what_is_allowed_and_its_facts_only_when_asked_to(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     error = TransitionNotAllowed(
         "It cannot be opened.", allowed=("remove",), todo="Wait.", facts={"door": "front", "since": None}
     )
     assert tell(error, as_json=False) == 2
-    said = "Error: It cannot be opened.\n  door: front\n  allowed: remove\n→ Wait.\n"
-    assert capsys.readouterr().err == said
+    assert capsys.readouterr().err == "Error: It cannot be opened.\n  allowed: remove\n→ Wait.\n"
+    monkeypatch.setenv("INTERLOCK_DEBUG", "1")
+    tell(error, as_json=False)
+    assert "  door: front\n  allowed: remove\n" in capsys.readouterr().err
 
 
 def test_an_error_without_advice_ends_with_its_sentence(capsys: pytest.CaptureFixture[str]) -> None:

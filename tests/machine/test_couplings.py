@@ -258,7 +258,7 @@ def test_the_faults_of_all_couplings_are_told_at_once() -> None:
         wakes("glowing", why=""), wakes(), wakes(Lamp.LIT, by=dim, event=dim), wakes(event=leave)
     )
     assert len(found) == 5
-    with pytest.raises(MalformedCouplings, match=r"The couplings have 5 fault\(s\)"):
+    with pytest.raises(MalformedCouplings, match=r"The couplings have 5 faults"):
         Couplings([wakes("glowing", why=""), wakes(Lamp.LIT, by=dim, event=dim), wakes(event=leave)])
 
 

@@ -66,6 +66,7 @@ ERRORS = [
     "ConflictingCompletion",
     "Contended",
     "EventIgnored",
+    "FlakyError",
     "ForeignSchema",
     "GuardRefused",
     "IllegalChange",

@@ -166,7 +166,7 @@ def test_whatever_is_typed_is_a_filter_or_a_clear_refusal(text: str) -> None:
         ("queue:a queue:b", 9, "queue is there twice", "queue:a,b"),
         ("since:1h since:2h", 10, "since is there twice", "once"),
         ("since:1h,2h", 1, "since takes one time", "one"),
-        ("since:soon", 1, "'soon' is not a duration", "90s, 15m"),
+        ("since:soon", 1, "'soon' is neither a duration nor a date", "90s, 15m"),
         ("since:2026-13-01", 1, "2026-13-01", "2026-01-31"),
         ("id:j_01", 1, "'j_01' is not the id of a job", "interlock job list"),
         ('queue:"night', 1, "a quotation mark is not closed", "two words"),

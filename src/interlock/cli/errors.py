@@ -1,7 +1,8 @@
 """How errors are told: in the words of the error tree, to a person or to a program.
 
-Nothing is said twice: a fact or an allowed name that the sentence or the advice already holds is
-left out. With INTERLOCK_DEBUG=1 the traceback is shown as well; without it never.
+Nothing is said twice: an allowed name that the sentence or the advice already holds is left out. Facts are
+for programs: `--json` has them. With INTERLOCK_DEBUG=1 facts and the traceback are shown as well; without it
+never.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def colour_wanted() -> bool | None:
 
 def _details(error: InterlockError) -> Iterator[str]:
     said = f"{error.sentence}\n{error.todo}"
-    facts: dict[str, object] = {**error.facts, "allowed": error.allowed}
+    facts: dict[str, object] = {**(error.facts if _debugging() else {}), "allowed": error.allowed}
     for name, value in facts.items():
         leaves = [leaf for leaf in _leaves(value) if leaf not in said]
         if leaves:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 
 import msgspec
@@ -11,12 +10,15 @@ import msgspec
 from interlock.cli.many import filter_among, too_many
 from interlock.errors import UnknownJob
 from interlock.lifecycles.job import JOB
+from interlock.remote.finding import Found, find
 from interlock.remote.offering import JobsOffer
 from interlock.store.records import Query
 from interlock.systems.orchestrator.ids import drawn_at
-from interlock.wire.filters import MAX_SCANNED, Filter, Selection, job_id_of, read_filter
+from interlock.wire.filters import MAX_SCANNED, Filter, job_id_of, read_filter
 from interlock.wire.jobs import JobView
 from interlock.wire.wanted import ID_DIGITS
+
+__all__ = ["Found", "chosen", "filter_in", "find", "whole_id"]
 
 PAGE = 500
 MAX_CANDIDATES = 10
@@ -24,54 +26,6 @@ _PREFIX = "j_"
 # An id names the time at which it was drawn. The job is stored a little later, and in a bulk the ids
 # run ahead of the time: so far around it a job may have been created.
 _AHEAD, _LATE = timedelta(minutes=5), timedelta(minutes=1)
-
-
-@dataclass(slots=True)
-class Found:
-    """Jobs that match, newest first."""
-
-    views: list[JobView] = field(default_factory=list)
-    cursor: str = ""
-    """Where the next page begins; empty at the end."""
-    scanned: int = 0
-    stopped_early: bool = False
-    """There was too much to look through: what lies behind `cursor` has not been looked at."""
-
-
-async def find(jobs: JobsOffer, wanted: Filter, *, limit: int, cursor: str = "") -> Found:
-    """Up to `limit` jobs that match."""
-    selection = wanted.selection(await jobs.now(), limit=PAGE, cursor=cursor)
-    found = Found()
-    if selection.impossible:
-        return found
-    if wanted.ids:
-        loaded = await jobs.get_many(wanted.ids)
-        found.views = [view for view in loaded if view is not None and selection.keeps(view)][:limit]
-        return found
-    while len(found.views) < limit:
-        if found.scanned >= MAX_SCANNED and not selection.exact:
-            found.stopped_early = True
-            break
-        found.cursor = await _one_page(jobs, selection, found, limit)
-        selection = Selection(wanted, msgspec.structs.replace(selection.query, cursor=found.cursor))
-        if not found.cursor:
-            break
-    return found
-
-
-async def _one_page(jobs: JobsOffer, selection: Selection, found: Found, limit: int) -> str:
-    """Add what matches on one page; answers where the next one begins."""
-    missing = limit - len(found.views)
-    size = min(PAGE, missing) if selection.exact else PAGE
-    query = msgspec.structs.replace(selection.query, limit=size)
-    views, cursor = await jobs.find(query)
-    kept = [place for place, view in enumerate(views, 1) if selection.keeps(view)]
-    found.scanned += len(views)
-    found.views += [views[place - 1] for place in kept[:missing]]
-    if len(kept) > missing or (len(kept) == missing and kept[-1:] != [len(views)]):
-        # More than were asked for: the next page begins right after the last one that is shown.
-        _, cursor = await jobs.find(msgspec.structs.replace(query, limit=kept[missing - 1]))
-    return cursor
 
 
 async def chosen(jobs: JobsOffer, words: Sequence[str], *, among: Sequence[str] = ()) -> list[JobView]:

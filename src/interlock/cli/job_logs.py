@@ -104,21 +104,22 @@ def _tell_program(chunk: Chunk, placed: Placed) -> None:
 
 
 def _tell_plainly(_: Chunk, placed: Placed) -> None:
-    print(
-        harmless(placed.line.text, colours=printing.on_terminal() and colour_wanted() is not False),
-        flush=True,
-    )
+    colours = printing.on_terminal() and colour_wanted() is not False
+    for text in placed.line.text.split("\n"):
+        print(harmless(text, colours=colours), flush=True)
 
 
 def _tell_pipe(chunk: Chunk, placed: Placed) -> None:
     line = placed.line
-    cells = (iso(line.at), f"{chunk.shard}.{chunk.attempt}", harmless(line.level), harmless(line.text))
-    print("\t".join(cells), flush=True)
+    head = (iso(line.at), f"{chunk.shard}.{chunk.attempt}", harmless(line.level))
+    for text in line.text.split("\n"):
+        print("\t".join((*head, harmless(text))), flush=True)
 
 
 def _tell_person(chunk: Chunk, placed: Placed) -> None:
     line = placed.line
     head = typer.style(f"{line.at:%H:%M:%S} {chunk.shard}.{chunk.attempt} ", dim=True)
     level = typer.style(f"{harmless(line.level):<7} ", fg=_LOUD.get(line.level, "cyan"))
-    text = harmless(line.text, colours=colour_wanted() is not False)
-    typer.echo(f"{head}{level}{text}", color=colour_wanted())
+    for text in line.text.split("\n"):
+        shown = harmless(text, colours=colour_wanted() is not False)
+        typer.echo(f"{head}{level}{shown}", color=colour_wanted())

@@ -107,7 +107,10 @@ class FilterCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Hide the dash from whoever looks for options; `filter_words` brings it back."""
         hidden = [re.sub(r"^-(?=\w+:)", _DASH, word) for word in args]
-        rest: list[str] = super().parse_args(ctx, hidden)
+        try:
+            rest: list[str] = super().parse_args(ctx, hidden)
+        except _Misused as error:
+            raise _as_filter(error, args, ctx) or error from None
         return rest
 
 
@@ -116,4 +119,23 @@ def filter_words(words: list[str] | None) -> list[str]:
     return [word.replace(_DASH, "-", 1) if word.startswith(_DASH) else word for word in words or ()]
 
 
+def _as_filter(error: Exception, args: list[str], ctx: Any) -> Exception | None:
+    """Return what to say to an option that is a key of filters, such as `--state failed`."""
+    from interlock.wire.filter_words import JOBS
+    from interlock.wire.run_filters import RUNS
+    from interlock.wire.worker_filters import WORKERS
+
+    option = str(getattr(error, "option_name", ""))
+    key = option.lstrip("-")
+    if key not in {*JOBS.keys, *RUNS.keys, *WORKERS.keys}:
+        return None
+    typed = " ".join(args).partition(option)[2].lstrip("= ").split(" ")[0]
+    value = typed if typed and not typed.startswith("-") else "VALUE"
+    words = f"There is no option {option}. Filters are words without dashes: {key}:{value}"
+    said: Exception = _Misused(words, ctx)
+    return said
+
+
 _DASH = "\N{MINUS SIGN}"
+_Misused: Any = typer.BadParameter.__mro__[1]
+"""What typer raises for an option that there is not."""

@@ -61,6 +61,7 @@ from interlock.cli.edge_sections import (
 from interlock.errors import InvalidSettings
 from interlock.guessing import nearest
 from interlock.lifecycles.durations import Durations
+from interlock.store.urls import url_of
 from interlock.systems.blobs.settings import BlobSettings
 from interlock.systems.orchestrator.failures import (
     DEFAULT_LOSSES,
@@ -179,6 +180,7 @@ def load(store: str | None = None, *, start: Path | None = None) -> Project:
     file = find_file(start or Path.cwd())
     said = read_file(file) if file else ProjectFile()
     url = store or os.environ.get("INTERLOCK_URL") or _from_file(said.store, file) or DEFAULT_URL
+    url = url_of(url)
     return Project(url=url, settings=_settings(said, file), worker=said.worker, file=file)
 
 
@@ -190,10 +192,12 @@ def find_file(folder: Path) -> Path | None:
 
 def read_file(path: Path) -> ProjectFile:
     """What a project file says; unknown names and values that do not fit are errors."""
+    text = ""
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        tables = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise _bad(path, [_one_line(error)]) from error
+        raise _bad(path, [_one_line(error) + _line_named(error, text)]) from error
     if faults := list(_unknown_names(tables)):
         raise _bad(path, faults)
     try:
@@ -233,6 +237,7 @@ def _blobs(said: BlobSettings, file: Path | None) -> BlobSettings:
 
 def _from_file(url: str | None, file: Path | None) -> str | None:
     """A database file is meant from where the project is, whichever folder somebody is in."""
+    url = None if url is None else url_of(url)
     if url is None or file is None or not url.startswith(_SQLITE) or url.startswith(f"{_SQLITE}/"):
         return url
     return f"{_SQLITE}{file.parent}/{url.removeprefix(_SQLITE)}"
@@ -317,6 +322,13 @@ def _one_line(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
     return " ".join(str(error).split())
+
+
+def _line_named(error: Exception, text: str) -> str:
+    """Return the line that a message names by its number."""
+    place = re.search(r"at line (\d+)", str(error))
+    lines = text.splitlines()
+    return f": {lines[int(place[1]) - 1].strip()}" if place and int(place[1]) <= len(lines) else ""
 
 
 def _bad(path: Path, faults: list[str]) -> InvalidSettings:

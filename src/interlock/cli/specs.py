@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -52,7 +53,7 @@ def specs_for(asked: Asked, here: Project, lines: Iterable[bytes]) -> list[JobSp
         return [_shell_spec(asked, asked.command)] * asked.count
     if asked.task is None:
         raise InvalidArguments(
-            "Nobody says what is to be done.",
+            "No task given.",
             todo="Name a task, such as shop.tasks:send, or a command with --shell 'make test'.",
         )
     task = asked.task
@@ -61,7 +62,11 @@ def specs_for(asked: Asked, here: Project, lines: Iterable[bytes]) -> list[JobSp
     if asked.arguments == (STDIN,):
         make = partial(maker.spec, task)
         return [_in_line(number, make, line) for number, line in _numbered(lines)] * asked.count
-    return [maker.spec(task, typed_arguments(asked.arguments))] * asked.count
+    try:
+        arguments = typed_arguments(asked.arguments)
+    except InvalidArguments as error:
+        raise maker.with_signature(error, task) from None
+    return [maker.spec(task, arguments)] * asked.count
 
 
 def _shell_spec(asked: Asked, command: str) -> JobSpec:
@@ -94,6 +99,13 @@ class Maker:
             _decoded(raw)
             return _converted({"task": name, **options, "input": msgspec.Raw(raw)})
         return _spec_of(self._tasks.find(name).options(**options), arguments)
+
+    def with_signature(self, error: InvalidArguments, name: str) -> InvalidArguments:
+        """Return the error with what the task takes, as far as that is known here."""
+        if not self._asked.unchecked:
+            with suppress(InterlockError):
+                error.todo += f" {name} takes {self._tasks.find(name).takes}."
+        return error
 
     def whole_spec(self, line: bytes) -> JobSpec:
         """One job from a line that says everything about it; what was typed goes before it."""
@@ -161,12 +173,17 @@ def _value(text: str) -> Any:
         return text
 
 
+_CLOSING = {b"{": "}", b"[": "]"}
+
+
 def _decoded(raw: bytes) -> Any:
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        cut = "truncated" in str(error) and raw.lstrip()[:1] in _CLOSING
+        why = f"the closing {_CLOSING[raw.lstrip()[:1]]} is missing" if cut else told(error)
         raise InvalidArguments(
-            f"The arguments are not JSON: {told(error)}.", todo="Write '{\"width\": 200}', or width=200."
+            f"The arguments are not JSON: {why}.", todo="Write '{\"width\": 200}', or width=200."
         ) from None
 
 

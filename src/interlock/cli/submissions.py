@@ -26,6 +26,7 @@ def submit(
     wait: bool,
     patience_s: float | None,
     *,
+    verbose: bool = False,
     as_json: bool,
 ) -> int:
     """Submit what was asked for; the answer is the exit code."""
@@ -38,7 +39,7 @@ def submit(
         async with connected(here) as port:
             ids = await _stored(port.here.jobs, made, request_id, quiet=as_json)
             if wait:
-                return await _waited(port, ids, patience_s, as_json=as_json)
+                return await _waited(port, ids, patience_s, verbose=verbose, as_json=as_json)
             if as_json:
                 _print_views([view for view in await _views(port.here.jobs, ids) if view is not None])
             return 0
@@ -74,11 +75,18 @@ async def _with_whole_parents(jobs: JobsOffer, made: Sequence[JobSpec]) -> Seque
     return [msgspec.structs.replace(s, parent_job_id=whole.get(s.parent_job_id or "")) for s in made]
 
 
-async def _waited(port: Reach, ids: Sequence[str], patience_s: float | None, *, as_json: bool) -> int:
-    if not as_json:
-        return await watchers.follow(port, ids, patience_s)
-    code, views = await watchers.follow_quietly(port, ids, patience_s)
-    _print_views(views)
+async def _waited(
+    port: Reach, ids: Sequence[str], patience_s: float | None, *, verbose: bool, as_json: bool
+) -> int:
+    if as_json:
+        code, views = await watchers.follow_quietly(port, ids, patience_s)
+        _print_views(views)
+        return code
+    code, views = await watchers.follow(port, ids, patience_s, verbose=verbose)
+    for view in views:
+        if isinstance(view.result, msgspec.Raw):
+            result = bytes(view.result).decode(errors="replace")
+            print(result if len(ids) == 1 else f"{view.id}\t{result}", flush=True)
     return code
 
 

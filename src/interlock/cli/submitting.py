@@ -104,16 +104,22 @@ def submit(
         typer.Option(metavar="ID", help="Make it once, however often it is sent."),
     ] = None,
     count: Annotated[int, typer.Option(min=1, max=MOST, help="So many of the same.")] = 1,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until it has ended, and print its result last.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="With --wait: print every transition.")
+    ] = False,
     wait_timeout: Annotated[
         str | None, typer.Option(metavar="TIME", help="With --wait: give up after that; the job goes on.")
     ] = None,
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Submit work; answers with the id of the job, and nothing else.
+    """Submit a job and print its id.
 
-    JSON is the job as it stands, a line for each when there are several; with --wait as it ended.
+    With --wait its result is printed last, as JSON; of several jobs a line for each, with its id. --json
+    prints the job as it stands, a line for each when there are several; with --wait as it ended.
     """
     from interlock.cli import specs, submissions
 
@@ -141,4 +147,5 @@ def submit(
         count=count,
     )
     patience_s = parse_seconds(wait_timeout)
-    raise typer.Exit(submissions.submit(store, asked, request_id, wait, patience_s, as_json=as_json))
+    code = submissions.submit(store, asked, request_id, wait, patience_s, verbose=verbose, as_json=as_json)
+    raise typer.Exit(code)

@@ -7,6 +7,9 @@ send, with a module       a task of that module, by its name or the end of it
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +17,7 @@ from interlock.errors import CannotLoad, UnknownTask
 from interlock.worker.importing import import_named
 from interlock.worker.tasks import Registry, Task, load_tasks
 
+MOST_FILES = 200
 SHELL_NAME = "interlock.shell"
 """The task that every worker has."""
 
@@ -86,4 +90,20 @@ def _unknown(name: str, registry: Registry | None) -> UnknownTask:
     error = UnknownTask(name, names)
     rest = "it as module:function, or say --unchecked if only the workers know it."
     error.todo = f"Use one of: {', '.join(names)}; or name {rest}" if names else f"Name {rest}"
+    if here := _functions_here(name):
+        error.todo = f"Did you mean {' or '.join(here)}? Otherwise name {rest}"
     return error
+
+
+def _functions_here(name: str) -> list[str]:
+    """Return `module:name` for each file of the current directory with such a task, read and not imported."""
+    if not name.isidentifier():
+        return []
+    function = re.compile(rf"^(?:async )?def {name}\(", re.MULTILINE)
+    found = []
+    for path in sorted(Path.cwd().glob("*.py"))[:MOST_FILES]:
+        with suppress(OSError, UnicodeDecodeError):
+            text = path.read_text(encoding="utf-8")
+            if "@task" in text and function.search(text):
+                found.append(f"{path.stem}:{name}")
+    return found

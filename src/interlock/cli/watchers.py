@@ -16,6 +16,7 @@ from interlock.cli.finding import chosen
 from interlock.cli.following import NOT_IN_TIME, Following, News, exit_code, has_ended
 from interlock.errors import StoreUnavailable
 from interlock.remote.offering import Reach
+from interlock.wire.harmless import harmless
 from interlock.wire.jobs import JobView
 
 LAST_LOOK_S = 20.0
@@ -50,9 +51,20 @@ def wait(store: str | None, words: Sequence[str], timeout_s: float | None, *, as
     return _until_interrupted(lambda: ask(store, work))
 
 
-async def follow(port: Reach, ids: Sequence[str], timeout_s: float | None) -> int:
-    """Follow jobs that were just submitted, as `watch` does."""
-    return await _followed(port, ids, _screen(port, as_json=False), timeout_s)
+async def follow(
+    port: Reach, ids: Sequence[str], timeout_s: float | None, *, verbose: bool
+) -> tuple[int, list[JobView]]:
+    """Follow jobs that were just submitted; return the exit code and the jobs as they ended.
+
+    Shows the state of each; with `verbose` every transition, as `watch` does.
+    """
+    last = Remembered()
+    if verbose:
+        screen = _screen(port, as_json=False)
+    else:
+        screen = _live(port) if printing.on_terminal() else nullcontext(Stages())
+    code = await _followed(port, ids, screen, timeout_s, steps=verbose, also=last)
+    return code, [last.views[job_id] for job_id in ids if job_id in last.views]
 
 
 async def follow_quietly(
@@ -78,6 +90,7 @@ async def _followed(
     timeout_s: float | None,
     *,
     steps: bool = True,
+    also: Screen | None = None,
 ) -> int:
     latest: dict[str, JobView] = {}
     following = Following(port, ids, tell_steps=steps, in_trouble=Trouble())
@@ -87,6 +100,8 @@ async def _followed(
                 async for piece in news:
                     latest |= {view.id: view for view in piece.views}
                     await shown.show(piece)
+                    if also is not None:
+                        await also.show(piece)
         except TimeoutError:
             if not latest:  # the time was over before the first look
                 latest = await _last_look(following, shown)
@@ -118,8 +133,10 @@ def _until_interrupted(follow: Callable[[], int]) -> int:
 def _screen(port: Reach, *, as_json: bool) -> AbstractContextManager[Screen]:
     if as_json:
         return nullcontext(JsonLines())
-    if not printing.on_terminal():
-        return nullcontext(Transitions())
+    return _live(port) if printing.on_terminal() else nullcontext(Transitions())
+
+
+def _live(port: Reach) -> AbstractContextManager[Screen]:
     from interlock.cli.live import LiveTable  # a pipe need not wait for rich
 
     return LiveTable(port.now)
@@ -132,6 +149,21 @@ class Transitions:
         """One line each, there at once."""
         for step in news.steps:
             printing.print_row(job_sheets.step_row(step))
+
+
+class Stages:
+    """A line for each state that a job reaches, on stderr: stdout is for the results."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, str] = {}
+
+    async def show(self, news: News) -> None:
+        """Tell which jobs are in another state than before."""
+        for view in news.views:
+            if self._states.get(view.id) != view.state:
+                self._states[view.id] = view.state
+                told = harmless(" ".join(job_sheets.said(view).split()))
+                typer.echo(f"{view.id} {view.state} {told}".rstrip(), err=True)
 
 
 class JsonLines:

@@ -66,8 +66,8 @@ def start(store: str | None, asked: Asked) -> int:
     module = asked.module or here.worker.module
     if module is None and not asked.shell:
         raise InvalidSettings(
-            "Nobody says where the tasks are.",
-            todo='Start it with a module: interlock worker start shop.tasks, or write module = "shop.tasks" '
+            "No task module given.",
+            todo='Name one: interlock worker start shop.tasks, or write module = "shop.tasks" '
             f"below [worker] in {project.FILE}; or with --shell, for steps of workflows alone.",
         )
     settings = settings_for(here, asked)

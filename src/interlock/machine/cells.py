@@ -40,7 +40,8 @@ def refusal(table: Table[Any, Any], source: State[Any], event: type[Event]) -> R
     targets = {row.target for row in table.rows if row.event is event and row.target is not None}
     kind = refusal_kind(already_there=targets == {source.name}, terminal=source.terminal)
     why = "" if spoken is None else spoken.why
-    return Refused(kind, table.name, source.name, event.name, why, allowed)
+    to = str(next(iter(targets))) if len(targets) == 1 else ""
+    return Refused(kind, table.name, source.name, event.name, why, allowed, to=to)
 
 
 def refusal_kind(*, already_there: bool, terminal: bool) -> Refusal:

@@ -65,7 +65,11 @@ class Refusal(StrEnum):
 
 
 class Refused(msgspec.Struct, Generic[S], frozen=True):
-    """Nothing happens, and this is why. `asked` is the event, or the state that was asked for."""
+    """Nothing happens, and this is why.
+
+    `asked` is the event, or the state that was asked for; `to` is the state that it would have led to,
+    where the table knows only one.
+    """
 
     kind: Refusal
     machine: str
@@ -74,12 +78,14 @@ class Refused(msgspec.Struct, Generic[S], frozen=True):
     why: str = ""
     allowed: tuple[str, ...] = ()
     guards: tuple[str, ...] = ()
+    to: str = ""
 
     @property
     def sentence(self) -> str:
         """The refusal in words; the same on every surface."""
+        asked = f"{self.asked} (to {self.to})" if self.to not in ("", self.asked) else self.asked
         opening = _SENTENCES[self.kind].format(
-            machine=self.machine, state=self.state, asked=self.asked, guards=", ".join(self.guards)
+            machine=self.machine, state=self.state, asked=asked, guards=", ".join(self.guards)
         )
         return f"{opening}: {self.why}" if self.why else f"{opening}."
 
@@ -97,6 +103,7 @@ class Refused(msgspec.Struct, Generic[S], frozen=True):
                 "machine": self.machine,
                 "state": str(self.state),
                 "asked": self.asked,
+                **({"to": self.to} if self.to else {}),
                 "refusal": str(self.kind),
                 "guards": list(self.guards),
             },

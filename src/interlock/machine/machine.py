@@ -83,7 +83,7 @@ class Machine(Generic[S, D]):
             return found
         allowed = tuple(dict.fromkeys(str(step.target) for step in steps if step.target != source))
         kind = refusal_kind(already_there=source is wanted, terminal=source in self.terminal)
-        return Refused(kind, self.name, source, str(wanted), allowed=allowed)
+        return Refused(kind, self.name, source, str(wanted), allowed=allowed, to=str(wanted))
 
     def state(self, name: str) -> S:
         """The state that somebody calls `name`; either spelling of cancel(l)ed, in any case."""

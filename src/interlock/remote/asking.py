@@ -7,6 +7,7 @@ may whatever carries a request id; for everything else the outcome is unknown, a
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ TIMEOUT_S = 35.0
 """Longer than a server takes for an answer: then it says itself that it took too long."""
 PAUSES_S = (0.1, 0.5)
 """Before each repeat."""
+NOT_DONE = "not done"
 _BUSY = frozenset({408, 429, 502, 503, 504})
 _SILENT_S = 60.0
 
@@ -111,17 +113,22 @@ class Asker:
                     raise error_of(response)
                 yield response
         except httpx2.RequestError as error:
-            raise self._away(f"{type(error).__name__} {error}".strip()) from error
+            raise self._failed(error) from error
 
     async def _surely(
         self, method: str, path: str, query: Mapping[str, Any], body: bytes | None
     ) -> httpx2.Response:
-        for pause_s in PAUSES_S:
+        unsure: StoreUnavailable | None = None
+        for pause_s in (*PAUSES_S, None):
             try:
                 return await self._once(method, path, query, body)
-            except StoreUnavailable:
+            except StoreUnavailable as error:
+                if error.facts.get("outcome") != NOT_DONE:
+                    unsure = error  # an earlier request may have arrived, whatever became of later ones
+                if pause_s is None:
+                    raise (unsure or error) from None
                 await self._sleep(pause_s)
-        return await self._once(method, path, query, body)
+        raise AssertionError("the last time round returns or raises")
 
     async def _once(
         self, method: str, path: str, query: Mapping[str, Any], body: bytes | None
@@ -132,7 +139,7 @@ class Asker:
                 method, path, params=query, content=body, headers=headers
             )
         except httpx2.RequestError as error:
-            raise self._away(f"{type(error).__name__} {error}".strip()) from error
+            raise self._failed(error) from error
         if response.status_code in _BUSY:
             raise self._away(f"it answered {response.status_code}: {_problem(response).error}".rstrip(": ."))
         if response.status_code not in (200, 201):
@@ -146,6 +153,15 @@ class Asker:
             )
         return self._client
 
+    def _failed(self, error: httpx2.RequestError) -> StoreUnavailable:
+        if not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+            return self._away(f"{type(error).__name__} {error}".strip())
+        return StoreUnavailable(
+            f"Cannot connect to the server at {self.server}: {_why(error)}. Nothing was done.",
+            todo="Check the address, and whether the server is running: start one with `interlock server`.",
+            facts={"server": self.server, "outcome": NOT_DONE},
+        )
+
     def _away(self, why: str) -> StoreUnavailable:
         return StoreUnavailable(
             f"The server at {self.server} did not answer as it should: {why}.",
@@ -155,6 +171,16 @@ class Asker:
 
 
 Lines = AsyncIterator[str]
+
+
+def _why(error: httpx2.RequestError) -> str:
+    """Return why a connection could not be made; the cause says it more plainly than what it led to."""
+    cause: BaseException = error
+    while (deeper := cause.__cause__ or cause.__context__) is not None:
+        cause = deeper
+    if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
+        return os.strerror(cause.errno)
+    return str(error).rstrip(".") or type(error).__name__
 
 
 def error_of(response: httpx2.Response) -> InterlockError:

@@ -10,7 +10,7 @@ from html import escape
 from typing import Any
 
 import msgspec
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from interlock.server.declaring import Call, Confined, Handler, Route
 from interlock.server.openapi import document_of
@@ -59,8 +59,22 @@ def with_pages(routes: Sequence[Route]) -> tuple[Route, ...]:
             confined=Confined.NOTHING,
             media="text/html",
         ),
+        Route(
+            method="GET",
+            path="/",
+            name="start",
+            summary="Redirect to the page for people.",
+            handler=_start,
+            role=Role.VIEWER,
+            confined=Confined.NOTHING,
+            media="text/html",
+        ),
     ]
     return tuple(told)
+
+
+async def _start(_: Call) -> Response:
+    return RedirectResponse("/docs", status_code=307)
 
 
 def _openapi(routes: Sequence[Route]) -> Handler:

@@ -4,10 +4,12 @@ memory:                                 nothing survives; for tests
 sqlite:///interlock.db                  a file, relative to here; sqlite:////var/lib/… from the root
 postgresql://user:password@host/name    PostgreSQL 13 or newer
 redis://host:6379/0                     Redis 6.2 or newer, or Valkey; also rediss:// and unix://
+./interlock.db                          a path alone is a file of SQLite
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from importlib import import_module
 
@@ -16,6 +18,9 @@ from interlock.store.catalogue import Catalogue
 from interlock.store.contract import Store
 from interlock.store.limits import TIMEOUT_S
 from interlock.store.memory import MemoryStore
+
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:")
+_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 
 EXAMPLES = (
     "memory:",
@@ -27,15 +32,23 @@ EXAMPLES = (
 
 def store_for(url: str, catalogue: Catalogue, *, timeout_s: float = TIMEOUT_S) -> Store:
     """The store that a URL names, not yet open."""
+    url = url_of(url)
     scheme, colon, _ = url.partition(":")
     if not colon or scheme not in _STORES:
         raise BadStoreUrl(
             f"{_without_password(url)!r} names no store.",
             allowed=EXAMPLES,
-            todo=f"Use a URL such as {EXAMPLES[1]} or {EXAMPLES[2]}.",
+            todo=f"Use one of: {', '.join(EXAMPLES)}, http://host:8088 for a server, or the path of a file "
+            "for SQLite.",
             facts={"url": _without_password(url)},
         )
     return _STORES[scheme](url, catalogue, timeout_s)
+
+
+def url_of(place: str) -> str:
+    """Return the URL of a store; what is a path becomes that of a SQLite file."""
+    is_path = place.startswith(("./", "../", "/")) or place.endswith(_SUFFIXES)
+    return f"sqlite:///{place}" if is_path and not _SCHEME.match(place) else place
 
 
 def _memory(_: str, catalogue: Catalogue, __: float) -> Store:

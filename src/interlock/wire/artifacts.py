@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from interlock.errors import InvalidArtifact
+from interlock.wire.views import View
 
 LEASE = "X-Interlock-Lease"
 """The header of an upload that carries the token of the lease."""
@@ -18,7 +19,7 @@ MAX_NAME = 64
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 
 
-class ArtifactView(msgspec.Struct, frozen=True, kw_only=True):
+class ArtifactView(View, frozen=True, kw_only=True, omit_defaults=False):
     """One file that an attempt has left behind."""
 
     job_id: str

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-import msgspec
-
 from interlock.errors import InvalidArguments, JobError
+from interlock.wire.views import View
 
 MAX_KEY = 200
 MAX_PREFIXES = 10
@@ -31,7 +30,7 @@ class CacheRefused(JobError):
     status = 409
 
 
-class CacheView(msgspec.Struct, frozen=True, kw_only=True):
+class CacheView(View, frozen=True, kw_only=True, omit_defaults=False):
     """One cache."""
 
     key: str

@@ -79,9 +79,11 @@ def _moment(word: Word) -> Moment:
     text = word.values[0]
     try:
         return _utc(datetime.fromisoformat(text)) if _DATE.match(text) else read_duration(text)
-    except (ValueError, OverflowError) as error:
+    except (ValueError, OverflowError):
+        key = word.key
         raise word.bad(
-            str(error), todo="Write 90s, 15m, 12h, 30d, 4w, or a date such as 2026-01-31."
+            f"{text!r} is neither a duration nor a date",
+            todo=f"Write {key}:1h (also 90s, 15m, 30d, 4w), or a date such as {key}:2026-01-31.",
         ) from None
 
 

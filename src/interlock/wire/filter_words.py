@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from interlock.errors import InterlockError
 from interlock.guessing import nearest
+from interlock.lifecycles.job import JOB
 
 NEGATABLE = "state"
 
@@ -35,10 +36,18 @@ class Vocabulary:
 
     examples: Mapping[str, str]
 
+    states: tuple[str, ...] = ()
+    """What the value of `state` may be."""
+
     @property
     def keys(self) -> tuple[str, ...]:
         """In the order in which they are told."""
         return tuple(self.examples)
+
+    def guess(self, word: str) -> str:
+        """Return the filter that a word without a key most likely means; empty for none."""
+        near = nearest(word, self.states)
+        return f"state:{near.lower()}" if near else ""
 
 
 JOBS = Vocabulary(
@@ -51,7 +60,8 @@ JOBS = Vocabulary(
         "id": "j_0123456789ab",
         "since": "1h",
         "until": "10m",
-    }
+    },
+    states=tuple(map(str, JOB.states)),
 )
 
 
@@ -108,7 +118,9 @@ def _taken_apart(word: Word, vocabulary: Vocabulary) -> Word:
     key = name.removeprefix("-").lower()
     some = f"Use some of: {', '.join(f'{each}:' for each in known)}"
     if not colon:
-        raise word.bad("it is not of the form key:value", todo=some, allowed=known)
+        meant = vocabulary.guess(word.text)
+        hint = f", did you mean {meant}" if meant else ""
+        raise word.bad(f"it is not of the form key:value{hint}", todo=some, allowed=known)
     if key not in known:
         guess = nearest(key, known)
         hint = f", did you mean {guess}" if guess else ""

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from interlock.wire.runner import Progress
+from interlock.wire.views import View
 
 IfFails: TypeAlias = Literal["ignore", "cancel_siblings", "fail_parent"]
 
@@ -61,7 +62,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     trace: dict[str, str] = {}
 
 
-class LeaseView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LeaseView(View, frozen=True, kw_only=True, omit_defaults=True):
     """A lease, without its secret."""
 
     state: str
@@ -70,7 +71,7 @@ class LeaseView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires_at: datetime
 
 
-class FailureView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FailureView(View, frozen=True, kw_only=True, omit_defaults=True):
     """Why an attempt failed."""
 
     failure_class: str
@@ -80,7 +81,7 @@ class FailureView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     details: str = ""
 
 
-class AttemptView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AttemptView(View, frozen=True, kw_only=True, omit_defaults=True):
     """One try at one shard."""
 
     id: str
@@ -102,7 +103,7 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """After a cancel of what was active: whether all of it is known to be gone."""
 
 
-class JobView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JobView(View, frozen=True, kw_only=True, omit_defaults=True):
     """A job as it is shown everywhere."""
 
     id: str
@@ -114,11 +115,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     updated_at: datetime
     priority: int = 0
     labels: tuple[str, ...] = ()
-    description: str = ""
+    description: str = msgspec.field(default_factory=str)  # a factory: it is shown also when it is empty
     parent_job_id: str | None = None
     run_id: str | None = None
     """The run that it belongs to; a job of a run has no parent."""
-    depth: int = 0
+    depth: int = msgspec.field(default_factory=int)
     worker_count: int = 1
     children: int = 0
     started_at: datetime | None = None
@@ -140,7 +141,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     secrets_withheld: bool = False
 
 
-class QueueView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class QueueView(View, frozen=True, kw_only=True, omit_defaults=True):
     """A queue that has jobs which have not ended. Counts are capped; `capped` says when."""
 
     name: str

@@ -35,7 +35,8 @@ RUNS = Vocabulary(
         "id": "r_0123456789ab",
         "since": "1d",
         "until": "10m",
-    }
+    },
+    states=tuple(map(str, RUN.states)),
 )
 
 _ONE_VALUE = ("workflow", "repository", "ref", "sha", "group", "origin")

@@ -149,6 +149,8 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field=
     details: str = ""
     """The traceback or the last output."""
     failure_class: str = ""
+    retry_after_s: float | msgspec.UnsetType = msgspec.UNSET
+    """How long to wait before the next attempt, if there is one; otherwise as its retry rule says."""
 
 
 class Complete(RunnerMessage, frozen=True, kw_only=True, tag="complete"):

@@ -12,6 +12,7 @@ from datetime import datetime
 import msgspec
 
 from interlock.wire.jobs import FailureView, RetryRule
+from interlock.wire.views import View
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -140,7 +141,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     environments: tuple[str, ...] = ()
 
 
-class RunJobView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RunJobView(View, frozen=True, kw_only=True, omit_defaults=True):
     """A job of a run, as the run knows it."""
 
     name: str
@@ -159,7 +160,7 @@ class RunJobView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The workflow that it belongs to, where the run is of several workflow files."""
 
 
-class RunView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RunView(View, frozen=True, kw_only=True, omit_defaults=True):
     """A run as it is shown everywhere."""
 
     id: str
@@ -187,7 +188,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     confirmed_dead: bool | None = None
     """After a cancel: whether everything that was active is known to be gone."""
     fail_fast: bool = True
-    tally: dict[str, int] = {}
+    tally: dict[str, int] = msgspec.field(default_factory=dict)
     """How many jobs there are in each state."""
     jobs: tuple[RunJobView, ...] = ()
     """In the order of the plan; only when one run is asked for."""

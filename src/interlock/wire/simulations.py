@@ -13,6 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from interlock.wire.runner import Secretive
+from interlock.wire.views import View
 
 PRIORITIES = {"low": -10, "normal": 0, "high": 10}
 """What a priority is worth in the queue: each step is a head start of a minute."""
@@ -41,7 +42,7 @@ class SimulationSpec(
     """How often it goes on by itself after its worker was lost; else somebody has to resume it."""
 
 
-class SimulationView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SimulationView(View, frozen=True, kw_only=True, omit_defaults=True):
     """A simulation as it is shown everywhere."""
 
     run_id: str

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from interlock.wire.jobs import FailureView, JobSpec
 from interlock.wire.runner import Progress, Secretive
+from interlock.wire.views import View
 
 MAX_CHILDREN = 1_000
 """How many children are submitted at once."""
@@ -36,7 +37,7 @@ class Born(msgspec.Struct, frozen=True, kw_only=True):
     ids: tuple[str, ...]
 
 
-class ChildView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ChildView(View, frozen=True, kw_only=True, omit_defaults=True):
     """A child as its parent is told of it."""
 
     id: str
@@ -83,12 +84,12 @@ class TreeNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many it has submitted, shown here or not."""
 
 
-class TreeView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TreeView(View, frozen=True, kw_only=True, omit_defaults=True):
     """A job and everything below it, as one reads it from top to bottom."""
 
     root_id: str
     nodes: tuple[TreeNode, ...]
-    states: dict[str, int] = {}
+    states: dict[str, int] = msgspec.field(default_factory=dict)
     """How many of these jobs are in which state."""
     cut: bool = False
     """There are more than are shown, or may be seen; costs and states are those of the jobs that are."""

@@ -22,7 +22,8 @@ WORKERS = Vocabulary(
         "id": "w_0123456789ab",
         "since": "1d",
         "until": "10m",
-    }
+    },
+    states=tuple(map(str, WORKER.states)),
 )
 
 

@@ -8,6 +8,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from interlock.wire.views import View
+
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A worker that introduces itself, or that somebody introduces."""
@@ -65,7 +67,7 @@ class WorkerOrders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Grows when something that the worker holds was stopped: a heartbeat for each lease says what."""
 
 
-class WorkerView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WorkerView(View, frozen=True, kw_only=True, omit_defaults=True):
     """A worker as it is shown everywhere."""
 
     id: str
@@ -99,7 +101,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     heeded: bool = True
     """Whether the worker has carried out what it was told last."""
     code_version: str = ""
-    metadata: dict[str, str] = {}
+    metadata: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class WorkerDeath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -116,7 +118,7 @@ class Namesakes(msgspec.Struct, frozen=True, kw_only=True):
     workers: tuple[WorkerView, ...]
 
 
-class StandingView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StandingView(View, frozen=True, kw_only=True, omit_defaults=True):
     """How far a runner is trusted that has lost work."""
 
     runner: str

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from interlock.wire.runner import Secretive
+from interlock.wire.views import View
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
 Text = Annotated[str, Meta(max_length=2_000)]
@@ -63,7 +64,7 @@ class WorkloadsHeard(msgspec.Struct, frozen=True, kw_only=True):
     facts: int
 
 
-class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WorkloadView(View, frozen=True, kw_only=True, omit_defaults=True):
     """The workload on one agent as it is known."""
 
     id: str

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from interlock.errors import InterlockError, InvalidArguments, NotJson, UnknownTask
+from interlock.errors import FlakyError, InterlockError, InvalidArguments, NotJson, UnknownTask
 from interlock.wire.runner import Failed, Succeeded
 from interlock.worker import codec
 from interlock.worker.context import TaskCancelled
@@ -97,6 +97,7 @@ def failure_of(error: BaseException) -> Failed:
         exception=names_of(type(error)),
         exit_code=_exit_code(error),
         details=details_of(error),
+        retry_after_s=_pause_wanted(error),
     )
 
 
@@ -138,6 +139,11 @@ def _own(error: InterlockError, failure_class: str) -> Failed:
         details=clean(error.todo),
         failure_class=failure_class,
     )
+
+
+def _pause_wanted(error: BaseException) -> float | msgspec.UnsetType:
+    wanted = error.retry_after_s if isinstance(error, FlakyError) else None
+    return msgspec.UNSET if wanted is None else wanted
 
 
 def _exit_code(error: BaseException) -> int | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+import msgspec
+
 from interlock.errors import InvalidArguments
 from interlock.wire.jobs import JobSpec
 from interlock.worker.codec import encode
@@ -26,7 +28,7 @@ def spec_of(work: Work, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpe
     """What is submitted, checked as far as it can be without a worker."""
     match work:
         case JobSpec() if not args and not kwargs:
-            return work
+            return with_json(work)
         case str() if not args:
             return JobSpec(task=work, input=encode(kwargs, "arguments"))
         case Submittable():
@@ -36,3 +38,11 @@ def spec_of(work: Work, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpe
         todo="Pass the task itself, or only keyword arguments.",
         facts={"positional": len(args), "by_name": sorted(kwargs)},
     )
+
+
+def with_json(spec: JobSpec) -> JobSpec:
+    """Return the spec with its input as JSON; plain values are encoded."""
+    given: object = spec.input
+    if isinstance(given, msgspec.Raw):
+        return spec
+    return msgspec.structs.replace(spec, input=encode(given, "input"))

@@ -9,7 +9,7 @@ a store, and nothing here knows a rule: those are in the tables.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar, TypeAlias
 
@@ -34,7 +34,7 @@ from interlock.systems.orchestrator.body import (
 )
 from interlock.systems.orchestrator.courses import Recording, course_for
 from interlock.systems.orchestrator.facts import JobFacts
-from interlock.systems.orchestrator.failures import lost, pause_before, timed_out
+from interlock.systems.orchestrator.failures import Failure, lost, pause_before, timed_out
 from interlock.systems.orchestrator.lines import Consequences, later, named, track_of
 from interlock.systems.orchestrator.saying import maker_of
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -336,8 +336,7 @@ class Draft:
             fold(self.body)
             return
         if one.failure is not None and one.state is not attempt.STALE:
-            facts = self.facts(one)
-            ready_at = self.now + pause_before(facts.rule, facts.retries_used + 1, f"{self.id}.{one.shard}")
+            ready_at = self.now + self._pause_after(one, one.failure)
         else:  # lost or given back, through no fault of its own: it keeps its place in the queue
             ready_at, one.ready_at = one.ready_at or self.now, None
         following = AttemptBody(shard=one.shard, index=one.index + 1, created_at=self.now, ready_at=ready_at)
@@ -345,6 +344,12 @@ class Draft:
         fold(self.body)
         if ready_at <= self.now:
             self._tell(ATTEMPT, following, following.name, following, attempt.publish)
+
+    def _pause_after(self, one: AttemptBody, failure: Failure) -> timedelta:
+        if failure.retry_after_s is not None:
+            return timedelta(seconds=failure.retry_after_s)
+        facts = self.facts(one)
+        return pause_before(facts.rule, facts.retries_used + 1, f"{self.id}.{one.shard}")
 
     def facts(self, one: AttemptBody | None) -> JobFacts:
         """A view, not a copy: it tells how things are when it is asked."""

@@ -40,6 +40,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exception: str = ""
     exit_code: int | None = None
     details: str = ""
+    retry_after_s: float | None = None
+    """How long the handler wants to wait before the next attempt."""
 
 
 class FailureRule(msgspec.Struct, frozen=True, kw_only=True):

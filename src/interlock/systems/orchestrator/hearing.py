@@ -40,6 +40,7 @@ from interlock.systems.orchestrator.lines import completed
 from interlock.systems.orchestrator.logs import chunk_changes, placed
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import commit_of, messages_of
+from interlock.systems.orchestrator.submitting import MAX_DELAY_S
 from interlock.systems.orchestrator.texts import (
     MAX_DETAILS,
     cleaned,
@@ -315,7 +316,14 @@ def _failure(failed: Failed, settings: OrchestratorSettings) -> Failure:
         exception=failed.exception.split(" ", 1)[0],
         exit_code=failed.exit_code,
         details=fitting(failed.details, MAX_DETAILS),
+        retry_after_s=_pause_wanted(failed),
     )
+
+
+def _pause_wanted(failed: Failed) -> float | None:
+    """Return what the runner asks for, within what a delay may be."""
+    wanted = failed.retry_after_s
+    return None if isinstance(wanted, msgspec.UnsetType) or not wanted >= 0 else min(wanted, MAX_DELAY_S)
 
 
 def digest_of_report(message: Message) -> str:

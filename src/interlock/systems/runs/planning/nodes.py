@@ -169,7 +169,7 @@ def _told(error: yaml.YAMLError, text: str) -> tuple[Place, str]:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         context = f"{error.context}: " if error.context else ""
-        return Place(mark.line + 1, mark.column + 1), f"this is no YAML: {context}{error.problem}"
+        return Place(mark.line + 1, mark.column + 1), f"invalid YAML: {context}{error.problem}"
     position = getattr(error, "position", 0)
     before = text[:position]
     column = position - before.rfind("\n")

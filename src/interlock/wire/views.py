@@ -1,0 +1,21 @@
+"""What all views have in common: they can become plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something as it is shown."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON shows it: dicts, lists, text and numbers; times are text."""
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        return plain
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """Yield names and plain values, so that `dict(view)` works, and with it FastAPI."""
+        return iter(self.to_dict().items())

@@ -1,0 +1,118 @@
+"""`Interlock`, the door for programs: small things that somebody tries first."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from interlock import FlakyError, Interlock, JobSpec, task
+from interlock.errors import BadStoreUrl, InvalidArguments, NotJson, ResultNotReady
+from interlock.testing import in_memory
+from interlock.wire.filter_words import BadFilter
+
+
+@task(name="door.double")
+def double(x: int) -> int:
+    return 2 * x
+
+
+@pytest.fixture
+async def il() -> AsyncIterator[Interlock]:
+    async with Interlock("memory:") as il:
+        yield il
+
+
+async def test_the_input_of_a_spec_can_be_plain_values(il: Interlock) -> None:
+    given: Any = {"x": 21}
+    one = await il.submit(JobSpec(task="door.double", input=given))
+    (two,) = await il.submit_many([JobSpec(task="door.double", input=given)])
+    for job in (one, two):
+        assert msgspec.json.decode((await job.view()).input) == {"x": 21}
+
+
+async def test_an_input_that_json_cannot_hold_is_refused_with_its_place(il: Interlock) -> None:
+    given: Any = {"x": {"y": object()}}
+    with pytest.raises((NotJson, InvalidArguments), match="y"):
+        await il.submit(JobSpec(task="door.double", input=given))
+
+
+async def test_jobs_are_found_by_the_words_of_the_command_line(il: Interlock) -> None:
+    slow = await il.submit(JobSpec(task="door.double", queue="slow"))
+    await il.submit(JobSpec(task="door.double"))
+    await slow.cancel()
+    found, cursor = await il.jobs("state:canceled queue:slow")
+    assert ([view.id for view in found], cursor) == ([slow.id], "")
+    page, cursor = await il.jobs("task:door.double", limit=1)
+    rest, _ = await il.jobs("task:door.double", limit=1, cursor=cursor)
+    assert {view.id for view in (*page, *rest)} == {view.id for view in (await il.jobs())[0]}
+    with pytest.raises(BadFilter, match="did you mean state"):
+        await il.jobs("sate:failed")
+
+
+async def test_a_result_that_is_late_is_a_timeout() -> None:
+    async with in_memory() as il:
+        job = await il.submit(double.options(delay_s=3_600), 21)
+        with pytest.raises(TimeoutError) as late:
+            await job.result(timeout_s=60)
+    assert isinstance(late.value, ResultNotReady)
+    assert str(late.value).startswith(f"The job {job.id} is still PENDING")
+    assert late.value.as_dict()["code"] == "result_not_ready"
+
+
+def test_a_traceback_shows_what_to_do_next() -> None:
+    with pytest.raises(BadStoreUrl) as refused:
+        asyncio.run(Interlock("mysql://host/name").open())
+    told = "".join(traceback.format_exception(refused.value))
+    assert refused.value.todo in told
+
+
+async def test_a_view_becomes_plain_values(il: Interlock) -> None:
+    job = await il.submit(double, 21)
+    view = await job.view()
+    plain = view.to_dict()
+    assert (plain["id"], plain["state"], plain["input"]) == (job.id, "PENDING", {"x": 21})
+    assert plain["created_at"].endswith("Z")
+    assert dict(view) == plain, "what FastAPI makes of an object that it does not know"
+
+
+async def test_a_job_always_says_how_deep_it_is_and_what_it_is_for(il: Interlock) -> None:
+    plain = (await (await il.submit(double, 21)).view()).to_dict()
+    assert (plain["depth"], plain["description"]) == (0, "")
+
+
+# A task that wants to be tried again
+
+
+@task(name="door.later")
+def later(seconds: float) -> None:
+    raise FlakyError("the shop is closed", retry_after_s=seconds)
+
+
+async def test_a_task_says_after_which_time_it_is_tried_again() -> None:
+    async with in_memory() as il:
+        job = await il.submit(later, 3_600.0)
+        first, second = await _attempts(il, job.id, 2)
+        assert first.failure is not None
+        assert (first.failure.failure_class, first.failure.error) == (
+            "flaky",
+            "FlakyError: the shop is closed",
+        )
+        pause = second.ready_at - first.ended_at
+        assert pause.total_seconds() == pytest.approx(3_600.0)
+
+
+async def _attempts(il: Any, job_id: str, number: int) -> Any:
+    while len(attempts := (await il.job(job_id)).attempts) < number:
+        await il.clock.jump("1s")
+    return attempts
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("inf"), float("nan")])
+def test_a_pause_that_cannot_be_is_refused(seconds: float) -> None:
+    with pytest.raises(InvalidArguments, match="retry_after_s"):
+        FlakyError("x", retry_after_s=seconds)
