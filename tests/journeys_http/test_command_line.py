@@ -154,7 +154,9 @@ async def test_tokens_are_managed_through_a_server_as_in_its_database(served: Se
 
 async def test_a_server_that_is_not_there_is_told_in_a_sentence() -> None:
     told = await Person(NOWHERE, "il_somebody").says("job", "list", code=2)
-    assert told.startswith(f"Error: The server at {NOWHERE} did not answer as it should")
+    assert told.startswith(
+        f"Error: Cannot connect to the server at {NOWHERE}: Connection refused. Nothing was done."
+    )
     assert "Traceback" not in told
 
 

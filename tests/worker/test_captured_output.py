@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 import sys
 import threading
@@ -145,6 +146,20 @@ async def test_handlers_side_by_side_are_told_apart() -> None:
         [("stdout", "thread 2")],
         [("stdout", "thread 3")],
     ]
+
+
+def test_other_handlers_of_the_program_get_no_more_than_before() -> None:
+    written = io.StringIO()
+    own, root = logging.StreamHandler(written), logging.getLogger()
+    root.setLevel(logging.WARNING)
+    root.addHandler(own)
+    try:
+        with capturing("info"), context_of().active():
+            log.info("for the job")
+            log.warning("for everybody")
+        assert (written.getvalue(), own.level) == ("for everybody\n", logging.NOTSET)
+    finally:
+        root.removeHandler(own)
 
 
 def test_everything_is_as_it_was_afterwards() -> None:

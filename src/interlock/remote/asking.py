@@ -178,7 +178,7 @@ def _why(error: httpx2.RequestError) -> str:
     cause: BaseException = error
     while (deeper := cause.__cause__ or cause.__context__) is not None:
         cause = deeper
-    if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
+    if isinstance(cause, ConnectionError) and cause.errno is not None:
         return os.strerror(cause.errno)
     return str(error).rstrip(".") or type(error).__name__
 

@@ -50,14 +50,19 @@ def records_captured(level: str) -> Iterator[None]:
     """While this lasts, put records of `logging` of at least `level` into the logs of jobs."""
     root, handler = logging.getLogger(), _Records(LEVELS[level])
     before = root.level
+    # Other handlers of the program get no more than they did: they are as quiet as the root logger was.
+    others = {other: other.level for other in root.handlers if other.level < before}
+    for other in others:
+        other.setLevel(before)
     root.addHandler(handler)
-    if before > handler.level or before == logging.NOTSET:
-        root.setLevel(handler.level)
+    root.setLevel(min(before, handler.level))
     try:
         yield
     finally:
         root.removeHandler(handler)
         root.setLevel(before)
+        for other, own in others.items():
+            other.setLevel(own)
 
 
 class _Records(logging.Handler):
