@@ -88,7 +88,7 @@ def _confined(route: Route) -> Verdict:
         case Confined.OWNS:
             return Verdict(frozenset({404}))
         case Confined.NOTHING:
-            return Verdict(frozenset({200}))
+            return Verdict(frozenset({route.status}))
         case None:
             raise AssertionError(f"{route.method} {route.path} does not say what a confined token is told")
 

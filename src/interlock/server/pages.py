@@ -68,6 +68,7 @@ def with_pages(routes: Sequence[Route]) -> tuple[Route, ...]:
             role=Role.VIEWER,
             confined=Confined.NOTHING,
             media="text/html",
+            status=307,
         ),
     ]
     return tuple(told)
