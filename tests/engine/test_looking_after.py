@@ -144,6 +144,22 @@ async def test_the_clock_asks_the_store_now_and_then_and_counts_in_between(
     assert await estimate.now() == beginning + timedelta(seconds=60)
 
 
+@pytest.mark.parametrize("jump_s", [3_600.0, -3_600.0], ids=["ahead", "back"])
+async def test_the_clock_asks_the_store_again_when_the_clock_of_the_host_has_jumped(
+    store: MemoryStore, clock: Any, jump_s: float
+) -> None:
+    """A worker that registered after a suspend was written off several times within five seconds."""
+    ticks, shown = [0.0], [1_000_000.0]
+    estimate = StoreClock(store, resync_s=5, monotonic=lambda: ticks[0], wall=lambda: shown[0])
+    beginning = await estimate.now()
+    ticks[0], shown[0] = 1.0, 1_000_001.0 + jump_s
+    clock.jump(3_600)
+    assert await estimate.now() == beginning + timedelta(seconds=3_600)
+    ticks[0], shown[0] = 2.0, 1_000_002.0 + jump_s
+    clock.jump(3_600)
+    assert await estimate.now() < beginning + timedelta(seconds=3_602), "it was asked once"
+
+
 async def test_the_clock_never_goes_back(store: MemoryStore) -> None:
     ticks = [0.0]
     estimate = StoreClock(store, resync_s=5, monotonic=lambda: ticks[0])

@@ -15,6 +15,8 @@ from typing import Protocol
 
 from interlock.store.contract import Store
 
+JUMP_S = 1.0
+"""Clocks of a host that move apart by more than this between two looks were set, or stood still."""
 _AT_MOST = 0.9999
 """How fast a local clock may be counted, so that one that runs a little fast does not get ahead."""
 
@@ -28,21 +30,34 @@ class Clock(Protocol):
 
 
 class StoreClock:
-    """An estimate of the store's clock that is renewed every `resync_s` seconds."""
+    """An estimate of the store's clock that is renewed every `resync_s` seconds.
+
+    It is renewed as well when the clock of this host, `wall`, has jumped: the host was suspended, or its
+    clock was set. The monotonic clock does not show that, and the store's clock may be the same one.
+    """
 
     def __init__(
-        self, store: Store, *, resync_s: float = 5.0, monotonic: Callable[[], float] = time.monotonic
+        self,
+        store: Store,
+        *,
+        resync_s: float = 5.0,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] | None = None,
     ) -> None:
         self._store = store
         self._resync_s = resync_s
         self._monotonic = monotonic
+        self._wall = wall or monotonic
         self._asked_at = float("-inf")
+        self._apart_s = 0.0
+        """By how much the two clocks of this host differed then."""
         self._told = datetime.min.replace(tzinfo=UTC)
         self._latest = self._told
 
     async def now(self) -> datetime:
         """Never goes back, and asks the store when the last answer is old."""
-        if self._monotonic() - self._asked_at > self._resync_s:
+        now = self._monotonic()
+        if now - self._asked_at > self._resync_s or abs(self._wall() - now - self._apart_s) > JUMP_S:
             await self._ask()
         passed = timedelta(seconds=(self._monotonic() - self._asked_at) * _AT_MOST)
         self._latest = max(self._latest, self._told + passed)
@@ -50,5 +65,6 @@ class StoreClock:
 
     async def _ask(self) -> None:
         # The answer was true somewhere between asking and hearing it; by now it is at least that late.
+        apart_s = self._wall() - self._monotonic()  # a jump while it is asked is found the next time
         self._told = await self._store.now()
-        self._asked_at = self._monotonic()
+        self._asked_at, self._apart_s = self._monotonic(), apart_s

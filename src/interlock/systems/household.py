@@ -61,6 +61,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     """What a household takes from the machine it runs on; a simulated one hands in its own."""
 
     monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
     ids: Ids = random_id
     seeds: Seeds = random_seed
     below: Callable[[int], int] = secrets.randbelow
@@ -88,7 +89,7 @@ class Household:
         self.pruned = Pruned()
         """What the last round of retention has removed."""
         self.committer = GroupCommit(store)
-        clock = StoreClock(store, monotonic=host.monotonic)
+        clock = StoreClock(store, monotonic=host.monotonic, wall=host.wall)
         self.stops = StopNotices(self.committer)
         self.engine = Engine(store, self.stops, clock, ids=host.ids)
         self.orchestrator = Orchestrator(self.engine, settings=settings, seeds=host.seeds)

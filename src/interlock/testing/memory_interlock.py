@@ -205,6 +205,7 @@ def _host(time: VirtualTime, seed: int) -> Host:
     dice = random.Random(seed)
     return Host(
         monotonic=time.time,
+        wall=time.time,
         ids=lambda: dice.randbytes(8).hex(),
         seeds=lambda: dice.randbytes(32),
         below=dice.randrange,

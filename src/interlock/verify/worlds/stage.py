@@ -47,7 +47,11 @@ class Process:
         self.at_end: list[Callable[[], None]] = []
         self._off = off
         self.host = Host(
-            monotonic=self.loop.time, ids=self._name, seeds=self._secret, below=self.random.randrange
+            monotonic=self.loop.time,
+            wall=self.loop.time,
+            ids=self._name,
+            seeds=self._secret,
+            below=self.random.randrange,
         )
 
     @property
