@@ -37,6 +37,7 @@ PRELOADED = (
     "interlock.cli.edge_sections",
     "interlock.cli.job_logs",
     "interlock.cli.looking",
+    "interlock.__main__",
     "interlock.cli.main",
     "interlock.cli.submissions",
     "interlock.cli.supervising",
@@ -133,7 +134,7 @@ class ForkServer:
         sys.argv[:] = [_script(), *words]
         _open_standard_streams()
 
-        from interlock.cli.main import main
+        from interlock.__main__ import main
 
         code = main()
         _end(code)

@@ -37,7 +37,7 @@ class User:
     @property
     def command(self) -> tuple[str, ...]:
         """The words before those of `interlock`."""
-        return (*self.prefix, self.python, "-m", "interlock.cli.main")
+        return (*self.prefix, self.python, "-m", "interlock")
 
     @property
     def variables(self) -> dict[str, str]:

@@ -18,7 +18,7 @@ def test_the_password_of_a_store_is_wiped_from_the_command_line(tmp_path: Path, 
     (tmp_path / "tasks.py").write_text("from interlock import task\n@task\ndef nothing() -> None: ...\n")
     words = (*program.split(), "tasks.py", "--store", URL)
     process = subprocess.Popen(
-        [sys.executable, "-m", "interlock.cli.main", *words],
+        [sys.executable, "-m", "interlock", *words],
         cwd=tmp_path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -16,7 +16,7 @@ from interlock.wire.runs import Source
 
 def test_the_demo_ends_well_and_tells_the_story_of_the_killed_worker(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "interlock.cli.main", "demo"],
+        [sys.executable, "-m", "interlock", "demo"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -55,7 +55,7 @@ def test_a_repository_is_evaluated_by_runners_of_its_own(tmp_path: Path) -> None
     git("add", "--all")
     git("commit", "--quiet", "--message=all")
     done = subprocess.run(
-        [sys.executable, "-m", "interlock.cli.main", "demo", "--repository", "."],
+        [sys.executable, "-m", "interlock", "demo", "--repository", "."],
         cwd=tmp_path,
         capture_output=True,
         text=True,

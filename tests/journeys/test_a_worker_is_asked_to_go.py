@@ -222,9 +222,9 @@ async def test_a_second_and_a_third_signal_are_harmless(crew: Crew) -> None:
 
 async def test_as_the_first_process_of_a_container(crew: Crew) -> None:
     """PID 1 has no default signal handlers, and inherits every orphan."""
-    within = _container()
+    within = container()
     if within:
-        worker = await crew.start("anna", program=(*within, sys.executable, "-m", "interlock.cli.main"))
+        worker = await crew.start("anna", program=(*within, sys.executable, "-m", "interlock"))
     else:
         worker = await crew.start("anna", command=(), program=(sys.executable, "-c", REAPING))
     await worker.is_in("backing_off")
@@ -236,7 +236,7 @@ async def test_as_the_first_process_of_a_container(crew: Crew) -> None:
     assert await _goes(worker) == 0
 
 
-def _container() -> tuple[str, ...]:
+def container() -> tuple[str, ...]:
     """What makes a process the first one of its own world; empty where nobody may do that."""
     for who in ((), ("--user", "--map-root-user")):
         command = ("unshare", *who, "--pid", "--fork", "--kill-child", "--mount-proc")

@@ -238,7 +238,7 @@ async def _judge(il: Interlock, cast: Cast, views: Sequence[JobView], console: C
 @contextmanager
 def _workers(folder: Path, url: str) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Two workers, as anybody would start them; they are gone when this is over."""
-    command = [sys.executable, "-m", "interlock.cli.main", "worker", "start", tasks.__name__, "--store", url]
+    command = [sys.executable, "-m", "interlock", "worker", "start", tasks.__name__, "--store", url]
     started: list[subprocess.Popen[bytes]] = []
     try:
         for name in WORKERS:

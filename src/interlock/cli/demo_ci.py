@@ -67,7 +67,7 @@ async def _tries(jobs: JobsOffer, names: dict[str, str]) -> dict[str, int]:
 @contextmanager
 def _runners(folder: Path, url: str) -> Iterator[None]:
     """Two runners of steps, as anybody would start them; they are gone when this is over."""
-    command = [sys.executable, "-m", "interlock.cli.main", "worker", "start", "--shell", "--store", url]
+    command = [sys.executable, "-m", "interlock", "worker", "start", "--shell", "--store", url]
     beside = str(Path(sys.executable).parent)
     environment = {name: value for name, value in os.environ.items() if name != "INTERLOCK_URL"}
     # What is installed beside this Python is what the steps use.

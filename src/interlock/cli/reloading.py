@@ -39,7 +39,7 @@ Times = dict[str, int]
 
 def worker_command(module: str, log_level: str) -> list[str]:
     """How a worker is started by hand, with this Python."""
-    program = [sys.executable, "-m", "interlock.cli.main", "worker", "start"]
+    program = [sys.executable, "-m", "interlock", "worker", "start"]
     return [*program, module, "--log-level", log_level]
 
 

@@ -78,7 +78,7 @@ async def _followed(
 @contextlib.contextmanager
 def _worker(module: str, url: str, queue: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """A worker for one queue; it is gone when this is over, and gives back what it has."""
-    command = [sys.executable, "-m", "interlock.cli.main", "worker", "start", module, "--store", url]
+    command = [sys.executable, "-m", "interlock", "worker", "start", module, "--store", url]
     command += ["--queue", queue, "--name", queue, "--slots", "1"]
     with tempfile.TemporaryDirectory(prefix="interlock-simulation-") as folder:
         log = Path(folder) / "worker.log"

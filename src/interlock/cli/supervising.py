@@ -52,7 +52,7 @@ async def _run(
     make_private()
     hide_password(here.url)
     log = make_log(settings.log_level, settings.log_format)
-    command = [sys.executable, "-m", "interlock.cli.main", "worker", "start", *words]
+    command = [sys.executable, "-m", "interlock", "worker", "start", *words]
     depth = Depth(here, settings.queues) if pool.most > pool.least else None
 
     async def unfinished() -> int | None:

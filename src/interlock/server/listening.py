@@ -20,6 +20,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from interlock.errors import InterlockError
+from interlock.processes import beginning
 from interlock.server.app import make_app
 from interlock.server.connections import Handshake, connection_for
 from interlock.server.declaring import Route
@@ -115,6 +116,7 @@ class Listener(uvicorn.Server):
 def stopped_by_signals(listener: Listener) -> Iterator[None]:
     """While this lasts, SIGTERM and SIGINT end the server in good order."""
     loop = asyncio.get_running_loop()
+    beginning.has_begun()
     for number in SIGNALS:
         loop.add_signal_handler(number, listener.stop)
     try:
@@ -122,6 +124,7 @@ def stopped_by_signals(listener: Listener) -> Iterator[None]:
     finally:
         for number in SIGNALS:
             loop.remove_signal_handler(number)
+        beginning.has_stopped()
 
 
 def allow_files(parts: Parts) -> None:

@@ -70,7 +70,7 @@ class AgentProcess:
 
     def start(self) -> None:
         """Start it, and come back when it listens."""
-        command = [sys.executable, "-m", "interlock.cli.main", "agent", "--port", "0", "--json"]
+        command = [sys.executable, "-m", "interlock", "agent", "--port", "0", "--json"]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, "--log-format", "json", *self._options],

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from interlock.lifecycles.durations import Durations
+from interlock.processes import beginning
 from interlock.worker.clocks import AwakeTime
 
 HURRY_S = 5.0
@@ -83,6 +84,7 @@ def heeding_signals(shutdown: Shutdown) -> Iterator[None]:
     def handle(_number: int, _frame: FrameType | None) -> None:
         shutdown.request()
 
+    beginning.has_begun()
     before = {number: signal.signal(number, handle) for number in STOPPING}
     try:
         yield

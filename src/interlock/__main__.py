@@ -1,0 +1,29 @@
+"""The program `interlock`, also as `python -m interlock`. Signals are heeded before anything is imported."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from interlock.processes import beginning
+
+
+def main() -> int:
+    """Run the command line of this process; return the exit code."""
+    words = sys.argv[1:]
+    beginning.heed(words)
+    try:
+        from interlock.cli.main import main as run  # noqa: PLC0415 - a second's work, in which signals come
+
+        if not beginning.is_service(words):  # these take care of signals themselves
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        code = run()
+    except KeyboardInterrupt:
+        code = beginning.INTERRUPTED
+    beginning.has_ended()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
