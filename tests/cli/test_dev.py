@@ -228,7 +228,7 @@ def test_what_was_there_stays_until_somebody_resets_it(
     assert first.end(signal.SIGTERM) == 0
     monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
     assert main(["dev", "--reset", "--port", "0"]) == 1
-    assert "with its 1 jobs and their history?" in capsys.readouterr().out
+    assert "with its 1 job and their history?" in capsys.readouterr().out
     assert main(["job", "list"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1
     second = start("--reset", "--yes")

@@ -139,6 +139,14 @@ async def quiet(ctx: Context) -> None:
 
 
 @task
+async def done_the_second_time(ctx: Context) -> None:
+    """Be at it for as long as the first worker lives."""
+    if ctx.attempt == 1:
+        note("crowd began")
+        await asyncio.sleep(LONG_S)
+
+
+@task
 async def deaf(ctx: Context) -> None:
     """Wait for something else, and never look whether it should stop."""
     note(f"deaf began {ctx.attempt} in {os.getpid()}")
