@@ -154,8 +154,8 @@ async def test_the_old_secret_holds_while_there_are_two_and_no_other_does(hooked
     client = hooked.client()
     assert (await github(client, push(), secret=OLD)).status_code == 202
     refused = await github(client, push(), secret=Secret(b"somebody else's secret"))
-    assert (refused.status_code, refused.json()["code"]) == (403, "not_signed")
-    assert (await github(client, push(), headers={"X-Hub-Signature-256": ""})).status_code == 403
+    assert (refused.status_code, refused.json()["code"]) == (401, "not_signed")
+    assert (await github(client, push(), headers={"X-Hub-Signature-256": ""})).status_code == 401
     assert len(await runs(hooked)) == 1
 
 
@@ -227,7 +227,7 @@ async def test_whoever_guesses_signatures_is_slowed_down_and_good_ones_go_on() -
         server.parts.household.runs.preparing.planners["workflow"] = WorkflowPlanner()
         client, wrong = server.client(), Secret(b"a wrong guess, really")
         codes = [(await github(client, push(), secret=wrong)).status_code for _ in range(5)]
-        assert codes == [403, 403, 403, 429, 429]
+        assert codes == [401, 401, 401, 429, 429]
         assert (await github(client, push())).status_code == 202
 
 

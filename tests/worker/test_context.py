@@ -163,15 +163,21 @@ def test_the_first_attempt_has_nothing_to_restore(context: Context) -> None:
     assert context.restored() is None
 
 
-def test_a_line_that_is_too_long_is_cut_and_says_so(context: Context) -> None:
-    context.log("x" * 10_000)
-    context.log("ü" * 10_000)
-    context.log("x" * 8_192)
-    cut, cut_between_letters, whole = texts(context.take())
-    assert cut.endswith("x… (cut: 10,000 characters)")
-    assert cut_between_letters.endswith("ü… (cut: 10,000 characters)")
-    assert max(len(cut.encode()), len(cut_between_letters.encode())) <= 8_192
-    assert whole == "x" * 8_192
+@pytest.mark.parametrize("text", ["x" * 8_192, "x" * 10_000, "ü" * 10_000, "a" + "🙂" * 20_000])
+def test_a_line_that_is_too_long_becomes_several(context: Context, text: str) -> None:
+    context.log(text)
+    told = texts(context.take())
+    assert "".join(told) == text
+    assert max(len(each.encode()) for each in told) <= 8_192
+
+
+def test_an_upload_is_told_once_and_again_when_that_was_not_delivered(context: Context) -> None:
+    context.uploading()
+    told = context.take()
+    assert told.uploading
+    assert not context.take().uploading
+    context.put_back(told)
+    assert context.take().uploading
 
 
 @pytest.mark.parametrize(

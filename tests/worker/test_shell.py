@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -58,6 +59,11 @@ async def ended(board: Board, job: Job) -> Job:
     return job
 
 
+def written(job: Job) -> list[str]:
+    """What its steps have written."""
+    return [line.text for line in job.log if line.level in ("stdout", "stderr")]
+
+
 def gone(pid: int) -> bool:
     try:
         return (Path("/proc") / str(pid) / "stat").read_text().rpartition(") ")[2][0] == "Z"
@@ -72,7 +78,7 @@ async def test_shell_steps_run_one_after_the_other_with_a_live_log(board: Board,
     await ended(board, job)
     assert job.result["exit_code"] == 0
     assert [step["name"] for step in job.result["steps"]] == ["greet", "pwd"]
-    assert {(line.level, line.text) for line in job.log} == {
+    assert {(line.level, line.text) for line in job.log if line.level != "info"} == {
         ("stdout", "hello"),
         ("stderr", "you"),
         ("stdout", "/"),
@@ -126,7 +132,8 @@ async def test_a_shell_step_that_takes_too_long_is_stopped_and_says_so(board: Bo
     await ended(board, job)
     assert "timeout_s is 0.2" in job.failure.error
     assert job.failure.failure_class == "timeout"
-    assert job.failure.details.splitlines() == job.lines, "what it has written until then"
+    assert job.failure.details.splitlines() == ["begun"], "what it has written until then"
+    assert job.lines == ["begun", "The step 'echo begun; sleep 600' was stopped: timeout_s is 0.2."]
 
 
 async def test_what_a_shell_step_leaves_in_the_background_does_not_hold_it_up(
@@ -155,6 +162,71 @@ async def test_a_line_without_an_end_is_kept_and_a_very_long_one_comes_in_parts(
     start()
     await ended(board, job)
     assert "".join(job.lines) == "x" * 20_000 + "end"
+
+
+@pytest.mark.parametrize("size", [8_192, 8_193, 24_675, 65_530, 70_000])
+async def test_a_long_line_is_split_and_nothing_of_it_is_left_out(
+    board: Board, start: Start, size: int
+) -> None:
+    job = board.pin("interlock.shell", {"run": f"head -c {size} /dev/zero | tr '\\0' x; echo"})
+    start()
+    await ended(board, job)
+    assert "".join(job.lines) == "x" * size
+
+
+def steps_told(job: Job) -> list[str]:
+    """What the log says about steps, without how long they took."""
+    return [re.sub(r" after [0-9.]+ s", "", line) for line in job.lines]
+
+
+async def test_the_log_names_steps_and_says_how_each_ended(board: Board, start: Start) -> None:
+    steps = [
+        {"name": "build", "run": "echo made"},
+        {"name": "lint", "run": "exit 3", "continue_on_error": True},
+        {"name": "slow", "run": "sleep 600", "timeout_s": 0.1, "continue_on_error": True},
+        {"name": "test", "run": "exit 4"},
+        {"name": "never", "run": "true"},
+    ]
+    job = board.pin("interlock.shell", {"steps": steps})
+    start()
+    await ended(board, job)
+    assert steps_told(job) == [
+        "The step 'build' begins.",
+        "made",
+        "The step 'build' succeeded.",
+        "The step 'lint' begins.",
+        "The step 'lint' ended with exit code 3; the job goes on.",
+        "The step 'slow' begins.",
+        "The step 'slow' was stopped: it took too long; the job goes on.",
+        "The step 'test' begins.",
+        "The step 'test' ended with exit code 4.",
+    ]
+    assert re.search(r"exit code 4 after [0-9.]+ s\.$", job.lines[-1])
+    assert job.failure.error == "The step 'test' ended with exit code 4.", "the same each time"
+
+
+@pytest.mark.parametrize(
+    ("given", "last"),
+    [
+        ({"run": "exit 4"}, "The step 'exit 4' ended with exit code 4."),
+        ({"run": "kill -9 $$"}, "The step 'kill -9 $$' was killed by SIGKILL."),
+        (
+            {"steps": [{"name": "test", "run": "sleep 600", "timeout_s": 0.1}]},
+            "The step 'test' was stopped: timeout_s is 0.1.",
+        ),
+        (
+            {"steps": [{"name": "test", "run": "sleep 600"}], "timeout_s": 0.1},
+            "The step 'test' was stopped: timeout_s is 0.1.",
+        ),
+    ],
+)
+async def test_a_silent_step_that_fails_leaves_a_log_that_says_so(
+    board: Board, start: Start, given: dict[str, Any], last: str
+) -> None:
+    job = board.pin("interlock.shell", given)
+    start()
+    await ended(board, job)
+    assert steps_told(job)[-1] == last
 
 
 # What a step starts ends with it
@@ -192,7 +264,7 @@ async def test_whoever_kills_the_warden_is_found_by_its_mark(
     await ended(board, job)
     assert "was killed by SIGKILL" in job.failure.error
     await board.until(lambda: gone(int((tmp_path / "daemon").read_text())), "it to be gone")
-    *shell, last = job.lines  # a shell may still tell that what it ran was killed
+    *shell, last, _ = job.lines  # a shell may still tell that what it ran was killed
     assert (set(shell) - {"Killed"}, last) == (
         set(), "Not all that this step has started is known to have ended.",
     )  # fmt: skip
@@ -277,7 +349,7 @@ async def test_steps_have_variables_and_folders_of_their_own(
     job = board.pin("interlock.shell", given)
     start()
     await ended(board, job)
-    assert job.lines == ["all own", f"{tmp_path}/inner", "all all", str(tmp_path)]
+    assert written(job) == ["all own", f"{tmp_path}/inner", "all all", str(tmp_path)]
 
 
 async def test_a_step_that_may_fail_does_not_end_the_job(board: Board, start: Start) -> None:
@@ -292,7 +364,7 @@ async def test_a_step_that_may_fail_does_not_end_the_job(board: Board, start: St
     assert job.state == "succeeded"
     told = [(step["name"], step.get("exit_code", 0)) for step in job.result["steps"]]
     assert told == [("lint", 3), ("slow", None), ("test", 0)]
-    assert job.lines == ["on"]
+    assert written(job) == ["on"]
 
 
 async def test_a_step_with_a_timeout_of_its_own_is_stopped_and_named(board: Board, start: Start) -> None:

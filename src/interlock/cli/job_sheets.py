@@ -136,6 +136,10 @@ def _contents(view: JobView, *, terminal: bool) -> Iterator[tuple[str, str]]:
     yield "input", _short(_text(view.input), terminal=terminal)
     if isinstance(view.result, msgspec.Raw):
         yield "result", _short(_text(view.result), terminal=terminal)
+    for one in view.attempts:
+        if isinstance(one.result, msgspec.Raw):
+            name = f"result of {one.shard}.{one.index}, after the cancel"
+            yield name, _short(_text(one.result), terminal=terminal)
 
 
 def _attempt_row(one: AttemptView, now: datetime, *, terminal: bool) -> tuple[str, ...]:

@@ -101,6 +101,8 @@ class AttemptView(View, frozen=True, kw_only=True, omit_defaults=True):
     """It was cancelled without its runner's word that it has stopped."""
     confirmed_dead: bool | None = None
     """After a cancel of what was active: whether all of it is known to be gone."""
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    """What a canceled attempt has returned after it was asked to stop; the cancel stands."""
 
 
 class JobView(View, frozen=True, kw_only=True, omit_defaults=True):

@@ -34,7 +34,7 @@ from interlock.worker.codec import decode, encode
 from interlock.worker.families import NO_FAMILY, Family, Parent
 from interlock.worker.secrets import Secrets
 from interlock.worker.simulating import NOBODY, Speech, Voice
-from interlock.worker.unsent import MAX_LINE_BYTES, NOTHING, Lines, Unsent, cut
+from interlock.worker.unsent import MAX_LINE_BYTES, NOTHING, Lines, Unsent, cut, pieces
 from interlock.worker.uploads import Upload, Uploads, nowhere
 
 __all__ = ["NOTHING", "Context", "TaskCancelled", "Unsent", "current"]
@@ -66,9 +66,16 @@ class Context(Parent):
     """One attempt at a job, as its handler sees it; for its children see `Parent`."""
 
     __slots__ = (
+<<<<<<< HEAD
         "_caching", "_checkpoint", "_cost", "_heartbeat", "_lines", "_lock", "_now", "_printed",
         "_progress", "_progress_known", "_spoken", "_stopped", "_upload", "_voice", "_waiters", "_wake",
         "_woken", "mask", "sandbox", "stop_reason",
+=======
+        "_caching", "_checkpoint", "_cost", "_heartbeat", "_lines", "_lock", "_now", "_progress",
+        "_progress_known", "_spoken", "_stopped", "_upload", "_uploading", "_voice", "_waiters", "_wake",
+        "_woken",
+        "mask", "sandbox", "stop_reason",
+>>>>>>> 07869b1 (Name steps in logs, show results under a cancel, and tell of uploads)
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +99,7 @@ class Context(Parent):
         self._lock = threading.RLock()
         self._woken = False
         self._heartbeat = False
+        self._uploading = False
         self._progress: Progress | None = None
         self._progress_known = _NOWHERE
         self._checkpoint: msgspec.Raw | None = None
@@ -190,11 +198,12 @@ class Context(Parent):
         self._has_news()
 
     def log(self, text: object, level: str = "info") -> None:
-        """Write a line to the log of the job."""
+        """Write a line to the log of the job; one that is too long becomes several."""
         name = cut(str(level).lower()[:MAX_LEVEL], MAX_MESSAGE_BYTES)
-        line = LogLine(self._now(), name, cut(self.mask.text(str(text)).rstrip("\n"), MAX_LINE_BYTES))
+        now, told = self._now(), pieces(self.mask.text(str(text)).rstrip("\n"), MAX_LINE_BYTES)
         with self._lock:
-            self._log_lines().add(line)
+            for piece in told:
+                self._log_lines().add(LogLine(now, name, piece))
         self._has_news()
 
     def printed(self, text: str, stream: str) -> None:
@@ -275,6 +284,12 @@ class Context(Parent):
             self._heartbeat = True
         self._has_news()
 
+    def uploading(self) -> None:
+        """Say that the work is done and that only its artifacts are on their way."""
+        with self._lock:
+            self._uploading = True
+        self._has_news()
+
     @property
     def cancelled(self) -> bool:
         """Whether the handler should stop: the job was cancelled, the lease lost, or the worker goes."""
@@ -320,10 +335,16 @@ class Context(Parent):
             log, offset = ((), 0) if self._lines is None else self._lines.take()
             progress, checkpoint, heartbeat = self._progress, self._checkpoint, self._heartbeat
             self._progress, self._checkpoint, self._heartbeat = None, None, False
-        if not log and progress is None and checkpoint is None and not heartbeat:
+            uploading, self._uploading = self._uploading, False
+        if not log and progress is None and checkpoint is None and not heartbeat and not uploading:
             return NOTHING
         return Unsent(
-            progress=progress, checkpoint=checkpoint, log=log, log_offset=offset, heartbeat=heartbeat
+            progress=progress,
+            checkpoint=checkpoint,
+            log=log,
+            log_offset=offset,
+            heartbeat=heartbeat,
+            uploading=uploading,
         )
 
     def put_back(self, unsent: Unsent) -> None:
@@ -334,6 +355,7 @@ class Context(Parent):
             self._progress = unsent.progress if self._progress is None else self._progress
             self._checkpoint = unsent.checkpoint if self._checkpoint is None else self._checkpoint
             self._heartbeat = unsent.heartbeat or self._heartbeat
+            self._uploading = unsent.uploading or self._uploading
 
     def finish_lines(self) -> None:
         """Write what was printed without an end of the line; the handler has ended."""

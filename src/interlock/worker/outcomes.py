@@ -88,6 +88,7 @@ def failure_of(error: BaseException) -> Failed:
             exit_code=error.exit_code,
             details=tail(error.output),
             failure_class=error.failure_class,
+            logged=True,
         )
     text = str(error).strip()
     line = text.splitlines()[0] if text else ""

@@ -203,6 +203,7 @@ class RunningTask:
             log_offset=unsent.log_offset,
             progress=unsent.progress,
             checkpoint=_saved(unsent),
+            uploading=unsent.uploading,
         )
 
     def complete(self, outcome: Succeeded | Failed, unsent: Unsent | None) -> Complete:

@@ -27,6 +27,8 @@ class Unsent(msgspec.Struct, frozen=True, kw_only=True):
     """Where these lines begin in all that the handler has written, in bytes."""
     heartbeat: bool = False
     """The handler asks for a sign of life to be sent now."""
+    uploading: bool = False
+    """The handler has done its work, and uploads what it leaves behind."""
 
     def __bool__(self) -> bool:
         return self != NOTHING
@@ -79,6 +81,19 @@ class Lines:
     def _drop_oldest(self) -> None:
         while self._lines and (len(self._lines) > MAX_LINES or self._bytes > MAX_LOG_BYTES):
             self._bytes -= size_of(self._lines.popleft())
+
+
+def pieces(text: str, limit_bytes: int) -> list[str]:
+    """Text that can be sent, in as many pieces as the limit makes of it; nothing of it is left out."""
+    if len(text) <= limit_bytes and text.isascii() and "\x00" not in text:
+        return [text]
+    data = text.replace("\x00", "\\x00").encode(errors="backslashreplace")
+    found = []
+    while len(data) > limit_bytes:
+        piece = data[:limit_bytes].decode(errors="ignore")  # not through the middle of a character
+        found.append(piece)
+        data = data[len(piece.encode()) :]
+    return [*found, data.decode()]
 
 
 def cut(text: str, limit_bytes: int) -> str:

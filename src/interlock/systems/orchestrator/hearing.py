@@ -109,6 +109,8 @@ def hear(
     if refused is not None:
         return _refuse(Draft.of(record, now, settings), token, message, refused, mark)
     note_extras(draft, one, message)
+    if isinstance(message, Heartbeat) and message.uploading:
+        draft.tell_attempt(one, attempt.upload)  # which is ignored where it is known, or moot
     # No timer of the job may run out before the commit: then it would have to be heard differently.
     return Decision(_heard(draft, one), _commit(draft, one, message, mark, until))
 
@@ -211,6 +213,8 @@ def _commit(draft: Draft, one: AttemptBody, message: Message, mark: str, until: 
     assert one.lease is not None
     stretches = placed(one.lease, message, draft.settings.max_log_bytes) if message.log else []
     reason = message.reason if type(message) is Release else ""
+    if type(message) is Complete and one.state is attempt.CANCELED:
+        reason = f"it {message.outcome.__struct_config__.tag} after the cancel, which stands"
     changes = [draft.change(mark=mark, actor=message.runner_id, reason=reason), *messages_of(draft)]
     if stretches or one.failure is not None:
         changes += chunk_changes(draft.id, one, message, _name(draft, message), stretches, draft.now, mark)

@@ -68,9 +68,10 @@ def chunk_changes(
     """The records of what is new, and of the whole of a traceback."""
     assert one.lease is not None
     chunks = [_chunk(one, message.sequence, stretch) for stretch in told]
-    if isinstance(message, Complete) and isinstance(message.outcome, Failed) and message.outcome.details:
+    failed = message.outcome if isinstance(message, Complete) else None
+    if isinstance(failed, Failed) and failed.details and not failed.logged:
         *chunks, last = chunks or [_chunk(one, message.sequence, Stretch(one.lease.logged, ()))]
-        explained = (*last.lines, LogLine(now, "error", message.outcome.details))
+        explained = (*last.lines, LogLine(now, "error", failed.details))
         chunks.append(_fitting(msgspec.structs.replace(last, lines=explained)))
     # Of what arrives at the same instant the names decide which is first.
     return [

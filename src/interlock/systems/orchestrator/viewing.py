@@ -49,10 +49,11 @@ def glimpse(record: Record) -> Glimpse:
 
 
 def apart(record: Record) -> list[Key]:
-    """Where the large results of a completed job are."""
-    if record.state != job.COMPLETED or b'"result_apart"' not in record.body:
+    """Where the large results of a job are: of a completed one, and those that came after a cancel."""
+    if b'"result_apart"' not in record.body:
         return []
-    done = [one for one in decode_body(record.body).attempts if one.state is attempt.SUCCEEDED]
+    shown = (attempt.CANCELED, attempt.SUCCEEDED) if record.state == job.COMPLETED else (attempt.CANCELED,)
+    done = [one for one in decode_body(record.body).attempts if one.state in shown]
     return [result_key(record.id, one.name) for one in done if one.result_apart]
 
 
@@ -84,7 +85,7 @@ def view_of(record: Record, kept: Mapping[str, msgspec.Raw] | None = None) -> Jo
         failure=failure_view(body.failure),
         result=result_of(record, body, kept or {}),
         input=body.input,
-        attempts=tuple(_attempt_view(record.id, one) for one in body.attempts),
+        attempts=tuple(_attempt_view(record.id, one, kept or {}) for one in body.attempts),
         origin_job_id=body.origin_job_id,
         secrets=body.secrets,
         secrets_withheld=body.secrets_withheld,
@@ -138,7 +139,7 @@ def origin_again(record: Record) -> Provenance | None:
     return None if origin is None else msgspec.structs.replace(origin, environment="")
 
 
-def _attempt_view(job_id: str, one: AttemptBody) -> AttemptView:
+def _attempt_view(job_id: str, one: AttemptBody, kept: Mapping[str, msgspec.Raw]) -> AttemptView:
     return AttemptView(
         id=f"{job_id}.{one.name}",
         shard=one.shard,
@@ -155,6 +156,7 @@ def _attempt_view(job_id: str, one: AttemptBody) -> AttemptView:
         cost=one.cost,
         forced=one.forced,
         confirmed_dead=one.confirmed_dead,
+        result=_result(job_id, one, kept) if one.state is attempt.CANCELED else msgspec.UNSET,
     )
 
 

@@ -229,6 +229,7 @@ class Channel:
             log=tuple((line.level, line.text) for line in unsent.log),
             missed=missed,
             heartbeat=unsent.heartbeat,
+            uploading=unsent.uploading,
         )
 
 

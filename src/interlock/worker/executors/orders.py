@@ -45,6 +45,7 @@ class Said(msgspec.Struct, frozen=True, tag="said", omit_defaults=True):
     missed: int = 0
     """How many bytes of the log before these lines are lost."""
     heartbeat: bool = False
+    uploading: bool = False
 
 
 class Over(msgspec.Struct, frozen=True, tag="over"):

@@ -10,12 +10,12 @@
      "artifacts": [{"name": "coverage", "path": "htmlcov"}]}
 
 Each step is `sh -c`; what it writes becomes the job's log as it comes, with the levels `stdout` and
-`stderr`. The first step that fails ends the job, with its exit code and its last lines. When a step
-ends, or is told to stop, everything that it has started ends with it: a daemon does not outlive its
-step. Whether all of it is known to be gone is what a cancelled job says in the end. Artifacts are kept
-when the steps have ended, also when one of them has failed. With a checkout, or with `workspace`, the steps
-run in a fresh folder that is gone afterwards; only there can anything be cached. A worker that isolates
-steps gives each job such a folder.
+`stderr`. Of `steps` the log also says when each begins, and how it ended. The first step that fails ends
+the job, with its exit code and its last lines. When a step ends, or is told to stop, everything that it has
+started ends with it: a daemon does not outlive its step. Whether all of it is known to be gone is what a
+cancelled job says in the end. Artifacts are kept when the steps have ended, also when one of them has failed.
+With a checkout, or with `workspace`, the steps run in a fresh folder that is gone afterwards; only there can
+anything be cached. A worker that isolates steps gives each job such a folder.
 """
 
 from __future__ import annotations
@@ -113,15 +113,17 @@ async def shell(
                 variables = {**given, **(env or {})}
                 for index, step in enumerate(wanted):
                     ctx.progress(index, len(wanted), step.title)
-                    ends.append(await _run_step(commands, step, variables, workdir))
+                    ends.append(await _told(ctx, commands, step, variables, workdir, aloud=steps is not None))
         except StepFailed as failed:
             failure = failed
         except TimeoutError:
             doing = f"The step {wanted[len(ends)].title!r}" if len(ends) < len(wanted) else "The job"
             failure = _too_slow(commands, doing, timeout_s)
+            ctx.log(str(failure), "error")
         if cached is not None and failure is None:
             await cached.save()
         if artifacts and where is not None:
+            ctx.uploading()
             await leave_behind(ctx, artifacts, where, failed=failure is not None)
     if failure is not None:
         raise failure
@@ -134,6 +136,38 @@ def _warn(ctx: Context) -> None:
         ctx.log("Secrets are withheld from this job: what it is about comes from a fork.", "warning")
     if ctx.untrusted and ctx.sandbox.kind == NO_SANDBOX.kind:
         ctx.log(UNPROTECTED, "warning")
+
+
+async def _told(
+    ctx: Context,
+    commands: Commands,
+    step: Step,
+    env: Mapping[str, str],
+    workdir: str | None,
+    *,
+    aloud: bool,
+) -> StepEnd:
+    """Run a step; with `aloud` the log says when it begins and how it ended. A failure is raised."""
+    if aloud:
+        ctx.log(f"The step {step.title!r} begins.")
+    began = time.monotonic()
+    try:
+        end = await _run_step(commands, step, env, workdir)
+    except StepFailed as failed:
+        after = "" if failed.exit_code is None else f" after {_lasted(time.monotonic() - began)}"
+        ctx.log(f"{str(failed).removesuffix('.')}{after}.", "error")
+        raise
+    if end.exit_code != 0:
+        ended = "was stopped: it took too long" if end.exit_code is None else how_it_ended(end.exit_code)
+        lasted = _lasted(end.duration_s)
+        ctx.log(f"The step {step.title!r} {ended} after {lasted}; the job goes on.", "warning")
+    elif aloud:
+        ctx.log(f"The step {step.title!r} succeeded after {_lasted(end.duration_s)}.")
+    return end
+
+
+def _lasted(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 async def _run_step(commands: Commands, step: Step, env: Mapping[str, str], workdir: str | None) -> StepEnd:

@@ -221,6 +221,8 @@ def _pass_on(running: RunningTask, said: Said) -> None:
         context.checkpoint(said.checkpoint)
     if said.heartbeat:
         context.heartbeat()
+    if said.uploading:
+        context.uploading()
 
 
 def _judge(said: Over | None, end: End, running: RunningTask) -> Outcome:
