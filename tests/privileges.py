@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import functools
 import os
@@ -42,7 +43,8 @@ class User:
     @property
     def variables(self) -> dict[str, str]:
         """What has to be in its environment."""
-        return {"PYTHONPATH": self.path} if self.path else {}
+        compiled = {"PYTHONPYCACHEPREFIX": _compiled()} if self.prefix is AS_NOBODY else {}
+        return {"PYTHONPATH": self.path, **compiled} if self.path else compiled
 
     def reaches_interlock(self) -> bool:
         """Return whether it can be started; `setpriv` may still reach what its user cannot, so twice."""
@@ -61,6 +63,15 @@ class User:
 
 
 ME = User()
+
+
+@functools.cache
+def _compiled() -> str:
+    """A folder where another user keeps what it has compiled: each of its programs would do that anew."""
+    folder = Path(tempfile.mkdtemp(prefix="interlock-tests-compiled-"))
+    os.chown(folder, int(NOBODY), int(NOBODY))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return str(folder)
 
 
 @functools.cache
