@@ -151,13 +151,10 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field=
     details: str = ""
     """The traceback or the last output."""
     failure_class: str = ""
-<<<<<<< HEAD
     retry_after_s: float | msgspec.UnsetType = msgspec.UNSET
     """How long to wait before the next attempt, if there is one; otherwise as its retry rule says."""
-=======
     logged: bool = False
     """The log of the attempt has the details already; they are not added to it."""
->>>>>>> 07869b1 (Name steps in logs, show results under a cancel, and tell of uploads)
 
 
 class Complete(RunnerMessage, frozen=True, kw_only=True, tag="complete"):

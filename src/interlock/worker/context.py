@@ -66,16 +66,9 @@ class Context(Parent):
     """One attempt at a job, as its handler sees it; for its children see `Parent`."""
 
     __slots__ = (
-<<<<<<< HEAD
         "_caching", "_checkpoint", "_cost", "_heartbeat", "_lines", "_lock", "_now", "_printed",
-        "_progress", "_progress_known", "_spoken", "_stopped", "_upload", "_voice", "_waiters", "_wake",
-        "_woken", "mask", "sandbox", "stop_reason",
-=======
-        "_caching", "_checkpoint", "_cost", "_heartbeat", "_lines", "_lock", "_now", "_progress",
-        "_progress_known", "_spoken", "_stopped", "_upload", "_uploading", "_voice", "_waiters", "_wake",
-        "_woken",
-        "mask", "sandbox", "stop_reason",
->>>>>>> 07869b1 (Name steps in logs, show results under a cancel, and tell of uploads)
+        "_progress", "_progress_known", "_spoken", "_stopped", "_upload", "_uploading", "_voice",
+        "_waiters", "_wake", "_woken", "mask", "sandbox", "stop_reason",
     )  # fmt: skip
 
     def __init__(
