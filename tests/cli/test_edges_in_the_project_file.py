@@ -172,6 +172,23 @@ approval = true
     assert policy.environments["production"].approval
 
 
+def test_a_token_of_github_that_is_too_short_is_not_ours_to_make(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_GITHUB_TOKEN", "ghp_short")
+    with pytest.raises(InvalidSettings) as refused:
+        load(tmp_path, '[[reporters]]\nkind = "github"\n')
+    assert "from INTERLOCK_GITHUB_TOKEN, has fewer than 16 characters" in refused.value.sentence
+    assert "GitHub shows it once" in refused.value.todo
+    assert "webhook secret" not in refused.value.todo
+
+
+def test_statuses_and_their_names_are_settings(tmp_path: Path) -> None:
+    text = '[[reporters]]\nkind = "github"\ncontext = "ci/{workflow}"\nstatuses = "job"\n'
+    (one,) = load(tmp_path, text).reporting.github
+    assert (one.context, one.statuses) == ("ci/{workflow}", "job")
+
+
 def test_two_reporters_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings, match="two reporters github"):
         load(tmp_path, "[[reporters]]\nkind = 'github'\n[[reporters]]\nkind = 'github'\n")

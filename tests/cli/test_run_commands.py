@@ -107,6 +107,8 @@ def test_a_file_with_faults_is_refused_with_line_and_column(ask: Ask, ci: Shop, 
     assert (answer.returncode, answer.stdout) == (2, "")
     assert "bad.yml:2:7: there is no key of a job 'stepz'; did you mean steps?" in answer.stderr
     assert "bad.yml:3:14: there is no job 'c'" in answer.stderr
+    assert "  allowed: needs, after, if, matrix, " in answer.stderr, "what could be there is no fault"
+    assert "  faults:" not in answer.stderr
     assert ask("run", "list").stdout == ""
 
 

@@ -155,6 +155,7 @@ async def test_the_old_secret_holds_while_there_are_two_and_no_other_does(hooked
     assert (await github(client, push(), secret=OLD)).status_code == 202
     refused = await github(client, push(), secret=Secret(b"somebody else's secret"))
     assert (refused.status_code, refused.json()["code"]) == (401, "not_signed")
+    assert refused.headers["www-authenticate"] == 'Signature realm="interlock"'
     assert (await github(client, push(), headers={"X-Hub-Signature-256": ""})).status_code == 401
     assert len(await runs(hooked)) == 1
 

@@ -259,8 +259,8 @@ class _Secrets:
         self._environment = environment
         self.lacking: list[str] = []
 
-    def texts(self, what: str, variable: str, file: str) -> tuple[Secret, ...]:
-        return secret_texts(what, variable=variable, file=file, environment=self._environment)
+    def texts(self, what: str, variable: str, file: str, todo: str = "") -> tuple[Secret, ...]:
+        return secret_texts(what, variable=variable, file=file, todo=todo, environment=self._environment)
 
     def keys(self, what: str, variable: str, file: str, otherwise: str) -> tuple[Secret, ...]:
         found = signing_keys(what, variable=variable, file=file, environment=self._environment)
@@ -298,7 +298,8 @@ def _hook(said: HookSection, secrets: _Secrets) -> Hook:
 
 def _github(said: ReporterSection, secrets: _Secrets) -> GithubReporting:
     name = said.name or "github"
-    tokens = secrets.texts(f"the reporter {name}", said.token_env, said.token_file)
+    todo = "Put the whole token there: GitHub shows it once, under Settings → Developer settings."
+    tokens = secrets.texts(f"the reporter {name}", said.token_env, said.token_file, todo)
     if not tokens:
         secrets.lacking.append(f"the reporter {name} is left to other processes: there is no token for it")
     return GithubReporting(

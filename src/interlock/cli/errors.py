@@ -60,11 +60,20 @@ def colour_wanted() -> bool | None:
 def _details(error: InterlockError) -> Iterator[str]:
     said = f"{error.sentence}\n{error.todo}"
     facts: dict[str, object] = {**(error.facts if _debugging() else {}), "allowed": error.allowed}
+    if isinstance(found := error.facts.get("faults"), list):
+        facts["allowed"] = [*_leaves(error.allowed), *_allowed(found)]
     for name, value in facts.items():
-        leaves = [leaf for leaf in _leaves(value) if leaf not in said]
+        leaves = [leaf for leaf in dict.fromkeys(_leaves(value)) if leaf not in said]
         if leaves:
             yield f"  {name}: {', '.join(leaves)}"
             said = "\n".join((said, *leaves))
+
+
+def _allowed(faults: list[object]) -> Iterator[str]:
+    """What would be allowed where there are faults; where each is, the sentence says."""
+    for fault in faults:
+        if isinstance(fault, dict):
+            yield from _leaves(fault.get("allowed"))
 
 
 def _leaves(value: object) -> Iterator[str]:

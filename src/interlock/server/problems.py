@@ -222,7 +222,8 @@ def _headers(error: InterlockError) -> Iterable[tuple[str, str]]:
         case MethodNotAllowed():
             yield "Allow", ", ".join(error.allowed)
     if error.status == 401:
-        yield "WWW-Authenticate", 'Bearer realm="interlock"'
+        scheme = "Signature" if error.code == "not_signed" else "Bearer"
+        yield "WWW-Authenticate", f'{scheme} realm="interlock"'
     elif error.status == 503:
         yield "Retry-After", "1"
     if type(error) in _CLOSING:

@@ -49,13 +49,17 @@ def secret_texts(
     variable: str = "",
     file: str = "",
     least: int = LEAST_TEXT,
+    todo: str = "",
     environment: Mapping[str, str] = ENVIRONMENT,
 ) -> tuple[Secret, ...]:
-    """Every secret that the variable and the file hold; none when neither is there."""
+    """Every secret that the variable and the file hold; none when neither is there.
+
+    `todo` says where a new one comes from, when it is not ours to make.
+    """
     found = tuple(_words(what, variable, file, environment))
     for where, text in found:
         if len(text) < least:
-            raise _unfit(what, where, f"has fewer than {least} characters")
+            raise _unfit(what, where, f"has fewer than {least} characters", todo)
     return tuple(Secret(text.encode()) for _, text in found)
 
 
@@ -94,9 +98,9 @@ def _key(what: str, where: str, text: str) -> Secret:
     return Secret(key)
 
 
-def _unfit(what: str, where: str, why: str) -> InvalidSettings:
+def _unfit(what: str, where: str, why: str, todo: str = "") -> InvalidSettings:
     return InvalidSettings(
         f"The secret of {what}, from {where}, {why}.",
-        todo="Make a new one: interlock webhook secret",
+        todo=todo or "Make a new one: interlock webhook secret",
         facts={"secret_of": what, "from": where},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from interlock.lifecycles import run
@@ -43,7 +44,7 @@ def view_of(
         cancel_requested=body.data.cancel_requested,
         confirmed_dead=_confirmed_dead(RunState(record.state), body),
         fail_fast=body.fail_fast,
-        tally=body.tally(),
+        tally=_tally(jobs) if jobs else body.tally(),
         jobs=tuple(jobs),
         skipped=tuple(skipped),
         culprit=body.culprit,
@@ -53,6 +54,14 @@ def view_of(
         awaiting=body.awaits,
         approvals=body.approvals,
     )
+
+
+def _tally(jobs: Sequence[RunJobView]) -> dict[str, int]:
+    """How many of these jobs there are in each state.
+
+    A run hears of its jobs a moment later than they change, and one answer must not say two things.
+    """
+    return dict(Counter(job.state for job in jobs))
 
 
 def _confirmed_dead(state: RunState, body: RunBody) -> bool | None:

@@ -184,6 +184,28 @@ def test_a_picture_is_well_formed_and_safe_whatever_the_names_are() -> None:
     assert len([e for e in picture.iter() if e.get("class") == "line"]) == 1
 
 
+def test_a_line_in_a_picture_is_whole_where_it_skips_a_column() -> None:
+    graph = graph_of(
+        a_run(("docs", "COMPLETED", ""), ("build", "COMPLETED", ""), ("test", "RUNNING", "build"),
+              ("package", "WAITING", "test docs"))
+    )  # fmt: skip
+    picture = ET.fromstring(draw_svg(graph, "ci", lambda _: ""))
+    lines = [e.get("d", "").split() for e in picture.iter() if e.get("class") == "line"]
+    begins = {(words[1], words[2]) for words in lines}
+    ends = {(words[-1], words[2]) if words[3] == "H" else (words[-2], words[-1]) for words in lines}
+    boxes = [e for e in picture.iter() if e.get("class") == "box"]
+    left = {e.get("x") for e in boxes}
+    right = {f"{float(e.get('x', 0)) + float(e.get('width', 0)):g}" for e in boxes}
+    loose = {x for x, _ in ends - begins} - left | {x for x, _ in begins - ends} - right
+    assert not loose, "every line begins and ends at a box, or at another part of it"
+
+
+def test_a_picture_is_as_wide_as_its_title() -> None:
+    title = "ci  r_072e26bfe46a  REPORTED (FAILED)  acme/shop main  required job failed: test (3.12)"
+    picture = ET.fromstring(draw_svg(graph_of(a_run(("a", "FAILED", ""))), title, lambda _: ""))
+    assert float(picture.get("width", 0)) > len(title) * 8
+
+
 def test_mermaid_and_dot_have_every_job_and_every_need() -> None:
     graph = graph_of(CI)
     mermaid, dot = draw_mermaid(graph, lambda _: "3s"), draw_dot(graph, "ci", lambda _: "3s")

@@ -12,6 +12,7 @@ from interlock.systems.runs.drawing.layers import Layers, Spot, layers_of
 ROOT = "interlock-run"
 HEIGHT, APART, GAP, MARGIN, HEADING = 40.0, 14.0, 56.0, 20.0, 44.0
 LETTER, LEAST, MOST = 7.2, 90.0, 320.0
+TITLE_LETTER = 8.6
 _COLOURS: Mapping[str, tuple[str, str]] = {
     "COMPLETED": ("#15803d", "#4ade80"),
     "FAILED": ("#b91c1c", "#f87171"),
@@ -26,9 +27,11 @@ def draw_svg(graph: Graph, title: str, note: Callable[[Node], str]) -> str:
     """The whole picture; `note` is said in a box, below the name."""
     layers = layers_of(graph)
     places, width, height = _places(graph, layers)
+    width = max(width, 2 * MARGIN + len(title) * TITLE_LETTER)
     nodes = {node.name: node for node in graph.nodes}
     body = [
         *(_line(places[one], places[other]) for one, other in layers.lines),
+        *(_through(place) for spot, place in places.items() if spot.passing),
         *(_box(nodes[spot.name], place, note) for spot, place in places.items() if not spot.passing),
     ]
     size = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
@@ -69,6 +72,12 @@ def _line(one: tuple[float, float, float], other: tuple[float, float, float]) ->
         f'<path class="line" d="M {begin:g} {y:g} C {middle:g} {y:g} {middle:g} {other[1]:g} '
         f'{end:g} {other[1]:g}"/>'
     )
+
+
+def _through(place: tuple[float, float, float]) -> str:
+    """A line goes on across a layer that it passes."""
+    left, middle, wide = place
+    return f'<path class="line" d="M {left:g} {middle:g} H {left + wide:g}"/>'
 
 
 def _box(node: Node, place: tuple[float, float, float], note: Callable[[Node], str]) -> str:

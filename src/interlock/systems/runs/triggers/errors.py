@@ -5,7 +5,7 @@ from __future__ import annotations
 from interlock.errors import InterlockError
 
 
-class NotSigned(InterlockError, code="not_signed", status=403):
+class NotSigned(InterlockError, code="not_signed", status=401):
     """A webhook whose signature is missing, too old, or made with another secret; nothing was done."""
 
 
