@@ -10,7 +10,7 @@ from html import escape
 from typing import Any
 
 import msgspec
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from interlock.server.declaring import Call, Confined, Handler, Route
 from interlock.server.openapi import document_of
@@ -75,7 +75,8 @@ def with_pages(routes: Sequence[Route]) -> tuple[Route, ...]:
 
 
 async def _start(_: Call) -> Response:
-    return RedirectResponse("/docs", status_code=307)
+    page = '<!doctype html><title>Interlock</title><a href="/docs">/docs</a>'
+    return Response(page, status_code=307, media_type="text/html", headers={**_HEADERS, "Location": "/docs"})
 
 
 def _openapi(routes: Sequence[Route]) -> Handler:
