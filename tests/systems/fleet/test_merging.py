@@ -217,6 +217,17 @@ def test_what_is_left_out_leaves_what_the_others_alone_would_have_come_to() -> N
     assert whole.parts["b"].last is not None, "what it did itself is still known"
 
 
+def test_an_agent_that_has_ended_does_not_keep_its_last_second_on_the_screen() -> None:
+    """Others go on when one has done all its operations, or began earlier."""
+    merged = Merged(["a", "b"])
+    merged.hear(report("a", 1, [1_000] * 5, completed=True))
+    for number in (1, 2, 3):
+        merged.hear(report("b", number, [1_000] * 7, before=7 * number - 7))
+    shown = merged.latest()
+    assert shown is not None
+    assert (shown.second, shown.operations) == (2, 7)
+
+
 def test_a_silent_agent_does_not_keep_the_last_second_of_all_on_the_screen() -> None:
     merged = Merged(["a", "b"])
     for agent in ("a", "b"):

@@ -81,8 +81,15 @@ def test_agents_that_began_further_apart_than_the_limit_are_not_complete_and_it_
     assert (within.verdict, within.warnings) == (Verdict.COMPLETE, ())
     beyond = result(merged_of(late("a:1", 0.0), late("b:1", 3.4)), finals, skew_limit_s=0.5)
     assert beyond.verdict is Verdict.DEGRADED
-    assert beyond.sentence == "All agents completed, but they began 3.4 s apart, and skew-limit is 500 ms."
-    assert "lead" in beyond.warnings[0]
+    assert beyond.sentence == (
+        "All agents completed, but they began 3.4 s apart, "
+        "and skew-limit is 500 ms (give them a longer lead)."
+    )
+    assert beyond.warnings == ()
+    failed = result(
+        merged_of(late("a:1", 0.0), late("b:1", 3.4)), {"a:1": DONE, "b:1": LOST}, skew_limit_s=0.5
+    )
+    assert failed.warnings[0].startswith("They began 3.4 s apart")
     shown = page(beyond)
     assert "DEGRADED" in shown
     assert "+3,400" in shown or "+3400" in shown, "how late each was"

@@ -136,11 +136,12 @@ class Merged:
         fault = self._measure(part, report) or impossible
         part.fault = part.fault or fault
         part.last = report
+        part.gone = part.gone or report.completed
         self._pack()
         return fault
 
     def lose(self, agent: str) -> None:
-        """It will not report any more; the seconds of the others are not held up by it."""
+        """It will not report any more; like one that has ended, it holds up no second of the others."""
         self.parts[agent].gone = True
 
     def leave_out(self, agents: Iterable[str]) -> Iterator[int]:

@@ -203,7 +203,8 @@ def _flaws(known: Known, merged: Merged) -> Iterator[str]:
     late = [part.late_ns for part in parts if part.started_at_ns]
     apart_ns, limit_ms = (max(late) - min(late) if late else 0), known.spec.skew_limit_s * 1e3
     if apart_ns / 1e6 > limit_ms:
-        yield f"they began {took(apart_ns / 1e6)} apart, and skew-limit is {took(limit_ms)}"
+        apart, limit = took(apart_ns / 1e6), took(limit_ms)
+        yield f"they began {apart} apart, and skew-limit is {limit} (give them a longer lead)"
     wrong = tuple(part.agent for part in parts if part.fault)
     if wrong:
         yield f"numbers of {some(wrong)} cannot be true, and their latencies are not in the result"
@@ -211,9 +212,8 @@ def _flaws(known: Known, merged: Merged) -> Iterator[str]:
 
 def _warnings(known: Known, merged: Merged, flaws: Sequence[str]) -> Iterator[str]:
     yield from known.warnings
-    for flaw in flaws:
-        todo = " Give the agents more time to prepare with lead." if "skew-limit" in flaw else ""
-        yield f"{flaw[0].upper()}{flaw[1:]}.{todo}"
+    if known.coverage.completed < known.coverage.needed:  # otherwise they are in the sentence
+        yield from (f"{flaw[0].upper()}{flaw[1:]}." for flaw in flaws)
     if dropped := merged.backlog:
         yield (
             f"{dropped:,} of {merged.operations + dropped:,} operations that were due never began: "
