@@ -40,6 +40,7 @@ ABOUT_TIME = {
     "server/test_deadlines.py": VIRTUAL,
     "store/postgres/test_waking.py": "how often may be told depends on the time that has passed",
     "systems/fleet/loads/gated.py": HANDLER,
+    "systems/fleet/loads/waiting.py": HANDLER,
     "systems/fleet/test_driving.py": "how far a clock has drifted depends on the time that has passed",
     "systems/fleet/test_lines.py": VIRTUAL,
     "testing/test_in_memory.py": VIRTUAL,

@@ -341,6 +341,23 @@ async def test_a_corrupt_histogram_flags_its_agent_and_the_rest_stands(
     assert any("numbers that cannot be true" in line for line in driven.lines)
 
 
+@pytest.mark.long  # it has to be later than a clock may be unknown on a busy machine
+async def test_an_agent_that_prepares_for_too_long_is_late_and_the_result_says_so(
+    tmp_path: Path, gate: Path
+) -> None:
+    target = {"target": "waiting:Work", "arguments": {"gate": str(gate)}, "path": [str(LOADS)]}
+    with fleet(tmp_path, [{}, {"LATE": "1"}]) as agents:
+        driven = Driven(asked(agents, kind="python", spec=target, rate=20.0, operations=20, skew_limit_s=5.0))
+        await driven.until(lambda live: live.elapsed_s > 8.0)
+        gate.touch()
+        result = await driven.result()
+    assert (result.verdict, result.operations) == (Verdict.DEGRADED, 40)
+    assert [each.late_ms > 5_000 for each in result.agents] == [False, True]
+    assert result.duration_s > 8.0
+    assert max(each.agents for each in result.seconds) == 1, "they never worked together"
+    assert result.rate < 10.0
+
+
 async def test_a_store_that_is_away_does_not_hold_up_the_workload(wrong_clocks: list[AgentProcess]) -> None:
     driven = Driven(asked(wrong_clocks))
     heard: list[int] = []
