@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import fcntl
 import functools
 import os
 import shutil
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.debian import unpacked
 from tests.waiting import PROGRAM_S
 
 import interlock
@@ -105,7 +105,7 @@ def path_with_bubblewrap() -> str:
     to fail, and say so.
     """
     path = os.environ.get("PATH", os.defpath)
-    program = Path(shutil.which("bwrap") or _fetched())
+    program = Path(shutil.which("bwrap") or unpacked("bubblewrap", "bubblewrap") / "usr" / "bin" / "bwrap")
     if not program.exists():
         pytest.xfail("There is no bwrap, and no package of it can be fetched: apt install bubblewrap")
     prefix = AS_NOBODY if ROOT else ()
@@ -114,36 +114,3 @@ def path_with_bubblewrap() -> str:
     if tried.returncode:
         pytest.xfail(f"bwrap does not work on this machine: {tried.stderr.strip()}")
     return f"{program.parent}{os.pathsep}{path}"
-
-
-def _fetched() -> Path:
-    folder = Path(tempfile.gettempdir()) / f"interlock-tests-bubblewrap-{os.geteuid()}"
-    program = folder / "usr" / "bin" / "bwrap"
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # there are several test processes
-        if not program.exists():
-            _fetch(folder)
-    return program
-
-
-def _fetch(folder: Path) -> None:
-    """Unpack Debian's package beside the system; nothing is installed."""
-    with tempfile.TemporaryDirectory() as place:
-        Path(place).chmod(0o777)  # apt downloads as a user of its own
-        if _apt(place, "download", "bubblewrap") and ROOT:
-            _apt(place, "update")
-            _apt(place, "download", "bubblewrap")
-        for package in Path(place).glob("bubblewrap_*.deb"):
-            fresh = Path(tempfile.mkdtemp(dir=folder.parent))
-            fresh.chmod(0o755)
-            subprocess.run(["dpkg-deb", "-x", package, fresh], check=True, timeout=PROGRAM_S)
-            fresh.rename(folder)
-
-
-def _apt(folder: str, *words: str) -> int:
-    try:
-        return subprocess.run(
-            ["apt-get", "-q", *words], cwd=folder, capture_output=True, timeout=PROGRAM_S, check=False
-        ).returncode
-    except (OSError, subprocess.TimeoutExpired):
-        return 1

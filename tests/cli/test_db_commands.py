@@ -14,7 +14,7 @@ from interlock.cli.durations import parse_duration
 from interlock.cli.main import main
 from interlock.lifecycles.workload import WORKLOAD
 from interlock.store.records import Change, Commit, Note, StepLine
-from interlock.store.sqlite import SqliteStore
+from interlock.store.sqlite import SqliteStore, reading
 from interlock.systems.catalogue import CATALOGUE
 
 
@@ -139,3 +139,34 @@ def test_durations_are_read_as_people_write_them() -> None:
     assert parse_duration("90s") == timedelta(seconds=90)
     assert parse_duration("1.5H") == timedelta(minutes=90)
     assert parse_duration("4w") == timedelta(days=28)
+
+
+def test_a_pruned_file_can_be_made_smaller_again_and_again(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(url.removeprefix("sqlite:///"))
+    for part in ("first", "second"):
+        with sqlite3.connect(path) as shell:
+            keep_a_job(url, name=f"j_{part}")
+            shell.execute("CREATE TABLE ballast AS SELECT zeroblob(2000000) AS b")
+            shell.execute("DROP TABLE ballast")
+        shell.close()
+        before = path.stat().st_size
+        assert ask("vacuum", "--store", url, "--json") == 0
+        assert json.loads(capsys.readouterr().out)["freed_bytes"] > 1_500_000
+        assert path.stat().st_size < before - 1_500_000
+    assert ask("audit", "--store", url) == 0
+    assert ask("vacuum", "--store", "memory:") == 0
+    assert "by itself" in capsys.readouterr().out
+
+
+def test_a_count_that_ends_at_the_cap_is_marked(
+    url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        keep_a_job(url, name=f"j_{number}")
+    monkeypatch.setattr(reading, "_STATUS_CAP", 2)
+    assert ask("status", "--store", url) == 0
+    shown = capsys.readouterr().out
+    assert "SUBMITTED\t2+" in shown
+    assert "2+ entries" in shown

@@ -11,7 +11,7 @@ import pytest
 from interlock.engine.audit import audit, faults_of
 from interlock.engine.chaining import chained
 from interlock.store.memory import MemoryStore
-from interlock.store.records import Change, Commit, Entry, Key, Note, Record, Refused, StepLine
+from interlock.store.records import Change, Commit, Entry, Feed, Key, Note, Record, Refused, StepLine
 
 MakeChange = Callable[..., Change]
 P = Key("parcel", "p")
@@ -120,3 +120,24 @@ async def test_machines_inside_a_record_are_replayed_beside_it(
     found = sentences(record, entries, parcel)
     expected = "unknown machine 'lorry'" if machine == "lorry" else "starts in sent, but it was packed"
     assert any(expected in sentence for sentence in found)
+
+
+async def test_a_record_that_changes_while_it_is_audited_is_not_accused(
+    store: MemoryStore, make_change: MakeChange, parcel: Any
+) -> None:
+    """The page that has the record is read before its journal."""
+    await store.commit([Commit(changes=(make_change("p", 0, "packed"),))])
+
+    class AtWork(MemoryStore):
+        moved = False
+
+        async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
+            if not self.moved:
+                self.moved = True
+                await store.commit([Commit(changes=(make_change("p", 1, "sent"),))])
+            return await super().history(key, after_version=after_version, limit=limit)
+
+    at_work = AtWork(store._catalogue)
+    at_work.__dict__.update(store.__dict__)
+    found = await audit(at_work, {"parcel": parcel}, ["parcel"])
+    assert (at_work.moved, found.faults) == (True, [])

@@ -4,7 +4,8 @@ After adding a migration:
 
     .venv/bin/python tests/store/test_migrations_never_change.py
 
-prints its line. Never replace a line: write another migration.
+prints its line. Never replace a line: write another migration. Keep a store of the schema before it as well:
+`tests/fixtures/stores/make.py`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from interlock.cli.options import Json, Store, examples
 FOUND_SOMETHING = 1
 
 app = typer.Typer(
-    help="Migrate, look at, prune and audit the database.",
+    help="Migrate, inspect, prune, restore and audit the database.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog="""\b
@@ -75,6 +75,20 @@ def prune(
         render.print_json(pruned)
     else:
         render.print_sheets([looking_after.pruned_sheet(pruned)])
+
+
+@app.command("vacuum", epilog=examples("db vacuum", "db vacuum --store sqlite:///ci.db --json"))
+def vacuum(store: Store = None, as_json: Json = False) -> None:
+    """Give the space of pruned records back to the file system."""
+    from interlock.cli import looking_after, render
+
+    url, freed = looking_after.vacuumed(store)
+    if as_json:
+        render.print_json({"url": url, "freed_bytes": freed})
+    elif freed is None:
+        typer.echo(f"{url}: the server frees its space by itself.")
+    else:
+        typer.echo(f"{url} is {freed:,} bytes smaller.")
 
 
 @app.command(

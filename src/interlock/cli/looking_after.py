@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,7 +15,7 @@ from interlock.cli.connecting import store_url
 from interlock.cli.printing import Sheet
 from interlock.engine.audit import Audit, audit
 from interlock.store.checking import known_kind
-from interlock.store.contract import Store, StoreStatus
+from interlock.store.contract import ServerConnections, Store, StoreStatus
 from interlock.store.urls import store_for
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.systems.orchestrator.tokens import EPOCH_SHIFT
@@ -61,6 +62,16 @@ def prune(url: str | None, kind: str | None, older_than: timedelta) -> dict[str,
     return ask(url, work)
 
 
+def vacuumed(url: str | None) -> tuple[str, int | None]:
+    """Free what can be freed; return where, and how many bytes."""
+
+    async def work(store: Store) -> tuple[str, int | None]:
+        freed = await store.compact()
+        return (await store.status()).url, freed
+
+    return ask(url, work)
+
+
 def restored(url: str | None, fence: int) -> tuple[str, int]:
     """Begin an epoch above that of a fence; return where, and which."""
 
@@ -84,18 +95,35 @@ def status_entry(found: StoreStatus) -> dict[str, Any]:
 
 def status_sheets(found: StoreStatus) -> list[Sheet]:
     """The status for people."""
+    counted = partial(_counted, found.cap)
     oldest = found.oldest_entry_at.isoformat(timespec="seconds") if found.oldest_entry_at else "none"
     about = [
         ("store", found.url),
         ("server", found.server),
         ("schema", f"version {found.schema_version} of {found.wanted_version}"),
-        ("journal", f"{found.entries} entries, the oldest of {oldest}"),
-        ("requests", str(found.requests)),
+        ("journal", f"{counted(found.entries)} entries, the oldest of {oldest}"),
+        ("requests", counted(found.requests)),
+        *_connections(found.connections),
     ]
-    rows = [(kind, state, str(n)) for kind, by in found.records.items() for state, n in by.items()]
+    rows = [(kind, state, counted(n)) for kind, by in found.records.items() for state, n in by.items()]
     return [
         Sheet("about", "Store", ("what", "value"), about),
         Sheet("records", "Records", ("kind", "state", "number"), rows),
+    ]
+
+
+def _counted(cap: int | None, number: int) -> str:
+    """A number, marked where counting ended there."""
+    return f"{number}+" if cap is not None and number >= cap else str(number)
+
+
+def _connections(found: ServerConnections | None) -> list[tuple[str, str]]:
+    if found is None:
+        return []
+    each = f"{found.at_rest} at rest, at most {found.busy}"
+    return [
+        ("connections", f"{found.ours} of Interlock, {found.all} in all, the server allows {found.most}"),
+        ("for each worker", each),
     ]
 
 

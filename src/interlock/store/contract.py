@@ -62,6 +62,20 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     max_batch: int = 1_000
 
 
+class ServerConnections(msgspec.Struct, frozen=True, kw_only=True):
+    """How many connections a database server has, and may have."""
+
+    ours: int
+    """Of all programs of Interlock to this database."""
+    all: int
+    most: int
+    """What the server allows."""
+    at_rest: int
+    """How many a worker holds that has nothing to do."""
+    busy: int
+    """How many it holds at most."""
+
+
 class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What `interlock db status` shows."""
 
@@ -75,6 +89,9 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     entries: int
     oldest_entry_at: datetime | None
     requests: int
+    cap: int | None = None
+    """Where counting ends: a count that is as large means at least so many."""
+    connections: ServerConnections | None = None
 
 
 class Store(Protocol):
@@ -181,6 +198,13 @@ class Store(Protocol):
 
         Refuses a state in which a record has not ended (`PruneRefused`): nothing live is ever removed.
         Expired requests go with every batch.
+        """
+        ...
+
+    async def compact(self) -> int | None:
+        """Give free space back to the file system; return how many bytes, or None if the server does that.
+
+        This may take longer than other calls, and those that write may have to wait meanwhile.
         """
         ...
 

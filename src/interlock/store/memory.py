@@ -228,6 +228,10 @@ class MemoryStore:
             del self._requests[name]
         return Pruned(len(gone), len(removed), len(expired), more=len(old) > limit)
 
+    async def compact(self) -> int | None:
+        """Memory is given back at once."""
+        return None
+
     async def status(self) -> StoreStatus:
         """What is there."""
         self._check_open()

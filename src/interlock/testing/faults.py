@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 ALL = (
     *("now", "epoch", "raise_epoch", "load", "find", "count", "commit", "claim", "due"),
-    *("recall", "feed", "latest", "history", "prune", "status"),
+    *("recall", "feed", "latest", "history", "prune", "compact", "status"),
 )
 """The calls that a fault can befall; opening, closing and subscribing always work."""
 
@@ -176,6 +176,10 @@ class FaultyStore:
             "prune",
             lambda: self._store.prune(kind=kind, states=states, older_than=older_than, limit=limit),
         )
+
+    async def compact(self) -> int | None:
+        """Or a fault."""
+        return await self._spoilt("compact", self._store.compact)
 
     async def status(self) -> StoreStatus:
         """Or a fault."""

@@ -23,6 +23,16 @@ def test_a_pool_that_follows_prepared_statements_may_have_them() -> None:
     assert (target.listen, target.prepared) == (False, True)
 
 
+def test_the_server_itself_can_be_named_for_listening_past_a_pool() -> None:
+    target = target_of("postgresql://bouncer:6432/work?listen=db:5432")
+    assert (target.listen, target.listen_at, target.pooled, target.prepared) == (
+        True,
+        ("db", 5432),
+        True,
+        False,
+    )
+
+
 def test_without_options_everything_is_used() -> None:
     target = target_of("postgres://db/work")
     assert (target.schema, target.listen, target.prepared) == ("interlock", True, True)

@@ -9,14 +9,16 @@ going or has become a stand-by: the next call connects anew.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
 from interlock.errors import ForeignSchema
+from interlock.store.contract import ServerConnections
 from interlock.store.postgres.failures import (
     Again,
     NotSent,
@@ -25,17 +27,23 @@ from interlock.store.postgres.failures import (
     translate,
     unavailable,
 )
+from interlock.store.postgres.room import Room
 from interlock.store.postgres.target import Target
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 T = TypeVar("T")
 
+log = logging.getLogger("interlock.store")
+
 _ATTEMPTS = 5
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 _LONG_IDLE_S = 0.02
 _LOOPS = 8
 """How many turns of the loop it takes to read a last word, then the end, and to be told of it."""
+APPLICATION = "interlock"
+"""What the server calls our connections (`pg_stat_activity`)."""
+_SAY_EVERY_S, _LEAVE_S = 60.0, 2.0
 IDLE_IN_TRANSACTION_S = 5
 """A claimer that has died holds what it has taken no longer than this."""
 
@@ -116,12 +124,15 @@ class Connections:
     def __init__(self, target: Target, timeout_s: float) -> None:
         self.target = target
         self.timeout_s = timeout_s
-        self._free = asyncio.Semaphore(target.pool)
+        self._room = Room(target.pool, self._fewer)
         self._idle: list[tuple[Connection, float]] = []
         self._lent: set[Connection] = set()
         self._closed = False
         self._pause_s = 0.0
         self._next_attempt = 0.0
+        self._said_at = float("-inf")
+        self._leaving: set[asyncio.Future[Any]] = set()
+        """Connections that are being closed, or made although nothing waits for them any more."""
         self.when_foreign: Callable[[Session], Awaitable[None]] | None = None
         """Called when a statement no longer fits the schema; raises what is true of it."""
 
@@ -153,30 +164,66 @@ class Connections:
 
     async def connect(self, timeout_s: float) -> Connection:
         """A connection of one's own; the caller closes it and takes the driver's errors."""
-        settings = {"application_name": "interlock"}
+        return await self._connected(timeout_s, self.target.pooled)
+
+    async def connect_to_listen(self, timeout_s: float) -> Connection:
+        """The same to the server itself, past a pool that would lose LISTEN."""
+        if self.target.listen_at is None:
+            return await self.connect(timeout_s)
+        host, port = self.target.listen_at
+        return await self._connected(timeout_s, False, host=host, port=port)
+
+    async def _connected(self, timeout_s: float, pooled: bool, **place: Any) -> Connection:
+        settings = {"application_name": APPLICATION}
         writable = SessionAttribute.any
-        if self.target.listen:  # else there is a pool before the server, which takes no such settings
+        if not pooled:  # a pool takes no such settings
             writable = SessionAttribute.read_write
             settings["statement_timeout"] = f"{max(1, int(self.timeout_s * 1_000))}"
             settings["default_transaction_isolation"] = "read committed"
             # A statement that was first planned for an empty table must not keep that plan.
             settings |= {"plan_cache_mode": "force_custom_plan", "jit": "off"}
-        return await asyncpg.connect(
-            self.target.url,
-            timeout=timeout_s,
-            statement_cache_size=100 if self.target.prepared else 0,
-            server_settings=settings,
-            target_session_attrs=writable,
+        connecting = asyncio.ensure_future(
+            asyncpg.connect(
+                self.target.url,
+                timeout=timeout_s,
+                statement_cache_size=100 if self.target.prepared else 0,
+                server_settings=settings,
+                target_session_attrs=writable,
+                **place,
+            )
         )
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            # A driver that is cancelled while it connects leaves an error behind that the loop reports.
+            connecting.add_done_callback(self._not_wanted)
+            self._leaving.add(connecting)
+            raise
+
+    def _not_wanted(self, connecting: asyncio.Future[Connection]) -> None:
+        self._leaving.discard(connecting)
+        if not connecting.cancelled() and connecting.exception() is None:
+            connecting.result().terminate()
 
     async def close(self) -> None:
         """Let go of everything, of what is in use by cutting it off; safe to call twice."""
         self._closed = True
+        self._room.close()
         for connection in self._lent:
             connection.terminate()
         idle, self._idle = self._idle, []
         for connection, _ in idle:
             await farewell(connection)
+        if self._leaving:
+            await asyncio.wait(self._leaving, timeout=_LEAVE_S)
+
+    def described(self, ours: int, all_: int, most: int) -> ServerConnections:
+        """Return the arithmetic of connections for `interlock db status`."""
+        # One for orders and one to listen; with work, another one renews leases.
+        at_rest = 2 + self.target.listen
+        return ServerConnections(
+            ours=ours, all=all_, most=most, at_rest=at_rest, busy=self.target.pool + at_rest
+        )
 
     def drop_idle(self) -> None:
         """Let go of connections that cannot be trusted any more."""
@@ -199,20 +246,14 @@ class Connections:
             unknown = at_risk and (late or not isinstance(error, NotSent))
             return translate(TimeoutError() if late else error, doing, self.target, unknown=unknown)
 
-        if self._free.locked():
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await self._free.acquire()
-            except TimeoutError:
-                raise unavailable(
-                    f"all {self.target.pool} connections are busy", doing, self.target
-                ) from None
-        else:
-            await self._free.acquire()  # which does not wait
+        try:
+            await self._room.enter(deadline)
+        except TimeoutError:
+            raise unavailable(f"all {self.target.pool} connections are busy", doing, self.target) from None
         try:
             connection = await self._connection(deadline)
         except BaseException as error:
-            self._free.release()
+            self._room.leave()
             if isinstance(error, Trouble):
                 raise failed(error, False) from None
             raise
@@ -225,7 +266,7 @@ class Connections:
             raise
         finally:
             alarm.cancel()
-            self._free.release()
+            self._room.leave()
             self._give_back(connection)
 
     async def _connection(self, deadline: float) -> Connection:
@@ -236,14 +277,20 @@ class Connections:
             # costs nothing; after a commit was sent, its outcome would be unknown.
             for _ in range(_LOOPS):
                 await asyncio.sleep(0)
+        return self._spare() or await self._new_connection(deadline)
+
+    def _spare(self) -> Connection | None:
         while self._idle:
             connection = self._idle.pop()[0]
             if not connection.is_closed():
                 return connection
-        return await self._new_connection(deadline)
+        return None
 
     async def _new_connection(self, deadline: float) -> Connection:
-        """Connect, not more often than a server in trouble can bear; wait for one that is starting."""
+        """Connect, not more often than a server in trouble can bear; wait for one that is starting or full.
+
+        While a full server is waited for, another call may give its connection back.
+        """
         loop = asyncio.get_running_loop()
         while True:
             async with asyncio.timeout_at(deadline):
@@ -253,11 +300,24 @@ class Connections:
             except Trouble as error:
                 self._pause_s = min(max(_FIRST_PAUSE_S, self._pause_s * 2), _LONGEST_PAUSE_S)
                 self._next_attempt = loop.time() + self._pause_s
-                if not isinstance(error, asyncpg.CannotConnectNowError):
+                full = isinstance(error, asyncpg.TooManyConnectionsError)
+                if full:
+                    self._say_full(error)
+                if not full and not isinstance(error, asyncpg.CannotConnectNowError):
                     raise
+                if loop.time() + self._pause_s >= deadline:
+                    raise
+                if (spare := self._spare()) is not None:
+                    return spare
             else:
                 self._pause_s = self._next_attempt = 0.0
                 return connection
+
+    def _say_full(self, error: BaseException) -> None:
+        now = asyncio.get_running_loop().time()
+        if now >= self._said_at + _SAY_EVERY_S:
+            self._said_at = now
+            log.warning("waiting for a connection to %s: %s", self.target.shown, error)
 
     def _give_back(self, connection: Connection) -> None:
         self._lent.discard(connection)
@@ -267,6 +327,14 @@ class Connections:
             connection.terminate()
         else:
             self._idle.append((connection, asyncio.get_running_loop().time()))
+            self._fewer(self._room.allowed)
+
+    def _fewer(self, allowed: int) -> None:
+        """Close what there is no room for; the latest are used first, so the oldest stand in front."""
+        while self._idle and len(self._idle) + len(self._lent) > allowed:
+            leaving = asyncio.ensure_future(farewell(self._idle.pop(0)[0]))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
 
 
 async def farewell(connection: Connection) -> None:

@@ -53,6 +53,7 @@ _SPOILERS = (
 )
 
 _RETRY = "Try again in a moment; see that the server is up and can be reached."
+_FULL = "Raise max_connections, lower ?pool=, or put pgbouncer before the server; see `interlock db status`."
 _READ = "Read what is there before you repeat it, or repeat it with the same request or expected version."
 
 
@@ -77,15 +78,17 @@ def translate(error: BaseException, doing: str, target: Target, *, unknown: bool
             f"PostgreSQL cannot keep this: {_said(error)}.",
             todo="Bodies are JSON, and no text holds the character NUL. Nothing was written.",
         )
-    return unavailable(_why(error), doing, target, unknown=unknown)
+    return unavailable(_why(error), doing, target, unknown=unknown, todo=_todo(error))
 
 
-def unavailable(why: str, doing: str, target: Target, *, unknown: bool = False) -> StoreUnavailable:
+def unavailable(
+    why: str, doing: str, target: Target, *, unknown: bool = False, todo: str = ""
+) -> StoreUnavailable:
     """The database could not be reached, or not in time."""
     outcome = "Whether it happened is unknown." if unknown else "Nothing was changed."
     return StoreUnavailable(
         f"{doing} at {target.shown} failed: {why}. {outcome}",
-        todo=_READ if unknown else _RETRY,
+        todo=_READ if unknown else todo or _RETRY,
         facts={"url": target.shown, "outcome_unknown": unknown},
     )
 
@@ -101,12 +104,18 @@ def _why(error: BaseException) -> str:
             return "the server is read-only, as a stand-by is"
         case TimeoutError():
             return "it did not answer in time"
+        case asyncpg.TooManyConnectionsError():
+            return f"the server has no connection left ({_said(error)})"
         case asyncpg.ConnectionDoesNotExistError():
             return "the connection broke"
         case ConnectionRefusedError() | FileNotFoundError():
             return "nobody answers there"
         case _:
             return _said(error)
+
+
+def _todo(error: BaseException) -> str:
+    return _FULL if isinstance(error, asyncpg.TooManyConnectionsError) else ""
 
 
 def _is_input(error: BaseException) -> bool:

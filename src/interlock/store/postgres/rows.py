@@ -149,8 +149,8 @@ def feed_of(rows: Sequence[asyncpg.Record], start: Place, after: str) -> Feed:
     return Feed((), pruned.cursor if passed or not after else after, gap)
 
 
-def status_of(rows: Sequence[asyncpg.Record], *, url: str, server: str, wanted_version: int) -> StoreStatus:
-    """What `status.sql` counted."""
+def status_of(rows: Sequence[asyncpg.Record], **facts: Any) -> StoreStatus:
+    """What `status.sql` counted, with what else is known."""
     records: dict[str, dict[str, int]] = {}
     others: dict[str, tuple[int, datetime | None]] = {}
     for what, kind, state, number, at in rows:
@@ -159,14 +159,12 @@ def status_of(rows: Sequence[asyncpg.Record], *, url: str, server: str, wanted_v
         else:
             others[what] = (number, at)
     return StoreStatus(
-        url=url,
-        server=server,
         schema_version=others["schema"][0],
-        wanted_version=wanted_version,
         records=records,
         entries=others["journal"][0],
         oldest_entry_at=others["journal"][1],
         requests=others["request"][0],
+        **facts,
     )
 
 

@@ -16,7 +16,7 @@ from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
 from interlock.store.cursors import write_cursor
 from interlock.store.limits import TIMEOUT_S
 from interlock.store.postgres.claiming import Claiming
-from interlock.store.postgres.connections import Connections, Session
+from interlock.store.postgres.connections import APPLICATION, Connections, Session
 from interlock.store.postgres.failures import unavailable
 from interlock.store.postgres.places import Place, place_of
 from interlock.store.postgres.queries import query as statement
@@ -206,11 +206,22 @@ class PostgresStore:
         )
         return Pruned(records, entries, requests, more)
 
+    async def compact(self) -> int | None:
+        """Autovacuum does that, and keeps what is free for new records."""
+        return None
+
     async def status(self) -> StoreStatus:
         """What is there, counted as far as `CAP`."""
         rows = await self._ask("Reading the status", "status", CAP)
-        server = f"PostgreSQL {self._server.version}" if self._server else "PostgreSQL"
-        return status_of(rows, url=self._target.shown, server=server, wanted_version=len(MIGRATIONS))
+        [[ours, all_, most]] = await self._ask("Reading the status", "connections", APPLICATION)
+        return status_of(
+            rows,
+            url=self._target.shown,
+            server=f"PostgreSQL {self._server.version}" if self._server else "PostgreSQL",
+            wanted_version=len(MIGRATIONS),
+            cap=CAP,
+            connections=self._connections.described(ours, all_, most),
+        )
 
     async def _ask(
         self, doing: str, name: str, *arguments: object, writes: bool = False

@@ -13,6 +13,9 @@ from interlock.errors import BadStoreUrl
 OPTIONS = ("schema", "listen", "prepared", "pool")
 """The options that are ours; all others are the driver's (host, port, sslmode, …)."""
 
+POOL = 4
+"""At most so many connections at once, unless told otherwise; at rest there is one."""
+
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 _SCHEMES = ("postgresql", "postgres")
 _EXAMPLE = "postgresql://user:password@host:5432/database"
@@ -27,11 +30,15 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     """The same for people, without a password."""
     schema: str = "interlock"
     listen: bool = True
-    """Off behind a pool in transaction mode (pgbouncer), which loses LISTEN: then we ask now and then."""
+    """Whether commits of others are listened for; else they are looked for now and then."""
+    listen_at: tuple[str, int] | None = None
+    """Host and port of the server itself, for LISTEN, which a pool in transaction mode loses."""
+    pooled: bool = False
+    """Whether there is such a pool (pgbouncer) before the server: sessions do not last."""
     prepared: bool = True
     """Off behind such a pool when it does not follow prepared statements (pgbouncer before 1.21)."""
-    pool: int = 8
-    """How many connections there are at most, besides those for LISTEN and NOTIFY."""
+    pool: int = POOL
+    """How many connections there are at most, besides the one for LISTEN."""
 
     @property
     def channel(self) -> str:
@@ -53,15 +60,18 @@ def target_of(url: str) -> Target:
         raise _bad(f"{parts.scheme or 'Nothing'!r} is no scheme of PostgreSQL.")
     _check_places(parts.netloc)
     ours = {name: asked.pop(name) for name in OPTIONS if name in asked}
-    listen = _switch(ours, "listen", default=True)
+    listen, listen_at = _listening(ours.get("listen", "on"))
+    pooled = not listen or listen_at is not None
     return Target(
         url=urlunsplit(parts._replace(query=urlencode(asked, quote_via=quote))),
         shown=_without_password(url),
         schema=_schema(ours.get("schema", "interlock")),
         listen=listen,
-        # Whoever says that LISTEN is lost has a pool, and most pools lose prepared statements too.
-        prepared=_switch(ours, "prepared", default=listen),
-        pool=_size(ours.get("pool", "8")),
+        listen_at=listen_at,
+        pooled=pooled,
+        # A pool that loses LISTEN mostly loses prepared statements too.
+        prepared=_switch(ours, "prepared", default=not pooled),
+        pool=_size(ours.get("pool", str(POOL))),
     )
 
 
@@ -90,6 +100,16 @@ def _schema(name: str) -> str:
     if not _SCHEMA.fullmatch(name) or name.startswith("pg_"):
         raise _bad(f"{name!r} cannot be the name of the schema: use small letters, digits and _.")
     return name
+
+
+def _listening(text: str) -> tuple[bool, tuple[str, int] | None]:
+    """Read `on`, `off`, or HOST:PORT of the server itself; HOST may be the folder of its socket."""
+    if text in ("on", "off"):
+        return text == "on", None
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise _bad(f"listen={text} is neither on, off, nor the HOST:PORT of the server itself.")
+    return True, (host, int(port))
 
 
 def _switch(asked: dict[str, str], name: str, *, default: bool) -> bool:

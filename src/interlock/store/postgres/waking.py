@@ -9,18 +9,18 @@ something and is woken to look.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
 from interlock.errors import StoreError
 from interlock.store.contract import Wake
-from interlock.store.postgres.connections import Connection, Connections, Session
-from interlock.store.postgres.failures import Trouble
+from interlock.store.postgres.connections import Connections, Session
+from interlock.store.postgres.hearing import ended, listen
 
 NOTIFY_EVERY_S = 0.01
 POLL_EVERY_S = 0.1
-PROBE_EVERY_S = 15.0
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.02, 1.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 
@@ -35,7 +35,8 @@ class Waking:
         self._wakes: dict[object, Wake] = {}
         self._news = asyncio.Event()
         self._telling: asyncio.Task[None] | None = None
-        self._listening: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
+        self._stop_listening: Callable[[], threading.Thread | None] | None = None
         self._again: asyncio.TimerHandle | None = None
         self._look_after_s = _FIRST_LOOK_S
         self.told = 0
@@ -45,14 +46,12 @@ class Waking:
         """Wake somebody from now on; returns how to stop that."""
         token = object()
         self._wakes[token] = wake
-        if self._listening is None:
-            self._listening = _start(self._listen() if self._target.listen else self._poll())
+        self._begin()
 
         def stop() -> None:
             self._wakes.pop(token, None)
-            if not self._wakes and self._listening is not None:
-                self._listening.cancel()
-                self._listening = None
+            if not self._wakes:
+                self._end()
 
         return stop
 
@@ -83,12 +82,28 @@ class Waking:
         self._wakes.clear()
         if self._again is not None:
             self._again.cancel()
-        for task in (self._telling, self._listening):
+        polling, listener = self._polling, self._end()
+        for task in (self._telling, polling):
             if task is not None:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
-        self._telling = self._listening = None
+        self._telling = None
+        await ended(listener)
+
+    def _begin(self) -> None:
+        if not self._target.listen:
+            self._polling = self._polling or _start(self._poll())
+        elif self._stop_listening is None:
+            self._stop_listening = listen(self._target, self._connections.timeout_s, self.wake)
+
+    def _end(self) -> threading.Thread | None:
+        """Stop listening or looking; return the thread that ends with it."""
+        if self._polling is not None:
+            self._polling.cancel()
+            self._polling = None
+        stop, self._stop_listening = self._stop_listening, None
+        return stop() if stop is not None else None
 
     def _look_again(self) -> None:
         self._again = None
@@ -118,37 +133,6 @@ class Waking:
         await session.script(
             f"BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {self._target.channel}; COMMIT"
         )
-
-    async def _listen(self) -> None:
-        pause_s = _FIRST_PAUSE_S
-        while True:
-            with suppress(*Trouble):
-                connection = await self._connections.connect(self._connections.timeout_s)
-                pause_s = _FIRST_PAUSE_S
-                try:
-                    await self._hear(connection)
-                finally:
-                    # Not politely: it may be the connection that no longer answers.
-                    connection.terminate()
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-
-    async def _hear(self, connection: Connection) -> None:
-        """Pass on what is heard until the connection is lost, which silence alone does not show."""
-        lost = asyncio.Event()
-        connection.add_termination_listener(lambda _: lost.set())
-        await connection.add_listener(self._target.channel, lambda *_: self.wake())
-        self.wake()
-        while not lost.is_set():
-            try:
-                async with asyncio.timeout(PROBE_EVERY_S):
-                    await lost.wait()
-            except TimeoutError:
-                alarm = asyncio.get_running_loop().call_later(
-                    self._connections.timeout_s, connection.terminate
-                )
-                await connection.execute("SELECT 1")
-                alarm.cancel()
 
     async def _poll(self) -> None:
         """Without LISTEN: look now and then whether there is something new."""

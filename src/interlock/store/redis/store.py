@@ -247,6 +247,10 @@ class RedisStore:
         )
         return Pruned(*read_pruned(answer))
 
+    async def compact(self) -> int | None:
+        """The server does that."""
+        return None
+
     async def status(self) -> StoreStatus:
         """Sizes that the server knows without counting."""
         kinds = [(kind.name, kind.states) for kind in self._catalogue.values()]

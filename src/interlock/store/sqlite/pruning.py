@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 
 from interlock.store.records import Pruned
+from interlock.store.sqlite.failures import store_error
 from interlock.store.sqlite.ledger import Ledger
+from interlock.store.sqlite.opening import connect
 from interlock.store.sqlite.reading import number_at
 from interlock.store.sqlite.rows import list_text
 
@@ -27,6 +32,9 @@ _MORE_REQUESTS = "SELECT EXISTS (SELECT 1 FROM requests WHERE expires_us <= ?)"
 _PRUNED_UP_TO = "UPDATE progress SET pruned_up_to = max(pruned_up_to, ?), latest_us = max(latest_us, ?)"
 
 _LEAST_REQUESTS = 1_000
+_INCREMENTAL = 2
+_PAGES = 1_000
+_PATIENCE_MS = 60_000
 _OLDEST_US = -(2**62)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -41,6 +49,27 @@ def prune(ledger: Ledger, kind: str, states: Sequence[str], older_than: timedelt
     (more_requests,) = ledger.connection.execute(_MORE_REQUESTS, (ledger.now_us,)).fetchone()
     ledger.forget()
     return Pruned(len(gone), entries, removed.rowcount, more=len(old) > limit or bool(more_requests))
+
+
+def compact(path: Path) -> int:
+    """Give free pages back to the file system; return how many bytes smaller the file is.
+
+    The first time the file is rewritten as a whole, so that later it can be done in small steps, between
+    which others write.
+    """
+    before = path.stat().st_size
+    try:
+        with closing(connect(path)) as connection:
+            connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+            if connection.execute("PRAGMA auto_vacuum").fetchone() != (_INCREMENTAL,):
+                connection.execute(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
+                connection.execute("VACUUM")
+            while connection.execute("PRAGMA freelist_count").fetchone() != (0,):
+                connection.execute(f"PRAGMA incremental_vacuum({_PAGES})").fetchall()
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    except sqlite3.Error as error:
+        raise store_error(error, path) from error
+    return before - path.stat().st_size
 
 
 def _old(

@@ -163,9 +163,9 @@ def status(connection: sqlite3.Connection, url: str) -> StoreStatus:
             for (kind,) in connection.execute("SELECT name FROM kinds ORDER BY name").fetchall()
             if (counts := _count_states(connection, kind))
         }
-        (entries,) = connection.execute("SELECT count(*) FROM journal").fetchone()
+        entries = _count_up_to_cap(connection, "journal")
         oldest = connection.execute("SELECT at_us FROM journal ORDER BY sequence LIMIT 1").fetchone()
-        (requests,) = connection.execute("SELECT count(*) FROM requests").fetchone()
+        requests = _count_up_to_cap(connection, "requests")
         version = applied_version(connection)
     return StoreStatus(
         url=url,
@@ -176,7 +176,13 @@ def status(connection: sqlite3.Connection, url: str) -> StoreStatus:
         entries=entries,
         oldest_entry_at=moment(oldest[0]) if oldest else None,
         requests=requests,
+        cap=_STATUS_CAP,
     )
+
+
+def _count_up_to_cap(connection: sqlite3.Connection, table: str) -> int:
+    sql = f"SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT ?)"
+    return int(connection.execute(sql, (_STATUS_CAP,)).fetchone()[0])
 
 
 def number_at(connection: sqlite3.Connection, us: int) -> int:

@@ -16,6 +16,7 @@ Reading order:
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -44,7 +45,7 @@ from interlock.store.sqlite.failures import store_error
 from interlock.store.sqlite.ledger import Ledger
 from interlock.store.sqlite.location import path_of, url_of
 from interlock.store.sqlite.opening import least_epoch, raise_epoch
-from interlock.store.sqlite.pruning import prune
+from interlock.store.sqlite.pruning import compact, prune
 from interlock.store.sqlite.reader import Reader, Subscribers
 from interlock.store.sqlite.writer import Writer
 
@@ -193,6 +194,11 @@ class SqliteStore:
         return await self._writer.do(
             lambda ledger: prune(ledger, kind, states, older_than, limit), settled=True, weight=limit
         )
+
+    async def compact(self) -> int | None:
+        """Rewrite the file without free pages; see `pruning.compact`."""
+        self._writer.check_open()
+        return await asyncio.to_thread(compact, self._path)
 
     async def status(self) -> StoreStatus:
         """What is there."""

@@ -198,6 +198,10 @@ class StoreLink:
             lambda: self._store.prune(kind=kind, states=states, older_than=older_than, limit=limit)
         )
 
+    async def compact(self) -> int | None:
+        """Nothing to give back."""
+        return await self._ask(self._store.compact)
+
     async def status(self) -> StoreStatus:
         """What is there."""
         return await self._ask(self._store.status)

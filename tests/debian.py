@@ -1,0 +1,48 @@
+"""Programs from Debian's packages, for tests that need the real thing; nothing is installed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tests.waiting import PROGRAM_S
+
+
+def unpacked(name: str, *packages: str) -> Path:
+    """Return a folder with the contents of these packages, which are fetched once for all test processes.
+
+    It is empty where they cannot be fetched.
+    """
+    folder = Path(tempfile.gettempdir()) / f"interlock-tests-{name}-{os.geteuid()}"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # there are several test processes
+        if not folder.exists():
+            _fetch(folder, packages)
+    return folder
+
+
+def _fetch(folder: Path, packages: tuple[str, ...]) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o777)  # apt downloads as a user of its own
+        if _apt(place, "download", *packages) and os.geteuid() == 0:
+            _apt(place, "update")
+            _apt(place, "download", *packages)
+        found = sorted(Path(place).glob("*.deb"))
+        if len(found) == len(packages):
+            fresh = Path(tempfile.mkdtemp(dir=folder.parent))
+            fresh.chmod(0o755)
+            for package in found:
+                subprocess.run(["dpkg-deb", "-x", package, fresh], check=True, timeout=PROGRAM_S)
+            fresh.rename(folder)
+
+
+def _apt(folder: str, *words: str) -> int:
+    try:
+        return subprocess.run(
+            ["apt-get", "-q", *words], cwd=folder, capture_output=True, timeout=PROGRAM_S, check=False
+        ).returncode
+    except (OSError, subprocess.TimeoutExpired):
+        return 1

@@ -1,0 +1,171 @@
+"""A store at rest holds two connections, grows to a small limit, and waits for a server that is full."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+import pytest
+from tests.waiting import until
+
+from interlock.lifecycles.process import BACKING_OFF, RUNNING
+from interlock.store.contract import Store
+from interlock.store.postgres import failures, room
+from interlock.store.postgres.target import POOL, target_of
+from interlock.systems.embedded import EmbeddedOrchestrator
+from interlock.testing.servers import PostgresServer, postgres_server
+from interlock.testing.store_contract.making import creation, made
+from interlock.worker.logs import make_log
+from interlock.worker.process import WorkerProcess
+from interlock.worker.settings import WorkerSettings
+from interlock.worker.tasks import Registry
+
+from .conftest import OpenStore
+
+
+def held(server: PostgresServer, url: str) -> int:
+    """How many connections of Interlock the server has to a database."""
+    name = url.partition("?")[0].rpartition("/")[2]
+    sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'interlock' AND datname = "
+    [[number]] = server.sql(f"{sql}'{name}'")
+    return int(number or 0)
+
+
+@asynccontextmanager
+async def load(store: Store) -> AsyncIterator[None]:
+    """Have the store answer many calls at once, all the time."""
+
+    async def ask() -> None:
+        while True:
+            await store.status()
+
+    asking = [asyncio.create_task(ask()) for _ in range(20)]
+    try:
+        yield
+    finally:
+        for task in asking:
+            task.cancel()
+        ended = await asyncio.gather(*asking, return_exceptions=True)
+    assert {type(end) for end in ended} == {asyncio.CancelledError}
+
+
+async def test_a_store_under_load_has_as_many_connections_as_it_may_and_lets_go_of_them(
+    server: PostgresServer, url: str, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "MEASURE_S", 0.5)
+    store = await open_store(url)
+    stop = store.subscribe(lambda: None)
+    await until(lambda: held(server, url) == 2, "one is for work and one for listening")
+    async with load(store):
+        await until(lambda: held(server, url) == POOL + 1, "it has as many as it may")
+    await until(lambda: held(server, url) == 2, "it has let go of what it does not need")
+    await made(store, creation("a"))
+    stop()
+
+
+async def test_the_pool_is_as_large_as_the_url_says(
+    server: PostgresServer, url: str, open_store: OpenStore
+) -> None:
+    store = await open_store(f"{url}&pool=2")
+    async with load(store):
+        await until(lambda: held(server, url) == 2, "it has as many as it may")
+        await asyncio.gather(*(store.now() for _ in range(50)))
+        assert held(server, url) == 2
+
+
+async def test_a_worker_at_rest_holds_two_or_three_connections(
+    server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "MEASURE_S", 0.5)
+    ports: list[EmbeddedOrchestrator] = []
+
+    def port() -> EmbeddedOrchestrator:
+        ports.append(EmbeddedOrchestrator(url))
+        return ports[-1]
+
+    worker = WorkerProcess(
+        WorkerSettings(name="test", stop_grace_s=1.0, log_level="error"),
+        Registry(),
+        port,
+        incarnation="0",
+        log=make_log("error", "text"),
+    )
+    running = asyncio.create_task(worker.run())
+    try:
+        await until(lambda: worker.state in (RUNNING, BACKING_OFF), "it has begun")
+        async with load(ports[0].here.store):
+            await until(lambda: held(server, url) > POOL, "it has as many as it may")
+        await until(lambda: held(server, url) in (2, 3), "it rests")
+    finally:
+        worker.shutdown.hurry()
+        await asyncio.wait([running])
+    running.result()
+
+
+async def test_a_listener_that_is_stopped_while_it_connects_leaves_no_error_behind(
+    small: PostgresServer, open_store: OpenStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await open_store(small.new_database())
+    for _ in range(20):
+        store.subscribe(lambda: None)()
+    await store.close()
+    gc.collect()
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+async def test_the_stores_of_a_process_share_one_connection_that_listens(
+    server: PostgresServer, url: str, open_store: OpenStore
+) -> None:
+    here, there = await open_store(url), await open_store(url)
+    first, second = asyncio.Event(), asyncio.Event()
+    stop = here.subscribe(first.set)
+    there.subscribe(second.set)
+    await until(lambda: first.is_set() and second.is_set(), "both listen")
+    assert held(server, url) == 3
+    stop()
+    second.clear()
+    elsewhere = await asyncpg.connect(url)
+    await elsewhere.execute("NOTIFY interlock_journal")
+    await elsewhere.close()
+    await until(second.is_set, "who is left is woken")
+
+
+@pytest.fixture
+def small() -> Iterator[PostgresServer]:
+    """A server on TCP with room for five."""
+    settings = {"max_connections": "5", "superuser_reserved_connections": "0", "max_wal_senders": "0"}
+    with postgres_server(durable=False, tcp=True, settings=settings) as server:
+        yield server
+
+
+async def test_a_server_that_is_full_is_waited_for_and_the_log_says_so(
+    small: PostgresServer, open_store: OpenStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = small.new_database()
+    others = [await asyncpg.connect(url) for _ in range(5)]
+    try:
+        with caplog.at_level(logging.WARNING, "interlock.store"):
+            opening = asyncio.create_task(open_store(url))
+            await until(lambda: "waiting for a connection" in caplog.text, "it waits")
+            assert "too many clients" in caplog.text
+            assert not opening.done()
+            for other in others[:2]:
+                await other.close()
+            store = await opening
+        async with load(store):  # with the connections that it can have
+            await made(store, creation("a"))
+    finally:
+        for other in others:
+            other.terminate()
+
+
+def test_a_server_that_stays_full_is_said_to_be_full() -> None:
+    error = asyncpg.TooManyConnectionsError("sorry, too many clients already")
+    told = failures.translate(error, "Opening", target_of("postgresql://ann@db/work"), unknown=False)
+    assert "no connection left" in told.sentence
+    assert "max_connections" in told.todo
+    assert "?pool=" in told.todo
