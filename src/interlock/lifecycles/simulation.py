@@ -117,12 +117,19 @@ class Cancel(Timed):
 class Interrupt(Timed):
     """Its worker is known to be gone."""
 
+    reason: str = ""
+
 
 @event(Kind.TIMER, by=Owner.CLOCK)
 class HeartbeatLost(Timed):
     """Nothing was heard from its worker for too long."""
 
     silence_s: float = DEFAULTS.simulation_silence_s
+
+    @property
+    def reason(self) -> str:
+        """Why it is interrupted, in words."""
+        return f"nothing was heard from its worker for {self.silence_s:g} s"
 
 
 def from_its_worker(simulation: Simulation, said: FromWorker) -> bool:
@@ -149,6 +156,7 @@ def begins(simulation: Simulation, said: FromWorker) -> Simulation:
         started_at=simulation.started_at or said.at,
         last_heartbeat=said.at,
         paused_at=None,
+        error=None,
         cancel_requested=False,
     )
 
@@ -181,12 +189,14 @@ def fails(simulation: Simulation, said: Fail) -> Simulation:
 
 def is_cancelled(simulation: Simulation, asked: Cancel) -> Simulation:
     """It has ended because somebody wanted that."""
-    return msgspec.structs.replace(_answered(simulation), completed_at=asked.at, worker_id=None)
+    return msgspec.structs.replace(_answered(simulation), completed_at=asked.at, worker_id=None, error=None)
 
 
-def is_interrupted(simulation: Simulation, happened: Timed) -> Simulation:
-    """It has no worker; it is not over, so completed_at stays empty."""
-    return msgspec.structs.replace(_answered(simulation), worker_id=None)
+def is_interrupted(simulation: Simulation, happened: Interrupt | HeartbeatLost) -> Simulation:
+    """It has no worker, and says why; it is not over, so completed_at stays empty."""
+    return msgspec.structs.replace(
+        _answered(simulation), worker_id=None, error=happened.reason or "no reason was given"
+    )
 
 
 def note_pause(simulation: Simulation, asked: RequestPause) -> Simulation:

@@ -22,6 +22,9 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The newest attempt at the job that has begun, or was lost before it could."""
     awaited: bool = False
     """Its job waits for a worker; resuming now would make a second execution."""
+    held: bool = False
+    """Interrupted with a pause pending, or by a silence that `losses` does not cover: no attempt goes on
+    with it, and only a resume makes another execution."""
 
 
 class SimulationBody(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -103,6 +103,24 @@ class Draft:
                     self.tell(simulation.Cancel(at=self.now))
         return None
 
+    def interrupt(
+        self, event: simulation.Interrupt | simulation.HeartbeatLost, *, hold: bool = False
+    ) -> Refused[SimulationState] | None:
+        """Take the simulation from its worker; return the refusal, if there is one.
+
+        An accepted pause survives that, as `hold` does: then no further attempt goes on by itself.
+        """
+        paused = self.body.data.pause_requested
+        if refused := self.tell(event):
+            return refused
+        if paused or hold:
+            self.body.execution = msgspec.structs.replace(self.body.execution, held=True, awaited=False)
+        if paused:
+            why = f"{self.body.data.error}; a pause was requested, so it stands until it is resumed"
+            self.body.data = msgspec.structs.replace(self.body.data, error=why)
+        self.body.trouble = self.body.data.error or ""
+        return None
+
     def must(self, event: Event) -> None:
         """Say something, and raise in the table's words when it is refused."""
         if refused := self.tell(event):

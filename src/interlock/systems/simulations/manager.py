@@ -7,8 +7,7 @@ that executes it. A simulation and its job are made in one commit, and so are a 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from interlock.engine.applying import Asked, Decision, Engine
 from interlock.engine.paging import every_entry
 from interlock.errors import (
     AlreadyThere,
-    InterlockError,
     InvalidSimulation,
     TransitionNotAllowed,
     VersionChanged,
@@ -36,11 +34,10 @@ from interlock.systems.simulations.draft import Draft
 from interlock.systems.simulations.importing import Imported, import_directory
 from interlock.systems.simulations.listing import Found, found, query_of
 from interlock.systems.simulations.pulse import BEATING, PULSE
-from interlock.systems.simulations.tending import Tending, Written
+from interlock.systems.simulations.tending import CancelJob, Tending, Written
 from interlock.wire.simulations import SimulationFilter, SimulationSpec, SimulationView
 
 PAGE = 500
-CancelJob = Callable[..., Awaitable[Any]]
 EVERYTHING = SimulationFilter()
 
 Act = Callable[[Draft, str], "tuple[Any, ...] | None"]
@@ -58,8 +55,7 @@ class SimulationManager(Tending):
         cancel_job: CancelJob | None = None,
         below: Callable[[int], int] = secrets.randbelow,
     ) -> None:
-        super().__init__(engine, settings)
-        self._cancel_job = cancel_job
+        super().__init__(engine, settings, cancel_job)
         self._ids = JobIds(below, prefix="s_")
         self._job_ids = JobIds(below)
 
@@ -262,12 +258,6 @@ class SimulationManager(Tending):
         made = job_change(spec, draft.id, number, job_id, draft.now, self.settings, mark=mark, actor=actor)
         return (made,)
 
-    async def _stop_job(self, job_id: str, reason: str) -> None:
-        """It would be refused by the simulation in any case; this only saves a worker the trouble."""
-        if self._cancel_job is not None:
-            with suppress(InterlockError):
-                await self._cancel_job(job_id, reason=reason, actor="simulator")
-
 
 def _check_resumable(draft: Draft) -> None:
     """Raise unless somebody may go on with it; the table says from where."""
@@ -304,7 +294,7 @@ def _event_toward(draft: Draft, target: str, worker_id: str | None, step: int | 
         simulation.PAUSED: simulation.Pause(at=at, worker_id=who, step=reached),
         simulation.COMPLETED: simulation.Complete(at=at, worker_id=who, step=reached),
         simulation.FAILED: simulation.Fail(at=at, worker_id=who, error=error or "no reason was given"),
-        simulation.INTERRUPTED: simulation.Interrupt(at=at),
+        simulation.INTERRUPTED: simulation.Interrupt(at=at, reason=error),
         simulation.CANCELLED: simulation.Cancel(at=at),
     }
     return events[target]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from interlock.engine.applying import Applied, Decider, Decision, Engine
-from interlock.errors import NotJson, TooLarge
+from interlock.errors import InterlockError, NotJson, TooLarge
 from interlock.lifecycles import lease, simulation
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.simulation import SIMULATION
@@ -31,6 +32,8 @@ from interlock.wire.simulations import (
     SimulationView,
 )
 from interlock.wire.values import json_fault
+
+CancelJob = Callable[..., Awaitable[Any]]
 
 BEATS_BEFORE_STALE = 6
 """How many heartbeats may be lost before a simulation is shown as stale."""
@@ -57,9 +60,12 @@ class Written(NamedTuple):
 class Tending:
     """What is done about simulations by others than people."""
 
-    def __init__(self, engine: Engine, settings: OrchestratorSettings) -> None:
+    def __init__(
+        self, engine: Engine, settings: OrchestratorSettings, cancel_job: CancelJob | None = None
+    ) -> None:
         self.engine = engine
         self.settings = settings
+        self._cancel_job = cancel_job
 
     # What workers say
 
@@ -99,26 +105,32 @@ class Tending:
         """What was to execute a simulation does so no more; safe to repeat."""
         word = msgspec.json.decode(payload, type=Lost)
 
-        def decide(present: Sequence[Record | None], now: datetime) -> Decision[None]:
+        def decide(present: Sequence[Record | None], now: datetime) -> Decision[str]:
             if present[0] is None:
-                return Decision(None)
+                return Decision("")
             draft = self._draft(word.run_id, present, now)
             execution = draft.body.execution
             if execution.number != word.execution or execution.attempt > word.attempt:
-                return Decision(None)  # it goes on elsewhere
+                return Decision("")  # it goes on elsewhere
             if draft.state in simulation.ENDED:
-                return Decision(None)
-            draft.tell(simulation.Interrupt(at=now))
+                return Decision("")
+            refused = draft.interrupt(simulation.Interrupt(at=now, reason=word.reason))
+            held = draft.body.execution.held
+            if refused and not held:
+                draft.body.trouble = word.reason
             # The attempt is noted although it may never have begun: word of an earlier one comes too late.
             draft.body.execution = msgspec.structs.replace(
-                execution, attempt=word.attempt, awaited=word.again
+                draft.body.execution, attempt=word.attempt, awaited=word.again and not held
             )
-            draft.body.trouble = word.reason
             return Decision(
-                None, draft.commit(mark=self.engine.mark(), actor="orchestrator", reason=word.reason)
+                execution.job_id if held and word.again else "",
+                draft.commit(mark=self.engine.mark(), actor="orchestrator", reason=word.reason),
             )
 
-        await self.engine.apply(self._keys(word.run_id), decide)
+        applied = await self.engine.apply(self._keys(word.run_id), decide)
+        assert isinstance(applied, Applied)  # nothing has a request id here
+        if applied.answer:
+            await self._stop_job(applied.answer, f"the simulation {word.run_id} stands until it is resumed")
 
     async def sweep(self, *, limit: int = 500) -> int:
         """Interrupt what was not heard of for too long; answers how many.
@@ -144,9 +156,9 @@ class Tending:
                 return Decision(None)
             draft = self._draft(run_id, present, now)
             fired = simulation.HeartbeatLost(at=now, silence_s=silence_s)
-            if draft.tell(fired) is not None:
+            # Its job may be given back and claimed again, which costs no loss.
+            if draft.interrupt(fired, hold=not draft.body.spec.losses) is not None:
                 return Decision(None)
-            draft.body.trouble = f"nothing was heard from its worker for {silence_s:g} s"
             return Decision(
                 None, draft.commit(mark=self.engine.mark(), actor="clock", reason=draft.body.trouble)
             )
@@ -154,6 +166,12 @@ class Tending:
         return decide
 
     # How it is done
+
+    async def _stop_job(self, job_id: str, reason: str) -> None:
+        """Cancel a job whose attempts the simulation would refuse, to spare a worker the trouble."""
+        if self._cancel_job is not None:
+            with suppress(InterlockError):
+                await self._cancel_job(job_id, reason=reason, actor="simulator")
 
     def _draft(self, run_id: str, present: Sequence[Record | None], now: datetime) -> Draft:
         return Draft.of(_present(run_id, present[0]), present[1], now, self.settings)

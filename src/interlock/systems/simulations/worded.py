@@ -97,10 +97,13 @@ def _begin(draft: Draft, speaker: Speaker, mark: str) -> tuple[str, Commit | Non
         return "", None  # the answer was lost
     if running and speaker.attempt > execution.attempt:
         # A later attempt has the lease, so the earlier one has lost it; word of that is under way.
-        draft.tell(simulation.Interrupt(at=draft.now))
+        draft.interrupt(simulation.Interrupt(at=draft.now, reason="given back"))
     if draft.state is simulation.INTERRUPTED and draft.body.data.cancel_requested:
         draft.must(simulation.Cancel(at=draft.now))
         return "it was cancelled", draft.commit(mark=mark, actor="simulator")
+    if draft.body.execution.held:
+        commit = draft.commit(mark=mark, actor="simulator") if running else None
+        return f"it stands until it is resumed: {draft.body.trouble}", commit
     begins = simulation.Start if draft.state is simulation.PENDING else simulation.Resume
     if refused := draft.tell(begins(at=draft.now, worker_id=speaker.worker_id)):
         return refused.sentence, None
