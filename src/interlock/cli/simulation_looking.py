@@ -89,7 +89,8 @@ def import_runs(store: str | None, folder: Path, task: str, *, as_json: bool) ->
     if as_json:
         print_struct(imported)
     else:
-        rows = [(run_id, "imported", "") for run_id in imported.made]
+        again = dict.fromkeys(imported.without_state, "it has no state: a resume begins with step 1")
+        rows = [(run_id, "imported", again.get(run_id, "")) for run_id in imported.made]
         rows += [(run_id, "was there", "") for run_id in imported.known]
         rows += [(path, "refused", why) for path, why in imported.refused.items()]
         printing.print_sheets([Sheet("run", "", ("name", "what", "why"), rows)])

@@ -229,11 +229,16 @@ def cancel(
 )
 def import_runs(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Whose folders have a state.json each.")],
-    task: Annotated[str, typer.Option(help="The name of the @simulation, so that they can be resumed.")] = "",
+    task: Annotated[str, typer.Option(help="Name of the @simulation that a resume executes.")] = "",
     store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Bring in runs from before. Those that ran are interrupted; what is there already is left alone."""
+    """Import runs from folders with a state.json each.
+
+    Runs that were running become interrupted. A resume goes on at the step of the snapshot if that has a
+    "state" (what the simulation yielded after that step), and begins with step 1 otherwise. Runs that are
+    there already are left alone.
+    """
     from interlock.cli import simulation_looking
 
     raise typer.Exit(simulation_looking.import_runs(store, folder, task, as_json=as_json))

@@ -31,6 +31,12 @@ class Shown(msgspec.Struct, frozen=True):
     """After so long without a change it goes by itself."""
     index: str = ""
     """A sorted set of the ids by when they were created; empty for none."""
+    into: str = ""
+    """The key of a JSON object of another kind, in which a change of this one replaces some fields."""
+    fields: Callable[[Change], dict[str, bytes]] | None = None
+    """Those fields: numbers, times or null, as JSON."""
+    keeps: tuple[str, ...] = ()
+    """Fields that another kind replaces: a change of this kind leaves them as they are shown."""
 
     @property
     def around(self) -> tuple[str, str]:

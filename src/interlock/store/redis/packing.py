@@ -58,7 +58,10 @@ class Showing:
         self._kinds = {name: kind.shown for name, kind in catalogue.items() if kind.shown is not None}
 
     def of(self, change: Change) -> tuple[object, ...] | None:
-        """Key, value, milliseconds to live and index, for commit.lua; None for what is not shown."""
+        """Return what commit.lua has to write for other tools; None for what is not shown.
+
+        Key, value, milliseconds to live, index, the object with fields to replace, these, and fields to keep.
+        """
         shown = self._kinds.get(change.kind)
         if shown is None:
             return None
@@ -69,6 +72,9 @@ class Showing:
             False if value is None else _text(value),
             False if shown.ttl_s is None else round(1_000 * shown.ttl_s),
             f"{self._prefix}:{shown.index}" if shown.index else False,
+            f"{self._prefix}:{shown.into.format(id=change.id)}" if shown.into else False,
+            _replacing(shown.fields(change)) if shown.fields is not None else False,
+            [f'"{name}":' for name in shown.keeps],
         )
 
     def places(self, kind: str) -> bytes:
@@ -79,6 +85,11 @@ class Showing:
         before, after = shown.around
         index = f"{self._prefix}:{shown.index}" if shown.index else False
         return _pack((f"{self._prefix}:{before}", after, index))
+
+
+def _replacing(fields: dict[str, bytes]) -> list[tuple[str, str]]:
+    """What a field begins with in a JSON object, and what follows that."""
+    return [(f'"{name}":', value.decode()) for name, value in fields.items()]
 
 
 def pack_commits(commits: Sequence[Commit], showing: Showing) -> list[tuple[Sequence[Commit], bytes]]:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from interlock.errors import InvalidJob, InvalidSimulation, UnknownSimulation
+from interlock.errors import InvalidJob, InvalidSimulation, NotJson, TooLarge, UnknownSimulation
 from interlock.store.limits import MAX_ID
 from interlock.store.records import Change
 from interlock.systems.orchestrator.body import SimulationPart
@@ -17,6 +17,7 @@ from interlock.systems.orchestrator.submitting import MAX_DELAY_S, check_spec, n
 from interlock.systems.orchestrator.texts import is_whole
 from interlock.wire.jobs import JobSpec
 from interlock.wire.simulations import PRIORITIES, SimulationSpec
+from interlock.wire.values import json_fault
 
 MAX_STEPS = 2**53
 MAX_TEXT = 2_000
@@ -67,6 +68,20 @@ def job_change(
     return new_job(job_spec(spec, run_id), job_id, now, settings, simulation=part).change(
         mark=mark, actor=actor
     )
+
+
+def check_value(noun: str, value: msgspec.Raw | msgspec.UnsetType, most: int) -> None:
+    """Raise for a checkpoint or a result that is too large, or that others could not read."""
+    if not isinstance(value, msgspec.Raw):
+        return
+    if len(value) > most:
+        raise TooLarge(
+            f"The {noun} of a simulation has at most {most} bytes, not {len(value)}.",
+            todo="Keep large data elsewhere, and save where it is.",
+            facts={"bytes": len(value), "limit": most},
+        )
+    if fault := json_fault(value):
+        raise NotJson(f"The {noun} of a simulation {fault}.", todo="Encode it as JSON that others can read.")
 
 
 def unknown(run_id: str) -> UnknownSimulation:

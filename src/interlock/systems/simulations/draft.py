@@ -221,6 +221,7 @@ class Draft:
 
     def _pulse_change(self, mark: str, actor: str) -> Change:
         """A sign of life alone is no news; a danger is."""
+        self.pulse.step = max(self.pulse.step, self.body.data.current_step)
         news = [line for line in self._pulse_lines if line.moves or line.event == pulse.danger.name]
         note = None
         if news or not self.pulse_record:

@@ -2,8 +2,9 @@
 
 A snapshot says what a run looked like, in the fields of a simulation. It is brought in by the table, as
 if it had happened: so what is imported is a legal life with its times. Whatever ran when it was
-written has lost its worker long ago, and is interrupted. A run that is there already is left alone, so
-an import can be repeated.
+written has lost its worker long ago, and is interrupted. Its `state` (or `checkpoint`), if it has one, is
+what a resume restores: then it goes on at its step, and otherwise it begins again and says so. A run that is
+there already is left alone, so an import can be repeated.
 """
 
 from __future__ import annotations
@@ -12,22 +13,28 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 from interlock.engine.applying import Decision, Engine
 from interlock.errors import CannotLoad, InterlockError
 from interlock.lifecycles import simulation
+from interlock.lifecycles.moments import Timed
 from interlock.lifecycles.simulation import SIMULATION
-from interlock.machine import Event
 from interlock.store.records import Key, Record, Repeated
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.simulations.checking import check
+from interlock.systems.simulations.checking import check, check_value
 from interlock.systems.simulations.draft import Draft
 from interlock.wire.simulations import SimulationSpec
 
 STATE = "state.json"
 LARGEST = 1_048_576
+WITHOUT_STATE = "its snapshot has no state, so a resume begins with step 1"
+
+
+Moment: TypeAlias = datetime | int | float | None
+TIMES = ("created_at", "started_at", "paused_at", "completed_at", "last_heartbeat")
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,16 +44,30 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str = ""
     scenario_path: str = ""
     scenario_name: str = ""
-    current_step: int = 0
+    current_step: Annotated[int, msgspec.Meta(ge=0)] = 0
     total_steps: int | None = None
-    created_at: datetime | None = None
-    started_at: datetime | None = None
-    paused_at: datetime | None = None
-    completed_at: datetime | None = None
+    created_at: Moment = None
+    started_at: Moment = None
+    paused_at: Moment = None
+    completed_at: Moment = None
+    last_heartbeat: Moment = None
     worker_id: str | None = None
     priority: str = "normal"
     error: str | None = None
     danger_count: int = 0
+    state: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def saved(self) -> msgspec.Raw | msgspec.UnsetType:
+        """What the step after the current one needs."""
+        return self.checkpoint if isinstance(self.checkpoint, msgspec.Raw) else self.state
+
+    @property
+    def begins_again(self) -> bool:
+        """Whether it can be resumed, and only from the beginning."""
+        stands = SIMULATION.state(self.status) not in (simulation.PENDING, *simulation.ENDED)
+        return stands and self.current_step > 0 and not isinstance(self.saved, msgspec.Raw)
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +76,8 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     made: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
     """They were there before."""
+    without_state: tuple[str, ...] = ()
+    """Of those that were made: what begins again when it is resumed, because there is no state to restore."""
     refused: dict[str, str] = {}
     """By path: why it could not be read."""
 
@@ -64,16 +87,24 @@ async def import_directory(
 ) -> Imported:
     """Bring in every run below a folder, the oldest first. With a task they can be resumed."""
     snapshots, refused = await asyncio.to_thread(read_all, folder)
-    made: list[str] = []
+    made: list[Snapshot] = []
     known: list[str] = []
     for path, snapshot in snapshots:
         try:
             new = await _bring_in(engine, settings, snapshot, actor, task)
         except InterlockError as error:
             refused[str(path)] = error.sentence
+            continue
+        if new:
+            made.append(snapshot)
         else:
-            (made if new else known).append(snapshot.run_id)
-    return Imported(made=tuple(made), known=tuple(known), refused=refused)
+            known.append(snapshot.run_id)
+    return Imported(
+        made=tuple(each.run_id for each in made),
+        known=tuple(known),
+        without_state=tuple(each.run_id for each in made if each.begins_again),
+        refused=refused,
+    )
 
 
 def read_all(folder: Path) -> tuple[list[tuple[Path, Snapshot]], dict[str, str]]:
@@ -95,7 +126,7 @@ def read_all(folder: Path) -> tuple[list[tuple[Path, Snapshot]], dict[str, str]]
     return found, refused
 
 
-def life_of(snapshot: Snapshot, now: datetime) -> Iterator[Event]:
+def life_of(snapshot: Snapshot, now: datetime) -> Iterator[Timed]:
     """What must have happened for a run to look like this."""
     status, step = SIMULATION.state(snapshot.status), snapshot.current_step
     created, who = _created(snapshot), snapshot.worker_id or "before the import"
@@ -120,7 +151,8 @@ def life_of(snapshot: Snapshot, now: datetime) -> Iterator[Event]:
             yield simulation.Cancel(at=ended)
             yield simulation.Pause(at=ended, worker_id=who, step=step)
         case _:
-            yield simulation.Interrupt(at=now)
+            again = f"; {WITHOUT_STATE}" if snapshot.begins_again else ""
+            yield simulation.Interrupt(at=now, reason=f"it was running when it was imported{again}")
 
 
 async def _bring_in(
@@ -135,15 +167,22 @@ async def _bring_in(
         priority=snapshot.priority,
     )
     check(spec, settings)
+    check_value("state", snapshot.saved, settings.max_checkpoints_bytes)
 
     def decide(present: Sequence[Record | None], now: datetime) -> Decision[bool]:
         if present[0] is not None:
             return Decision(False)
         draft = Draft.new(snapshot.run_id, spec, _created(snapshot), settings)
         for event in life_of(snapshot, now):
+            draft.now = event.at  # what follows from an event, such as a cancel from a pause, has its time
             draft.must(event)
+        if snapshot.begins_again:
+            draft.body.trouble = draft.body.data.error or WITHOUT_STATE
         draft.pulse.dangers = draft.body.danger_count = snapshot.danger_count
         draft.pulse.step = snapshot.current_step
+        draft.pulse.at = _aware(snapshot.last_heartbeat) or draft.pulse.at
+        if isinstance(snapshot.saved, msgspec.Raw):
+            draft.pulse.checkpoint, draft.pulse.saved_step = snapshot.saved, snapshot.current_step
         return Decision(True, draft.commit(mark=engine.mark(), actor=actor, reason="imported"))
 
     applied = await engine.apply([Key(SIMULATION.name, snapshot.run_id)], decide)
@@ -154,6 +193,11 @@ def _read(path: Path) -> Snapshot:
     if path.stat().st_size > LARGEST:
         raise ValueError(f"it has more than {LARGEST} bytes")
     snapshot = msgspec.json.decode(path.read_bytes(), type=Snapshot)
+    for name in TIMES:
+        try:
+            _aware(getattr(snapshot, name))
+        except (ValueError, OverflowError, OSError):
+            raise ValueError(f"{name} is not a time") from None
     if not snapshot.created_at and not snapshot.started_at:
         written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
         snapshot = msgspec.structs.replace(snapshot, created_at=written)
@@ -166,6 +210,8 @@ def _created(snapshot: Snapshot) -> datetime:
     return created
 
 
-def _aware(at: datetime | None) -> datetime | None:
-    """Old snapshots have times without a zone; they meant UTC."""
+def _aware(at: Moment) -> datetime | None:
+    """Return a time in UTC: old snapshots have times without a zone, or seconds since 1970."""
+    if isinstance(at, int | float):
+        return datetime.fromtimestamp(at, UTC)
     return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at

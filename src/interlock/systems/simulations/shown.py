@@ -1,12 +1,12 @@
 """Simulations as other tools read them from Redis: a state object, a heartbeat and an index.
 
-    run:ID:state       JSON with the fields of a run: status, steps, times, worker, version …
+    run:ID:state       JSON with the fields of a run: status, steps, times, worker, error, version …
     run:ID:heartbeat   when its worker was heard last; gone 30 s after that, or when nobody executes it
     runs:index         the ids by the time of their creation
 
 The keys begin with `{interlock}:`, or with what `?shown=apart` in the URL of the store says. They are
-written in the commit that changes the simulation, and never read back. A sign of life changes the
-heartbeat alone: the step in the state object is that of the last transition.
+written in the commit that changes the simulation, and never read back. A heartbeat replaces the fields of
+the state object that it is about, in its own commit: step, time, total and dangers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,30 @@ def heartbeat(change: Change) -> bytes | None:
     return None if at is None else at.isoformat().encode()
 
 
+def beaten(change: Change) -> dict[str, bytes]:
+    """Return the fields of the state object that a pulse knows better than the record of its run."""
+    pulse = _PULSES.decode(change.body)
+    told: dict[str, object] = {"current_step": pulse.step, "danger_count": pulse.dangers}
+    if pulse.at is not None:
+        told["last_heartbeat"] = pulse.at
+    if pulse.total_steps is not None:
+        told["total_steps"] = pulse.total_steps
+    return {name: _ENCODER.encode(value) for name, value in told.items()}
+
+
+STATE_KEY = "run:{id}:state"
 SHOWN = {
-    SIMULATION.name: Shown(key="run:{id}:state", value=state_object, index="runs:index"),
-    PULSE.name: Shown(key="run:{id}:heartbeat", value=heartbeat, ttl_s=DEFAULTS.simulation_stale_s),
+    SIMULATION.name: Shown(
+        key=STATE_KEY,
+        value=state_object,
+        index="runs:index",
+        keeps=("current_step", "danger_count", "last_heartbeat", "total_steps"),
+    ),
+    PULSE.name: Shown(
+        key="run:{id}:heartbeat",
+        value=heartbeat,
+        ttl_s=DEFAULTS.simulation_stale_s,
+        into=STATE_KEY,
+        fields=beaten,
+    ),
 }

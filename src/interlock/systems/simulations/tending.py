@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from interlock.engine.applying import Applied, Decider, Decision, Engine
-from interlock.errors import InterlockError, NotJson, TooLarge
+from interlock.errors import InterlockError
 from interlock.lifecycles import lease, simulation
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.simulation import SIMULATION
@@ -20,7 +20,7 @@ from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.tokens import read_token
 from interlock.systems.orchestrator.words import Lost
 from interlock.systems.simulations.body import view_of
-from interlock.systems.simulations.checking import unknown
+from interlock.systems.simulations.checking import check_value, unknown
 from interlock.systems.simulations.draft import Draft
 from interlock.systems.simulations.pulse import PULSE
 from interlock.systems.simulations.worded import Speaker, hear
@@ -31,7 +31,6 @@ from interlock.wire.simulations import (
     SimulationOrders,
     SimulationView,
 )
-from interlock.wire.values import json_fault
 
 CancelJob = Callable[..., Awaitable[Any]]
 
@@ -212,18 +211,7 @@ class Tending:
         if isinstance(word, Completed):
             sizes["result"] = (word.result, self.settings.max_result_bytes)
         for noun, (raw, most) in sizes.items():
-            if not isinstance(raw, msgspec.Raw):
-                continue
-            if len(raw) > most:
-                raise TooLarge(
-                    f"The {noun} of a simulation has at most {most} bytes, not {len(raw)}.",
-                    todo="Keep large data elsewhere, and save where it is.",
-                    facts={"bytes": len(raw), "limit": most},
-                )
-            if fault := json_fault(raw):
-                raise NotJson(
-                    f"The {noun} of a simulation {fault}.", todo="Encode it as JSON that others can read."
-                )
+            check_value(noun, raw, most)
 
 
 def _present(run_id: str, record: Record | None) -> Record:
