@@ -58,9 +58,9 @@ class SimulationHandle:
         """Ask it to stop after the present step."""
         return await self._door.pause(self.run_id, reason=reason)
 
-    async def resume(self, *, reason: str = "") -> SimulationView:
-        """Give it to a worker again."""
-        return await self._door.resume(self.run_id, reason=reason)
+    async def resume(self, *, reason: str = "", queue: str = "") -> SimulationView:
+        """Give it to a worker again, perhaps of another queue."""
+        return await self._door.resume(self.run_id, reason=reason, queue=queue)
 
     async def cancel(self, *, reason: str = "") -> SimulationView:
         """Stop it for good."""
@@ -120,13 +120,57 @@ class SimulationsDoor:
         """Ask it to stop after the present step."""
         return await self._simulations.pause(run_id, reason=reason, actor=self._actor, request_id=request_id)
 
-    async def resume(self, run_id: str, *, reason: str = "", request_id: str | None = None) -> SimulationView:
-        """Give it to a worker again, after the last step that was saved."""
-        return await self._simulations.resume(run_id, reason=reason, actor=self._actor, request_id=request_id)
+    async def resume(
+        self, run_id: str, *, reason: str = "", request_id: str | None = None, queue: str = ""
+    ) -> SimulationView:
+        """Give it to a worker of its queue, or of another one, after the last step that was saved."""
+        await self._recover()  # word that its worker is gone may not have been delivered
+        return await self._simulations.resume(
+            run_id, reason=reason, actor=self._actor, request_id=request_id, queue=queue
+        )
 
     async def cancel(self, run_id: str, *, reason: str = "", request_id: str | None = None) -> SimulationView:
         """Stop it for good."""
         return await self._simulations.cancel(run_id, reason=reason, actor=self._actor, request_id=request_id)
+
+    # By hand: a program that executes simulations itself, without workers of Interlock
+
+    async def create_run(self, spec: SimulationSpec, *, request_id: str | None = None) -> SimulationView:
+        """Create a simulation; without a task no worker is given it, and it is moved by hand."""
+        return await self._simulations.create_run(spec, actor=self._actor, request_id=request_id)
+
+    async def transition(
+        self,
+        run_id: str,
+        new_status: str,
+        *,
+        expected_version: int | None = None,
+        worker_id: str | None = None,
+        step: int | None = None,
+        error: str = "",
+        reason: str = "",
+        request_id: str | None = None,
+    ) -> SimulationView:
+        """Move a simulation to a status, by its table; refuse another version than the expected one."""
+        return await self._simulations.transition(
+            run_id,
+            new_status,
+            expected_version=expected_version,
+            worker_id=worker_id,
+            step=step,
+            error=error,
+            actor=self._actor,
+            reason=reason,
+            request_id=request_id,
+        )
+
+    async def heartbeat(self, run_id: str, worker_id: str, step: int) -> SimulationView:
+        """Say that its worker is alive and has completed this step; its version stays as it is."""
+        return await self._simulations.heartbeat(run_id, worker_id, step)
+
+    async def check_stale_runs(self, timeout_s: float | None = None) -> list[str]:
+        """Return the ids of those that run and were not heard of, by default for `simulation_silence_s`."""
+        return await self._simulations.check_stale_runs(timeout_s)
 
     async def history(self, run_id: str) -> list[Entry]:
         """Everything that has happened to it, oldest first."""

@@ -57,6 +57,7 @@ the dashboard all show the same words, and the API answers with `status`.
     ├── UnknownRun                unknown_run              404
     ├── InvalidWorkload           invalid_workload         422  a workload that an agent cannot run
     ├── InvalidSimulation         invalid_simulation       422  one that cannot be accepted
+    ├── SimulationExists          simulation_exists        409  its id is taken
     ├── UnknownSimulation         unknown_simulation       404
     ├── UnknownName
     │   ├── UnknownKind           unknown_kind             422
@@ -343,6 +344,10 @@ class InvalidWorkload(InterlockError, code="invalid_workload", status=422):
 
 class InvalidSimulation(InterlockError, code="invalid_simulation", status=422):
     """A simulation that breaks a rule of submission; nothing was stored."""
+
+
+class SimulationExists(InterlockError, code="simulation_exists", status=409):
+    """There is a simulation of that id already; nothing was stored."""
 
 
 class UnknownSimulation(InterlockError, code="unknown_simulation", status=404):

@@ -20,12 +20,12 @@ from interlock.client_simulations import SimulationsDoor
 from interlock.client_simulations import Work as Stepped
 from interlock.errors import StoreUnavailable
 from interlock.remote.offering import Which
-from interlock.store.records import Query
+from interlock.store.records import Entry, Query
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.wire.runs import RunView, Source
-from interlock.wire.simulations import SimulationView
+from interlock.wire.simulations import SimulationSpec, SimulationView
 from interlock.wire.trees import NODES, TreeView
 from interlock.worker.submissions import Work
 
@@ -125,15 +125,40 @@ class Simulations:
         view: SimulationView = self._run(self._inner.pause(run_id, reason=reason))
         return view
 
-    def resume(self, run_id: str, *, reason: str = "") -> SimulationView:
+    def resume(self, run_id: str, *, reason: str = "", queue: str = "") -> SimulationView:
         """Give it to a worker again."""
-        view: SimulationView = self._run(self._inner.resume(run_id, reason=reason))
+        view: SimulationView = self._run(self._inner.resume(run_id, reason=reason, queue=queue))
         return view
 
     def cancel(self, run_id: str, *, reason: str = "") -> SimulationView:
         """Stop it for good."""
         view: SimulationView = self._run(self._inner.cancel(run_id, reason=reason))
         return view
+
+    def create_run(self, spec: SimulationSpec, *, request_id: str | None = None) -> SimulationView:
+        """Create a simulation; without a task it is moved by hand."""
+        view: SimulationView = self._run(self._inner.create_run(spec, request_id=request_id))
+        return view
+
+    def transition(self, run_id: str, new_status: str, **how: Any) -> SimulationView:
+        """Move a simulation by hand; see `SimulationsDoor.transition`."""
+        view: SimulationView = self._run(self._inner.transition(run_id, new_status, **how))
+        return view
+
+    def heartbeat(self, run_id: str, worker_id: str, step: int) -> SimulationView:
+        """Say that its worker is alive and has completed this step."""
+        view: SimulationView = self._run(self._inner.heartbeat(run_id, worker_id, step))
+        return view
+
+    def check_stale_runs(self, timeout_s: float | None = None) -> list[str]:
+        """Return the ids of those that run and were not heard of for so long."""
+        silent: list[str] = self._run(self._inner.check_stale_runs(timeout_s))
+        return silent
+
+    def history(self, run_id: str) -> list[Entry]:
+        """Return everything that has happened to it, oldest first."""
+        entries: list[Entry] = self._run(self._inner.history(run_id))
+        return entries
 
 
 class Interlock:

@@ -17,7 +17,15 @@ from tests.waiting import PATIENCE_S
 
 from interlock.cli.simulation_watching import looks_at
 from interlock.client import Interlock
-from interlock.errors import AlreadyThere, TransitionRefused, UnknownSimulation
+from interlock.errors import (
+    AlreadyThere,
+    GuardRefused,
+    SimulationExists,
+    TransitionRefused,
+    UnknownSimulation,
+    UnknownState,
+    VersionChanged,
+)
 from interlock.remote.household import RemoteOrchestrator
 from interlock.wire.runner import ClaimRequest
 from interlock.wire.simulations import Beat, Begin, Paused, SimulationSpec, SimulationView
@@ -180,3 +188,53 @@ async def _until(looks: AsyncIterator[SimulationView], status: str) -> str:
         if view.status == status:
             return view.status
     return ""
+
+
+@pytest.mark.parametrize("where", ["store", "server"])
+async def test_a_program_drives_a_simulation_by_hand(where: str, server: Running, tmp_path: Path) -> None:
+    url = server.url if where == "server" else f"sqlite:///{tmp_path}/by-hand.db"
+    async with Interlock(url) as il:
+        sims = il.simulations
+        made = await sims.create_run(SimulationSpec(run_id="hand", scenario_name="By hand"), request_id="r1")
+        assert (made.status, made.job_id, made.version) == ("pending", "", 1)
+        with pytest.raises(SimulationExists, match="There is a simulation hand already") as taken:
+            await sims.create_run(SimulationSpec(run_id="hand"))
+        assert (taken.value.code, taken.value.status) == ("simulation_exists", 409)
+        begun = await sims.transition("hand", "running", worker_id="cluster-7", expected_version=1)
+        assert (begun.status, begun.worker_id, begun.version) == ("running", "cluster-7", 2)
+        heard = await sims.heartbeat("hand", "cluster-7", 17)
+        assert (heard.current_step, heard.version) == (17, 2)
+        with pytest.raises(GuardRefused, match="another worker executes it"):
+            await sims.heartbeat("hand", "cluster-8", 18)
+        with pytest.raises(VersionChanged, match="in version 2, not in version 1"):
+            await sims.transition("hand", "completed", expected_version=1)
+        with pytest.raises(UnknownState):
+            await sims.transition("hand", "sleeping")
+        assert await sims.check_stale_runs() == []
+        gone = await sims.transition("hand", "interrupted", error="the cluster was drained")
+        assert (gone.status, gone.error) == ("interrupted", "the cluster was drained")
+        refusals = [entry.note.refusal for entry in await sims.history("hand") if entry.note.refusal]
+        assert len(refusals) == 1
+
+
+async def test_a_run_that_is_not_heard_of_is_listed_as_stale(client: httpx2.AsyncClient) -> None:
+    await client.post("/api/simulations", json={"run_id": "hand"})
+    moved = {"status": "running", "worker_id": "w1", "request_id": "r1"}
+    assert (await client.post("/api/simulations/hand/transition", json=moved)).status_code == 200
+    stale = await client.get("/api/stale-simulations", params={"timeout_s": "1e-6"})
+    assert stale.json() == {"run_ids": ["hand"]}
+    assert (await client.get("/api/stale-simulations")).json() == {"run_ids": []}
+    refused = await client.post("/api/simulations/hand/heartbeat", json={"worker_id": "w2", "step": 1})
+    assert (refused.status_code, refused.json()["code"]) == (409, "guard_refused")
+    bad = await client.post("/api/simulations/hand/heartbeat", json={"worker_id": "w1", "step": -1})
+    assert bad.status_code == 422
+
+
+async def test_a_resume_over_http_may_name_the_queue(client: httpx2.AsyncClient) -> None:
+    await client.post("/api/simulations", json=EXAMPLE)
+    again = await client.post("/api/simulations/flu/resume")
+    assert (again.status_code, again.json()["code"]) == (409, "already_there")
+    moved = await client.post("/api/simulations/flu/resume", json={"queue": "gpu"})
+    assert (moved.status_code, moved.json()["queue"]) == (200, "gpu")
+    wrong = await client.post("/api/simulations/flu/resume", json={"queue": "a b\n"})
+    assert (wrong.status_code, wrong.json()["code"]) == (422, "invalid_simulation")

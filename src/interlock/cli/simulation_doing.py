@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import typer
 
 from interlock.cli.answers import print_struct
@@ -44,15 +46,23 @@ def start(
 
 
 def act(
-    store: str | None, verb: str, text: str, reason: str, request_id: str | None, *, as_json: bool
+    store: str | None,
+    verb: str,
+    text: str,
+    reason: str,
+    request_id: str | None,
+    *,
+    as_json: bool,
+    **more: str,
 ) -> None:
     """Do it, and show how the simulation stands then."""
 
     async def work(port: Reach) -> SimulationView:
         simulations = port.here.simulations
         run_id = await whole_id(simulations, text)
-        does = {"pause": simulations.pause, "resume": simulations.resume, "cancel": simulations.cancel}[verb]
-        return await does(run_id, reason=reason, actor=actor(), request_id=request_id)
+        await port.recover()  # word that its worker is gone may not have been delivered
+        does: Callable[..., Awaitable[SimulationView]] = getattr(simulations, verb)
+        return await does(run_id, reason=reason, actor=actor(), request_id=request_id, **more)
 
     view = ask(store, work)
     if as_json:

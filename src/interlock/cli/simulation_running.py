@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import typer
@@ -17,32 +18,41 @@ import typer
 from interlock.cli import project
 from interlock.cli.answers import print_struct
 from interlock.cli.connecting import actor, connected, store_url
-from interlock.cli.simulation_specs import Asked, found
+from interlock.cli.simulation_looking import whole_id
+from interlock.cli.simulation_specs import Asked, Found, found, load, simulation_in
 from interlock.cli.simulation_watching import follow
-from interlock.errors import CannotLoad
+from interlock.errors import CannotLoad, InterlockError, InvalidArguments
 from interlock.lifecycles import simulation
-from interlock.remote.offering import Reach
+from interlock.processes import credentials
+from interlock.systems.embedded import EmbeddedOrchestrator
+from interlock.wire.simulations import SimulationView
+from interlock.worker.pool.child import POOL, URL
 
 GOING_S = 35.0
 """A little longer than a worker takes at most to give back what it has."""
 DEAD_EVERY_S = 0.5
+TAIL_BYTES = 4_096
+ERROR = "Error: "
+STOPPED = "`interlock simulation run` was stopped"
 
 
-def run(store: str | None, asked: Asked, *, as_json: bool) -> int:
-    """Run it to its end; the answer is the exit code."""
-    here, wanted = project.load(store), found(asked)
+def run(store: str | None, asked: Asked, *, resume: str = "", as_json: bool) -> int:
+    """Run a simulation here to its end, or go on with one; return the exit code."""
+    here = project.load(store)
     url = store_url(here)
-    queue = f"here-{secrets.token_hex(4)}"
-    spec = msgspec.structs.replace(wanted.spec, queue=queue)
+    begins = Running(asked, resume, f"here-{secrets.token_hex(4)}")
 
     async def work() -> int:
         async with connected(here) as port:
-            made = await port.here.simulations.create_run(spec, actor=actor())
+            assert isinstance(port, EmbeddedOrchestrator)  # a URL of a store leads to no server
+            begins.view = await begins.begun(port)
             if not as_json:
-                typer.echo(made.run_id, err=True)
-            with _worker(wanted.module, url, queue) as (process, log):
-                code = await _followed(port, made.run_id, process, log, as_json=as_json)
-            view = await port.here.simulations.get(made.run_id)
+                typer.echo(begins.view.run_id, err=True)
+            try:
+                with _worker(begins.module, url, begins.queue) as worker:
+                    code = await _followed(port, begins.view.run_id, worker, as_json=as_json)
+            finally:
+                view = await _left(port, begins.view.run_id)
             if not as_json and view.status == simulation.COMPLETED and isinstance(view.result, msgspec.Raw):
                 print_struct(view.result)
             return code
@@ -50,24 +60,86 @@ def run(store: str | None, asked: Asked, *, as_json: bool) -> int:
     try:
         return asyncio.run(work())
     except KeyboardInterrupt:
-        typer.echo("Stopped; see `interlock simulation list`, and go on with `simulation resume`.", err=True)
+        if begins.view is not None:
+            typer.echo(_how_to_go_on(begins.view.run_id, asked.what), err=True)
         raise
 
 
-async def _followed(
-    port: Reach, run_id: str, process: subprocess.Popen[bytes], log: Path, *, as_json: bool
-) -> int:
+class Running:
+    """What is executed here: something new, or what an earlier execution has left."""
+
+    def __init__(self, asked: Asked, resume: str, queue: str) -> None:
+        self._asked = asked
+        self._resume = resume
+        self.queue = queue
+        """Of this execution alone: no other worker is given it."""
+        self.view: SimulationView | None = None
+        self._new: Found | None = None
+        if resume:
+            self.module, known = load(simulation_in(asked.what))
+            self._task = known.name
+        else:
+            self._new = found(asked)
+            self.module = self._new.module
+
+    async def begun(self, port: EmbeddedOrchestrator) -> SimulationView:
+        """Create it, or resume it, for a worker of this queue."""
+        simulations = port.here.simulations
+        if self._new is not None:
+            return await simulations.create_run(self._new.spec, actor=actor(), queue=self.queue)
+        self._check_nothing_else()
+        run_id = await whole_id(simulations, self._resume)
+        await port.recover()  # word that its worker is gone may not have been delivered
+        task = (await simulations.get(run_id)).task
+        if task != self._task:
+            what = self._asked.what
+            raise InvalidArguments(
+                f"The simulation {run_id} executes {task or 'no task'}, and {what} is {self._task}.",
+                todo="Name the file or module of its own task.",
+                facts={"run_id": run_id, "task": task, "named": self._task},
+            )
+        return await simulations.resume(run_id, reason="resume here", actor=actor(), queue=self.queue)
+
+    def _check_nothing_else(self) -> None:
+        asked = self._asked
+        told = [*asked.words, *filter(None, (asked.run_id, asked.name, asked.priority))]
+        if told or asked.steps:
+            raise InvalidArguments(
+                f"The simulation {self._resume} has its arguments already.",
+                todo="With --resume give only the file or module, and its id.",
+                facts={"run_id": self._resume, "given": told},
+            )
+
+
+def _how_to_go_on(run_id: str, what: str) -> str:
+    return (
+        f"Stopped. Go on with `interlock simulation resume {run_id}` on any worker that knows it, or here "
+        f"with `interlock simulation run {what} --resume {run_id}`."
+    )
+
+
+async def _left(port: EmbeddedOrchestrator, run_id: str) -> SimulationView:
+    """Take back the job of a simulation that has not ended: no other worker looks into its queue."""
+    simulations = port.here.simulations
+    view = await simulations.get(run_id)
+    if view.resuming or view.status in (simulation.PENDING, simulation.RUNNING):
+        with contextlib.suppress(InterlockError):  # then a resume moves it
+            await simulations.let_go(run_id, view.execution, STOPPED)
+        view = await simulations.get(run_id)
+    return view
+
+
+async def _followed(port: EmbeddedOrchestrator, run_id: str, worker: Worker, *, as_json: bool) -> int:
     """Until it stands, or its worker has ended without it."""
     following = asyncio.ensure_future(follow(port, run_id, None, as_json=as_json))
     try:
         while not following.done():
             await asyncio.wait([following], timeout=DEAD_EVERY_S)
-            if process.poll() is not None and not following.done():
-                last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+            if worker.process.poll() is not None and not following.done():
                 raise CannotLoad(
-                    f"The worker of {run_id} has ended by itself: {' '.join(last) or 'it says nothing'}.",
+                    f"The worker of {run_id} has ended by itself, {worker.ended_how()}.",
                     todo="Start one by hand to see why: interlock worker start MODULE",
-                    facts={"run_id": run_id, "exit_code": process.returncode},
+                    facts={"run_id": run_id, "exit_code": worker.process.returncode},
                 )
         return following.result()
     finally:
@@ -75,19 +147,47 @@ async def _followed(
         await asyncio.wait([following])
 
 
+class Worker:
+    """The worker of one simulation, and what it has written."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: int) -> None:
+        self.process = process
+        self._log = log
+
+    def ended_how(self) -> str:
+        """Return how it ended, with the last line that it has written where it ended by its own decision."""
+        code = self.process.returncode
+        if code < 0:
+            return f"killed by {signal.Signals(-code).name}"
+        size = os.fstat(self._log).st_size
+        tail = os.pread(self._log, TAIL_BYTES, max(0, size - TAIL_BYTES)).decode("utf-8", "replace")
+        lines = [line for each in reversed(tail.splitlines()) if (line := each.strip())]
+        error = next((line for line in lines if line.startswith(ERROR)), "")
+        last = error.removeprefix(ERROR) or (lines or ["it says nothing"])[0]
+        return f"with exit code {code}: {last.removesuffix('.')}"
+
+
 @contextlib.contextmanager
-def _worker(module: str, url: str, queue: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """A worker for one queue; it is gone when this is over, and gives back what it has."""
-    command = [sys.executable, "-m", "interlock", "worker", "start", module, "--store", url]
-    command += ["--queue", queue, "--name", queue, "--slots", "1"]
-    with tempfile.TemporaryDirectory(prefix="interlock-simulation-") as folder:
-        log = Path(folder) / "worker.log"
-        with log.open("wb") as out:
+def _worker(module: str, url: str, queue: str) -> Iterator[Worker]:
+    """A worker for one queue; it is gone when this is over, and gives back what it has.
+
+    It knows whose it is and does not outlive this process. Its log is a file without a name.
+    """
+    command = [sys.executable, "-m", "interlock", "worker", "start", module]
+    command += ["--queue", queue, "--name", queue, "--slots", "1", "--log-format", "text"]
+    with tempfile.TemporaryFile(prefix="interlock-simulation-") as log:
+        with credentials.handed_over({URL: url}) as (environment, pipe):
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**environment, POOL: str(os.getpid())},
+                pass_fds=(pipe,),
             )
         try:
-            yield process, log
+            yield Worker(process, log.fileno())
         finally:
             process.terminate()
             try:

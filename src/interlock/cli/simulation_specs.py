@@ -77,6 +77,11 @@ def found(asked: Asked) -> Found:
     return msgspec.structs.replace(base, spec=spec)
 
 
+def simulation_in(what: str) -> str:
+    """Return the file or module with a simulation, also where a scenario names it."""
+    return read_scenario(Path(what)).simulation if Path(what).suffix in SCENARIOS else what
+
+
 def read_scenario(path: Path) -> Scenario:
     """What a scenario file says; it is data, and names code only where that is loaded from here."""
     try:

@@ -62,12 +62,11 @@ WHAT is one of:
     "run",
     epilog=epilog(
         WHAT,
-        OUTCOMES.replace(
-            "Ctrl-C; the simulation goes on", "Ctrl-C; it is given back, and can be gone on with"
-        ),
+        OUTCOMES.replace("Ctrl-C; the simulation goes on", "Ctrl-C; it is interrupted, and can be resumed"),
         examples(
             "simulation run examples/epidemic.py people=500",
             "simulation run examples/negotiation.yml",
+            "simulation run examples/epidemic.py --resume flu-1",
         ),
     ),
 )
@@ -78,6 +77,9 @@ def run(
     name: Name = "",
     steps: Steps = None,
     priority: Priority = None,
+    resume_id: Annotated[
+        str, typer.Option("--resume", metavar="ID", help="Resume this simulation here, instead of a new one.")
+    ] = "",
     store: Store = None,
     as_json: Json = False,
 ) -> None:
@@ -87,7 +89,7 @@ def run(
     asked = simulation_specs.Asked(
         what=what, words=tuple(words or ()), run_id=run_id, name=name, steps=steps, priority=priority
     )
-    raise typer.Exit(simulation_running.run(store, asked, as_json=as_json))
+    raise typer.Exit(simulation_running.run(store, asked, resume=resume_id, as_json=as_json))
 
 
 @app.command(
@@ -196,18 +198,22 @@ def pause(
     simulation_doing.act(store, "pause", run_id, reason, request_id, as_json=as_json)
 
 
-@app.command("resume", epilog=examples("simulation resume flu-1"))
+@app.command("resume", epilog=examples("simulation resume flu-1", "simulation resume flu-1 --queue gpu"))
 def resume(
     run_id: RunId,
     reason: Reason = "",
+    queue: Annotated[str, typer.Option(help="Queue to resume it in (default: its own).")] = "",
     request_id: RequestId = None,
     store: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Go on with a simulation after its last saved step, on any worker."""
+    """Go on with a simulation after its last saved step, on any worker of its queue.
+
+    A simulation that waits in another queue is moved, such as one that `simulation run` has left.
+    """
     from interlock.cli import simulation_doing
 
-    simulation_doing.act(store, "resume", run_id, reason, request_id, as_json=as_json)
+    simulation_doing.act(store, "resume", run_id, reason, request_id, as_json=as_json, queue=queue)
 
 
 @app.command("cancel", epilog=examples("simulation cancel flu-1"))

@@ -256,9 +256,39 @@ class SimulationsOffer(Protocol):
         ...
 
     async def resume(
-        self, run_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+        self,
+        run_id: str,
+        *,
+        reason: str = "",
+        actor: str = "",
+        request_id: str | None = None,
+        queue: str = "",
     ) -> SimulationView:
-        """Give it to a worker again."""
+        """Give it to a worker of its queue, or of another one."""
+        ...
+
+    async def transition(
+        self,
+        run_id: str,
+        new_status: str,
+        *,
+        expected_version: int | None = None,
+        worker_id: str | None = None,
+        step: int | None = None,
+        error: str = "",
+        actor: str = "",
+        reason: str = "",
+        request_id: str | None = None,
+    ) -> SimulationView:
+        """Move it by hand, by the table."""
+        ...
+
+    async def heartbeat(self, run_id: str, worker_id: str, step: int) -> SimulationView:
+        """Note a sign of life of one that is driven by hand."""
+        ...
+
+    async def check_stale_runs(self, timeout_s: float | None = None) -> list[str]:
+        """Return the ids of those that run and were not heard of for so long."""
         ...
 
     async def cancel(

@@ -29,6 +29,12 @@ class PauseAnswer(msgspec.Struct, frozen=True, kw_only=True):
     simulation: SimulationView
 
 
+class StaleRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """Which simulations were not heard of."""
+
+    run_ids: tuple[str, ...]
+
+
 class HttpSimulations:
     """The simulations behind a server. Who did it the server knows by the token."""
 
@@ -85,9 +91,12 @@ class HttpSimulations:
         reason: str = "",
         actor: str = "",  # noqa: ARG002 - the server knows who it is
         request_id: str | None = None,
+        queue: str = "",
     ) -> SimulationView:
-        """Give it to a worker again."""
-        return await self._asker.post(_path(run_id, "resume"), SimulationView, self._body(reason, request_id))
+        """Give it to a worker of its queue, or of another one."""
+        more = {"queue": queue} if queue else {}
+        body = self._body(reason, request_id, **more)
+        return await self._asker.post(_path(run_id, "resume"), SimulationView, body)
 
     async def cancel(
         self,
@@ -100,13 +109,48 @@ class HttpSimulations:
         """Stop it for good."""
         return await self._asker.post(_path(run_id, "cancel"), SimulationView, self._body(reason, request_id))
 
+    async def transition(
+        self,
+        run_id: str,
+        new_status: str,
+        *,
+        expected_version: int | None = None,
+        worker_id: str | None = None,
+        step: int | None = None,
+        error: str = "",
+        actor: str = "",  # noqa: ARG002 - the server knows who it is
+        reason: str = "",
+        request_id: str | None = None,
+    ) -> SimulationView:
+        """Move it by hand, by the table."""
+        body = self._body(
+            reason,
+            request_id,
+            status=new_status,
+            expected_version=expected_version,
+            worker_id=worker_id,
+            step=step,
+            error=error,
+        )
+        return await self._asker.post(_path(run_id, "transition"), SimulationView, body)
+
+    async def heartbeat(self, run_id: str, worker_id: str, step: int) -> SimulationView:
+        """Note a sign of life of one that is driven by hand."""
+        body = msgspec.json.encode({"worker_id": worker_id, "step": step})
+        return await self._asker.post(_path(run_id, "heartbeat"), SimulationView, body)
+
+    async def check_stale_runs(self, timeout_s: float | None = None) -> list[str]:
+        """Return the ids of those that run and were not heard of for so long."""
+        asked = {} if timeout_s is None else {"timeout_s": timeout_s}
+        return list((await self._asker.get("/api/stale-simulations", StaleRuns, **asked)).run_ids)
+
     async def history(self, run_id: str) -> list[Entry]:
         """Everything that has happened to it, oldest first."""
         page = await self._asker.get(_path(run_id, "history"), HistoryPage)
         return [each.entry() for each in page.entries]
 
-    def _body(self, reason: str, request_id: str | None) -> bytes:
-        return msgspec.json.encode({"reason": reason, "request_id": self._named(request_id)})
+    def _body(self, reason: str, request_id: str | None, **more: object) -> bytes:
+        return msgspec.json.encode({"reason": reason, "request_id": self._named(request_id), **more})
 
     def _named(self, request_id: str | None) -> str:
         return request_id if request_id is not None else self._names()

@@ -40,6 +40,45 @@ class SimulationAction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     request_id: RequestId | None = None
 
 
+class ResumeSimulation(SimulationAction, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Resume a simulation, perhaps in another queue."""
+
+    queue: Annotated[str, Meta(max_length=64, description="Queue of its job; its own if empty.")] = ""
+
+
+class MoveSimulation(SimulationAction, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Move a simulation that is driven by hand to another status."""
+
+    status: Annotated[str, Meta(min_length=1, max_length=20, description="The status to move it to.")]
+    expected_version: (
+        Annotated[int, Meta(ge=1, le=2**53, description="Refuse if it is in another version.")] | None
+    ) = None
+    worker_id: Annotated[str, Meta(max_length=200, description="Who executes it.")] | None = None
+    step: Annotated[int, Meta(ge=0, le=2**53, description="The last completed step.")] | None = None
+    error: Annotated[str, Meta(max_length=2_000, description="Why it failed or was interrupted.")] = ""
+
+
+class SimulationBeat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sign of life of a simulation that is driven by hand."""
+
+    worker_id: Annotated[str, Meta(min_length=1, max_length=200, description="Who executes it.")]
+    step: Annotated[int, Meta(ge=0, le=2**53, description="The last completed step.")]
+
+
+class StaleQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """For how long nothing was heard."""
+
+    timeout_s: (
+        Annotated[float, Meta(gt=0, le=31_536_000, description="Default: `simulation_silence_s`.")] | None
+    ) = None
+
+
+class StaleSimulations(msgspec.Struct, frozen=True, kw_only=True):
+    """Simulations that run and were not heard of for too long."""
+
+    run_ids: tuple[str, ...]
+
+
 class SimulationEventsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """From where on."""
 

@@ -14,6 +14,7 @@ from interlock.errors import (
     AlreadyThere,
     GuardRefused,
     InvalidSimulation,
+    SimulationExists,
     TerminalState,
     TooLarge,
     TransitionNotAllowed,
@@ -51,7 +52,7 @@ async def test_a_request_that_is_repeated_makes_one_simulation(house: House) -> 
 async def test_an_id_of_ones_own_is_taken_once(house: House) -> None:
     made = await simulations(house).create_run(msgspec.structs.replace(SPEC, run_id="flu-1"))
     assert made.run_id == "flu-1"
-    with pytest.raises(InvalidSimulation, match="There is a simulation flu-1 already"):
+    with pytest.raises(SimulationExists, match="There is a simulation flu-1 already"):
         await simulations(house).create_run(msgspec.structs.replace(SPEC, run_id="flu-1"))
     assert await house.number_of_jobs() == 1
 
@@ -107,6 +108,11 @@ async def test_a_heartbeat_moves_no_version_and_is_believed_from_its_own_worker_
     assert heard.last_heartbeat == await house.store.now()
     with pytest.raises(GuardRefused, match="another worker executes it"):
         await manager.heartbeat(made.run_id, "w2", 8)
+    with pytest.raises(GuardRefused, match="another worker executes it"):
+        await manager.heartbeat(made.run_id, "w3", 9)
+    refusals = [entry.note for entry in await manager.history(made.run_id) if entry.note.refusal]
+    assert [note.actor for note in refusals] == ["w1", "w2"], "the first of each kind is journalled"
+    assert "another worker executes it" in refusals[1].refusal
     late = await manager.heartbeat(made.run_id, "w1", 3)
     assert late.current_step == 7
     done = await manager.transition(made.run_id, "completed", worker_id="w1")

@@ -10,6 +10,7 @@ import pytest
 from interlock import Registry, SimulationContext, simulation
 from interlock.errors import CannotLoad, InvalidArguments, UnknownSimulation
 from interlock.sync import Interlock
+from interlock.wire.simulations import SimulationSpec
 
 MINE = Registry()
 
@@ -33,6 +34,11 @@ def test_synchronous_programs_do_the_same(tmp_path: Path) -> None:
         assert il.simulations.wait("one", timeout_s=60).status == "cancelled"
         with pytest.raises(UnknownSimulation):
             il.simulations.pause("two")
+        il.simulations.create_run(SimulationSpec(run_id="hand"))
+        il.simulations.transition("hand", "running", worker_id="me")
+        assert il.simulations.heartbeat("hand", "me", 3).current_step == 3
+        assert il.simulations.check_stale_runs(3_600) == []
+        assert len(il.simulations.history("hand")) == 4
 
 
 def test_arguments_are_checked_before_anything_is_stored() -> None:

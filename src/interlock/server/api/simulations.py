@@ -8,15 +8,19 @@ from typing import Any
 from starlette.responses import Response
 
 from interlock.errors import (
+    AlreadyThere,
+    GuardRefused,
     InvalidRecord,
     InvalidSimulation,
     NotJson,
     RequestIdReused,
+    SimulationExists,
     TerminalState,
     TooLarge,
     TransitionNotAllowed,
     UnknownSimulation,
     UnknownState,
+    VersionChanged,
 )
 from interlock.server.api.events import Admitted
 from interlock.server.api.seeing import is_shaped
@@ -24,12 +28,17 @@ from interlock.server.declaring import Call, Confined, Lane, Link, Route
 from interlock.server.messages import HistoryPage, entry_view
 from interlock.server.problems import BadRequest, TooMany
 from interlock.server.simulation_messages import (
+    MoveSimulation,
     OneSimulation,
     PauseRequested,
+    ResumeSimulation,
     SimulationAction,
+    SimulationBeat,
     SimulationEventsQuery,
     SimulationPage,
     SimulationsQuery,
+    StaleQuery,
+    StaleSimulations,
 )
 from interlock.server.simulation_stream import SimulationStream
 from interlock.server.streaming import EventStream
@@ -88,9 +97,13 @@ async def pause_simulation(call: Call) -> PauseRequested:
 
 async def resume_simulation(call: Call) -> SimulationView:
     """Give it to a worker again."""
-    asked: SimulationAction = call.body or SimulationAction()
+    asked: ResumeSimulation = call.body or ResumeSimulation()
     return await _manager(call).resume(
-        _id_in(call), reason=asked.reason, actor=call.actor, request_id=call.request_id
+        _id_in(call),
+        reason=asked.reason,
+        actor=call.actor,
+        request_id=call.request_id,
+        queue=asked.queue,
     )
 
 
@@ -100,6 +113,34 @@ async def cancel_simulation(call: Call) -> SimulationView:
     return await _manager(call).cancel(
         _id_in(call), reason=asked.reason, actor=call.actor, request_id=call.request_id
     )
+
+
+async def move_simulation(call: Call) -> SimulationView:
+    """Move it by hand, by the table."""
+    asked: MoveSimulation = call.body
+    return await _manager(call).transition(
+        _id_in(call),
+        asked.status,
+        expected_version=asked.expected_version,
+        worker_id=asked.worker_id,
+        step=asked.step,
+        error=asked.error,
+        reason=asked.reason,
+        actor=call.actor,
+        request_id=call.request_id,
+    )
+
+
+async def beat_simulation(call: Call) -> SimulationView:
+    """Note a sign of life."""
+    asked: SimulationBeat = call.body
+    return await _manager(call).heartbeat(_id_in(call), asked.worker_id, asked.step)
+
+
+async def list_stale(call: Call) -> StaleSimulations:
+    """Return those that run and were not heard of."""
+    asked: StaleQuery = call.query
+    return StaleSimulations(run_ids=tuple(await _manager(call).check_stale_runs(asked.timeout_s)))
 
 
 async def follow_simulation(call: Call) -> Response:
@@ -148,7 +189,15 @@ _EXAMPLE = {
 }
 
 
-def _action(verb: str, summary: str, handler: Any, answer: Any, example: dict[str, str]) -> Route:
+def _action(
+    verb: str, summary: str, handler: Any, answer: Any, example: dict[str, Any], **other: Any
+) -> Route:
+    said: dict[str, Any] = {
+        "bodies": (SimulationAction,),
+        "body_required": False,
+        "repeatable": True,
+        "errors": (UnknownSimulation, TransitionNotAllowed, TerminalState, RequestIdReused),
+    }
     return Route(
         method="POST",
         path=f"/api/simulations/{{run_id}}/{verb}",
@@ -158,12 +207,9 @@ def _action(verb: str, summary: str, handler: Any, answer: Any, example: dict[st
         role=Role.OPERATOR,
         everything=True,
         parameters=_ONE,
-        bodies=(SimulationAction,),
-        body_required=False,
-        repeatable=True,
         answer=answer,
-        errors=(UnknownSimulation, TransitionNotAllowed, TerminalState, RequestIdReused),
         example=example,
+        **{**said, **other},
     )
 
 
@@ -180,7 +226,7 @@ ROUTES = (
         repeatable=True,
         answer=SimulationView,
         status=201,
-        errors=(InvalidSimulation, TooLarge, RequestIdReused),
+        errors=(InvalidSimulation, SimulationExists, TooLarge, RequestIdReused),
         example=_EXAMPLE,
         links=tuple(
             Link(name, "run_id", "$response.body#/run_id")
@@ -256,7 +302,9 @@ ROUTES = (
         "Go on with a simulation after its last saved step, on any worker.",
         resume_simulation,
         SimulationView,
-        {"reason": "the night has come", "request_id": "resume-17"},
+        {"reason": "the night has come", "queue": "gpu", "request_id": "resume-17"},
+        bodies=(ResumeSimulation,),
+        errors=(UnknownSimulation, AlreadyThere, TransitionNotAllowed, InvalidSimulation, RequestIdReused),
     ),
     _action(
         "cancel",
@@ -264,6 +312,39 @@ ROUTES = (
         cancel_simulation,
         SimulationView,
         {"reason": "the question was another one", "request_id": "stop-17"},
+    ),
+    _action(
+        "transition",
+        "Move a simulation that is driven by hand to another status, by its table.",
+        move_simulation,
+        SimulationView,
+        {"status": "running", "worker_id": "cluster-7", "expected_version": 1},
+        bodies=(MoveSimulation,),
+        body_required=True,
+        errors=(UnknownSimulation, UnknownState, TransitionNotAllowed, VersionChanged, RequestIdReused),
+    ),
+    _action(
+        "heartbeat",
+        "Note a sign of life of a simulation that is driven by hand.",
+        beat_simulation,
+        SimulationView,
+        {"worker_id": "cluster-7", "step": 17},
+        bodies=(SimulationBeat,),
+        body_required=True,
+        repeatable=False,
+        errors=(UnknownSimulation, TransitionNotAllowed, GuardRefused),
+    ),
+    Route(
+        method="GET",
+        path="/api/stale-simulations",
+        name="listStaleSimulations",
+        summary="List the simulations that run and were not heard of for too long.",
+        handler=list_stale,
+        role=Role.VIEWER,
+        everything=True,
+        query=StaleQuery,
+        answer=StaleSimulations,
+        errors=(BadRequest,),
     ),
     Route(
         method="POST",

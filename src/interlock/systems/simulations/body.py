@@ -22,6 +22,8 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The newest attempt at the job that has begun, or was lost before it could."""
     awaited: bool = False
     """Its job waits for a worker; resuming now would make a second execution."""
+    queue: str = ""
+    """Where its job is, if that is not the queue of the spec."""
     held: bool = False
     """Interrupted with a pause pending, or by a silence that `losses` does not cover: no attempt goes on
     with it, and only a resume makes another execution."""
@@ -101,7 +103,7 @@ def view_of(record: Record, pulse_record: Record | None, now: datetime, stale_s:
         execution=execution.number,
         job_id=execution.job_id,
         task=spec.task,
-        queue=spec.queue,
+        queue=execution.queue or spec.queue,
         labels=spec.labels,
         trouble=body.trouble,
         input=spec.input,

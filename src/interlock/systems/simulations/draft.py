@@ -136,10 +136,10 @@ class Draft:
         self._note(word)
         self.body.danger_count = self.pulse.dangers
 
-    def execute(self, job_id: str) -> None:
+    def execute(self, job_id: str, queue: str = "") -> None:
         """Another execution is awaited; what is said by an earlier one counts no more."""
         number = self.body.execution.number + 1
-        self.body.execution = Execution(number=number, job_id=job_id, awaited=bool(job_id))
+        self.body.execution = Execution(number=number, job_id=job_id, awaited=bool(job_id), queue=queue)
         self.body.trouble = ""
 
     def begun(self, attempt: int) -> None:

@@ -18,7 +18,7 @@ from interlock.engine.applying import Asked, Decision, Engine
 from interlock.engine.paging import every_entry
 from interlock.errors import (
     AlreadyThere,
-    InvalidSimulation,
+    SimulationExists,
     TransitionNotAllowed,
     VersionChanged,
 )
@@ -62,23 +62,26 @@ class SimulationManager(Tending):
     # What people do
 
     async def create_run(
-        self, spec: SimulationSpec, *, actor: str = "", request_id: str | None = None
+        self, spec: SimulationSpec, *, actor: str = "", request_id: str | None = None, queue: str = ""
     ) -> SimulationView:
-        """A new simulation, and the job that executes it, if it has a task."""
+        """Create a simulation, and the job that executes it if it has a task.
+
+        `queue` is for this execution alone: a resume uses that of the spec.
+        """
         check(spec, self.settings)
         asked = Asked.of(request_id, "create a simulation", spec)
         keys = [Key(SIMULATION.name, spec.run_id)] if spec.run_id else []
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[str]:
             if any(present):
-                raise InvalidSimulation(
+                raise SimulationExists(
                     f"There is a simulation {spec.run_id} already.",
                     todo="Choose another id, or leave it out.",
                     facts={"run_id": spec.run_id},
                 )
             run_id = spec.run_id or self._ids.draw(now)
             draft, mark = Draft.new(run_id, spec, now, self.settings), self.engine.mark()
-            more = self._executed(draft, mark, actor) if spec.task else ()
+            more = self._executed(draft, mark, actor, queue) if spec.task else ()
             commit = draft.commit(mark=mark, actor=actor, reason="created", more=more)
             request = asked.answered(msgspec.json.encode(run_id)) if asked else None
             return Decision(run_id, msgspec.structs.replace(commit, request=request))
@@ -102,17 +105,29 @@ class SimulationManager(Tending):
         return await self._act("pause", run_id, act, reason, actor, request_id)
 
     async def resume(
-        self, run_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+        self,
+        run_id: str,
+        *,
+        reason: str = "",
+        actor: str = "",
+        request_id: str | None = None,
+        queue: str = "",
     ) -> SimulationView:
-        """Give it to a worker again, after the last step that was saved. Two of them make one execution."""
+        """Give it to a worker of its queue, or of another one, after the last step that was saved.
+
+        Two of them make one execution; what waits in another queue is moved.
+        """
         before = await self.get(run_id)
 
         def act(draft: Draft, mark: str) -> tuple[Any, ...]:
-            _check_resumable(draft)
+            if queue:
+                check(msgspec.structs.replace(draft.body.spec, queue=queue), self.settings)
+            _check_resumable(draft, queue or draft.body.spec.queue)
             draft.body.data = msgspec.structs.replace(draft.body.data, cancel_requested=False)
-            return self._executed(draft, mark, actor)
+            return self._executed(draft, mark, actor, queue)
 
-        view = await self._act("resume", run_id, act, reason or "resume", actor, request_id)
+        verb = f"resume into {queue}" if queue else "resume"
+        view = await self._act(verb, run_id, act, reason or "resume", actor, request_id)
         if before.job_id and view.job_id != before.job_id:
             await self._stop_job(before.job_id, f"the simulation {run_id} was resumed elsewhere")
         return view
@@ -144,8 +159,9 @@ class SimulationManager(Tending):
         error: str = "",
         actor: str = "",
         reason: str = "",
+        request_id: str | None = None,
     ) -> SimulationView:
-        """Move it by hand, by the table: for who drives simulations without jobs. Nothing else is done."""
+        """Move it by hand, by the table: for programs that drive simulations without jobs."""
         target = SIMULATION.state(new_status)
 
         def act(draft: Draft, _: str) -> tuple[Any, ...]:
@@ -161,7 +177,8 @@ class SimulationManager(Tending):
                 draft.begun(0)
             return ()
 
-        return await self._act("transition", run_id, act, reason, actor, None)
+        asked = (new_status, expected_version, worker_id, step, error, reason)
+        return await self._act("transition", run_id, act, reason, actor, request_id, asked)
 
     # Looking
 
@@ -233,9 +250,16 @@ class SimulationManager(Tending):
     # How it is done
 
     async def _act(
-        self, verb: str, run_id: str, act: Act, reason: str, actor: str, request_id: str | None
+        self,
+        verb: str,
+        run_id: str,
+        act: Act,
+        reason: str,
+        actor: str,
+        request_id: str | None,
+        content: object = None,
     ) -> SimulationView:
-        asked = Asked.of(request_id, f"{verb} {run_id}", reason)
+        asked = Asked.of(request_id, f"{verb} {run_id}", reason if content is None else content)
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[Written]:
             draft, mark = self._draft(run_id, present, now), self.engine.mark()
@@ -251,23 +275,26 @@ class SimulationManager(Tending):
             return await self.get(run_id)
         return await self._view(*applied.answer.records(applied.at))
 
-    def _executed(self, draft: Draft, mark: str, actor: str) -> tuple[Any, ...]:
+    def _executed(self, draft: Draft, mark: str, actor: str, queue: str) -> tuple[Any, ...]:
         job_id = self._job_ids.draw(draft.now)
-        draft.execute(job_id)
-        spec, number = draft.body.spec, draft.body.execution.number
+        draft.execute(job_id, queue)
+        number = draft.body.execution.number
+        spec = msgspec.structs.replace(draft.body.spec, queue=queue or draft.body.spec.queue)
         made = job_change(spec, draft.id, number, job_id, draft.now, self.settings, mark=mark, actor=actor)
         return (made,)
 
 
-def _check_resumable(draft: Draft) -> None:
-    """Raise unless somebody may go on with it; the table says from where."""
+def _check_resumable(draft: Draft, queue: str) -> None:
+    """Raise unless a worker of a queue may go on with it; the table says from where."""
     execution = draft.body.execution
+    waits_in = execution.queue or draft.body.spec.queue
     facts: dict[str, object] = {"run_id": draft.id, "state": str(draft.state), "job_id": execution.job_id}
-    if execution.awaited and draft.state in simulation.STANDING:
+    if execution.awaited and draft.state in simulation.STANDING and waits_in == queue:
         raise AlreadyThere(
-            f"The simulation {draft.id} is {draft.state} and a worker is awaited already, for the job "
-            f"{execution.job_id}.",
-            todo=f"See what it waits for with `interlock job explain {execution.job_id}`.",
+            f"The simulation {draft.id} is {draft.state} and a worker is awaited already, in the queue "
+            f"{queue}, for the job {execution.job_id}.",
+            todo=f"See what it waits for with `interlock job explain {execution.job_id}`, or resume it in "
+            "another queue with --queue.",
             facts=facts,
         )
     if not draft.body.spec.task:

@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from interlock.engine.applying import Applied, Decider, Decision, Engine
+from interlock.engine.applying import Applied, Decider, Decision, Engine, journalled_once
 from interlock.errors import InterlockError
 from interlock.lifecycles import lease, simulation
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.simulation import SIMULATION
-from interlock.store.records import Commit, Key, Record, record_after
+from interlock.store.records import Commit, Key, Note, Record, Refused, record_after
 from interlock.systems.orchestrator.body import decode_body as decode_job
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.tokens import read_token
 from interlock.systems.orchestrator.words import Lost
-from interlock.systems.simulations.body import view_of
+from interlock.systems.simulations.body import decode_body, view_of
 from interlock.systems.simulations.checking import check_value, unknown
 from interlock.systems.simulations.draft import Draft
 from interlock.systems.simulations.pulse import PULSE
@@ -85,20 +85,39 @@ class Tending:
         return applied.answer
 
     async def heartbeat(self, run_id: str, worker_id: str, step: int) -> SimulationView:
-        """The same from who drives a simulation by hand. Refused in the table's words, and noted."""
+        """Note a sign of life of a simulation that is driven by hand.
 
-        def decide(present: Sequence[Record | None], now: datetime) -> Decision[Written]:
-            draft = self._draft(run_id, present, now)
-            draft.must(simulation.Heartbeat(at=now, worker_id=worker_id, step=step))
+        A refusal is in the table's words; the first of its kind is journalled.
+        """
+
+        def decide(present: Sequence[Record | None], now: datetime) -> Decision[Written | InterlockError]:
+            draft, mark = self._draft(run_id, present, now), self.engine.mark()
+            if refused := draft.tell(simulation.Heartbeat(at=now, worker_id=worker_id, step=step)):
+                error = refused.error()
+                note = Note(refusal=f"heartbeat: {error.sentence}", actor=worker_id, request_id=mark)
+                about = Refused(kind=SIMULATION.name, id=run_id, note=note)
+                return Decision(error, journalled_once(about, f"heartbeat {draft.state}"))
             draft.beat(Beat(step=step))
-            commit = draft.beat_commit(mark=self.engine.mark(), actor=worker_id)
+            commit = draft.beat_commit(mark=mark, actor=worker_id)
             return Decision(Written(present, commit), commit)
 
         applied = await self.engine.apply(self._keys(run_id), decide)
         assert isinstance(applied, Applied)  # nothing has a request id here
+        if isinstance(applied.answer, InterlockError):
+            raise applied.answer
         return await self._view(*applied.answer.records(applied.at))
 
     # What is lost, and what falls silent
+
+    async def let_go(self, run_id: str, execution: int, reason: str) -> None:
+        """End an execution whose worker is gone for certain; the simulation can be resumed at once."""
+        (record,) = await self.engine.load([Key(SIMULATION.name, run_id)])
+        known = decode_body(_present(run_id, record)).execution
+        if known.number == execution:
+            # Before its job is cancelled: word of that says only what has become of the job.
+            word = Lost(run_id, execution, known.attempt, False, reason)
+            await self.lost(msgspec.json.encode(word))
+            await self._stop_job(known.job_id, reason)
 
     async def lost(self, payload: bytes) -> None:
         """What was to execute a simulation does so no more; safe to repeat."""

@@ -1,0 +1,126 @@
+"""`interlock simulation run` that is stopped: what it leaves can be resumed, and no process stays behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests import programs
+from tests.waiting import until_so
+
+MODEL = """
+import asyncio
+from pathlib import Path
+
+from interlock import simulation
+
+
+@simulation(total_steps=5, save_every_s=0)
+async def slow(sim, gate: str):
+    for step in sim.steps():
+        while step > 2 and not Path(gate).exists():
+            await asyncio.sleep(0.01)
+        yield step
+"""
+
+
+class Desk:
+    """A folder with a model and a database."""
+
+    def __init__(self, folder: Path) -> None:
+        self.model, self.gate, self.temporary = folder / "slow.py", folder / "gate", folder / "tmp"
+        self.model.write_text(MODEL)
+        self.temporary.mkdir()
+        self.environment = {
+            **os.environ,
+            "INTERLOCK_URL": f"sqlite:///{folder}/desk.db",
+            "TMPDIR": str(self.temporary),
+            "NO_COLOR": "1",
+        }
+
+    def start(self, *words: str) -> programs.Program:
+        return programs.Program("simulation", "run", str(self.model), *words, environment=self.environment)
+
+    def ask(self, *words: str) -> str:
+        done = programs.run(*words, environment=self.environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def view(self) -> dict[str, Any]:
+        view: dict[str, Any] = json.loads(self.ask("simulation", "show", "flu", "--json"))["simulation"]
+        return view
+
+    def is_at(self, step: int, execution: int) -> bool:
+        done = programs.run("simulation", "show", "flu", "--json", environment=self.environment)
+        if done.returncode:
+            return False  # it is not there yet
+        view = json.loads(done.stdout)["simulation"]
+        now = (view["status"], view.get("current_step", 0), view["execution"])
+        return now == ("running", step, execution)
+
+    def workers(self) -> list[int]:
+        """The processes that execute the model."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                found += [int(entry.name)] if b"worker" in words and str(self.model).encode() in words else []
+        return found
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def test_what_is_stopped_or_killed_is_resumed_and_leaves_nothing_behind(desk: Desk) -> None:
+    with desk.start(f"gate={desk.gate}", "--id", "flu") as stopped:
+        until_so(lambda: desk.is_at(2, 1), "the third step has begun")
+        stopped.send_signal(signal.SIGINT)
+        _, told = stopped.communicate()
+    assert stopped.returncode == 130, told
+    assert "`interlock simulation resume flu`" in told
+    assert f"`interlock simulation run {desk.model} --resume flu`" in told
+    view = desk.view()
+    assert (view["status"], view.get("resuming", False), view["saved_step"]) == ("interrupted", False, 2)
+    assert view["error"] == "`interlock simulation run` was stopped"
+    assert desk.workers() == []
+
+    with desk.start("--resume", "flu") as killed:
+        until_so(lambda: desk.is_at(2, 2), "it goes on here")
+        killed.kill()
+        until_so(lambda: desk.workers() == [], "its worker has gone with it")
+    assert list(desk.temporary.iterdir()) == []
+    resumed = json.loads(desk.ask("simulation", "resume", "flu", "--json"))
+    assert (resumed["resuming"], resumed.get("queue", "default")) == (True, "default")
+    desk.gate.touch()
+    desk.ask("worker", "start", str(desk.model), "--burst")
+    view = desk.view()
+    assert (view["status"], view["result"], view["execution"]) == ("completed", 5, 3)
+
+
+def test_a_worker_that_cannot_begin_is_told_of_in_words(desk: Desk) -> None:
+    other = desk.model.with_name("other.py")
+    other.write_text(MODEL.replace("def slow", "def other"))
+    desk.ask("simulation", "start", str(other), f"gate={desk.gate}", "--id", "flu")
+    with desk.start("--resume", "flu") as refused:
+        _, told = refused.communicate()
+    assert refused.returncode == 2
+    assert "flu executes other.other, and" in told
+    with desk.start("people=5", "--resume", "flu") as refused:
+        _, told = refused.communicate()
+    assert "has its arguments already" in told
+    # Its worker imports the model anew, and finds that it is broken by then.
+    once = "import os\nif os.path.exists(__file__ + '.seen'): raise SystemExit('the model is broken')\n"
+    desk.model.write_text(f"{once}open(__file__ + '.seen', 'w').close()\n{MODEL}")
+    with desk.start(f"gate={desk.gate}", "--id", "broken") as ended:
+        _, told = ended.communicate()
+    assert ended.returncode == 2, told
+    assert "The worker of broken has ended by itself" in told
+    assert "the model is broken" in told
+    assert '{"' not in told, "no raw line of a log"
