@@ -198,7 +198,7 @@ class Interlock:
         return await self._port.here.artifacts.list(job_id)
 
     async def fetch_artifact(self, job_id: str, name: str, to: str | Path, *, attempt: str = "") -> Path:
-        """Write a file that a job has left behind into a folder, if it is what was kept; answers where."""
+        """Write a file that a job has left behind into a folder or to a file; return its path."""
         async with self._port.here.artifacts.opened(job_id, name, attempt) as (view, pieces):
             return await saved(view, pieces, Path(to))
 

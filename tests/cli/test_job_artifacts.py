@@ -14,7 +14,7 @@ import pytest
 from tests.cli.shop import RUNNER, Ask, Shop
 from tests.server.running import program as server_program
 
-from interlock.errors import InvalidArtifact, ServerRefused, UnknownArtifact, UnknownJob
+from interlock.errors import InvalidArguments, InvalidArtifact, ServerRefused, UnknownArtifact, UnknownJob
 from interlock.remote.saving import saved
 from interlock.sync import Interlock
 from interlock.systems.embedded import EmbeddedOrchestrator
@@ -70,6 +70,10 @@ def test_programs_list_and_fetch_them_too(shop: Shop, job_id: str, tmp_path: Pat
     with Interlock(shop.url) as il:
         assert [view.name for view in il.artifacts(job_id)] == ["report.txt"]
         assert il.fetch_artifact(job_id, "report.txt", tmp_path).read_bytes() == b"all well"
+        named = il.fetch_artifact(job_id, "report.txt", tmp_path / "mine.txt")
+        assert (named, named.read_bytes()) == (tmp_path / "mine.txt", b"all well")
+        with pytest.raises(InvalidArguments, match=r"There is no folder .*nowhere"):
+            il.fetch_artifact(job_id, "report.txt", tmp_path / "nowhere" / "mine.txt")
         with pytest.raises(UnknownJob):
             il.artifacts("j_000000000000")
         with pytest.raises(UnknownArtifact):

@@ -8,15 +8,28 @@ import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from interlock.errors import ServerRefused
+from interlock.errors import InvalidArguments, ServerRefused
 from interlock.wire.artifacts import ArtifactView, checked_name
 
 
-async def saved(view: ArtifactView, pieces: AsyncIterator[bytes], folder: Path) -> Path:
-    """Write it under its name, when all of it is there and it is what was kept."""
-    path = folder / checked_name(view.name)
+def target_of(view: ArtifactView, to: Path) -> Path:
+    """Return the file to write: in a folder under the name of the artifact, or the file that is named."""
+    if to.is_dir():
+        return to / checked_name(view.name)
+    if not to.parent.is_dir():
+        raise InvalidArguments(
+            f"There is no folder {to.parent}, so {view.name} cannot be written to {to}.",
+            todo="Name a folder that is there, or a file in one.",
+            facts={"to": str(to), "artifact": view.name},
+        )
+    return to
+
+
+async def saved(view: ArtifactView, pieces: AsyncIterator[bytes], to: Path) -> Path:
+    """Write it into a folder under its name, or to a file, when all of it is there and is what was kept."""
+    path = target_of(view, to)
     digest = hashlib.sha256()
-    descriptor, new = tempfile.mkstemp(prefix=".interlock-", dir=folder)
+    descriptor, new = tempfile.mkstemp(prefix=".interlock-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             async for piece in pieces:

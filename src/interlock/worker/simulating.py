@@ -11,9 +11,9 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from interlock.errors import JobError, StoreUnavailable
 from interlock.wire.simulations import AnySimulationWord, Beat, SimulationOrders
@@ -24,6 +24,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 BEAT_S = 5.0
 """How long a sign of life is waited for: the next one says more."""
 
+T = TypeVar("T")
 Latest: TypeAlias = Callable[[], Beat]
 Heard: TypeAlias = Callable[[SimulationOrders], None]
 
@@ -75,20 +76,20 @@ class Simulators:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over = asyncio.Event()
+        self._closed = False
+        """Nothing is put on the loop any more: it would never run."""
         self._join: Join | None = None
         self._port: OrchestratorPort | None = None
         self._connecting = asyncio.Lock()
 
     def say(self, token: str, word: AnySimulationWord, patience_s: float) -> Future[SimulationOrders]:
         """Have it said in the thread."""
-        return asyncio.run_coroutine_threadsafe(self._say(token, word, patience_s), self._running_loop())
+        return self._scheduled(self._say(token, word, patience_s))
 
     @contextlib.contextmanager
     def living(self, token: str, latest: Latest, heard: Heard) -> Iterator[None]:
         """A sign of life at once, and then as often as it was answered."""
-        telling = asyncio.run_coroutine_threadsafe(
-            self._tell_life(token, latest, heard), self._running_loop()
-        )
+        telling = self._scheduled(self._tell_life(token, latest, heard))
         try:
             yield
         finally:
@@ -101,13 +102,19 @@ class Simulators:
                 self._loop.call_soon_threadsafe(self._over.set)
             self._join(timeout_s)
 
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        """The thread is begun with the first simulation: most workers never have one."""
+    def _scheduled(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run something in the thread, which begins with the first simulation: most workers have none."""
         with self._lock:
+            if self._closed:
+                coroutine.close()
+                raise StoreUnavailable(
+                    "What the simulation says is not heard any more: its worker is shutting down.",
+                    todo="Nothing; another worker goes on after the last saved step.",
+                )
             if self._join is None:
                 self._join = self._threads.serve("interlock-simulations", self._serve, self._begins)
-        assert self._loop is not None
-        return self._loop
+            assert self._loop is not None
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def _begins(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -116,6 +123,9 @@ class Simulators:
 
     async def _serve(self) -> None:
         await self._over.wait()
+        with self._lock:
+            self._closed = True
+        await asyncio.sleep(0)  # what was put on the loop before begins, and is cancelled with it
         await self._let_go()
 
     async def _say(self, token: str, word: AnySimulationWord, patience_s: float) -> SimulationOrders:
