@@ -99,6 +99,7 @@ ERRORS = [
     "SchemaMismatch",
     "SchemaTooNew",
     "ServerRefused",
+    "SimulationExists",
     "StoreError",
     "StoreMisconfigured",
     "StoreTooOld",

@@ -101,18 +101,18 @@ def prune(store: str | None, older_than: str, *, as_json: bool) -> None:
     """Remove what ended long ago, batch by batch."""
     age: timedelta = parse_duration(older_than)
 
-    async def work(port: EmbeddedOrchestrator) -> int:
-        removed, more = 0, True
+    async def work(port: EmbeddedOrchestrator) -> tuple[int, int]:
+        removed, requests, more = 0, 0, True
         while more:
             pruned = await port.here.simulations.prune(age)
-            removed, more = removed + pruned.records, pruned.more
-        return removed
+            removed, requests, more = removed + pruned.records, requests + pruned.requests, pruned.more
+        return removed, requests
 
-    removed = ask_store(store, work)
+    removed, requests = ask_store(store, work)
     if as_json:
-        print_struct({"removed": removed})
+        print_struct({"removed": removed, "requests": requests})
     else:
-        print(f"Removed {counted(removed, 'simulation')}.")
+        print(f"Removed {counted(removed, 'simulation')} and {counted(requests, 'expired request id')}.")
 
 
 async def whole_id(simulations: SimulationsOffer, text: str) -> str:

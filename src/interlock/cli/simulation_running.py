@@ -17,14 +17,13 @@ import typer
 
 from interlock.cli import project
 from interlock.cli.answers import print_struct
-from interlock.cli.connecting import actor, connected, store_url
+from interlock.cli.connecting import Embedded, actor, connected, store_url
 from interlock.cli.simulation_looking import whole_id
 from interlock.cli.simulation_specs import Asked, Found, found, load, simulation_in
 from interlock.cli.simulation_watching import follow
 from interlock.errors import CannotLoad, InterlockError, InvalidArguments
 from interlock.lifecycles import simulation
 from interlock.processes import credentials
-from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.wire.simulations import SimulationView
 from interlock.worker.pool.child import POOL, URL
 
@@ -44,7 +43,7 @@ def run(store: str | None, asked: Asked, *, resume: str = "", as_json: bool) -> 
 
     async def work() -> int:
         async with connected(here) as port:
-            assert isinstance(port, EmbeddedOrchestrator)  # a URL of a store leads to no server
+            assert isinstance(port, Embedded)  # a URL of a store leads to no server
             begins.view = await begins.begun(port)
             if not as_json:
                 typer.echo(begins.view.run_id, err=True)
@@ -82,7 +81,7 @@ class Running:
             self._new = found(asked)
             self.module = self._new.module
 
-    async def begun(self, port: EmbeddedOrchestrator) -> SimulationView:
+    async def begun(self, port: Embedded) -> SimulationView:
         """Create it, or resume it, for a worker of this queue."""
         simulations = port.here.simulations
         if self._new is not None:
@@ -118,7 +117,7 @@ def _how_to_go_on(run_id: str, what: str) -> str:
     )
 
 
-async def _left(port: EmbeddedOrchestrator, run_id: str) -> SimulationView:
+async def _left(port: Embedded, run_id: str) -> SimulationView:
     """Take back the job of a simulation that has not ended: no other worker looks into its queue."""
     simulations = port.here.simulations
     view = await simulations.get(run_id)
@@ -129,7 +128,7 @@ async def _left(port: EmbeddedOrchestrator, run_id: str) -> SimulationView:
     return view
 
 
-async def _followed(port: EmbeddedOrchestrator, run_id: str, worker: Worker, *, as_json: bool) -> int:
+async def _followed(port: Embedded, run_id: str, worker: Worker, *, as_json: bool) -> int:
     """Until it stands, or its worker has ended without it."""
     following = asyncio.ensure_future(follow(port, run_id, None, as_json=as_json))
     try:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, Self, TypeAlias, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ from interlock.engine.ids import Ids, random_id
 from interlock.engine.loading import GroupLoad
 from interlock.engine.surely import commit_surely
 from interlock.errors import Contended, IllegalChange, InterlockError, RequestIdReused, StoreUnavailable
+from interlock.lifecycles.durations import DEFAULTS
 from interlock.store.contract import Decide, Store
 from interlock.store.records import (
     Answer,
@@ -48,10 +49,31 @@ A = TypeVar("A")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.1
 """Between two tries that were in conflict, from the second on; with jitter."""
 
-REMEMBERED_S = 3_600.0
-"""For how long a repeat of a request is recognised, unless somebody says otherwise."""
+REMEMBERED_S = DEFAULTS.request_ttl_s
+"""How long a repeat of a request is recognised, unless a setting says otherwise."""
+SMALL_ANSWER = 4_096
+"""Stored answers with more bytes are compressed: the view of a run has all its jobs."""
 REFUSAL_JOURNALLED_EVERY_S = 7 * 86_400.0
 """How often the journal repeats the same refusal, so that nothing can fill it by being refused."""
+
+
+class OwnRequestId(str):
+    """The id that a store knows a request by, where that is not the one that the client has sent."""
+
+    __slots__ = ("said",)
+    said: str
+    """As the client has sent it."""
+
+    def __new__(cls, stored: str, said: str) -> Self:
+        """Keep both."""
+        made = super().__new__(cls, stored)
+        made.said = said
+        return made
+
+
+def said_of(request_id: str) -> str:
+    """Return a request id as the client has sent it."""
+    return request_id.said if isinstance(request_id, OwnRequestId) else request_id
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -61,16 +83,14 @@ class Asked(msgspec.Struct, frozen=True):
     endpoint: str
     fingerprint: str
     ttl_s: float = REMEMBERED_S
+    said: str = ""
+    """The id as the client has sent it, for the journal."""
 
-    @classmethod
-    def of(
-        cls, request_id: str | None, endpoint: str, content: object, *, ttl_s: float = REMEMBERED_S
-    ) -> Asked | None:
-        """What was asked for under this id; None without one."""
-        if request_id is None:
-            return None
-        fingerprint = hashlib.sha256(msgspec.json.encode((endpoint, content))).hexdigest()[:32]
-        return cls(request_id, endpoint, fingerprint, ttl_s)
+    @property
+    def answer(self) -> Asked:
+        """The id under which the answer is stored, where it is known only after the commit."""
+        stored = hashlib.sha256(f"answer {self.id}".encode()).hexdigest()[:48]
+        return Asked(stored, self.endpoint, self.fingerprint, self.ttl_s)
 
     def answered(self, body: bytes) -> Request:
         """The request, to be committed together with what it has brought about."""
@@ -80,6 +100,7 @@ class Asked(msgspec.Struct, frozen=True):
             fingerprint=self.fingerprint,
             answer=Answer(body=body),
             ttl_s=self.ttl_s,
+            said=self.said,
         )
 
 
@@ -133,6 +154,7 @@ class Engine:
         ids: Ids = random_id,
         chain: bool = False,
         max_tries: int = 50,
+        remembered_s: float = REMEMBERED_S,
     ) -> None:
         self.store = store
         self.committer = committer
@@ -140,9 +162,47 @@ class Engine:
         self._ids = ids
         self._chain = chain
         self.max_tries = max_tries
+        self._remembered_s = remembered_s
         self._loads = GroupLoad(lambda: self.store)
         self.recalled: Callable[[Repeated | RequestReused], None] = _nobody_counts
         """Is told of every request that was recognised without a commit."""
+
+    def asked(
+        self, request_id: str | None, endpoint: str, content: object, *, ttl_s: float | None = None
+    ) -> Asked | None:
+        """Return what is asked for under an id, which is remembered for `request_ttl_s`; None without one."""
+        if request_id is None:
+            return None
+        fingerprint = hashlib.sha256(msgspec.json.encode((endpoint, content))).hexdigest()[:32]
+        lasts_s = self._remembered_s if ttl_s is None else ttl_s
+        return Asked(str(request_id), endpoint, fingerprint, lasts_s, said_of(request_id))
+
+    async def answer_once(
+        self, asked: Asked | None, kind: type[A], do: Callable[[], Awaitable[A]], *, whole: bool = False
+    ) -> A:
+        """Return what `do` answers, or what was answered to the first request under this id.
+
+        For answers that are known only after the commit, such as a view. `do` commits the request itself,
+        so it is done once; its answer is stored before it is given, so every repeat gets the same one. With
+        `whole`, `do` has ids of its own for its parts, and the answer is stored under the id itself.
+        """
+        if asked is None:
+            return await do()
+        about = asked if whole else asked.answer
+        match await self._recalled(about):
+            case Repeated() as before:
+                self.recalled(before)
+                return _answer_in(before, kind)
+            case RequestReused() as reused:
+                raise failed(_reused_as(reused, asked))
+        answer = await do()
+        commit = Commit(request=about.answered(_packed(msgspec.json.encode(answer))))
+        match await commit_surely(self.store, self.committer, commit):
+            case Repeated() as before:  # a repeat of the request was faster
+                return _answer_in(before, kind)
+            case RequestReused() as reused:
+                raise failed(_reused_as(reused, asked))
+        return answer
 
     async def apply(self, keys: Sequence[Key], decide: Decider[A]) -> Applied[A] | Repeated:
         """Make what `decide` says of these records true.
@@ -202,13 +262,17 @@ class Engine:
 
     async def recall(self, asked: Asked) -> Repeated | RequestReused | None:
         """What has become of a request before; None when nobody has sent it, or not lately."""
+        before = await self._recalled(asked)
+        if before is not None:
+            self.recalled(before)
+        return before
+
+    async def _recalled(self, asked: Asked) -> Repeated | RequestReused | None:
         recorded = await self.store.recall(asked.id)
         if recorded is None:
             return None
         same = recorded.fingerprint == asked.fingerprint
-        before = Repeated(recorded) if same else RequestReused(recorded, asked.fingerprint)
-        self.recalled(before)
-        return before
+        return Repeated(recorded) if same else RequestReused(recorded, asked.fingerprint)
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
         """What the store gives this claimer, with what `decide` makes of it; sealed like all else."""
@@ -227,13 +291,14 @@ class Engine:
         and with its links in the chain."""
         if not self._chain and commit.request is None and _is_sealed(commit):
             return commit
-        mark = commit.request.id if commit.request is not None else self._ids()
+        request = commit.request
+        mark, said = (self._ids(), "") if request is None else (request.id, request.said)
         seen = {record.key: record for record in records if record is not None}
-        changes = [_dated(_marked(change, mark), seen) for change in commit.changes]
+        changes = [_dated(_marked(change, mark, said), seen) for change in commit.changes]
         if self._chain:
             links = {key: record.chain for key, record in seen.items()}
             changes = [chained(links.get(change.key, ""), change) for change in changes]
-        refusals = [msgspec.structs.replace(r, note=_mark(r.note, mark)) for r in commit.refusals]
+        refusals = [msgspec.structs.replace(r, note=_mark(r.note, mark, said)) for r in commit.refusals]
         return msgspec.structs.replace(commit, changes=tuple(changes), refusals=tuple(refusals))
 
     def _sealing(self, decide: Decide) -> Decide:
@@ -256,10 +321,10 @@ def _is_sealed(commit: Commit) -> bool:
     return not commit.refusals or all(refused.note.request_id for refused in commit.refusals)
 
 
-def _marked(change: Change, mark: str) -> Change:
+def _marked(change: Change, mark: str, said: str) -> Change:
     if change.note is None:
         return change
-    return msgspec.structs.replace(change, note=_mark(change.note, mark))
+    return msgspec.structs.replace(change, note=_mark(change.note, mark, said))
 
 
 def _dated(change: Change, seen: Mapping[Key, Record]) -> Change:
@@ -267,8 +332,27 @@ def _dated(change: Change, seen: Mapping[Key, Record]) -> Change:
     return change if record is None else msgspec.structs.replace(change, expected_at=record.updated_at)
 
 
-def _mark(note: Note, mark: str) -> Note:
+def _mark(note: Note, mark: str, said: str) -> Note:
+    """Return a note with the id of the client's request, or else with a mark that no other commit has."""
+    if said:
+        return msgspec.structs.replace(note, request_id=said)
     return note if note.request_id else msgspec.structs.replace(note, request_id=mark)
+
+
+def _packed(body: bytes) -> bytes:
+    return body if len(body) < SMALL_ANSWER else zlib.compress(body, 1)
+
+
+def _answer_in(before: Repeated, kind: type[A]) -> A:
+    body = before.recorded.answer.body
+    # No JSON begins as zlib does.
+    return msgspec.json.decode(zlib.decompress(body) if body[:1] == b"x" else body, type=kind)
+
+
+def _reused_as(reused: RequestReused, asked: Asked) -> RequestReused:
+    """Return the same about the id that was asked under, not that of its answer."""
+    recorded = msgspec.structs.replace(reused.recorded, id=asked.id)
+    return RequestReused(recorded, reused.fingerprint)
 
 
 def failed(outcome: RequestReused | Illegal) -> RequestIdReused | IllegalChange:

@@ -28,6 +28,9 @@ _NESTING = (
 )
 
 
+MAX_REQUEST_TTL_S = 366 * 86_400.0
+
+
 def _holds(small: float, word: str, large: float) -> bool:
     return small < large if word == "less than" else small <= large
 
@@ -56,6 +59,7 @@ class Durations(msgspec.Struct, frozen=True, kw_only=True):
     abort_kill_s: float = 15.0
     simulation_stale_s: float = 30.0
     simulation_silence_s: float = 60.0
+    request_ttl_s: float = 3_600.0
 
     def __post_init__(self) -> None:
         if faults := list(self._faults()):
@@ -76,6 +80,8 @@ class Durations(msgspec.Struct, frozen=True, kw_only=True):
             for small, word, large in _NESTING
             if not _holds(getattr(self, small), word, getattr(self, large))
         )
+        if self.request_ttl_s > MAX_REQUEST_TTL_S:
+            yield f"request_ttl_s ({self.request_ttl_s:g}) must be at most {MAX_REQUEST_TTL_S:g} (a year)"
         if not self.lease_ttl_s > 2 * self.heartbeat_every_s:
             yield (
                 f"lease_ttl_s ({self.lease_ttl_s:g}) must be more than twice "

@@ -15,6 +15,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from interlock.engine.applying import OwnRequestId
 from interlock.errors import RequestIdReused
 from interlock.server.claims import only_for_tokens
 from interlock.server.deadlines import Deadlines, Places, Within
@@ -249,7 +250,8 @@ def own_request_id(principal: Principal, asked_as: str) -> str:
     """The id that the store knows a request by: two who have tokens may use the same one."""
     if not principal.token_id:
         return asked_as
-    return hashlib.sha256(msgspec.json.encode((principal.name, asked_as))).hexdigest()[:48]
+    stored = hashlib.sha256(msgspec.json.encode((principal.name, asked_as))).hexdigest()[:48]
+    return OwnRequestId(stored, asked_as)
 
 
 def reused_as(error: RequestIdReused, call: Call) -> RequestIdReused:

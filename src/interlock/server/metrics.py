@@ -90,8 +90,11 @@ class Metrics:
             ).inc()
 
     def committed(self, commit: Commit, outcome: Outcome | InterlockError) -> None:
-        """Count a commit under a request id as done, repeated or reused; refusals have ids of our own."""
-        if commit.request is None or commit.refusals:
+        """Count a commit under a request id as done, repeated or reused.
+
+        Refusals and stored answers, which change no record, have ids of our own.
+        """
+        if commit.request is None or not commit.changes:
             return
         if isinstance(outcome, Committed | Repeated | RequestReused):
             self.asked(outcome)

@@ -137,6 +137,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Of method, path and body: the same id with another one is a mistake, not a repeat."""
     answer: Answer
     ttl_s: float = 3_600.0
+    said: str = ""
+    """The id as the client has sent it; it goes into the notes of the commit, and is not stored with the
+    request."""
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):

@@ -91,7 +91,8 @@ class Household:
         self.committer = GroupCommit(store)
         clock = StoreClock(store, monotonic=host.monotonic, wall=host.wall)
         self.stops = StopNotices(self.committer)
-        self.engine = Engine(store, self.stops, clock, ids=host.ids)
+        remembered_s = settings.durations.request_ttl_s
+        self.engine = Engine(store, self.stops, clock, ids=host.ids, remembered_s=remembered_s)
         self.orchestrator = Orchestrator(self.engine, settings=settings, seeds=host.seeds)
         self.jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below))
         self.workers = Workers(self.engine, settings=settings, ids=JobIds(host.below, prefix="w_"))

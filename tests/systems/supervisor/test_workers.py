@@ -395,7 +395,8 @@ async def test_twenty_that_pause_with_one_request_id_all_succeed_and_once(open_h
     assert {view.state for view in views} == {"PAUSED"}
     assert len([m for m in await moves(house, made.id) if m[0] == "pause"]) == 1
     await workers(house).resume(made.id)
-    assert (await workers(house).pause(made.id, request_id="p-1")).state == "RUNNING", "it was done before"
+    assert await workers(house).pause(made.id, request_id="p-1") == views[0], "the first answer"
+    assert (await workers(house).get(made.id)).state == "RUNNING", "it was done before"
     with pytest.raises(RequestIdReused):
         await workers(house).terminate(made.id, request_id="p-1")
 

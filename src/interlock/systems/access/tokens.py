@@ -147,7 +147,7 @@ class Tokens:
     ) -> Issued:
         """Make a token under a name that no working one has; `lasts=None` makes one that does not expire."""
         _check(name, queues, lasts)
-        asked = Asked.of(request_id, f"create the token {name}", (role, sorted(set(queues)), lasts))
+        asked = self._engine.asked(request_id, f"create the token {name}", (role, sorted(set(queues)), lasts))
         await self._not_again(asked, name)
         if any(view.name == name for view in await self.list()):
             raise _taken(name)
@@ -219,7 +219,7 @@ class Tokens:
                 todo=f"Give an overlap from 0 (at once) to {MAX_OVERLAP.days} days.",
                 facts={"name": name, "overlap_s": overlap.total_seconds()},
             )
-        asked = Asked.of(request_id, f"rotate the token {name}", overlap)
+        asked = self._engine.asked(request_id, f"rotate the token {name}", overlap)
         await self._not_again(asked, name)
         token_id = (await self.get(name)).id
         secret = Secret(token_id, self._draw(SECRET_BYTES))
@@ -241,7 +241,7 @@ class Tokens:
     ) -> TokenView:
         """Take a token back, by its name or its id. Servers that know it believe it for seconds more."""
         token_id = (await self.get(name)).id
-        asked = Asked.of(request_id, f"revoke the token {token_id}", reason)
+        asked = self._engine.asked(request_id, f"revoke the token {token_id}", reason)
 
         def decide(found: Sequence[Record | None], _: datetime) -> Decision[TokenView]:
             record = _present(name, found[0])
@@ -249,8 +249,11 @@ class Tokens:
             change = _moved(record, revoke, body, actor=actor, reason=reason)
             return Decision(_view(record.id, change.state, record.created_at, body), _under(asked, change))
 
-        applied = await self._engine.apply_once(asked, [Key(TOKEN.name, token_id)], decide)
-        return applied.answer if isinstance(applied, Applied) else await self.get(token_id)
+        async def do() -> TokenView:
+            applied = await self._engine.apply_once(asked, [Key(TOKEN.name, token_id)], decide)
+            return applied.answer if isinstance(applied, Applied) else await self.get(token_id)
+
+        return await self._engine.answer_once(asked, TokenView, do)
 
     async def sweep(self, *, limit: int = 100) -> int:
         """Expire tokens and retire old secrets whose time is over; they let nobody in before that either."""

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from interlock.engine.applying import Asked, Decision, Engine, failed
+from interlock.engine.applying import Decision, Engine, failed
 from interlock.engine.batching import commit_all_surely
 from interlock.engine.paging import every_entry
 from interlock.errors import InterlockError, UnknownJob
@@ -149,7 +149,7 @@ class Jobs:
     async def _submit_together(
         self, specs: Sequence[JobSpec], actor: str, request_id: str | None
     ) -> list[str]:
-        asked = Asked.of(request_id, "submit", specs)
+        asked = self.engine.asked(request_id, "submit", specs)
         parents = sorted({spec.parent_job_id for spec in specs if spec.parent_job_id is not None})
         keys = [Key(JOB.name, name) for name in parents]
         # The root of a job never changes, so it is enough to know it beforehand.
@@ -183,7 +183,7 @@ class Jobs:
         why: str = "cancel",
     ) -> JobView:
         """Ask a job to stop; the view says how far that is. `why` is the code, `reason` the words."""
-        asked = Asked.of(request_id, f"cancel {job_id}", reason)
+        asked = self.engine.asked(request_id, f"cancel {job_id}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             draft = cancelled(_present(job_id, found[0]), now, self.settings, why)
@@ -191,13 +191,16 @@ class Jobs:
             request = asked.answered(msgspec.json.encode(draft.job.state)) if asked else None
             return Decision(None, msgspec.structs.replace(commit, request=request))
 
-        await self.engine.apply_once(asked, [Key(JOB.name, job_id)], decide)
-        stopped = await self.get(job_id)
-        if stopped.run_id is not None:
-            self.on_word()
-        if stopped.children or stopped.parent_job_id is not None:
-            self.on_tree()
-        return stopped
+        async def do() -> JobView:
+            await self.engine.apply_once(asked, [Key(JOB.name, job_id)], decide)
+            stopped = await self.get(job_id)
+            if stopped.run_id is not None:
+                self.on_word()
+            if stopped.children or stopped.parent_job_id is not None:
+                self.on_tree()
+            return stopped
+
+        return await self.engine.answer_once(asked, JobView, do)
 
     async def cancel_all(
         self,

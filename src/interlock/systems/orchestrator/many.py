@@ -49,7 +49,7 @@ async def cancel_all(
         return Decision(state, msgspec.structs.replace(commit, request=request))
 
     asked = [
-        Asked.of(request_id, f"cancel {job_id}", reason)
+        engine.asked(request_id, f"cancel {job_id}", reason)
         for job_id, request_id in zip(job_ids, request_ids, strict=True)
     ]
     items = [
@@ -82,7 +82,7 @@ async def retry_all(
         return Decision(new_id, Commit(changes=(change,), request=request))
 
     asked = [
-        Asked.of(request_id, f"retry {job_id}", None)
+        engine.asked(request_id, f"retry {job_id}", None)
         for job_id, request_id in zip(job_ids, request_ids, strict=True)
     ]
     items = [

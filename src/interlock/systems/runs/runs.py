@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from interlock.engine.applying import REMEMBERED_S, Asked, Decision, Engine
+from interlock.engine.applying import Asked, Decision, Engine
 from interlock.engine.paging import every_entry
 from interlock.lifecycles import run
 from interlock.lifecycles.job import JOB
@@ -99,7 +99,7 @@ class Runs:
         *,
         request_id: str | None = None,
         actor: str = "",
-        remember_s: float = REMEMBERED_S,
+        remember_s: float | None = None,
         terms: ForkTerms | None = None,
         claimed: bool = False,
         happened: Happened | None = None,
@@ -111,7 +111,7 @@ class Runs:
         `happened` says when the change did: a run gives way to those of later changes.
         """
         check_run(spec, ("plan", *self.preparing.planners), self.settings)
-        asked = Asked.of(request_id, "submit run", spec, ttl_s=remember_s)
+        asked = self.engine.asked(request_id, "submit run", spec, ttl_s=remember_s)
         again = Again(terms=terms, claimed=claimed, happened=happened)
         return await self._submit(spec, spec.plan, asked=asked, actor=actor, again=again)
 
@@ -154,11 +154,14 @@ class Runs:
             changes = (change, *more, about(draft, PLANS, "plan", mark))
             return Decision(run_id, Commit(changes=changes, request=request))
 
-        applied = await self.engine.apply_once(asked, [], decide)
-        if isinstance(applied, Repeated):
-            return await self.view(msgspec.json.decode(applied.recorded.answer.body, type=str))
-        self.tending.plans()
-        return await self.view(applied.answer)
+        async def do() -> RunView:
+            applied = await self.engine.apply_once(asked, [], decide)
+            if isinstance(applied, Repeated):
+                return await self.view(msgspec.json.decode(applied.recorded.answer.body, type=str))
+            self.tending.plans()
+            return await self.view(applied.answer)
+
+        return await self.engine.answer_once(asked, RunView, do)
 
     # Stopping
 
@@ -166,10 +169,14 @@ class Runs:
         self, run_id: str, *, reason: str = "", request_id: str | None = None, actor: str = ""
     ) -> RunView:
         """Ask a run to stop; the view says how far that is. Asking again changes nothing."""
-        asked = Asked.of(request_id, f"cancel run {run_id}", reason)
-        await self._stopping.stop(run_id, "cancel", asked=asked, reason=reason, actor=actor)
-        self.nudge()
-        return await self.view(run_id)
+        asked = self.engine.asked(request_id, f"cancel run {run_id}", reason)
+
+        async def do() -> RunView:
+            await self._stopping.stop(run_id, "cancel", asked=asked, reason=reason, actor=actor)
+            self.nudge()
+            return await self.view(run_id)
+
+        return await self.engine.answer_once(asked, RunView, do)
 
     # Approving
 
@@ -177,7 +184,7 @@ class Runs:
         self, run_id: str, *, comment: str = "", request_id: str | None = None, actor: str = ""
     ) -> RunView:
         """Let a run go on that waits for an approval: this one, for the commit that it is about."""
-        asked = Asked.of(request_id, f"approve run {run_id}", comment)
+        asked = self.engine.asked(request_id, f"approve run {run_id}", comment)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             draft = approved(present(run_id, found[0]), now, self.settings.durations, actor, comment)
@@ -187,18 +194,25 @@ class Runs:
             prepared = commit_of(draft, mark=mark, actor=actor, reason=comment, more=more, request=request)
             return Decision(None, prepared.commit)
 
-        await self.engine.apply_once(asked, [Key(RUN.name, run_id)], decide)
-        self.tending.plans()
-        return await self.view(run_id)
+        async def do() -> RunView:
+            await self.engine.apply_once(asked, [Key(RUN.name, run_id)], decide)
+            self.tending.plans()
+            return await self.view(run_id)
+
+        return await self.engine.answer_once(asked, RunView, do)
 
     async def decline(
         self, run_id: str, *, reason: str = "", request_id: str | None = None, actor: str = ""
     ) -> RunView:
         """Do not approve a run that waits for it; it is canceled, and nothing of it was done."""
-        asked = Asked.of(request_id, f"decline run {run_id}", reason)
-        await self._stopping.stop(run_id, DECLINED, run.decline, asked=asked, reason=reason, actor=actor)
-        self.nudge()
-        return await self.view(run_id)
+        asked = self.engine.asked(request_id, f"decline run {run_id}", reason)
+
+        async def do() -> RunView:
+            await self._stopping.stop(run_id, DECLINED, run.decline, asked=asked, reason=reason, actor=actor)
+            self.nudge()
+            return await self.view(run_id)
+
+        return await self.engine.answer_once(asked, RunView, do)
 
     # Doing again
 
@@ -218,7 +232,7 @@ class Runs:
         """
         record = await self._load(run_id)
         check_settled(record)
-        asked = Asked.of(request_id, f"rerun {run_id}", (which, job))
+        asked = self.engine.asked(request_id, f"rerun {run_id}", (which, job))
         body = decode_run(record.body)
         plan, carried = None, dict[int, str]()
         pieces = await self._plans.pieces(run_id, body.pieces)

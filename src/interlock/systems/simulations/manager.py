@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.engine.applying import Asked, Decision, Engine
+from interlock.engine.applying import Decision, Engine
 from interlock.engine.paging import every_entry
 from interlock.errors import (
     AlreadyThere,
@@ -69,7 +69,7 @@ class SimulationManager(Tending):
         `queue` is for this execution alone: a resume uses that of the spec.
         """
         check(spec, self.settings)
-        asked = Asked.of(request_id, "create a simulation", spec)
+        asked = self.engine.asked(request_id, "create a simulation", spec)
         keys = [Key(SIMULATION.name, spec.run_id)] if spec.run_id else []
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[str]:
@@ -86,10 +86,13 @@ class SimulationManager(Tending):
             request = asked.answered(msgspec.json.encode(run_id)) if asked else None
             return Decision(run_id, msgspec.structs.replace(commit, request=request))
 
-        applied = await self.engine.apply_once(asked, keys, decide)
-        if isinstance(applied, Repeated):
-            return await self.get(msgspec.json.decode(applied.recorded.answer.body, type=str))
-        return await self.get(applied.answer)
+        async def do() -> SimulationView:
+            applied = await self.engine.apply_once(asked, keys, decide)
+            if isinstance(applied, Repeated):
+                return await self.get(msgspec.json.decode(applied.recorded.answer.body, type=str))
+            return await self.get(applied.answer)
+
+        return await self.engine.answer_once(asked, SimulationView, do)
 
     async def pause(
         self, run_id: str, *, reason: str = "", actor: str = "", request_id: str | None = None
@@ -239,9 +242,9 @@ class SimulationManager(Tending):
             )
             for machine in (PULSE, SIMULATION)
         ]
-        entries = sum(each.entries for each in pruned)
+        entries, requests = sum(each.entries for each in pruned), sum(each.requests for each in pruned)
         more = any(each.more for each in pruned)
-        return msgspec.structs.replace(pruned[-1], entries=entries, more=more)
+        return Pruned(records=pruned[-1].records, entries=entries, requests=requests, more=more)
 
     async def import_directory(self, folder: Path, *, actor: str = "", task: str = "") -> Imported:
         """Bring in runs from before: every `state.json` below a folder. Safe to repeat."""
@@ -259,7 +262,7 @@ class SimulationManager(Tending):
         request_id: str | None,
         content: object = None,
     ) -> SimulationView:
-        asked = Asked.of(request_id, f"{verb} {run_id}", reason if content is None else content)
+        asked = self.engine.asked(request_id, f"{verb} {run_id}", reason if content is None else content)
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[Written]:
             draft, mark = self._draft(run_id, present, now), self.engine.mark()
@@ -270,10 +273,13 @@ class SimulationManager(Tending):
             request = asked.answered(b"null") if asked else None
             return Decision(Written(present, commit), msgspec.structs.replace(commit, request=request))
 
-        applied = await self.engine.apply_once(asked, self._keys(run_id), decide)
-        if isinstance(applied, Repeated):
-            return await self.get(run_id)
-        return await self._view(*applied.answer.records(applied.at))
+        async def do() -> SimulationView:
+            applied = await self.engine.apply_once(asked, self._keys(run_id), decide)
+            if isinstance(applied, Repeated):
+                return await self.get(run_id)
+            return await self._view(*applied.answer.records(applied.at))
+
+        return await self.engine.answer_once(asked, SimulationView, do)
 
     def _executed(self, draft: Draft, mark: str, actor: str, queue: str) -> tuple[Any, ...]:
         job_id = self._job_ids.draw(draft.now)

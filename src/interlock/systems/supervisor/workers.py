@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from interlock.engine.applying import Asked, Decision, Engine
+from interlock.engine.applying import Decision, Engine
 from interlock.engine.paging import every_entry
 from interlock.errors import InvalidWorker, StoreUnavailable, TerminalState, UnknownWorker
 from interlock.lifecycles import lease, worker
@@ -61,7 +61,7 @@ class Workers:
     ) -> WorkerView:
         """A new life. A worker that starts again registers anew, and is another one from then on."""
         check(spec)
-        asked = Asked.of(request_id, "register a worker", spec)
+        asked = self.engine.asked(request_id, "register a worker", spec)
 
         def decide(_: Sequence[Record | None], now: datetime) -> Decision[str]:
             worker_id = self._ids.draw(now)
@@ -71,10 +71,13 @@ class Workers:
             request = asked.answered(msgspec.json.encode(worker_id)) if asked else None
             return Decision(worker_id, msgspec.structs.replace(commit, request=request))
 
-        applied = await self.engine.apply_once(asked, [], decide)
-        if isinstance(applied, Repeated):
-            return await self.get(msgspec.json.decode(applied.recorded.answer.body, type=str))
-        return await self.get(applied.answer)
+        async def do() -> WorkerView:
+            applied = await self.engine.apply_once(asked, [], decide)
+            if isinstance(applied, Repeated):
+                return await self.get(msgspec.json.decode(applied.recorded.answer.body, type=str))
+            return await self.get(applied.answer)
+
+        return await self.engine.answer_once(asked, WorkerView, do)
 
     async def beat(self, worker_id: str, beat: WorkerBeat, *, actor: str = "") -> WorkerOrders:
         """A sign of life, answered with what the worker shall do. Only who registered it speaks for it."""
@@ -259,7 +262,7 @@ class Workers:
     async def _act(
         self, verb: str, worker_id: str, act: Act, reason: str, actor: str, request_id: str | None
     ) -> WorkerView:
-        asked = Asked.of(request_id, f"{verb} {worker_id}", reason)
+        asked = self.engine.asked(request_id, f"{verb} {worker_id}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[list[LetGo]]:
             draft = Draft.of(_present(worker_id, found[0]), now, self.settings.durations)
@@ -269,11 +272,14 @@ class Workers:
             request = asked.answered(b"null") if asked else None
             return Decision(draft.let_go(why), msgspec.structs.replace(commit, request=request))
 
-        applied = await self.engine.apply_once(asked, [_key(worker_id)], decide)
-        if not isinstance(applied, Repeated):
-            self.on_orders(worker_id)
-            await self._let_go_now(applied.answer)
-        return await self.get(worker_id)
+        async def do() -> WorkerView:
+            applied = await self.engine.apply_once(asked, [_key(worker_id)], decide)
+            if not isinstance(applied, Repeated):
+                self.on_orders(worker_id)
+                await self._let_go_now(applied.answer)
+            return await self.get(worker_id)
+
+        return await self.engine.answer_once(asked, WorkerView, do)
 
     async def _let_go_now(self, orders: Sequence[LetGo]) -> None:
         """The message that was committed says the same; whoever asked should not have to wait for it."""

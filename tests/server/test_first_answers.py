@@ -1,0 +1,161 @@
+"""Over HTTP a repeat under a request id gets the first answer to the byte, of every route that takes one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import httpx2
+import pytest
+from tests.server.running import Running
+
+from interlock.server.api import ROUTES
+from interlock.systems.access.principals import Role
+
+PLAN = {"workflow": "ci", "plan": {"jobs": [{"name": "a", "task": "t"}]}}
+FORK = {**PLAN, "source": {"ref": "refs/pull/7/head", "sha": "5f" * 20, "from_fork": True}}
+WORKERS = "/api/workers"
+HELD = "/api/supervisor/workers"
+
+
+class Desk:
+    """Somebody with a token, and what they have made."""
+
+    def __init__(self, server: Running, client: httpx2.AsyncClient, runner: httpx2.AsyncClient) -> None:
+        self.server, self.client, self.runner = server, client, runner
+
+    async def post(self, path: str, **body: Any) -> Any:
+        answer = await self.client.post(path, json=body)
+        assert answer.status_code < 300, answer.text
+        return answer.json()
+
+    async def job(self) -> str:
+        return str((await self.post("/api/jobs", task="t"))["id"])
+
+    async def ended_job(self) -> str:
+        job_id = await self.job()
+        await self.post(f"/api/jobs/{job_id}/cancel")
+        return job_id
+
+    async def worker(self, *verbs: str) -> str:
+        worker_id = (await self.runner.post(WORKERS, json={"name": "anna"})).json()["id"]
+        for verb in verbs:
+            await self.post(f"{WORKERS if verb == 'start' else HELD}/{worker_id}/{verb}")
+        return str(worker_id)
+
+    async def run(self, spec: dict[str, Any] = PLAN, *, ended: bool = False) -> str:
+        runs = self.server.parts.household.runs
+        run_id = str((await self.post("/api/runs", **spec))["id"])
+        await runs.keep()
+        if ended:
+            await runs.cancel(run_id)
+            await runs.keep()
+        return run_id
+
+    async def simulation(self, *statuses: str) -> str:
+        await self.post("/api/simulations", run_id="flu", task="flu")
+        for status in statuses:
+            await self.post("/api/simulations/flu/transition", status=status)
+        return "flu"
+
+    async def change(self) -> None:
+        """Change whatever there is, as far as it can be changed."""
+        for worker in (await self.client.get(WORKERS)).json()["workers"]:
+            await self.client.post(f"{HELD}/{worker['id']}/terminate")
+        for each in (await self.client.get("/api/jobs")).json()["jobs"]:
+            await self.client.post(f"/api/jobs/{each['id']}/cancel")
+        for status in ("interrupted", "cancelled"):
+            await self.client.post("/api/simulations/flu/transition", json={"status": status})
+        for each in (await self.client.get("/api/runs")).json()["runs"]:
+            await self.client.post(f"/api/runs/{each['id']}/cancel")
+        await self.server.parts.household.runs.keep()
+
+
+class Repeat(NamedTuple):
+    """One route: what there has to be before, and what is asked then."""
+
+    name: str
+    ask: Callable[[Desk], Awaitable[tuple[str, dict[str, Any]]]]
+
+
+def _about(path: str, make: Callable[[Desk], Awaitable[str]], **body: Any) -> Any:
+    async def ask(desk: Desk) -> tuple[str, dict[str, Any]]:
+        return path.format(await make(desk)), body
+
+    return ask
+
+
+async def _nothing(_: Desk) -> str:
+    return ""
+
+
+async def _token(desk: Desk) -> str:
+    await desk.post("/api/tokens", name="spare", role="viewer")
+    return "spare"
+
+
+REPEATS = (
+    Repeat("submitJobs", _about("/api/jobs", _nothing, task="t")),
+    Repeat("cancelJob", _about("/api/jobs/{}/cancel", Desk.job)),
+    Repeat("retryJob", _about("/api/jobs/{}/retry", Desk.ended_job)),
+    Repeat("actOnJobs", _about("/api/jobs/actions", Desk.job, filter="state:pending", action="cancel")),
+    Repeat("registerWorker", _about(WORKERS, _nothing, name="anna")),
+    Repeat("startWorker", _about(f"{WORKERS}/{{}}/start", Desk.worker)),
+    Repeat("pauseWorker", _about(f"{HELD}/{{}}/pause", lambda desk: desk.worker("start"))),
+    Repeat("resumeWorker", _about(f"{HELD}/{{}}/resume", lambda desk: desk.worker("start", "pause"))),
+    Repeat("drainWorker", _about(f"{HELD}/{{}}/drain", lambda desk: desk.worker("start"))),
+    Repeat("terminateWorker", _about(f"{HELD}/{{}}/terminate", lambda desk: desk.worker("start"))),
+    Repeat(
+        "actOnWorkers",
+        _about(f"{HELD}/actions", lambda d: d.worker("start"), filter="state:running", action="pause"),
+    ),
+    Repeat("submitRun", _about("/api/runs", _nothing, **PLAN)),
+    Repeat("cancelRun", _about("/api/runs/{}/cancel", Desk.run)),
+    Repeat("approveRun", _about("/api/runs/{}/approve", lambda desk: desk.run(FORK))),
+    Repeat("declineRun", _about("/api/runs/{}/decline", lambda desk: desk.run(FORK))),
+    Repeat("rerun", _about("/api/runs/{}/rerun", lambda desk: desk.run(ended=True))),
+    Repeat("actOnRuns", _about("/api/runs/actions", Desk.run, filter="workflow:ci", action="cancel")),
+    Repeat("startSimulation", _about("/api/simulations", _nothing, run_id="flu", task="flu")),
+    Repeat("pauseSimulation", _about("/api/simulations/{}/pause", lambda desk: desk.simulation("running"))),
+    Repeat(
+        "resumeSimulation",
+        _about("/api/simulations/{}/resume", lambda desk: desk.simulation("running", "interrupted")),
+    ),
+    Repeat("cancelSimulation", _about("/api/simulations/{}/cancel", lambda desk: desk.simulation("running"))),
+    Repeat(
+        "transitionSimulation", _about("/api/simulations/{}/transition", Desk.simulation, status="running")
+    ),
+    Repeat("revokeToken", _about("/api/tokens/{}/revoke", _token)),
+)
+SHOWN_ONCE = {"createToken", "rotateToken"}
+"""A secret is stored nowhere, so a repeat is refused."""
+
+
+def test_every_route_that_takes_a_request_id_is_in_the_table() -> None:
+    repeatable = {route.name for route in ROUTES if route.repeatable}
+    assert repeatable == {each.name for each in REPEATS} | SHOWN_ONCE
+
+
+@pytest.mark.parametrize("repeat", REPEATS, ids=lambda each: each.name)
+async def test_a_repeat_over_http_gets_the_first_answer_to_the_byte(server: Running, repeat: Repeat) -> None:
+    admin, runner = [server.client(await server.token(role)) for role in (Role.ADMIN, Role.RUNNER)]
+    desk = Desk(server, admin, runner)
+    path, body = await repeat.ask(desk)
+    client = runner if repeat.name == "registerWorker" else admin
+    first = await client.post(path, json={**body, "request_id": "order-17"})
+    assert first.status_code < 300, first.text
+    await desk.change()
+    again = await client.post(path, json=body, headers={"Idempotency-Key": "order-17"})
+    assert (again.status_code, again.content) == (first.status_code, first.content)
+    entries = (await server.parts.store.feed(after="", limit=1_000)).entries
+    assert [entry for entry in entries if entry.note.request_id == "order-17"], "as the client has sent it"
+
+
+async def test_the_same_id_for_another_bulk_is_refused(server: Running) -> None:
+    desk = Desk(server, server.client(), server.client())
+    await desk.job()
+    asked = {"filter": "state:pending", "action": "cancel", "request_id": "order-17"}
+    assert (await desk.client.post("/api/jobs/actions", json=asked)).status_code == 200
+    other = await desk.client.post("/api/jobs/actions", json={**asked, "filter": "queue:mail"})
+    assert (other.status_code, other.json()["code"]) == (409, "request_id_reused")
+    assert other.json()["facts"]["request_id"] == "order-17"
