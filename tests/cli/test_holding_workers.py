@@ -44,9 +44,12 @@ def test_workers_are_listed_those_that_live_and_with_all_the_others(ask: Ask, sh
 
 
 def test_a_worker_is_shown_by_its_name_or_its_id_with_all_that_happened_to_it(ask: Ask, shop: Shop) -> None:
-    (worker_id,) = registered(shop, "anna")
+    (worker_id,) = registered(shop, "anna", tasks=("shop.send", "shop.sort"))
     by_name, by_id = ask("worker", "show", "anna", "--json"), ask("worker", "show", worker_id, "--json")
     assert json.loads(by_name.stdout) == json.loads(by_id.stdout)
+    assert json.loads(by_id.stdout)["tasks"] == ["shop.send", "shop.sort"]
+    assert "tasks\tshop.send, shop.sort\n" in ask("worker", "show", "anna").stdout
+    assert "tasks" not in json.loads(ask("worker", "list", "--json").stdout)[0]
     assert ask("worker", "pause", "anna", "--reason", "look at it").stdout == (
         f"{worker_id}\tanna\tPAUSED\tlook at it\n"
     )

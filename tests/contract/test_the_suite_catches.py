@@ -163,6 +163,13 @@ class LabelsIgnored(MemoryStore):
         return await super().claim(msgspec.structs.replace(claim, labels=("a", "b", "c", "z")), decide)
 
 
+class HandlersIgnored(MemoryStore):
+    """A claimer is given what it cannot execute."""
+
+    async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
+        return await super().claim(msgspec.structs.replace(claim, handlers=None), decide)
+
+
 class DelayIgnored(MemoryStore):
     """Later is now."""
 
@@ -314,6 +321,10 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
         "test_a_created_record_is_as_it_was_said",
     ),
     LabelsIgnored: ("test_a_claimer_gets_what_needs_no_other_labels_than_it_has",),
+    HandlersIgnored: (
+        "test_what_needs_a_handler_is_given_to_claimers_that_have_it",
+        "test_among_many_handlers_a_claimer_finds_its_own",
+    ),
     DelayIgnored: ("test_urgent_records_that_are_not_ready_yet_do_not_hide_those_that_are",),
     SweepsTwice: ("test_what_is_overdue_is_swept_the_oldest_first",),
     FeedOutOfOrder: (

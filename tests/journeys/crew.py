@@ -282,9 +282,9 @@ class Crew:
         self.workers.append(worker)
         return worker
 
-    async def ready(self, name: str = "anna", *options: str) -> Worker:
+    async def ready(self, name: str = "anna", *options: str, **how: Any) -> Worker:
         """Start a worker, and come back when it waits for work."""
-        worker = await self.start(name, *options)
+        worker = await self.start(name, *options, **how)
         await worker.is_in("backing_off")
         return worker
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 from tests.effort import pick
-from tests.journeys import errands
-from tests.journeys.crew import Crew
+from tests.journeys import errands, versions
+from tests.journeys.crew import Crew, stores
 from tests.waiting import PROGRAM_S
 
 from interlock.store.records import Query
+from interlock.wire.jobs import JobSpec
 
 EACH = pick(30, 100)
 BEFORE, DURING, AFTER = range(EACH), range(EACH, 2 * EACH), range(2 * EACH, 3 * EACH)
@@ -69,3 +71,37 @@ async def test_a_worker_that_restarts_under_its_old_name_is_not_taken_for_the_on
     view = await made.view()
     assert [attempt.state for attempt in view.attempts] == ["STALE", "SUCCEEDED"]
     assert view.losses == 1
+
+
+@stores("sqlite")
+async def test_two_versions_on_one_queue_lose_nothing(crew: Crew) -> None:
+    await versions.each_does_its_own(crew, crew.il, "")
+
+
+async def test_a_job_of_a_task_that_no_worker_has_waits_for_one_that_has_it(crew: Crew) -> None:
+    """Whoever submits is rolled out before the workers are."""
+    await crew.ready("old", module=versions.OLD)
+    (early,) = await crew.il.submit_many([versions.spec("app.add", 1)])
+    (known,) = await crew.il.submit_many([versions.spec("app.keep", 2)])
+    assert (await crew.ended(known.id)).state == "COMPLETED"
+    told = await crew.il.here.jobs.explain(early.id)
+    assert told.sentence.endswith("No live worker has the task app.add.")
+    assert [attempt.state for attempt in (await early.view()).attempts] == ["QUEUED"]
+
+    await crew.start("new", module=versions.NEW)
+
+    view = await crew.ended(early.id)
+    assert (view.state, len(view.attempts)) == ("COMPLETED", 1)
+
+
+async def test_a_worker_for_shell_steps_leaves_tasks_to_others(crew: Crew) -> None:
+    await crew.ready("steps", "--shell")
+    task = await crew.il.submit(errands.jot, 1)
+    (step,) = await crew.il.submit_many(
+        [JobSpec(task="interlock.shell", input=msgspec.Raw(b'{"run":"true"}'))]
+    )
+    assert (await crew.ended(step.id)).state == "COMPLETED"
+    await crew.start("tasks")
+    view = await crew.ended(task.id)
+    assert (view.state, len(view.attempts)) == ("COMPLETED", 1)
+    assert crew.count("jot 1") == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.journeys import errands
+from tests.journeys import errands, versions
 from tests.journeys.crew import Crew
 from tests.journeys_http.serving import Served
 from tests.waiting import PROGRAM_S
@@ -124,3 +124,7 @@ async def test_many_jobs_are_done_once_each_by_two_workers(crew: Crew, client: I
     await crew.all_completed(200)
     assert sorted(crew.notes) == sorted(f"jot {number}" for number in range(200))
     assert await crew.faults() == []
+
+
+async def test_two_versions_on_one_queue_lose_nothing(crew: Crew, client: Interlock) -> None:
+    await versions.each_does_its_own(crew, client, "runners/" if isinstance(crew, Served) else "")

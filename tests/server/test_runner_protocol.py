@@ -224,6 +224,8 @@ async def test_several_messages_of_one_type_need_not_say_it(server: Running, run
         ("lease", {"runner_id": "r", "limit": 0}),
         ("lease", {"runner_id": "r", "limit": 501}),
         ("lease", {"runner_id": "r", "queues": []}),
+        ("lease", {"runner_id": "r", "tasks": [f"t{number}" for number in range(1_001)]}),
+        ("lease", {"runner_id": "r", "tasks": ["t" * 201]}),
         ("lease", {"runner_id": "r", "queues": ["q"] * 101}),
         ("lease", {"runner_id": ""}),
         ("lease", {"runner_id": "a\nb"}),

@@ -43,12 +43,20 @@ async def test_a_worker_reports_a_failing_task(board: Board, start: Start, regis
     assert worker.path("task")[-2:] == ["reporting", "failed"]
 
 
-async def test_a_task_that_nobody_knows_fails_as_tooling(board: Board, start: Start, echo: str) -> None:
-    job = board.pin("ecko")
-    start()
-    await board.until_state(job, "failed")
-    assert job.failure.failure_class == "tooling"
-    assert "Did you mean echo?" in job.failure.error
+async def test_a_grant_of_a_task_that_this_worker_does_not_have_is_given_back(
+    board: Board, start: Start, echo: str
+) -> None:
+    """The board is like a server of an earlier version: it does not look at the tasks of a claim."""
+    stranger = board.pin("ecko")
+    worker = start()
+    await board.until(lambda: len(stranger.released) >= 2, "the job to be given back twice")
+    known = board.pin(echo, {"value": 7})
+    await board.until_state(known, "succeeded")
+    assert set(stranger.released) == {"this worker has no task ecko"}
+    assert (stranger.outcome, stranger.losses) == (None, 0)
+    assert {request.tasks for request in board.claims} == {("echo", "interlock.shell")}
+    assert await worker.stop() == 0
+    assert (worker.process.data.processed, worker.process.data.failed) == (1, 0)
 
 
 async def test_arguments_that_do_not_fit_are_the_users(

@@ -12,13 +12,14 @@ import pytest
 from tests.waiting import PATIENCE_S
 from tests.worker.conftest import QUICK, Start, Worker
 
+from interlock.errors import InvalidWorker
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.waiting import waker
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Grant
-from interlock.wire.workers import WorkerView
+from interlock.wire.workers import WorkerSpec, WorkerView
 from interlock.worker.tasks import Registry
 
 ONE = msgspec.Raw(b'{"value": 1}')
@@ -28,6 +29,13 @@ class Ailing(EmbeddedOrchestrator):
     """A port whose claims meet whatever is in its list, one after the other."""
 
     ails: list[Exception]
+    knows_tasks: bool = True
+
+    async def register(self, spec: WorkerSpec) -> str:
+        """A server of an earlier version refuses a registration with tasks."""
+        if spec.tasks is not None and not self.knows_tasks:
+            raise InvalidWorker("Object contains unknown field `tasks`.")
+        return await super().register(spec)
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Work, unless something is wrong."""
@@ -44,9 +52,11 @@ class Place:
         self.looking = looking
         self.ails = ails
         self.worker: Worker | None = None
+        self.knows_tasks = True
 
     def connect(self) -> Ailing:
         port = Ailing(self.url, settings=self.looking.settings)
+        port.knows_tasks = self.knows_tasks
         port.ails = self.ails
         return port
 
@@ -146,3 +156,15 @@ async def test_a_transient_error_is_tried_again_three_times_and_the_fourth_ends_
     history = await place.looking.here.workers.history(ended.id)
     events = [step.event for entry in history for step in entry.note.steps]
     assert [event for event in events if event != "heartbeat"] == ["start_task", *["error_transient"] * 4]
+
+
+@pytest.mark.parametrize("knows_tasks", [True, False])
+async def test_a_worker_registers_with_its_tasks_where_they_are_understood(
+    place: Place, knows_tasks: bool, start: Start
+) -> None:
+    place.knows_tasks = knows_tasks
+    worker = start(connect=place.connect, name="other")
+    found = await place.until(lambda view: view.name == "other")
+    view = await place.looking.here.workers.get(found.id)
+    assert view.tasks == (("echo", "interlock.shell") if knows_tasks else None)
+    assert await worker.stop() == 0

@@ -65,7 +65,8 @@ def show(store: str | None, text: str, *, as_json: bool) -> None:
     """Print one worker."""
 
     async def work(port: Reach) -> tuple[WorkerView, datetime]:
-        return await _named(port.here.workers, text), await port.now()
+        view = await _named(port.here.workers, text)
+        return await port.here.workers.get(view.id), await port.now()  # a list leaves tasks out
 
     view, now = ask(store, work)
     if as_json:

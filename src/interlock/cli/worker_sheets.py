@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from interlock.cli.printing import Sheet
 from interlock.cli.times import ago, iso, shown
 from interlock.wire.workers import WorkerView
+
+SHOWN_TASKS = 20
 
 
 def list_sheet(views: Iterable[WorkerView], now: datetime, *, terminal: bool) -> Sheet:
@@ -53,6 +55,11 @@ def said(view: WorkerView) -> str:
     return ": ".join(parts)
 
 
+def _tasks(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN_TASKS} more" if len(names) > SHOWN_TASKS else ""
+    return ", ".join(names[:SHOWN_TASKS]) + more
+
+
 def _about(view: WorkerView, now: datetime, *, terminal: bool) -> Iterator[tuple[str, str]]:
     def when(at: datetime | None) -> str:
         return f"{ago(at, now)} ({iso(at)})" if terminal and at else iso(at)
@@ -66,6 +73,7 @@ def _about(view: WorkerView, now: datetime, *, terminal: bool) -> Iterator[tuple
     yield "where", f"{view.host}, process {view.pid}" if view.pid else view.host
     yield "queues", ", ".join(view.queues)
     yield "labels", ", ".join(view.labels)
+    yield "tasks", _tasks(view.tasks or ())
     yield "busy", f"{view.active} of {view.capacity}"
     yield "processed", str(view.processed) if view.processed else ""
     yield "failed", str(view.failed) if view.failed else ""

@@ -21,8 +21,15 @@ MOST = 500
 
 ClaimAll: TypeAlias = Callable[[Sequence[ClaimRequest]], Awaitable[list[Claimed]]]
 Hear: TypeAlias = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
+Wanted: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...] | None]
+"""The queues, labels and tasks of a runner."""
 _Said: TypeAlias = tuple[Sequence[Message], "asyncio.Future[list[Answer]]"]
 _Asked: TypeAlias = tuple[ClaimRequest, "asyncio.Future[list[Grant]]"]
+
+
+def wanted_by(request: ClaimRequest) -> Wanted:
+    """Which work a runner can do: those of which it is the same are served together."""
+    return request.queues, request.labels, request.tasks
 
 
 class Gathering:
@@ -30,13 +37,13 @@ class Gathering:
 
     def __init__(self, claim_all: ClaimAll) -> None:
         self._claim_all = claim_all
-        self._asked: dict[tuple[tuple[str, ...], tuple[str, ...]], deque[_Asked]] = {}
+        self._asked: dict[Wanted, deque[_Asked]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Work for one runner."""
         answer: asyncio.Future[list[Grant]] = asyncio.get_running_loop().create_future()
-        key = (request.queues, request.labels)
+        key = wanted_by(request)
         if key in self._asked:
             self._asked[key].append((request, answer))
         else:
@@ -46,7 +53,7 @@ class Gathering:
             task.add_done_callback(self._tasks.discard)
         return await answer
 
-    async def _serve(self, key: tuple[tuple[str, ...], tuple[str, ...]]) -> None:
+    async def _serve(self, key: Wanted) -> None:
         """As many claims as it takes until nobody of this kind is left."""
         try:
             while batch := self._next(self._asked[key]):

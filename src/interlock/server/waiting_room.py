@@ -1,6 +1,6 @@
 """Where runners wait for work, so that news wakes as few of them as can use it.
 
-Runners that ask for the same queues with the same labels stand in one line. News calls the first of
+Runners that ask for the same queues with the same labels and tasks stand in one line. News calls the first of
 each line; whoever finds work calls the next one, whoever finds none does not. So a job that is
 submitted costs a claim or two, not one for each runner that waits.
 
@@ -20,7 +20,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
 
-from interlock.server.gathering import ClaimAll, Gathering
+from interlock.server.gathering import ClaimAll, Gathering, Wanted, wanted_by
 from interlock.store.contract import Store
 from interlock.systems.orchestrator.claiming_again import asked_of, claim_reused
 from interlock.wire.runner import ClaimRequest, Grant
@@ -117,7 +117,7 @@ class WaitingRoom:
     """The lines of one server."""
 
     def __init__(self, store: Store) -> None:
-        self._lines: dict[tuple[tuple[str, ...], tuple[str, ...]], Line] = {}
+        self._lines: dict[Wanted, Line] = {}
         self._visits: dict[Name, Visit] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._gathering: Gathering | None = None
@@ -239,14 +239,14 @@ class WaitingRoom:
         return looks
 
     def _enter(self, request: ClaimRequest) -> Line:
-        line = self._lines.setdefault((request.queues, request.labels), Line(self._loop))
+        line = self._lines.setdefault(wanted_by(request), Line(self._loop))
         line.visits += 1
         return line
 
     def _exit(self, request: ClaimRequest, line: Line) -> None:
         line.visits -= 1
         if not line.visits:
-            del self._lines[request.queues, request.labels]
+            del self._lines[wanted_by(request)]
 
     def _forget(self, name: Name, visit: Visit) -> None:
         if self._visits.get(name) is visit:

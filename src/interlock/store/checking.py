@@ -11,6 +11,7 @@ from interlock.errors import InvalidRecord, PruneRefused, TooLarge, UnknownKind,
 from interlock.store.catalogue import Catalogue, Kind
 from interlock.store.glancing import plainly_fine
 from interlock.store.limits import (
+    MAX_HANDLER,
     MAX_ID,
     MAX_LABEL,
     MAX_LABELS,
@@ -185,6 +186,8 @@ def _check_placing(change: Change) -> None:
         _check_name("The id of a parent", change.parent)
     if change.labels:
         _check_labels(change.labels)
+    if len(change.handler) > MAX_HANDLER or not change.handler.isprintable():
+        raise _invalid(f"The name of a handler has at most {MAX_HANDLER} printable characters.")
     if not MIN_PRIORITY <= change.priority <= MAX_PRIORITY:
         raise _invalid(f"A priority lies in {MIN_PRIORITY} to {MAX_PRIORITY}, {change.priority} does not.")
     if change.ready_at is not None and not change.queue:

@@ -157,7 +157,8 @@ class Store(Protocol):
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
         """Give up to `limit` ready records to this claimer only, and commit what `decide` makes of them.
 
-        A record is ready when `ready_at` has passed. Those that rank first come first: by age, each
+        A record is ready when `ready_at` has passed. One that needs a handler is given to claimers that
+        have it. Those that rank first come first: by age, each
         step of priority being worth a head start of `PRIORITY_STEP`, so that nothing starves.
         What `decide` returns no commit for stays as it is. If the claimer dies in between, the
         records are free again after a few seconds at most.

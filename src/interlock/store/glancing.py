@@ -13,7 +13,7 @@ from datetime import datetime
 import msgspec
 
 from interlock.store.catalogue import Catalogue
-from interlock.store.limits import MAX_ID, MAX_VERSION, MAX_YEAR, MIN_YEAR
+from interlock.store.limits import MAX_HANDLER, MAX_ID, MAX_VERSION, MAX_YEAR, MIN_YEAR
 from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
 from interlock.store.records import Change, Commit, Note
 
@@ -55,6 +55,7 @@ def plainly_fine(
             change.labels,
             change.priority,
             change.ready_at,
+            change.handler,
             change.deadline_at,
             change.note,
         )
@@ -80,6 +81,7 @@ def looks_of(change: Change) -> tuple[object, ...]:
         change.labels,
         change.priority,
         change.ready_at,
+        change.handler,
         change.deadline_at,
         change.chain,
     )
@@ -102,6 +104,7 @@ def _is_like(change: Change, before: Change, catalogue: Catalogue) -> bool:
         and (queue is before.queue or _is_name(queue))
         and (ready_at is None or queue is not None)
         and (ready_at is before.ready_at or _is_moment(ready_at))
+        and (change.handler is before.handler or _is_handler(change.handler))
         and (change.deadline_at is before.deadline_at or _is_moment(change.deadline_at))
         and (change.expected_at is before.expected_at or _is_moment(change.expected_at))
         and (change.parent is before.parent or _is_name(change.parent))
@@ -112,6 +115,10 @@ def _is_like(change: Change, before: Change, catalogue: Catalogue) -> bool:
 
 def _is_name(name: str | None) -> bool:
     return name is None or (0 < len(name) <= MAX_ID and name.isprintable())
+
+
+def _is_handler(name: str) -> bool:
+    return len(name) <= MAX_HANDLER and name.isprintable()
 
 
 def _is_moment(at: datetime | None) -> bool:

@@ -9,6 +9,7 @@ EPOCH_EVERY_S = 1_800
 """An epoch is no less than the number of these periods since 1970. Finer ones would leave no room for it in
 a fence, which has 53 bits."""
 MAX_ID = 64
+MAX_HANDLER = 200
 MAX_LABEL = 64
 MAX_LABELS = 16
 MAX_PAGE = 1_000

@@ -57,6 +57,7 @@ class MemoryStore:
         self._clock = clock
         self._latest_now = datetime.min.replace(tzinfo=UTC)
         self._records: dict[Key, Record] = {}
+        self._handlers: dict[Key, str] = {}
         self._ready: dict[Key, Record] = {}
         """Those that may be claimed at some time."""
         self._timed: dict[Key, Record] = {}
@@ -137,13 +138,12 @@ class MemoryStore:
         known_kind(self._catalogue, claim.kind)
         now = self._now()
         ready = [
-            record
-            for record in self._ready.values()
+            (lane_of(record.queue or "", record.labels, self._handlers.get(key, "")), record)
+            for key, record in self._ready.items()
             if record.kind == claim.kind and record.ready_at is not None and record.ready_at <= now
         ]
-        lanes = {lane_of(record.queue or "", record.labels) for record in ready}
-        mine = set(lanes_for(lanes, claim.queues, claim.labels))
-        taken = [record for record in ready if lane_of(record.queue or "", record.labels) in mine]
+        mine = set(lanes_for({lane for lane, _ in ready}, claim))
+        taken = [record for lane, record in ready if lane in mine]
         taken.sort(key=_rank)
         return await self._decided(taken[: claim.limit], now, decide)
 
@@ -302,6 +302,7 @@ class MemoryStore:
 
     def _write(self, change: Change, now: datetime) -> None:
         before = self._records.get(change.key)
+        self._handlers[change.key] = change.handler
         self._put(change.key, record_after(change, before, now))
         if change.note is not None:
             self._note(change.kind, change.id, change.expected + 1, change.note, change.chain, now)
@@ -310,6 +311,7 @@ class MemoryStore:
         """Keep a record, or with None no longer, with its places among those that wait."""
         if record is None:
             self._records.pop(key, None)
+            self._handlers.pop(key, None)
         else:
             self._records[key] = record
         if record is not None and record.ready_at is not None:

@@ -1,6 +1,6 @@
 """In which order ready records are given out.
 
-Queue and labels make a *lane*: whoever may take one record of a lane may take all of them, so a
+Queue, labels and handler make a *lane*: whoever may take one record of a lane may take all of them, so a
 claim looks at the heads of a few lanes and never at records that it cannot have.
 
 Within and across lanes the *rank* decides: the time at which a record became ready, less a head
@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
+from interlock.store.records import Claim
+
 PRIORITY_STEP = timedelta(seconds=60)
 """What one step of priority is worth."""
 
@@ -26,6 +28,8 @@ _TOLD_APART_US = 2**32 * 1_000_000
 """Until then, in 2106, seconds as a float are exact to a quarter of a microsecond."""
 _from_seconds = datetime.fromtimestamp
 _SEPARATOR = "\x1f"
+HANDLER_MARK = "\x1d"
+"""Begins the part of a lane that names its handler. It is no printable character, so no label begins so."""
 
 
 def microseconds(at: datetime) -> int:
@@ -56,15 +60,42 @@ def ready_at_of(rank: int, priority: int) -> datetime:
     return moment.__wrapped__(rank + priority * _STEP_US)
 
 
-def lane_of(queue: str, labels: Sequence[str]) -> str:
+def lane_of(queue: str, labels: Sequence[str], handler: str = "") -> str:
     """The lane of a record. Labels are sorted and cannot hold the separator."""
+    if handler:
+        return _SEPARATOR.join((queue, *labels, HANDLER_MARK + handler))
     return _SEPARATOR.join((queue, *labels))
 
 
-def lanes_for(lanes: Iterable[str], queues: Sequence[str], labels: Sequence[str]) -> list[str]:
-    """Of the lanes that exist, those that a claimer of these queues with these labels may take from."""
-    has = set(labels)
-    asked = set(queues)
+def lanes_for(lanes: Iterable[str], claim: Claim) -> list[str]:
+    """Return those of the lanes that exist from which this claim may take."""
+    asked = set(claim.queues)
     return [
-        lane for lane in lanes if (parts := lane.split(_SEPARATOR))[0] in asked and has.issuperset(parts[1:])
+        lane for lane in lanes if (parts := lane.split(_SEPARATOR))[0] in asked and may_take(parts[1:], claim)
     ]
+
+
+def may_take(parts: Sequence[str], claim: Claim) -> bool:
+    """Whether a claimer has the labels and the handler of a lane, which are its parts after the queue."""
+    handler = ""
+    if parts and parts[-1].startswith(HANDLER_MARK):
+        *parts, handler = parts
+    return has_labels(parts, claim) and has_handler(handler.removeprefix(HANDLER_MARK), claim)
+
+
+def has_labels(labels: Sequence[str], claim: Claim) -> bool:
+    """Whether a claimer has all of these labels."""
+    return not labels or set(claim.labels).issuperset(labels)
+
+
+def has_handler(handler: str, claim: Claim) -> bool:
+    """Whether a claimer may be given what needs this handler."""
+    if not handler or claim.handlers is None:
+        return True
+    return HANDLER_MARK + handler in had_by(claim.labels, claim.handlers)
+
+
+@lru_cache(maxsize=256)
+def had_by(labels: tuple[str, ...], handlers: tuple[str, ...] | None) -> frozenset[str]:
+    """Return all parts of lanes that a claimer has. Claimers are few, and claim again and again."""
+    return frozenset((*labels, *(HANDLER_MARK + handler for handler in handlers or ())))

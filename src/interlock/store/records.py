@@ -102,6 +102,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     labels: tuple[str, ...] = ()
     priority: int = 0
     ready_at: datetime | None = None
+    handler: str = ""
+    """What a claimer must be able to execute to be given it; empty where that does not matter."""
     deadline_at: datetime | None = None
     chain: str = ""
     note: Note | None = None
@@ -213,11 +215,13 @@ Outcome: TypeAlias = Committed | Conflict | TooLate | Repeated | RequestReused |
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody can take: records of one kind, of these queues, that need no other labels."""
+    """What a claimer can take: records of one kind, of these queues, that need no other labels."""
 
     kind: str
     queues: tuple[str, ...]
     labels: tuple[str, ...] = ()
+    handlers: tuple[str, ...] | None = ()
+    """What it can execute, beside records that need no handler; None for everything."""
     limit: int = 1
 
 

@@ -13,6 +13,9 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
+MAX_TASKS = 1_000
+"""How many tasks a runner names; one that has more names none, and may be given any."""
+
 
 class Secretive(msgspec.Struct, frozen=True, gc=False):
     """Base of what carries a lease's token or a job's secrets: whatever prints it does not print them."""
@@ -37,6 +40,8 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ("default",)
     labels: tuple[str, ...] = ()
     """What the runner has; it is given nothing that needs more."""
+    tasks: tuple[str, ...] | None = None
+    """The tasks that the runner has; it is given no other. None: it may be given any task."""
     limit: int = 1
     worker_id: str = ""
     """Under which it is registered with the supervisor; who is held is given nothing."""

@@ -23,6 +23,8 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     pid: int = 0
     queues: tuple[str, ...] = ("default",)
     labels: tuple[str, ...] = ()
+    tasks: tuple[str, ...] | None = None
+    """The tasks that it has; None where it does not say."""
     capacity: int = 1
     """How many tasks it executes at once."""
     version: str = ""
@@ -82,6 +84,8 @@ class WorkerView(View, frozen=True, kw_only=True, omit_defaults=True):
     pid: int = 0
     queues: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    tasks: tuple[str, ...] | None = None
+    """The tasks that it has; None where it does not say, and in lists."""
     capacity: int = 1
     active: int = 0
     processed: int = 0

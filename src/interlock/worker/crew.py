@@ -153,7 +153,7 @@ class Crew:
         self.obeying = Obeying(self.executing, shutdown, log=around.log, hold=hold)
         self._shutdown, self._counts = shutdown, counts
         self._standing = Standing(
-            _spec(around),
+            _spec(around, self.executing.tasks()),
             around.connect,
             beat=self._sign_of_life,
             heed=self._ordered,
@@ -249,7 +249,7 @@ class Crew:
             self._around.metrics.left_behind()
 
 
-def _spec(around: Surroundings) -> WorkerSpec:
+def _spec(around: Surroundings, tasks: tuple[str, ...] | None) -> WorkerSpec:
     settings = around.settings
     return WorkerSpec(
         workspace_id=settings.workspace,
@@ -259,6 +259,7 @@ def _spec(around: Surroundings) -> WorkerSpec:
         pid=os.getpid(),
         queues=settings.queues,
         labels=settings.labels,
+        tasks=tasks,
         capacity=settings.concurrency,
         metadata=identity(),
     )

@@ -31,6 +31,7 @@ from interlock.processes import credentials
 from interlock.processes.masking import Mask
 from interlock.processes.sandbox import NO_SANDBOX
 from interlock.wire.runner import (
+    MAX_TASKS,
     Ack,
     Answer,
     Complete,
@@ -51,7 +52,7 @@ from interlock.worker.executors.shell import SHELL
 from interlock.worker.families import NO_FAMILY, Family
 from interlock.worker.lanes import AHEAD_FOR_S, Lane, Lanes
 from interlock.worker.logs import Log
-from interlock.worker.outcomes import Interrupted, Outcome, failure_of
+from interlock.worker.outcomes import Interrupted, Outcome
 from interlock.worker.renewing import Renewer
 from interlock.worker.reporting import Reporter
 from interlock.worker.running import AnyTask, Parcels, RunningTask, report_of, what_happened
@@ -125,6 +126,10 @@ class Executing:
         self._filling = False
         self._fill_is_due = False
         self._warned = False
+        self._unknown = 0
+        """How many grants were of a task that is not here."""
+        self._registered: tuple[str, ...] | None = None
+        self._names: tuple[str, ...] | None = None
         self._nudge, self._ended = renewer.nudge, self._handler_ended  # bound once, not once per task
 
     # What there is room for
@@ -142,9 +147,20 @@ class Executing:
 
     # From a grant to a handler
 
-    def take(self, grants: Iterable[Grant], claimed_at: float, *, begin: bool = True) -> None:
-        """These are ours now; what can begin begins, and what cannot does not wait for long."""
-        free = self._lanes.free()
+    def tasks(self) -> tuple[str, ...] | None:
+        """Return the tasks that can be executed here; None when they are too many to be named."""
+        names = self._registry.names()
+        if names != self._registered:
+            self._registered = names
+            self._names = None if len(names) >= MAX_TASKS else tuple(sorted({*names, SHELL_NAME}))
+        return self._names
+
+    def take(self, grants: Iterable[Grant], claimed_at: float, *, begin: bool = True) -> int:
+        """These are ours now; what can begin begins, and what cannot does not wait for long.
+
+        Gives back what is of a task that this worker does not have; returns how many were.
+        """
+        unknown, free = self._unknown, self._lanes.free()
         for grant in grants:
             running = RunningTask(grant, self._runner_id, claimed_at, self._watch)
             self.active[running] = None
@@ -158,6 +174,7 @@ class Executing:
             self.fill()
         if free < 0:
             asyncio.get_running_loop().call_later(AHEAD_FOR_S, self._release_ahead, self._monotonic())
+        return self._unknown - unknown
 
     def fill(self) -> None:
         """Begin what waits for as long as there is room, but let the event loop have its turn."""
@@ -181,8 +198,11 @@ class Executing:
         try:
             running.task = self._find(running.grant.task)
         except UnknownTask as error:
-            running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
-            self._settle(running, failure_of(error))
+            self._unknown += 1
+            self._log.warning(
+                "task_not_known", task_id=running.grant.job_id, task=running.grant.task, error=error.sentence
+            )
+            self._release_unused(running, f"this worker has no task {running.grant.task}")
             return
         running.lane = lane = self._lanes[running.task.executor_on(self._settings.executor)]
         lane.waiting.append(running)
@@ -221,18 +241,20 @@ class Executing:
         oldest = self._monotonic() - self._settings.durations.ack_window_s / 2
         while self._prefetched and self._prefetched[0][0] <= oldest:
             _, running = self._prefetched.popleft()
-            running.tell(claim_failed)
-            self._reporter.put(running, running.release("unused"))
-            self._finish(running)
+            self._release_unused(running)
 
     def _release_ahead(self, asked_by: float) -> None:
         """Give back what was asked for ahead by then and still waits: others may begin it now."""
         for lane in self._lanes:
             for running in [one for one in lane.waiting if one.ahead and one.claimed_at <= asked_by]:
                 lane.waiting.remove(running)
-                running.tell(claim_failed)
-                self._reporter.put(running, running.release("unused"))
-                self._finish(running)
+                self._release_unused(running)
+
+    def _release_unused(self, running: RunningTask, why: str = "unused") -> None:
+        """Give back what has not begun here; that costs the job no retry."""
+        running.tell(claim_failed)
+        self._reporter.put(running, running.release(why))
+        self._finish(running)
 
     # From the end of a handler to the end of its task
 

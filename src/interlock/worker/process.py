@@ -106,7 +106,7 @@ class WorkerProcess:
         self._asked = asyncio.Event()
         self._woken = self._broken = False
         self._polled_at = float("-inf")
-        self._crashes = 0
+        self._crashes = self._misfits = 0
         self._fatal: InterlockError | None = None
         self._forced = False
         self._steps: dict[ProcessState, Callable[[], Awaitable[None]]] = {
@@ -266,6 +266,7 @@ class WorkerProcess:
             runner_id=self.runner_id,
             queues=self._settings.queues,
             labels=self._settings.labels,
+            tasks=self._executing.tasks(),
             limit=limit,
             worker_id=self._crew.worker_id,
             acknowledge=begins > 0,
@@ -282,10 +283,17 @@ class WorkerProcess:
         self._crashes = 0
         self.tell(PollCycleComplete(started=len(grants)))
         trusted_from = self._connection.granted_after(self._polled_at)
-        self._executing.take(grants, trusted_from, begin=not self.shutdown.requested)
+        unknown = self._executing.take(grants, trusted_from, begin=not self.shutdown.requested)
         if not request.acknowledge:
             self._loop.call_later(self._durations.ack_window_s / 2, self._executing.release_old)
         await asyncio.sleep(0)
+        await self._pause_after(unknown)
+
+    async def _pause_after(self, unknown: int) -> None:
+        """Leave to others what this worker does not have; a server that knows no tasks gives it again."""
+        self._misfits = self._misfits + 1 if unknown else 0
+        if unknown:
+            await set_within(self._asked, self._settings.backoff_s(self._misfits))
 
     def _should_poll(self) -> bool:
         """Whether the loop has something to do, for whoever wonders why it is silent."""

@@ -185,7 +185,7 @@ class Standing:
         """One sign of life, and what is ordered until the next one."""
         assert self._news is not None
         if not self.worker_id:
-            self.worker_id, self._looked = await port.register(self._spec), 0
+            self.worker_id, self._looked = await self._register(port), 0
             self._log.info("worker_registered", supervised_as=self.worker_id)
             await self._report_dead_namesakes(port)
         self._news.clear()
@@ -220,6 +220,17 @@ class Standing:
             raise
         except InterlockError as error:  # a server that does not know how; the leases end by themselves
             self._log.warning("dead_workers_not_reported", code=error.code, error=str(error))
+
+    async def _register(self, port: Supervised) -> str:
+        """Register with the tasks; without them where a server of an earlier version refuses them."""
+        try:
+            return await port.register(self._spec)
+        except StoreUnavailable:
+            raise
+        except InterlockError:
+            if self._spec.tasks is None:
+                raise
+            return await port.register(msgspec.structs.replace(self._spec, tasks=None))
 
     def _take(self, orders: WorkerOrders) -> bool:
         """Pass orders on; answers whether there may be others."""

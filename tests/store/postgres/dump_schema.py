@@ -35,7 +35,7 @@ _PARTS = {
     "functions": """
         SELECT f.proname, pg_get_function_identity_arguments(f.oid), f.proconfig, md5(f.prosrc)
         FROM pg_proc AS f JOIN pg_namespace AS n ON n.oid = f.pronamespace
-        WHERE n.nspname = $1 ORDER BY f.proname""",
+        WHERE n.nspname = $1 ORDER BY 1, 2""",
     "views": "SELECT viewname FROM pg_views WHERE schemaname = $1 ORDER BY viewname",
 }
 

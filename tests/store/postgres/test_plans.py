@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from tests.waiting import PATIENCE_S
 
 from interlock.store.postgres import PostgresStore
@@ -14,6 +15,7 @@ from interlock.store.postgres.queries import query
 from interlock.store.postgres.rows import Conditions
 from interlock.store.records import Query
 from interlock.testing.store_contract.making import (
+    MANY_HANDLERS,
     PACKING,
     QUEUE,
     claimed,
@@ -27,6 +29,7 @@ from interlock.testing.store_contract.making import (
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]
 
+MINUTE = timedelta(minutes=1)
 USE = "SELECT indexrelname, idx_scan, idx_tup_read FROM pg_stat_user_indexes WHERE relname = 'record'"
 SCANS = "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'record'"
 
@@ -56,6 +59,32 @@ async def test_keys_are_looked_up_in_the_index_of_keys_from_the_first_day_on(
     assert use["record_by_lane"][1] < 1_000, "A claim reads about as much as it takes."
     assert use["record_by_deadline"][1] < 1_000
     assert use["record_pkey"][1] < 10_000
+
+
+@pytest.mark.parametrize("handlers", [("van",), (*MANY_HANDLERS, "van"), None], ids=["few", "many", "all"])
+async def test_a_claim_does_not_read_what_needs_another_handler(
+    url: str, open_store: OpenStore, shell: Any, handlers: tuple[str, ...] | None
+) -> None:
+    store = await open_store(f"{url}&pool=2")
+    moment = await store.now() - timedelta(minutes=1)
+    ahead = "van" if handlers is None else "ship"
+    for start in range(0, 2_000, 500):
+        names = [f"p{number:05}" for number in range(start, start + 500)]
+        await store.commit(
+            each(*(creation(name, queue=QUEUE, ready_at=moment - MINUTE, handler=ahead) for name in names))
+        )
+    await waiting(store, "mine", ready_at=moment, handler="van")
+    first = ["p00000"] if handlers is None else ["mine"]
+    assert await claimed(store, take(1, handlers=handlers)) == first
+    store._claiming._company.met()
+    assert len(await claimed(store, take(1, handlers=handlers))) == (handlers is None)
+    await store.close()
+
+    async with asyncio.timeout(PATIENCE_S):
+        while not (use := await usage(shell))["record_by_lane"][0]:
+            await asyncio.sleep(0)
+    assert use["record_by_lane"][1] < 100
+    assert use["record_by_state"] == (0, 0)
 
 
 async def usage(shell: Any) -> dict[str, tuple[int, int]]:

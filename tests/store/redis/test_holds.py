@@ -180,3 +180,24 @@ async def test_a_decision_that_cannot_be_sent_lets_go_of_everything(store: Redis
     with pytest.raises(InvalidRecord, match="text"):
         await store.claim(TAKE, lambda records, _now: [Commit(changes=(move(records[0], note=broken),))])
     assert await until_some(store) == ["a"]
+
+
+async def test_what_a_program_without_handlers_has_left_in_a_lane_is_passed_over(
+    store: RedisStore, shell: Shell, prefix: str
+) -> None:
+    """It takes a record out of the lane that it would be in without its handler."""
+    past = await store.now() - timedelta(hours=1)
+    for name in "ab":
+        await store.commit([Commit(changes=(creation(name, queue="post", ready_at=past, handler="van"),))])
+    shell("HSET", f"{{{prefix}}}:record:parcel:a", "ready_at", "")
+    given: list[str] = []
+
+    def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
+        given.extend(record.id for record in records)
+        return send(records, now)
+
+    van = Claim(kind="parcel", queues=("post",), handlers=("van",), limit=10)
+    assert len(await store.claim(van, decide)) == 1
+    assert given == ["b"]
+    assert await store.claim(van, decide) == []
+    assert shell("KEYS", f"{{{prefix}}}:ready:*") == []

@@ -2,7 +2,7 @@ CREATE INDEX journal_by_record ON journal (record, version);
 CREATE INDEX journal_without_record ON journal (kind, id) WHERE record = 0;
 CREATE INDEX records_by_deadline ON records (place, deadline_us) WHERE deadline_us IS NOT NULL;
 CREATE UNIQUE INDEX records_by_key ON records (kind, id);
-CREATE INDEX records_by_lane ON records (lane, priority, ready_us, id) WHERE ready_us IS NOT NULL;
+CREATE INDEX records_by_lane ON records (lane, priority, handler, ready_us, id) WHERE ready_us IS NOT NULL;
 CREATE INDEX records_by_parent ON records (kind, parent) WHERE parent IS NOT NULL;
 CREATE INDEX records_by_place ON records (place);
 CREATE INDEX requests_by_expiry ON requests (expires_us);
@@ -66,7 +66,7 @@ CREATE TABLE records (
   chain TEXT NOT NULL DEFAULT '',
   created_us INTEGER NOT NULL,
   updated_us INTEGER NOT NULL
-);
+, handler TEXT NOT NULL DEFAULT '');
 CREATE TABLE requests (
   id TEXT PRIMARY KEY,
   endpoint TEXT NOT NULL,

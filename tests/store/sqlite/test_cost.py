@@ -24,7 +24,7 @@ class Steps:
 async def steps_of_a_claim(store: SqliteStore) -> int:
     steps = Steps()
     await store._writer.do(lambda ledger: ledger.connection.set_progress_handler(steps.count, 1))
-    await store.claim(take(10, labels=("red",)), leave)
+    await store.claim(take(10, labels=("red",), handlers=("van", "bike")), leave)
     await store._writer.do(lambda ledger: ledger.connection.set_progress_handler(None, 1))
     return steps.number
 
@@ -51,6 +51,16 @@ async def test_a_lane_that_is_not_for_the_claimer_costs_one_look(store: SqliteSt
     await fill(store, "b", 20, ready_at=past, labels=("blue",))
     few = await steps_of_a_claim(store)
     await fill(store, "c", 900, ready_at=past, labels=("blue",))
+    assert await steps_of_a_claim(store) == few
+
+
+async def test_what_needs_another_handler_costs_one_look_however_much_is_ahead(store: SqliteStore) -> None:
+    now = await store.now()
+    await fill(store, "a", 20, ready_at=now - timedelta(minutes=1), handler="van")
+    await fill(store, "b", 20, ready_at=now - timedelta(minutes=2), handler="ship")
+    few = await steps_of_a_claim(store)
+    for part in "cde":
+        await fill(store, part, 900, ready_at=now - timedelta(minutes=3), handler="ship")
     assert await steps_of_a_claim(store) == few
 
 

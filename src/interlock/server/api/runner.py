@@ -38,6 +38,7 @@ from interlock.systems.access.principals import Principal, Role
 from interlock.systems.orchestrator.answering import heard_or_raise
 from interlock.systems.orchestrator.claiming_again import ClaimOver
 from interlock.wire.runner import (
+    MAX_TASKS,
     Ack,
     Answers,
     CancelAck,
@@ -194,9 +195,16 @@ def _check_claim(asked: ClaimRequest) -> None:
             todo='Name the queues that it works for: {"queues": ["default"]}',
             facts={"queues": len(asked.queues), "labels": len(asked.labels)},
         )
-    if any(len(name) > MAX_NAME for name in (*asked.queues, *asked.labels, asked.claim_id)):
+    tasks = asked.tasks or ()
+    if len(tasks) > MAX_TASKS:
         raise BadRequest(
-            f"The name of a queue, a label or a claim has at most {MAX_NAME} characters.",
+            f"A runner names up to {MAX_TASKS} tasks, not {len(tasks)}.",
+            todo="Leave `tasks` out to be given any task.",
+            facts={"tasks": len(tasks), "most": MAX_TASKS},
+        )
+    if any(len(name) > MAX_NAME for name in (*asked.queues, *asked.labels, *tasks, asked.claim_id)):
+        raise BadRequest(
+            f"The name of a queue, a label, a task or a claim has at most {MAX_NAME} characters.",
             todo="Shorten it.",
             facts={"most": MAX_NAME},
         )

@@ -24,12 +24,25 @@ from interlock.store.postgres.failures import Again
 from interlock.store.postgres.queries import query as statement
 from interlock.store.postgres.rows import ready_records_of, record_of
 from interlock.store.postgres.writing import Writing
+from interlock.store.ranking import HANDLER_MARK, had_by, lane_of
 from interlock.store.records import Claim, Commit, Outcome, Record
 
 _PROMOTED_AT_ONCE = 1_000
 _FURTHER = 8
 """How much further a claimer looks who found that others hold the heads of the lanes."""
+_FEW_LANES = 32
+"""So many lanes are looked up one by one; of more, those are found in which something is ready."""
 _SHORTEST_COMPANY, _LONGEST_COMPANY = 16, 1_024
+
+
+def _asked(claim: Claim) -> tuple[list[str] | None, list[str], list[str]]:
+    """All lanes that a claimer may take from, where they are few; its queues, and what it has."""
+    queues, handlers = list(dict.fromkeys(claim.queues)), claim.handlers
+    if handlers is None:
+        return None, queues, [*claim.labels, HANDLER_MARK]
+    if not claim.labels and len(queues) * (1 + len(handlers)) <= _FEW_LANES:
+        return [lane_of(queue, (), handler) for queue in queues for handler in ("", *handlers)], queues, []
+    return None, queues, list(had_by(claim.labels, handlers))
 
 
 class Company:
@@ -112,8 +125,7 @@ class Claiming:
             statement("peek_ready", self._schema),
             writing.seen,
             claim.kind,
-            list(claim.queues),
-            list(claim.labels),
+            *_asked(claim),
             claim.limit,
         )
         last = rows.pop()
@@ -138,7 +150,7 @@ class Claiming:
 
     async def _claim_in_company(self, session: Session, claim: Claim, decide: Decide) -> list[Outcome]:
         """Lock the heads of the lanes that this claimer may take from, skipping what others hold."""
-        arguments = (claim.kind, list(claim.queues), list(claim.labels))
+        arguments = (claim.kind, *_asked(claim))
         await session.begin()
         rows = await self._take(session, "take_ready", arguments, claim.limit)
         while rows[-1]["delayed"]:

@@ -40,6 +40,11 @@ def columns_of(changes: Sequence[Change]) -> list[Column]:
     ]
 
 
+def handlers_of(changes: Sequence[Change]) -> Column:
+    """The handlers that the changes say, as a column."""
+    return _column([change.handler or None for change in changes])
+
+
 def are_alike(changes: Sequence[Change]) -> bool:
     """Whether all say the same, in all columns but when that was written: then one of them speaks for all."""
     looks = looks_of(changes[0])

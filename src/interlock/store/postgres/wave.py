@@ -16,6 +16,7 @@ from interlock.store.postgres.columns import (
     are_alike,
     bodies_of,
     columns_of,
+    handlers_of,
     joined,
     moments,
     notes_of,
@@ -89,7 +90,12 @@ class Wave:
             bodies_of(changes, self._held),
             notes_of_all,
             written_at,
-            [*(shared for shared, _ in columns_of(changes[:1])), expected_at, shared_note],
+            [
+                *(shared for shared, _ in columns_of(changes[:1])),
+                expected_at,
+                shared_note,
+                changes[0].handler or None,
+            ],
         ]
 
     def _limits(self) -> list[tuple[int, datetime]]:
@@ -99,17 +105,23 @@ class Wave:
         return [(p, c.request) for p, c in enumerate(self._commits) if c.request is not None]
 
     def _columns_and_notes(self) -> tuple[str | None, list[str | None], list[str | None]]:
-        """Notes, what all changes share, and what each has of its own: see `sql/0003_commit.sql`."""
+        """Notes, what all changes share, and what each has of its own: see `sql/0010_handlers.sql`."""
         changes = self._changes
         if not changes:
             return "", [], []
         shared_note, notes = notes_of([change.note for change in changes])
+        alike = are_alike(changes)
         columns = [
             *self._places_and_turns(),
-            *columns_of(changes[:1] if are_alike(changes) else changes),
+            *columns_of(changes[:1] if alike else changes),
             moments([change.expected_at for change in changes]),
         ]
-        return notes, [*(shared for shared, _ in columns), shared_note], [varied for _, varied in columns]
+        handler, handlers = handlers_of(changes[:1] if alike else changes)
+        return (
+            notes,
+            [*(shared for shared, _ in columns), shared_note, handler],
+            [*(varied for _, varied in columns), None, handlers],
+        )
 
     def _places_and_turns(self) -> tuple[Column, Column]:
         """Whose each change is, and its position there; nothing where each commit has one, in order."""

@@ -18,6 +18,7 @@ What is where (each key begins with the prefix in braces, so all of them share o
 
     record:<kind>:<id>        hash     the record; times are microseconds, body and marks are JSON
     ready:<kind>:<lane>       sorted   by rank; `lanes:<kind>:<queue>` is the set of a queue's lanes
+    handlers                  hash     the number of each handler, by which a lane ends: see lua/common.lua
     delayed:<kind>            sorted   by the time at which they become ready
     due:<kind>                sorted   by deadline
     hold:<number>             string   what a claimer has taken; `held` sorts the numbers by when they run out

@@ -16,7 +16,7 @@ import msgspec
 from interlock.errors import InvalidRecord
 from interlock.store.catalogue import Catalogue
 from interlock.store.ranking import microseconds, rank_of
-from interlock.store.records import Change, Commit, Note, Query, Refused, Request
+from interlock.store.records import Change, Claim, Commit, Note, Query, Refused, Request
 
 _MAX_CALL_BYTES = 32 * 1_048_576
 _MICROSECOND = timedelta(microseconds=1)
@@ -32,6 +32,7 @@ class Marks(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     labels: tuple[str, ...] = ()
     parent: str | None = None
     priority: int = 0
+    handler: str = ""
 
 
 def pack(value: object) -> bytes:
@@ -100,6 +101,12 @@ def pack_commits(commits: Sequence[Commit], showing: Showing) -> list[tuple[Sequ
         raise _no_text(error) from None
 
 
+def pack_asked(claim: Claim) -> bytes:
+    """Who claims, for claim.lua: queues, labels, handlers, and whether it takes all handlers."""
+    handlers = claim.handlers
+    return pack((list(dict.fromkeys(claim.queues)), claim.labels, handlers or (), handlers is None))
+
+
 def pack_query(query: Query, after: tuple[str, str]) -> bytes:
     """A query for find.lua and count.lua, from a place on."""
     return pack(
@@ -147,7 +154,7 @@ def _change(change: Change, showing: Showing) -> tuple[object, ...]:
         str(change.expected),
         change.state,
         _text(change.body),
-        _json(Marks(change.queue, change.labels, change.parent, change.priority)).decode(),
+        _json(Marks(change.queue, change.labels, change.parent, change.priority, change.handler)).decode(),
         ready_at,
         rank,
         _time(change.deadline_at),

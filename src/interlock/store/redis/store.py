@@ -41,7 +41,7 @@ from interlock.store.redis import scripts
 from interlock.store.redis.address import read_address
 from interlock.store.redis.greeting import Greeting, check_names
 from interlock.store.redis.links import Links
-from interlock.store.redis.packing import Showing, pack, pack_commits, pack_query, plain
+from interlock.store.redis.packing import Showing, pack, pack_asked, pack_commits, pack_query, plain
 from interlock.store.redis.places import START, cursor_of, place_of, written
 from interlock.store.redis.places import after as after_cursor
 from interlock.store.redis.reading import (
@@ -176,7 +176,7 @@ class RedisStore:
         """Take, decide, commit. Before that, records whose time has come are moved into their lanes."""
         known_kind(self._catalogue, claim.kind)
         check_limit(claim.limit)
-        asked = pack((list(dict.fromkeys(claim.queues)), claim.labels))
+        asked = pack_asked(claim)
         limit, until = min(claim.limit, _MAX_TAKEN), self._links.deadline()
         answer = None
         for another in range(_PROMOTING_ROUNDS, -1, -1):

@@ -32,9 +32,9 @@ Moved: TypeAlias = tuple[str, int, bool]
 """Where a legal step leads: the state as a plain text (the caller's may be an enumeration's), its place,
 and whether that is another one."""
 
-Step: TypeAlias = tuple[bool, Moved, int, Placing, bool, bool, datetime | None, datetime | None, Placing]
+Step: TypeAlias = tuple[bool, Moved, int, Placing, bool, bool, datetime | None, datetime | None, Placing, str]
 """Whether it has another body, and where it leads; from which version and placing, if it was ready and had a
-deadline; when it is ready, its deadline and its placing from then on."""
+deadline; when it is ready, its deadline, its placing and its handler from then on."""
 
 
 class Alike(NamedTuple):
@@ -94,7 +94,7 @@ class Pending:
         row: list[Any] = [number, change.kind, name, state, place, 1, bytearray(change.body)]
         row += (now_us, now_us, queue or "")
         if ready_at is not None:
-            row += (_lane(change), self._us(ready_at))
+            row += (_lane(change), change.handler, self._us(ready_at))
         if deadline_at is not None:
             row.append(self._us(deadline_at))
         placed = placing[1:] != NOWHERE[1:]
@@ -111,7 +111,8 @@ class Pending:
             self.entries.are_final = False
         ready_at, deadline_at = change.ready_at, change.deadline_at
         placing = (change.queue, change.parent, change.labels, change.priority, change.chain)
-        step = (bodied, moved, version, before, was_ready, was_timed, ready_at, deadline_at, placing)
+        handler = change.handler
+        step = (bodied, moved, version, before, was_ready, was_timed, ready_at, deadline_at, placing, handler)
         if step != self._step:
             self._step, self._after = step, self._new_step(step, change)
         self._alike.numbers.append(number)
@@ -125,7 +126,7 @@ class Pending:
 
     def _new_step(self, step: Step, change: Change) -> Stands:
         """How records stand that take this step, as those do that come next."""
-        bodied, moved, version, before, was_ready, was_timed, ready_at, deadline_at, placing = step
+        bodied, moved, version, before, was_ready, was_timed, ready_at, deadline_at, placing, _ = step
         state, place, is_moved = moved
         version += 1
         values: list[Any] = [version, self.now_us]
@@ -133,7 +134,7 @@ class Pending:
             values += (state, place)
         ready = CLEARED if was_ready else KEPT
         if ready_at is not None:
-            values += (_lane(change), self._us(ready_at))
+            values += (_lane(change), change.handler, self._us(ready_at))
             ready = SET
         timed = CLEARED if was_timed else KEPT
         if deadline_at is not None:

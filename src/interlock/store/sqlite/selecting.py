@@ -1,6 +1,6 @@
 """Which records are next: those that are ready to be claimed, and those whose deadline has passed.
 
-A claim looks at the heads of the lanes that it may take from, one for each priority in use, and
+A claim looks at the heads of the lanes that it may take from, one for each priority and handler, and
 merges them by rank. It costs the same however many records stand behind a head, and however many
 are not ready yet. Other queues are not even passed by.
 """
@@ -14,7 +14,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import NamedTuple
 
-from interlock.store.ranking import lane_of, moment, rank_of
+from interlock.store.ranking import has_handler, has_labels, lane_of, moment, rank_of
 from interlock.store.records import Claim, Record
 from interlock.store.sqlite.rows import (
     ID,
@@ -27,38 +27,44 @@ from interlock.store.sqlite.rows import (
     record_of,
 )
 
-# From one lane and priority to the next by a search each, never by passing records. A comparison of
-# (lane, priority) as a pair would be shorter, but SQLite passes records then.
+# From one lane, priority and handler to the next by a search each, never by passing records. A comparison
+# of them all at once would be shorter, but SQLite passes records then.
 _HEADS = """
 WITH RECURSIVE heads (number) AS (
   VALUES ((
     SELECT number FROM records INDEXED BY records_by_lane
     WHERE ready_us IS NOT NULL AND lane >= ?1 AND lane < ?2
-    ORDER BY lane, priority LIMIT 1
+    ORDER BY lane, priority, handler LIMIT 1
   ))
   UNION ALL
   SELECT coalesce(
     (
       SELECT number FROM records AS next INDEXED BY records_by_lane
       WHERE next.ready_us IS NOT NULL
+        AND next.lane = head.lane AND next.priority = head.priority AND next.handler > head.handler
+      ORDER BY next.handler LIMIT 1
+    ),
+    (
+      SELECT number FROM records AS next INDEXED BY records_by_lane
+      WHERE next.ready_us IS NOT NULL
         AND next.lane = head.lane AND next.priority > head.priority
-      ORDER BY next.priority LIMIT 1
+      ORDER BY next.priority, next.handler LIMIT 1
     ),
     (
       SELECT number FROM records AS next INDEXED BY records_by_lane
       WHERE next.ready_us IS NOT NULL
         AND next.lane > head.lane AND next.lane < ?2
-      ORDER BY next.lane, next.priority LIMIT 1
+      ORDER BY next.lane, next.priority, next.handler LIMIT 1
     )
   )
   FROM heads JOIN records AS head ON head.number = heads.number
 )
-SELECT lane, priority FROM heads JOIN records USING (number)
+SELECT lane, priority, handler FROM heads JOIN records USING (number)
 """
 _READY = f"""
 SELECT {OWN_RECORD} FROM records INDEXED BY records_by_lane
-WHERE lane = ?1 AND priority = ?2 AND ready_us <= ?3
-ORDER BY ready_us, id LIMIT ?4
+WHERE lane = ?1 AND priority = ?2 AND handler = ?3 AND ready_us <= ?4
+ORDER BY ready_us, id LIMIT ?5
 """
 _DUE = f"""
 SELECT {RECORD} FROM records INDEXED BY records_by_deadline
@@ -74,9 +80,10 @@ Ranked = tuple[int, int | str, Row]
 
 
 class Lane(NamedTuple):
-    """What the records of one lane and priority have in common; their rows need not say it again."""
+    """What the records of one stretch have in common; their rows need not say it again."""
 
     text: str
+    handler: str
     queue: str
     labels: tuple[str, ...]
     priority: int
@@ -86,12 +93,14 @@ def ready(connection: sqlite3.Connection, claim: Claim, now_us: int) -> list[Num
     """The first records that this claim may have, in rank order, with their numbers."""
     kind, limit = claim.kind, claim.limit
     lanes = _lanes(connection, claim)
-    cursors = [connection.execute(_READY, (lane.text, lane.priority, now_us, limit)) for lane in lanes]
+    cursors = [
+        connection.execute(_READY, (lane.text, lane.priority, lane.handler, now_us, limit)) for lane in lanes
+    ]
     if len(lanes) == 1:
-        _, queue, labels, priority = lanes[0]
+        _, _, queue, labels, priority = lanes[0]
         return [(row[NUMBER], placed_record_of(row, kind, queue, labels, priority)) for row in cursors[0]]
     found = _merged([_by_rank(*each) for each in zip(cursors, lanes, strict=True)], cursors, limit)
-    return [(row[NUMBER], placed_record_of(row[:-1], kind, *row[-1][1:])) for row in found]
+    return [(row[NUMBER], placed_record_of(row[:-1], kind, *row[-1][2:])) for row in found]
 
 
 def due(connection: sqlite3.Connection, kinds: Sequence[str], now_us: int, limit: int) -> list[Numbered]:
@@ -110,11 +119,12 @@ def _lanes(connection: sqlite3.Connection, claim: Claim) -> list[Lane]:
         # A lane begins with kind, queue and a separator that sorts before all that can be read.
         first = lane_of(claim.kind, (queue,))
         found = connection.execute(_HEADS, (first, first + _AFTER_SEPARATOR)).fetchall()
-        heads = [(lane, lane.split(_SEPARATOR), priority) for lane, priority in found if lane is not None]
         lanes += [
-            Lane(lane, queue, tuple(labels), priority)
-            for lane, (_, of, *labels), priority in heads
-            if of == queue and set(claim.labels).issuperset(labels)
+            Lane(lane, handler, queue, tuple(labels), priority)
+            for lane, priority, handler in found
+            if lane is not None
+            for _, of, *labels in [lane.split(_SEPARATOR)]
+            if of == queue and has_labels(labels, claim) and has_handler(handler, claim)
         ]
     return lanes
 

@@ -57,8 +57,8 @@ def insertion(ready: bool, timed: bool, placed: bool) -> str:
     ]
     marks = ["?"] * 9 + ["nullif(?, '')"]
     if ready:
-        columns += ["lane", "ready_us"]
-        marks += ["?", "?"]
+        columns += ["lane", "handler", "ready_us"]
+        marks += ["?", "?", "?"]
     if timed:
         columns.append("deadline_us")
         marks.append("?")
@@ -106,7 +106,7 @@ def _parts(changing: Changing) -> list[str]:
     if moved:
         parts += ["state = ?", "place = ?"]
     if ready == SET:
-        parts += ["lane = ?", "ready_us = ?"]
+        parts += ["lane = ?", "handler = ?", "ready_us = ?"]
     elif ready == CLEARED:
         parts += ["lane = NULL", "ready_us = NULL"]
     if timed == SET:

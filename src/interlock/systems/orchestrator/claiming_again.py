@@ -71,7 +71,9 @@ class Promise(msgspec.Struct, frozen=True):
 def asked_of(request: ClaimRequest) -> Asked:
     """The claim as a request: two runners may use the same name, and one of them only for one claim."""
     name = msgspec.json.encode((request.runner_id, request.claim_id))
-    content = (request.queues, request.labels, request.limit, request.acknowledge)
+    content: tuple[object, ...] = (request.queues, request.labels, request.limit, request.acknowledge)
+    if request.tasks is not None:
+        content = (*content, request.tasks)
     return Asked(
         f"claim.{hashlib.sha256(name).hexdigest()[:48]}",
         ENDPOINT,

@@ -170,6 +170,7 @@ class Draft:
             labels=self.place.labels,
             priority=self.place.priority,
             ready_at=self.ready_at,
+            handler=self.body.task,
             deadline_at=self.deadline_at,
             note=note,
         )

@@ -142,7 +142,7 @@ class Orchestrator:
     async def claim_all(
         self, requests: Sequence[ClaimRequest], *, seen: Callable[[], None] = nobody
     ) -> list[Claimed]:
-        """Work for several runners that ask for the same queues with the same labels, in their order."""
+        """Return work for runners that have the same queues, labels and tasks, in their order."""
         claimed = await self._claim_all(requests, seen)
         return [
             await self._with_secrets(request, mine)
@@ -169,7 +169,9 @@ class Orchestrator:
             Claiming(each, seed_of(each, chance), epoch, mark, self.settings, most) for each in requests
         ]
         limit = sum(request.limit for request in requests)
-        claim = Claim(kind=JOB.name, queues=first.queues, labels=first.labels, limit=limit)
+        claim = Claim(
+            kind=JOB.name, queues=first.queues, labels=first.labels, handlers=first.tasks, limit=limit
+        )
         bundles: list[Bundle] = []
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:

@@ -77,6 +77,7 @@ def view_of(record: Record) -> WorkerView:
         pid=spec.pid,
         queues=spec.queues,
         labels=record.labels,
+        tasks=spec.tasks,
         capacity=data.capacity,
         active=data.active,
         processed=body.processed,

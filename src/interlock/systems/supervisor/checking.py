@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from interlock.errors import InvalidWorker
-from interlock.store.limits import MAX_ID, MAX_LABEL, MAX_LABELS
+from interlock.store.limits import MAX_HANDLER, MAX_ID, MAX_LABEL, MAX_LABELS
+from interlock.wire.runner import MAX_TASKS
 from interlock.wire.workers import WorkerSpec
 
 MAX_CAPACITY = 10_000
@@ -16,12 +19,13 @@ def check(spec: WorkerSpec) -> None:
     for noun, text in (("workspace_id", spec.workspace_id), ("name", spec.name or "-")):
         if not 1 <= len(text) <= MAX_ID or not text.isprintable() or "#" in text:
             faults.append(f"{noun} has 1 to {MAX_ID} printable characters and no '#'")
-    if not all(1 <= len(each) <= MAX_ID and each.isprintable() for each in spec.queues):
-        faults.append(f"the name of a queue has 1 to {MAX_ID} printable characters")
-    if not all(1 <= len(each) <= MAX_LABEL and each.isprintable() for each in spec.labels):
-        faults.append(f"a label has 1 to {MAX_LABEL} printable characters")
-    if len(set(spec.labels)) > MAX_LABELS:
-        faults.append(f"there are {len(set(spec.labels))} labels, at most {MAX_LABELS}")
+    faults += _misnamed(spec)
+    for noun, number, most in (
+        ("labels", len(set(spec.labels)), MAX_LABELS),
+        ("tasks", len(spec.tasks or ()), MAX_TASKS),
+    ):
+        if number > most:
+            faults.append(f"there are {number} {noun}, at most {most}")
     if not 1 <= spec.capacity <= MAX_CAPACITY:
         faults.append(f"capacity is {spec.capacity} and must be 1 to {MAX_CAPACITY}")
     texts = (spec.incarnation, spec.host, spec.version, *spec.metadata, *spec.metadata.values())
@@ -33,3 +37,13 @@ def check(spec: WorkerSpec) -> None:
             todo="Correct it and register again; nothing was stored.",
             facts={"faults": faults},
         )
+
+
+def _misnamed(spec: WorkerSpec) -> Iterator[str]:
+    for noun, names, longest in (
+        ("the name of a queue", spec.queues, MAX_ID),
+        ("a label", spec.labels, MAX_LABEL),
+        ("the name of a task", spec.tasks or (), MAX_HANDLER),
+    ):
+        if not all(1 <= len(each) <= longest and each.isprintable() for each in names):
+            yield f"{noun} has 1 to {longest} printable characters"

@@ -296,7 +296,9 @@ class Workers:
     async def find(self, query: Query) -> tuple[list[WorkerView], str]:
         """A page of workers, and the cursor of the next one."""
         page = await self.engine.store.find(query)
-        return [view_of(record) for record in page.records], page.cursor
+        # Hundreds of names for each of hundreds of workers would be most of the page.
+        views = [msgspec.structs.replace(view_of(record), tasks=None) for record in page.records]
+        return views, page.cursor
 
     async def count(self, query: Query, *, cap: int = 10_000) -> Count:
         """How many match, up to a cap."""

@@ -15,6 +15,7 @@ from interlock.store.records import Claim, Commit, Committed, Conflict, Record, 
 from interlock.testing.store_contract.catalogue import LOST, PACKED, SENT
 from interlock.testing.store_contract.making import (
     LONG_AGO,
+    MANY_HANDLERS,
     PATIENCE_S,
     Sender,
     claimed,
@@ -145,6 +146,62 @@ async def test_a_claimer_gets_what_needs_no_other_labels_than_it_has(store: Stor
     assert await claimed(store, take(10)) == []
     assert sorted(await claimed(store, take(10, labels=("c",)))) == ["p-c"]
     assert sorted(await claimed(store, take(10, labels=("a", "b", "c")))) == ["p-a-b-c", "p-a-c"]
+
+
+async def test_what_needs_a_handler_is_given_to_claimers_that_have_it(store: Store) -> None:
+    for name, handler in {"a": "van", "b": "bike", "c": "", "d": "van", "e": "ship"}.items():
+        await waiting(store, name, handler=handler)
+    assert await claimed(store, take(1)) == ["c"], "Without handlers it is given what needs none."
+    assert await claimed(store, take(10)) == []
+    assert await claimed(store, take(10, handlers=("va", "vans"))) == []
+    assert await claimed(store, take(10, handlers=("bike", "plane"))) == ["b"]
+    assert await claimed(store, take(1, handlers=("bike", "van"))) == ["a"]
+    assert await claimed(store, take(10, handlers=None)) == ["d", "e"], "None takes whatever it needs."
+
+
+async def test_among_many_handlers_a_claimer_finds_its_own(store: Store) -> None:
+    for number in range(60):
+        await waiting(store, f"p{number}", handler=f"h{number:02}")
+    assert await claimed(store, take(5, handlers=MANY_HANDLERS)) == []
+    assert await claimed(store, take(5, handlers=(*MANY_HANDLERS, "h57", "h03"))) == ["p3", "p57"]
+    assert await claimed(store, take(5, handlers=("h04",))) == ["p4"]
+
+
+async def test_the_order_holds_across_handlers_labels_and_priorities(store: Store) -> None:
+    now = await store.now()
+    lanes = [("van", ()), ("", ("cold",)), ("bike", ("cold",)), ("van", ("cold",)), ("", ())]
+    for age in range(1, 21):
+        handler, labels = lanes[age % len(lanes)]
+        late = 60 if age % 2 else 0
+        ready_at = now - timedelta(seconds=age) + timedelta(seconds=late - 60)
+        await waiting(
+            store, f"p{age:02}", labels=labels, handler=handler, ready_at=ready_at, priority=late // 60
+        )
+    claim = take(8, labels=("cold",), handlers=("bike", "van"))
+    given = [await claimed(store, claim) for _ in range(3)]
+    expected = [f"p{age:02}" for age in range(20, 0, -1)]
+    assert given == [expected[:8], expected[8:16], expected[16:]]
+
+
+async def test_records_that_differ_in_their_handler_alone_are_told_apart(store: Store) -> None:
+    ready_at = await store.now() - LONG_AGO
+    kinds = ["van"] * 5 + ["bike"] * 5 + ["van", "bike"]
+    names = [f"p{number:02}" for number in range(len(kinds))]
+    records = await made(
+        store,
+        *(
+            creation(name, queue="post", ready_at=ready_at, handler=kind)
+            for name, kind in zip(names, kinds, strict=True)
+        ),
+    )
+    swapped = {"van": "bike", "bike": "van"}
+    vans = [name for name, kind in zip(names, kinds, strict=True) if kind == "van"]
+    assert await claimed(store, take(3, handlers=("van",))) == vans[:3]
+    left = [(record, kind) for record, kind in zip(records, kinds, strict=True) if record.id not in vans[:3]]
+    await made(store, *(move(record, PACKED, handler=swapped[kind]) for record, kind in left))
+    were_vans = [record.id for record, kind in left if kind == "van"]
+    assert await claimed(store, take(20, handlers=("bike",))) == were_vans
+    assert len(await claimed(store, take(20, handlers=("van",)))) == kinds.count("bike")
 
 
 async def test_records_of_other_kinds_are_not_given_out(store: Store) -> None:

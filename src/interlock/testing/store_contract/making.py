@@ -31,6 +31,8 @@ from interlock.testing.store_contract.catalogue import PACKED, SENT
 QUEUE = "post"
 LONG_AGO = timedelta(hours=1)
 """Far enough from now that no test runs into it."""
+MANY_HANDLERS = tuple(f"other{number:02}" for number in range(50))
+"""More than a store would look up one by one."""
 PATIENCE_S = 300.0
 """The limit of a wait in a test that fails. It is far longer than a slow machine needs."""
 
@@ -118,9 +120,15 @@ async def waiting(
     return await made(store, *(creation(name, **columns) for name in names))
 
 
-def take(limit: int = 1, *, queues: tuple[str, ...] = (QUEUE,), labels: tuple[str, ...] = ()) -> Claim:
+def take(
+    limit: int = 1,
+    *,
+    queues: tuple[str, ...] = (QUEUE,),
+    labels: tuple[str, ...] = (),
+    handlers: tuple[str, ...] | None = (),
+) -> Claim:
     """A claim of parcels."""
-    return Claim(kind="parcel", queues=queues, labels=labels, limit=limit)
+    return Claim(kind="parcel", queues=queues, labels=labels, handlers=handlers, limit=limit)
 
 
 class Sender:

@@ -18,7 +18,16 @@ from hypothesis import strategies as st
 from interlock.store.contract import Store
 from interlock.store.records import Change, Claim, Commit, Count, Key, Outcome, Query, Record, Request
 from interlock.testing.store_contract.catalogue import CATALOGUE
-from interlock.testing.store_contract.making import SENDING, each, made, move, request, take, whole_feed
+from interlock.testing.store_contract.making import (
+    MANY_HANDLERS,
+    SENDING,
+    each,
+    made,
+    move,
+    request,
+    take,
+    whole_feed,
+)
 from interlock.testing.store_contract.reference import Reference
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -37,6 +46,7 @@ class Writing(msgspec.Struct, frozen=True):
     state: str
     queue: str
     labels: tuple[str, ...]
+    handler: str
     priority: int
     ready_h: int | None
     """When it is ready, in hours from the beginning."""
@@ -90,6 +100,7 @@ class Pruning(msgspec.Struct, frozen=True):
 Call: TypeAlias = Batch | Claiming | Sweeping | Finding | Pruning
 
 _labels = st.sampled_from([(), ("x",), ("x", "y")])
+_handlers = st.sampled_from(["", "", "van", "bike"])
 _hours = st.sampled_from([None, None, -3, -2, -1, 1])
 _queues = st.sampled_from(["post", "rail"])
 _writings = st.builds(
@@ -100,6 +111,7 @@ _writings = st.builds(
     state=st.sampled_from(["packed", "packed", "packed", *STATES]),
     queue=_queues,
     labels=_labels,
+    handler=_handlers,
     priority=st.integers(-70, 70),
     ready_h=_hours,
     deadline_h=_hours,
@@ -117,6 +129,7 @@ _claims = st.builds(
     limit=st.integers(1, 6),
     queues=st.lists(_queues, unique=True, min_size=1).map(tuple),
     labels=st.sampled_from([(), ("x",), ("y", "x"), ("x", "y", "z")]),
+    handlers=st.sampled_from([(), ("van",), ("bike", "van", "walk"), (*MANY_HANDLERS, "van"), None]),
 )
 _queries = st.builds(
     Query,
@@ -251,6 +264,7 @@ class Play:
             body=b'{"off":%d}' % writing.off,
             queue=writing.queue,
             labels=writing.labels,
+            handler=writing.handler,
             priority=writing.priority,
             ready_at=self._at(writing.ready_h),
             deadline_at=self._at(writing.deadline_h),

@@ -41,6 +41,7 @@ class Reference:
 
     def __init__(self) -> None:
         self.records: dict[Key, Record] = {}
+        self.handlers: dict[Key, str] = {}
         self.entries: list[tuple[Key, int, Note]] = []
         self.requests: dict[str, tuple[str, bytes]] = {}
 
@@ -58,6 +59,7 @@ class Reference:
             if record.kind == claim.kind
             and record.queue in claim.queues
             and all(label in claim.labels for label in record.labels)
+            and (claim.handlers is None or self.handlers[record.key] in ("", *claim.handlers))
             and record.ready_at is not None
             and record.ready_at <= now
         ]
@@ -137,6 +139,7 @@ class Reference:
         for change in commit.changes:
             before = self.records.get(change.key)
             self.records[change.key] = _after(change, before.created_at if before else at, at)
+            self.handlers[change.key] = change.handler
             if change.note is not None:
                 self.entries.append((change.key, change.expected + 1, change.note))
         if commit.request is not None:

@@ -1,6 +1,7 @@
 -- Takes ready records of one kind for a claimer, who then decides and commits.
 -- ARGV: kind, limit, floor, hold in microseconds, how many delayed ones to promote at most,
---       whether to ask for another round if there are more of them, {queues, labels} packed.
+--       whether to ask for another round if there are more of them, packed as {queues, labels,
+--       handlers, whether all handlers are meant}.
 local kind, limit, bound = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5])
 local asked = cmsgpack.unpack(ARGV[7])
 local known = call('MGET', P .. 'clock', P .. 'floor')
@@ -22,7 +23,15 @@ end
 local has = {}
 for _, label in ipairs(asked[2]) do has[label] = true end
 
+local has_handler, handlers = { [0] = true }, asked[3] or {}
+if #handlers > 0 then
+  for _, number in ipairs(call('HMGET', P .. 'handlers', unpack(handlers))) do
+    if number then has_handler[tonumber(number)] = true end
+  end
+end
+
 local function may_take(lane, queue)
+  if not asked[4] and not has_handler[#string.match(lane, SEPARATOR .. '*$')] then return false end
   for label in string.gmatch(string.sub(lane, #queue + 2), '[^' .. SEPARATOR .. ']+') do
     if not has[label] then return false end
   end

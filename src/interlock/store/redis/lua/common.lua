@@ -12,19 +12,38 @@ local FIELDS = {
   'state', 'version', 'created_at', 'updated_at', 'ready_at', 'deadline_at', 'marks', 'chain', 'body',
 }
 
--- What a record can be found by is one field, `marks`: {"queue", "labels", "parent", "priority"} as
--- JSON without what is empty. It seldom changes, so it is mostly compared whole, and the same marks
--- on many records are read once. `lane` is added: queue and labels, which decide who may take it.
+-- What a record can be found by is one field, `marks`: {"queue", "labels", "parent", "priority", "handler"}
+-- as JSON without what is empty. It seldom changes, so it is mostly compared whole, and the same marks
+-- on many records are read once.
 local read_marks = {}
 local function marks_of(text)
   local marks = read_marks[text]
   if not marks then
     marks = cjson.decode(text)
     marks.labels = marks.labels or {}
-    marks.lane = table.concat({ marks.queue or '', unpack(marks.labels) }, SEPARATOR)
     read_marks[text] = marks
   end
   return marks
+end
+
+-- Queue, labels and handler, which decide who may take it. The handler is a number, and that is how many
+-- separators end the lane: a program of an earlier version, which knows of no handlers, finds no label in
+-- them and takes it, as it takes everything. So that lanes do not get long, only so many have a number.
+local MOST_HANDLERS = 1000
+local function lane_of(marks)
+  if not marks.lane then
+    local number = 0
+    if marks.handler then
+      number = call('HGET', P .. 'handlers', marks.handler)
+      if not number then
+        number = math.min(call('HLEN', P .. 'handlers') + 1, MOST_HANDLERS + 1) % (MOST_HANDLERS + 1)
+        if number > 0 then call('HSET', P .. 'handlers', marks.handler, number) end
+      end
+    end
+    local lane = table.concat({ marks.queue or '', unpack(marks.labels) }, SEPARATOR)
+    marks.lane = lane .. string.rep(SEPARATOR, tonumber(number))
+  end
+  return marks.lane
 end
 
 -- Lua's own comparison follows the locale of the server; sorted sets compare bytes, and so does Python.

@@ -50,14 +50,15 @@ local function carry_out()
 end
 
 local function make_ready(kind, id, marks, rank)
-  put(key.ready[kind] .. marks.lane, id, rank)
+  local lane = lane_of(marks)
+  put(key.ready[kind] .. lane, id, rank)
   local set = key.lanes[kind] .. marks.queue
   local lanes = new_lanes[set]
   if not lanes then
     lanes = {}
     new_lanes[set] = lanes
   end
-  lanes[marks.lane] = true
+  lanes[lane] = true
 end
 
 -- Into every set that it belongs to by what it is. Doing it twice changes nothing.
@@ -74,7 +75,7 @@ end
 
 -- Out of the sets in which it would be found ready.
 local function withdraw(kind, id, marks)
-  drop(key.ready[kind] .. marks_of(marks).lane, id)
+  drop(key.ready[kind] .. lane_of(marks_of(marks)), id)
   drop(key.delayed[kind], id)
 end
 
@@ -115,13 +116,17 @@ local function release_forgotten(now)
   end
 end
 
--- Reads what was found in order, `found` being rows of {score, id, kind}, up to `limit` records or
+-- Reads what was found in order, `found` being rows of {score, id, kind, lane if any}, up to `limit` records or
 -- 32 MB. Answers the rows, their bodies, and how many were looked at.
 local function read_found(found, limit)
   local rows, bodies, bytes, seen = {}, {}, 0, 0
   while seen < math.min(limit, #found) and bytes < 33554432 do
     seen = seen + 1
     local row = read_row(found[seen][3], found[seen][2], bodies)
+    -- A program that does not know of handlers withdraws a record from another lane than the one it is in.
+    if row and found[seen][4] and row[5] == '' then
+      row, bodies[#bodies] = false, nil
+    end
     if row then
       rows[#rows + 1] = row
       bytes = bytes + row[9]
