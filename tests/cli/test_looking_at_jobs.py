@@ -139,7 +139,8 @@ def test_a_list_says_when_there_is_more_and_all_means_all(ask: Ask, shop: Shop) 
     assert len(answer.stdout.splitlines()) == 50
     assert "There are more: --cursor " in answer.stderr
     everything = ask("job", "list", "--all")
-    assert (sorted(column(everything.stdout, 0)), everything.stderr) == (sorted(ids), "")
+    assert sorted(column(everything.stdout, 0)) == sorted(ids)
+    assert "There are more" not in everything.stderr
 
 
 def test_a_search_through_too_much_stops_and_says_so(
@@ -246,10 +247,36 @@ def test_explain_says_what_a_job_waits_for_and_whose_turn_it_is(ask: Ask, shop: 
     job_id = shop.submit(queue="ci", labels=("gpu",))
     answer = ask("job", "explain", job_id)
     first, *rows = answer.stdout.splitlines()
-    assert first == f"{job_id} is PENDING. It waits for a worker of the queue ci that has gpu."
+    assert first == (
+        f"{job_id} is PENDING. It waits for a worker of the queue ci that has gpu. "
+        "No live worker takes the queue ci."
+    )
+    assert rows[-1] == "→ interlock worker start MODULE --queue ci --label gpu"
     assert rows[0].split("\t")[:2] == [f"job {job_id}", "PENDING"]
     told = json.loads(ask("job", "explain", job_id, "--json").stdout)
     assert told["lines"][0]["turn"] == "orchestrator"
+
+
+def test_a_list_says_which_pending_jobs_no_live_worker_takes(ask: Ask, shop: Shop) -> None:
+    shop.completed()
+    waits, also = shop.submit(), shop.submit()
+    answer = ask("job", "list")
+    assert len(answer.stdout.splitlines()) == 3
+    (line,) = answer.stderr.splitlines()
+    assert line in {
+        f"Waiting ({job_id}): No live worker takes the queue default." for job_id in (waits, also)
+    }
+    assert "No live worker" not in ask("job", "list", "state:completed").stderr
+
+
+def test_whoever_waits_is_told_that_no_live_worker_takes_the_job(ask: Ask, shop: Shop) -> None:
+    job_id = shop.submit(queue="ci")
+    answer = ask("job", "wait", job_id, "--timeout", "1s")
+    assert answer.returncode == 5
+    assert answer.stderr.splitlines() == [
+        f"Waiting ({job_id}): No live worker takes the queue ci. → interlock worker start MODULE --queue ci",
+        f"Not ended in time: {job_id}.",
+    ]
 
 
 def test_explain_names_the_runner_and_the_deadline_of_what_runs(ask: Ask, shop: Shop) -> None:

@@ -35,7 +35,9 @@ async def test_one_job_from_submit_to_done(crew: Crew) -> None:
     # Nobody is there to do it yet. Nothing waits in silence: ask what it waits for.
     waiting = await il.here.jobs.explain(made.id)
     assert waiting.state == "PENDING"
-    assert waiting.sentence == "It waits for a worker of the queue default."
+    assert waiting.sentence == (
+        "It waits for a worker of the queue default. No live worker takes the queue default."
+    )
 
     # Start a worker, as you would in another terminal: `interlock worker start THIS_FILE --store URL`.
     worker = await crew.start("barista", module=__file__)

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 import msgspec
 
 from interlock.cli.many import filter_among, too_many
 from interlock.errors import UnknownJob
+from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
 from interlock.remote.finding import Found, find
 from interlock.remote.offering import JobsOffer
 from interlock.store.records import Query
+from interlock.systems.orchestrator.explaining import Explanation
 from interlock.systems.orchestrator.ids import drawn_at
 from interlock.wire.filters import MAX_SCANNED, Filter, job_id_of, read_filter
 from interlock.wire.jobs import JobView
 from interlock.wire.wanted import ID_DIGITS
 
-__all__ = ["Found", "chosen", "filter_in", "find", "whole_id"]
+__all__ = ["Found", "blocked", "chosen", "filter_in", "find", "whole_id"]
 
 PAGE = 500
 MAX_CANDIDATES = 10
+MOST_BLOCKED = 5
+"""For how many kinds of pending jobs it is looked up whether a worker takes them."""
 _PREFIX = "j_"
 # An id names the time at which it was drawn. The job is stored a little later, and in a bulk the ids
 # run ahead of the time: so far around it a job may have been created.
@@ -100,3 +105,18 @@ def _not_one(beginning: str, candidates: Sequence[JobView], *, more: bool) -> Un
         todo="Give more of the id.",
         facts=facts,
     )
+
+
+async def blocked(jobs: JobsOffer, views: Iterable[JobView]) -> list[Explanation]:
+    """Explain the pending jobs that no live worker takes; of jobs that are alike, one."""
+    alike = {
+        (view.queue, view.labels, view.task): view.id
+        for view in views
+        if view.state == job.PENDING and view.ready_at is not None
+    }
+    stuck = []
+    for job_id in list(alike.values())[:MOST_BLOCKED]:
+        with suppress(UnknownJob):  # it was pruned meanwhile
+            told = await jobs.explain(job_id)
+            stuck += [told] if told.blocked else []
+    return stuck

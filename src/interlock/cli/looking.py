@@ -11,7 +11,7 @@ import typer
 from interlock.cli import job_sheets, printing
 from interlock.cli.answers import print_struct
 from interlock.cli.connecting import ask
-from interlock.cli.finding import Found, find, whole_id
+from interlock.cli.finding import Found, blocked, find, whole_id
 from interlock.cli.steps import StepShown, steps_in
 from interlock.remote.offering import Reach
 from interlock.systems.orchestrator.explaining import Explanation
@@ -38,20 +38,22 @@ def list_jobs(
     """Print the jobs that match; without a limit all of them."""
     wanted = read_filter(" ".join(words))
 
-    async def work(port: Reach) -> tuple[Found, datetime]:
+    async def work(port: Reach) -> tuple[Found, list[Explanation], datetime]:
         found = await find(port.here.jobs, wanted, limit=limit or PAGE, cursor=cursor)
         while limit is None and found.cursor:
             more = await find(port.here.jobs, wanted, limit=PAGE, cursor=found.cursor)
             found = Found([*found.views, *more.views], more.cursor)
-        return found, await port.now()
+        return found, [] if as_json else await blocked(port.here.jobs, found.views), await port.now()
 
-    found, now = ask(store, work)
+    found, stuck, now = ask(store, work)
     if as_json:
         print_struct(JobList(jobs=found.views, cursor=found.cursor, stopped_early=found.stopped_early))
         return
     terminal = printing.on_terminal()
     printing.print_sheets([job_sheets.list_sheet(found.views, now, terminal=terminal)])
     _tell_the_rest(found)
+    for told in stuck:
+        typer.echo(harmless(f"Waiting ({told.job_id}): {told.blocked}"), err=True)
 
 
 def _tell_the_rest(found: Found) -> None:

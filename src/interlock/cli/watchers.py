@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from typing import Protocol
 
@@ -12,13 +12,15 @@ import typer
 from interlock.cli import job_sheets, printing
 from interlock.cli.answers import print_line
 from interlock.cli.connecting import ask
-from interlock.cli.finding import chosen
+from interlock.cli.finding import blocked, chosen
 from interlock.cli.following import NOT_IN_TIME, Following, News, exit_code, has_ended
 from interlock.errors import StoreUnavailable
 from interlock.remote.offering import Reach
 from interlock.wire.harmless import harmless
 from interlock.wire.jobs import JobView
 
+LOOK_FOR_WORKERS_S = 5.0
+"""How often to look whether a worker is there that may take what is pending."""
 LAST_LOOK_S = 20.0
 """How long a store may take to say how things stand when the time is over."""
 
@@ -94,6 +96,7 @@ async def _followed(
 ) -> int:
     latest: dict[str, JobView] = {}
     following = Following(port, ids, tell_steps=steps, in_trouble=Trouble())
+    nobody = NoWorker(port)
     with screen as shown:
         try:
             async with asyncio.timeout(timeout_s), aclosing(following.news()) as news:
@@ -102,11 +105,15 @@ async def _followed(
                     await shown.show(piece)
                     if also is not None:
                         await also.show(piece)
+                    await nobody.look(latest.values())
         except TimeoutError:
             if not latest:  # the time was over before the first look
                 latest = await _last_look(following, shown)
             living = [job_id for job_id in ids if job_id not in latest or not has_ended(latest[job_id])]
             if living:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LAST_LOOK_S):
+                        await nobody.look(latest.values())
                 typer.echo(f"Not ended in time: {', '.join(living)}.", err=True)
                 return NOT_IN_TIME
     return exit_code(latest.values())
@@ -204,6 +211,28 @@ class Remembered:
     async def show(self, news: News) -> None:
         """Keep what is known."""
         self.views |= {view.id: view for view in news.views}
+
+
+class NoWorker:
+    """Says why no live worker takes a job that is waited for, once for each reason."""
+
+    def __init__(self, port: Reach) -> None:
+        self._port = port
+        self._told: set[str] = set()
+        self._next_look_at = float("-inf")
+
+    async def look(self, views: Iterable[JobView]) -> None:
+        """Look at what is pending, now and then."""
+        now = asyncio.get_running_loop().time()
+        if now < self._next_look_at:
+            return
+        with suppress(StoreUnavailable):
+            for told in await blocked(self._port.here.jobs, views):
+                if told.blocked not in self._told:
+                    self._told.add(told.blocked)
+                    todo = f" → {told.todo}" if told.todo else ""
+                    typer.echo(harmless(f"Waiting ({told.job_id}): {told.blocked}{todo}"), err=True)
+        self._next_look_at = now + LOOK_FOR_WORKERS_S
 
 
 class Trouble:

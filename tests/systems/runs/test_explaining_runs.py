@@ -19,7 +19,10 @@ async def test_each_job_says_what_it_waits_for(site: Site) -> None:
         "orchestrator",
         "time_out",
     )
-    assert "It waits for a worker of the queue default" in lines["a"].sentence
+    assert lines["a"].sentence == (
+        "It waits for a worker of the queue default. No live worker takes the queue default."
+    )
+    assert told.todo.startswith("interlock worker start ")
     assert lines["b"].sentence == "It waits for a (PENDING)."
     assert lines["c"].sentence == "It waits for a (PENDING), b (WAITING)."
     assert (await site.jobs.explain(lines["b"].job_id)).sentence == (

@@ -19,6 +19,7 @@ from interlock.lifecycles.lease import LEASE
 from interlock.machine import Machine
 from interlock.store.records import Record
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body
+from interlock.systems.orchestrator.claimers import Lack
 from interlock.systems.orchestrator.trees.explaining import ALONE, Around, held_back
 
 
@@ -45,21 +46,33 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     sentence: str
     lines: tuple[Waiting, ...] = ()
     next_deadline_at: datetime | None = None
+    blocked: str = ""
+    """Why no live worker takes it although it is ready; empty where one may."""
     todo: str = ""
 
 
-def explain(record: Record, now: datetime, *, ahead: str = "", around: Around = ALONE) -> Explanation:
+def explain(
+    record: Record,
+    now: datetime,
+    *,
+    ahead: str = "",
+    around: Around = ALONE,
+    lack: Lack | None = None,
+) -> Explanation:
     """What is known about a job at this moment. `ahead` says how long its queue is."""
     body, state = decode_body(record.body), JobState(record.state)
     if state in job.ENDED:
         return _ended(record, body)
-    lines = tuple(_lines(record, body, now, ahead, around))
+    blocked, todo = lack or ("", "")
+    lines = tuple(_lines(record, body, now, f"{ahead}.{blocked and ' '}{blocked}", around))
     return Explanation(
         job_id=record.id,
         state=state,
         sentence=_summary(lines),
         lines=lines,
         next_deadline_at=record.deadline_at,
+        blocked=blocked,
+        todo=todo,
     )
 
 
@@ -108,7 +121,7 @@ def _about(one: AttemptBody, record: Record, body: JobBody, now: datetime, ahead
             return f"It waits for what it needs in the run {body.run.run_id}."
         case attempt.CREATED | attempt.QUEUED:
             needs = f" that has {', '.join(record.labels)}" if record.labels else ""
-            return f"It waits for a worker of the queue {record.queue}{needs}{ahead}."
+            return f"It waits for a worker of the queue {record.queue}{needs}{ahead}"
         case attempt.LEASED:
             return f"It was given to {runner}, which has not said yes yet."
         case attempt.CANCEL_REQUESTED:

@@ -34,6 +34,7 @@ from interlock.store.records import (
 )
 from interlock.systems.orchestrator.alike import Alike, checked
 from interlock.systems.orchestrator.beside import LOG, Chunk
+from interlock.systems.orchestrator.claimers import look_for_lacks
 from interlock.systems.orchestrator.explaining import Explanation, explain
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.many import cancel_all, retry_all
@@ -315,17 +316,18 @@ class Jobs:
     async def explain(self, job_id: str, *, in_general: bool = True) -> Explanation:
         """What it waits for, whose turn it is and when the next deadline is; or how it ended.
 
-        `in_general` adds what concerns all queues: how many workers are quarantined.
+        `in_general` adds what concerns all queues: how many workers are quarantined, and names of others.
         """
-        record = await self._load(job_id)
+        record, now = await self._load(job_id), await self.engine.clock.now()
         ahead = await self._quarantined() if in_general and record.state not in job.ENDED else ""
         around = await look_around(self.engine.store, record, self.settings.tree_quotas)
         if record.state == job.PENDING:
             waiting = Query(kind=JOB.name, states=(job.PENDING,), queue=record.queue, until=record.created_at)
-            before = await self.count(waiting, cap=MAX_COUNT)
+            before = await self.count(waiting, cap=MAX_COUNT, within=MAX_COUNT)
             number = f"{before.number}{' or more' if before.capped else ''}"
             ahead = (f"; {number} older ones wait there" if before.number else "") + ahead
-        return explain(record, await self.engine.clock.now(), ahead=ahead, around=around)
+        lacks = await look_for_lacks(self.engine.store, [record], now, names=in_general)
+        return explain(record, now, ahead=ahead, around=around, lack=lacks.get(record.id))
 
     async def _quarantined(self) -> str:
         held = (await self.count(Query(kind=STANDING.name, states=(QUARANTINED,)), cap=MAX_COUNT)).number

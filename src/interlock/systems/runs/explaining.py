@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 
 from interlock.lifecycles import job, run
 from interlock.lifecycles.job import JOB, JobState
@@ -14,6 +15,7 @@ from interlock.lifecycles.run import RUN, RunState
 from interlock.plurals import counted
 from interlock.store.records import Record
 from interlock.systems.orchestrator import explaining as jobs
+from interlock.systems.orchestrator.claimers import Lack
 from interlock.systems.runs import body as letters
 from interlock.systems.runs.body import RunBody, decode_run
 from interlock.systems.runs.plans import Graph
@@ -41,15 +43,24 @@ def unfinished(body: RunBody) -> list[int]:
 
 
 def explain(
-    record: Record, graph: Graph | None, found: Mapping[str, Record], now: datetime
+    record: Record,
+    graph: Graph | None,
+    found: Mapping[str, Record],
+    now: datetime,
+    lacks: Mapping[str, Lack] = MappingProxyType({}),
 ) -> RunExplanation:
-    """What is known about a run at this moment; `found` are those of its jobs that were loaded."""
+    """What is known about a run at this moment; `found` are those of its jobs that were loaded.
+
+    `lacks` says of some of them why no live worker takes them.
+    """
     body, state = decode_run(record.body), RunState(record.state)
     places = unfinished(body) if graph is not None else []
     shown = places[:MOST_LINES]
     lines = [] if state is run.REPORTED else [_about_run(record, body, state, graph, places)]
     if graph is not None:
-        lines += [_about_job(body, graph, place, found.get(graph.ids[place]), now) for place in shown]
+        for place in shown:
+            job_id = graph.ids[place]
+            lines.append(_about_job(body, graph, place, found.get(job_id), now, lacks.get(job_id)))
     deadlines = [line.deadline_at for line in lines if line.deadline_at is not None]
     return RunExplanation(
         run_id=record.id,
@@ -58,7 +69,7 @@ def explain(
         lines=tuple(lines),
         more=len(places) - len(shown),
         next_deadline_at=min(deadlines) if deadlines else None,
-        todo=_todo(record.id, body, state),
+        todo=_todo(record.id, body, state) or next((lack.todo for lack in lacks.values()), ""),
     )
 
 
@@ -129,7 +140,9 @@ def _awaited(body: RunBody) -> str:
     return ", ".join(filter(None, (what, of, by)))
 
 
-def _about_job(body: RunBody, graph: Graph, place: int, record: Record | None, now: datetime) -> RunWaiting:
+def _about_job(
+    body: RunBody, graph: Graph, place: int, record: Record | None, now: datetime, lack: Lack | None
+) -> RunWaiting:
     letter, name = body.states[place], graph.names[place]
     if letter == letters.WAITING or record is None or JobState(record.state) in job.ENDED:
         return RunWaiting(
@@ -140,7 +153,7 @@ def _about_job(body: RunBody, graph: Graph, place: int, record: Record | None, n
             turn=str(JOB.table.entry(job.PENDING).turn or ""),
             accepts=JOB.accepts(job.PENDING),
         )
-    known = jobs.explain(record, now)
+    known = jobs.explain(record, now, lack=lack)
     first = known.lines[-1] if known.lines else None
     return RunWaiting(
         entity=name,

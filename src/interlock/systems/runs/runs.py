@@ -14,6 +14,7 @@ from interlock.lifecycles import run
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
 from interlock.store.records import Commit, Entry, Key, Record, Repeated
+from interlock.systems.orchestrator.claimers import look_for_lacks
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.runs.admitting import FORK
@@ -296,7 +297,9 @@ class Runs:
         graph = await self._plans.graph(run_id, body.pieces)
         names = [graph.ids[place] for place in unfinished(body)[:MOST_LINES]] if graph is not None else []
         found = await self._jobs_named(names)
-        told = explain(record, graph, found, await self.engine.clock.now())
+        now = await self.engine.clock.now()
+        lacks = await look_for_lacks(self.engine.store, found.values(), now, names=False)
+        told = explain(record, graph, found, now, lacks)
         return await self.analysing.explained(await self.reporting.explained(told))
 
     async def _job_views(self, record: Record, pieces: Sequence[Piece]) -> list[RunJobView]:
