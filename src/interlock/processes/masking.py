@@ -102,6 +102,12 @@ class Mask:
             return text
         return self._regex.sub(MASK.encode(), text)
 
+    def blanked(self, text: str) -> str:
+        """A text with as many asterisks as each of them has bytes: places in a log are counted in bytes."""
+        data = text.encode(errors="surrogatepass")
+        masked = self._regex.sub(lambda found: b"*" * len(found[0]), data)
+        return text if masked == data else masked.decode(errors="surrogatepass")
+
     def outcome(self, outcome: Succeeded | Failed) -> Succeeded | Failed:
         """A report without them."""
         if isinstance(outcome, Succeeded):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.systems.orchestrator.house import House, done
+from tests.systems.orchestrator.house import House, beat, done, failed
 from tests.systems.orchestrator.test_fencing import everything_stored
 
 from interlock.errors import InvalidJob
 from interlock.store.memory import MemoryStore
+from interlock.store.records import Key
+from interlock.systems.orchestrator.beside import lines_of
 from interlock.systems.orchestrator.body import Provenance, encode_body
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.vault import (
@@ -26,6 +29,7 @@ from interlock.systems.orchestrator.vault import (
 )
 from interlock.systems.orchestrator.viewing import origin_again
 from interlock.wire.jobs import SHELL, RetryRule
+from interlock.wire.runner import LogLine
 
 VALUE = "correct horse battery staple"
 FOR_ALL = SecretPolicy(secrets={"TOKEN": SecretScope()})
@@ -65,6 +69,26 @@ async def test_a_runner_is_given_what_the_job_names_and_nobody_else_sees_it(hous
     assert VALUE not in everything_stored(house.store)
     assert VALUE not in "\n".join(map(str, shown))
     assert "'TOKEN': …" in repr(grant)
+
+
+async def test_what_a_runner_reports_without_masking_it_is_masked_before_it_is_stored(house: House) -> None:
+    job_id = await house.submit(secrets=("TOKEN",), retries=0)
+    (grant,) = await house.claim()
+    (coded,) = base64.b64encode(VALUE.encode()).decode().split()
+    said = (LogLine(grant.granted_at, "stdout", f"the token is {VALUE}, ü, or {coded}"),)
+    await house.heard(beat(grant, log=said, log_offset=0))
+    again = (*said, LogLine(grant.granted_at, "stdout", "after it"))
+    await house.heard(failed(grant, error=f"no {VALUE}", details=f"why {VALUE}", log=again, log_offset=0))
+    lines = [each.line.text for chunk in await house.chunks(job_id) for each in lines_of(chunk)]
+    assert lines[0] == f"the token is {'*' * len(VALUE)}, ü, or {'*' * len(coded)}"
+    assert lines[1:2] == ["after it"], "places in the log are where they were"
+    view = await house.view(job_id)
+    assert view.failure is not None
+    assert view.failure.error == f"no {'*' * len(VALUE)}"
+    (record,) = await house.store.load([Key("job", job_id)])
+    assert record is not None
+    assert VALUE.encode() not in record.body
+    assert not any(VALUE in line for line in lines)
 
 
 async def test_a_claim_that_is_answered_again_has_its_secrets_again(house: House) -> None:

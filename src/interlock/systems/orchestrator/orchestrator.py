@@ -50,7 +50,7 @@ from interlock.systems.orchestrator.claiming_again import (
 )
 from interlock.systems.orchestrator.dispatching import Claiming, Offer
 from interlock.systems.orchestrator.echoes import Echoes
-from interlock.systems.orchestrator.handing import NO_ORIGIN, handed
+from interlock.systems.orchestrator.handing import NO_ORIGIN, concealed, handed
 from interlock.systems.orchestrator.hearing import hear
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.stencils import Pattern
@@ -335,6 +335,7 @@ class Orchestrator:
         """Notes what would be written: the next message about a job that goes on comes here as well."""
         held = self._held.pop(token.job_id, None)  # whatever comes of it, this version is history
         written.pop(token.job_id, None)
+        message = concealed(message, record, self._vault)
         body = None
         if held is not None and held.record is record:
             if held.pattern is not None and held.token is token:
