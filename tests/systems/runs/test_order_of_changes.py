@@ -114,7 +114,8 @@ async def test_events_of_a_pull_request_are_ordered_by_its_time(hub: Hub) -> Non
 
 
 async def test_a_time_that_nobody_can_read_is_no_time(hub: Hub) -> None:
-    for odd in ("yesterday", -(10**30), [], True, 1e300, {"at": 1}):
+    times: list[Any] = ["yesterday", -(10**30), [], True, 1e300, {"at": 1}]
+    for odd in times:
         assert await hub.deliver("push", push(after=C, repository={**HERE, "pushed_at": odd}))
 
 

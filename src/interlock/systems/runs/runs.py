@@ -315,7 +315,7 @@ class Runs:
 
     async def _descends(self, repository: str, sha: str, older: str) -> bool | None:
         """Whether a commit has another one in its history; None where nobody knows."""
-        planner = self.preparing.planners.get(WORKFLOW)
+        planner: object = self.preparing.planners.get(WORKFLOW)
         return await planner.descends(repository, sha, older) if isinstance(planner, Historian) else None
 
     async def _load(self, run_id: str) -> Record:
