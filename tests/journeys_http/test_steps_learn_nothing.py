@@ -42,6 +42,13 @@ USERS = ["root", "ordinary user"] if ROOT else ["ordinary user"]
 
 
 @pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A folder that another user can reach: pytest closes its own whenever another one is started."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
 def user(request: pytest.FixtureRequest) -> User:
     """Who the worker belongs to."""
     return ME if request.param == "root" else ordinary()

@@ -63,7 +63,12 @@ def _make_importable(folder: Path) -> None:
 
 def _name_of_file(path: Path) -> str:
     """The name under which a file is imported, from the outermost package that it is in."""
-    if not path.is_file():
+    try:
+        is_there = path.is_file()
+    except PermissionError:
+        todo = "Give it the right to read the file and to enter the folders above it."
+        raise cannot_load(str(path), "the user of this process cannot reach it", todo) from None
+    if not is_there:
         raise cannot_load(str(path), "there is no such file", f"Files are looked up from {Path.cwd()}.")
     path = path.resolve()
     folder, parts = path.parent, [] if path.stem == "__init__" else [path.stem]

@@ -12,7 +12,7 @@ from tests.server.fuzzing.cases import Case
 from interlock.wire.artifacts import LEASE as LEASE_HEADER
 from interlock.wire.artifacts import RUNNER as RUNNER_HEADER
 
-ABOUT_RUNS = "/api/runs"
+ABOUT_RUNS, ABOUT_DEATHS = "/api/runs", "/api/supervisor/deaths"
 BROUGHT = frozenset({"artifact", "key"})
 """What is brought has a name of its own."""
 
@@ -23,6 +23,7 @@ def put_right(case: Case, real: Mapping[str, str]) -> Case:
     It is not repeated either: two ids that differ would be all that the server looks at.
     """
     real = about_runs(real) if case.operation.path.startswith(ABOUT_RUNS) else real
+    real = about_deaths(real) if case.operation.path == ABOUT_DEATHS else real
     own = BROUGHT if case.method == "PUT" else frozenset()
     path, query = dict(case.path_parameters), dict(case.query)
     body = copy.deepcopy(case.body) if isinstance(case.body, dict) else case.body
@@ -48,6 +49,12 @@ def about_runs(real: Mapping[str, str]) -> Mapping[str, str]:
     """What names mean where runs are spoken of: there a filter is one of runs, and a job has a name."""
     run_id = real["run_id"]
     there = {"id": run_id, "q": "workflow:a", "filter": f"id:{run_id}", "job": "only"}
+    return ChainMap(there, cast(Any, real))
+
+
+def about_deaths(real: Mapping[str, str]) -> Mapping[str, str]:
+    """What names mean where the death of a worker is told: it is called by its name and its incarnation."""
+    there = {"name": real["runner_id"], "incarnation": real["worker_id"]}
     return ChainMap(there, cast(Any, real))
 
 
