@@ -130,6 +130,7 @@ def test_every_deadline_of_every_table_is_a_setting_with_its_default() -> None:
     unused = set(Durations.__struct_fields__) - found
     assert unused == {
         "heartbeat_every_s",
+        "request_ttl_s",
         "sweep_every_s",
         "simulation_stale_s",
         "worker_beat_every_s",

@@ -21,6 +21,7 @@ from interlock.server.logs import Log, libraries_logging
 from interlock.server.metrics import Metrics
 from interlock.store.records import (
     Answer,
+    Change,
     Commit,
     Committed,
     Conflict,
@@ -178,7 +179,9 @@ def test_of_what_was_made_before_only_what_is_known_is_told() -> None:
 
 def test_a_commit_that_others_were_faster_than_counts_for_no_request_id() -> None:
     metrics = Metrics()
-    commit = Commit(request=Request(id="r", endpoint="e", fingerprint="f", answer=Answer(body=b"")))
+    change = Change(kind="job", id="j_1", expected=1, state="RUNNING", body=b"{}")
+    request = Request(id="r", endpoint="e", fingerprint="f", answer=Answer(body=b""))
+    commit = Commit(changes=(change,), request=request)
     metrics.committed(commit, Conflict(Key("job", "j_1"), 1, 2))
     metrics.committed(commit, StoreUnavailable("It is away."))
     assert 'interlock_request_ids_total{outcome="done"} 0.0' in metrics.page([], {}).decode()

@@ -100,7 +100,7 @@ def test_a_simulation_that_hears_whoever_speaks_of_it_is_noticed(monkeypatch: py
         return hear(draft, speaker, *rest)
 
     monkeypatch.setattr(tending, "hear", unfenced)
-    assert claim_broken("lab", "network", hours=2.0) == judging_simulations.RIGHTFUL
+    assert claim_broken("lab", "deaths", hours=2.0) == judging_simulations.RIGHTFUL
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ from tests.server.fuzzing.cases import Case
 from interlock.wire.artifacts import LEASE as LEASE_HEADER
 from interlock.wire.artifacts import RUNNER as RUNNER_HEADER
 
-ABOUT_RUNS, ABOUT_DEATHS = "/api/runs", "/api/supervisor/deaths"
+ABOUT_RUNS, ABOUT_DEATHS, ABOUT_SIMULATIONS = "/api/runs", "/api/supervisor/deaths", "/api/simulations"
 BROUGHT = frozenset({"artifact", "key"})
 """What is brought has a name of its own."""
 
@@ -24,6 +24,7 @@ def put_right(case: Case, real: Mapping[str, str]) -> Case:
     """
     real = about_runs(real) if case.operation.path.startswith(ABOUT_RUNS) else real
     real = about_deaths(real) if case.operation.path == ABOUT_DEATHS else real
+    real = about_simulations(real) if case.operation.path.startswith(ABOUT_SIMULATIONS) else real
     own = BROUGHT if case.method == "PUT" else frozenset()
     path, query = dict(case.path_parameters), dict(case.query)
     body = copy.deepcopy(case.body) if isinstance(case.body, dict) else case.body
@@ -56,6 +57,11 @@ def about_deaths(real: Mapping[str, str]) -> Mapping[str, str]:
     """What names mean where the death of a worker is told: it is called by its name and its incarnation."""
     there = {"name": real["runner_id"], "incarnation": real["worker_id"]}
     return ChainMap(there, cast(Any, real))
+
+
+def about_simulations(real: Mapping[str, str]) -> Mapping[str, str]:
+    """What names mean where simulations are spoken of: whoever executes one calls itself what it likes."""
+    return ChainMap({"worker_id": real["runner_id"]}, cast(Any, real))
 
 
 def _put_right(part: Any, real: Mapping[str, str], *, but: frozenset[str] = frozenset()) -> None:

@@ -7,6 +7,7 @@ somebody up, or has kept words from arriving, nothing is claimed of those whom t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 
 import msgspec
@@ -99,7 +100,7 @@ class FleetJudge:
         self._fresh: set[tuple[str, str]] = set()
         """What was asked of an agent that was free, and has to be answered with READY."""
         self._asked_at: dict[str, float] = {}
-        self._set_at: dict[str, float] = {}
+        self._set_at: defaultdict[str, list[float]] = defaultdict(list)
         self._records: dict[str, tuple[str, Workload]] = {}
         self._made: dict[str, str] = {}
         self._driven: set[str] = set()
@@ -263,7 +264,7 @@ class FleetJudge:
 
     def clock_was_set(self, agent: str) -> None:
         """Somebody has set the clock of an agent's machine."""
-        self._set_at[agent] = self._watcher.time()
+        self._set_at[agent].append(self._watcher.time())
 
     def _still_lives(self, agent: Process, workload_id: str, since_s: float) -> None:
         life = self._lives.get(workload_id)
@@ -304,10 +305,11 @@ class FleetJudge:
 
     def _meddled(self, life: Life, told: Told) -> bool:
         """Whether its clock was set while it was measured and told; later it may be."""
-        was_set = self._set_at.get(life.process.name, float("-inf"))
-        if was_set > told.at_s:
+        was_set = self._set_at[life.process.name]
+        if any(at_s > told.at_s for at_s in was_set):
             self._watcher.saw("a clock is set between being told the start and the start")
-        return self._tours[life.workload_id].begun_s <= was_set <= told.at_s
+        begun_s = self._tours[life.workload_id].begun_s
+        return any(begun_s <= at_s <= told.at_s for at_s in was_set)
 
     def killed(self, life: Life) -> None:
         """An agent kills what does not stop."""

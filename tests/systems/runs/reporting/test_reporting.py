@@ -53,7 +53,7 @@ async def test_a_run_that_waits_for_an_approval_is_told_as_one(site: Told, recei
     await site.runs.approve(run_id)
     await site.recover(2)
     told = [heard.said["description"] for heard in receiver.heard if "/statuses/" in heard.path]
-    assert told == ["Waiting for approval", "Waiting for runners: 1 job"]
+    assert told == ["Waiting for approval: 1 job", "Waiting for runners: 1 job"]
     assert statuses(receiver) == ["pending", "pending"]
 
 
