@@ -210,7 +210,8 @@ def test_a_planted_fault_behind_a_link_is_found(tmp_path: Path) -> None:
         planted(breaks_on_what_was_given_out, "/api/planted/{job_id}"),
     )
     with pytest.raises(WrongAnswer, match="an error of ours"):
-        fuzzing.walk(tmp_path, routes, scenarios=UNTIL_FOUND, steps=STEPS)
+        # Answers of other routes have ids that are drawn: the next walk could not be like the one before.
+        fuzzing.walk(tmp_path, routes, within="/api/planted", scenarios=UNTIL_FOUND, steps=STEPS)
 
 
 def test_a_server_that_never_answers_does_not_hold_the_fuzzer_up(tmp_path: Path) -> None:

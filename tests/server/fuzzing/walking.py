@@ -18,16 +18,25 @@ from interlock.server.declaring import Route
 
 
 def walk(
-    folder: Path, more: Sequence[Route] = (), *, first: Sequence[Place] = (), scenarios: int, steps: int
+    folder: Path,
+    more: Sequence[Route] = (),
+    *,
+    first: Sequence[Place] = (),
+    within: str = "/",
+    scenarios: int,
+    steps: int,
 ) -> Counter[tuple[str, int]]:
     """Ask for what answers lead to, by the links of the document and by names that are alike.
 
-    Each scenario is one walk through a world of its own, in which these things were there `first`.
+    Each scenario is one walk through a world of its own, in which these things were there `first`. It asks
+    for paths that begin with `within`.
     Counts what was answered with which status.
     """
     answered: Counter[tuple[str, int]] = Counter()
 
-    class Walk(schema_of(more).as_state_machine()):  # type: ignore[misc]
+    schema = schema_of(more).include(path_regex=f"^{within}")
+
+    class Walk(schema.as_state_machine()):  # type: ignore[misc]
         def setup(self) -> None:
             self._open = ExitStack()
             place = self._open.enter_context(TemporaryDirectory(dir=folder))
