@@ -29,12 +29,24 @@ async def slow(sim, gate: str):
 """
 
 
+DURATIONS = """
+[durations]
+shutdown_soft_s = 0.2  # what waits at the gate does not finish, and does not listen
+shutdown_deadline_s = 8.0
+abort_warning_s = 0.5
+abort_kill_s = 1.0
+cancel_deadline_s = 2.0  # nobody is left to say that the execution of a killed worker has stopped
+"""
+
+
 class Desk:
     """A folder with a model and a database."""
 
     def __init__(self, folder: Path) -> None:
         self.model, self.gate, self.temporary = folder / "slow.py", folder / "gate", folder / "tmp"
+        self.folder = folder
         self.model.write_text(MODEL)
+        (folder / "interlock.toml").write_text(DURATIONS)
         self.temporary.mkdir()
         self.environment = {
             **os.environ,
@@ -44,10 +56,12 @@ class Desk:
         }
 
     def start(self, *words: str) -> programs.Program:
-        return programs.Program("simulation", "run", str(self.model), *words, environment=self.environment)
+        return programs.Program(
+            "simulation", "run", str(self.model), *words, folder=self.folder, environment=self.environment
+        )
 
     def ask(self, *words: str) -> str:
-        done = programs.run(*words, environment=self.environment)
+        done = programs.run(*words, folder=self.folder, environment=self.environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -56,7 +70,8 @@ class Desk:
         return view
 
     def is_at(self, step: int, execution: int) -> bool:
-        done = programs.run("simulation", "show", "flu", "--json", environment=self.environment)
+        words = ("simulation", "show", "flu", "--json")
+        done = programs.run(*words, folder=self.folder, environment=self.environment)
         if done.returncode:
             return False  # it is not there yet
         view = json.loads(done.stdout)["simulation"]

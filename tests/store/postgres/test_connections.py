@@ -53,6 +53,7 @@ async def load(store: Store) -> AsyncIterator[None]:
     assert {type(end) for end in ended} == {asyncio.CancelledError}
 
 
+@pytest.mark.long  # a connection is let go of after it was not needed for a while
 async def test_a_store_under_load_has_as_many_connections_as_it_may_and_lets_go_of_them(
     server: PostgresServer, url: str, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
