@@ -5,23 +5,23 @@ from __future__ import annotations
 import signal
 import sys
 
-from interlock.processes import beginning
+from interlock.processes import early_signals
 
 
 def main() -> int:
     """Run the command line of this process; return the exit code."""
     words = sys.argv[1:]
-    beginning.heed(words)
+    early_signals.heed(words)
     try:
         from interlock.cli.main import main as run  # noqa: PLC0415 - a second's work, in which signals come
 
-        if not beginning.is_service(words):  # these take care of signals themselves
+        if not early_signals.is_service(words):  # these take care of signals themselves
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.default_int_handler)
         code = run()
     except KeyboardInterrupt:
-        code = beginning.INTERRUPTED
-    beginning.has_ended()
+        code = early_signals.INTERRUPTED
+    early_signals.has_ended()
     return code
 
 

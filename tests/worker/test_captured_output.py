@@ -13,7 +13,7 @@ import pytest
 from tests.worker.test_context import START, grant
 
 from interlock.wire.runner import Grant
-from interlock.worker.capturing import capturing
+from interlock.worker.captured_output import capturing
 from interlock.worker.context import Context
 from interlock.worker.unsent import MAX_LINE_BYTES
 

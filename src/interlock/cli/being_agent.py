@@ -15,7 +15,7 @@ import typer
 from interlock.agent.settings import AgentSettings
 from interlock.cli import project
 from interlock.errors import CannotLoad, InvalidSettings
-from interlock.processes import beginning
+from interlock.processes import early_signals
 from interlock.worker.logs import Log, make_log
 
 TOKEN = "INTERLOCK_AGENT_TOKEN"
@@ -89,16 +89,16 @@ async def _serve(settings: AgentSettings, log: Log, *, as_json: bool) -> None:
 
     asked_to_go = asyncio.Event()
     loop = asyncio.get_running_loop()
-    beginning.has_begun()
-    for number in beginning.STOPPING:
+    early_signals.has_begun()
+    for number in early_signals.STOPPING:
         loop.add_signal_handler(number, asked_to_go.set)
     async with serving(settings, log) as address:
         typer.echo(json.dumps({"address": address}) if as_json else f"The agent listens on {address}.")
         sys.stdout.flush()
         await asked_to_go.wait()
-    for number in beginning.STOPPING:
+    for number in early_signals.STOPPING:
         loop.remove_signal_handler(number)
-    beginning.has_stopped()
+    early_signals.has_stopped()
 
 
 def _tokens(file: Path | None) -> tuple[str, ...]:

@@ -48,9 +48,8 @@ from interlock.cli import (
 from interlock.cli.errors import tell, tell_surprise
 from interlock.cli.options import Ca
 from interlock.errors import InterlockError
-from interlock.processes import credentials
+from interlock.processes import credentials, early_signals
 
-INTERRUPTED = 130
 HUNG_UP = 141
 
 app = typer.Typer(
@@ -98,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _discard_output()
         return HUNG_UP
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return early_signals.INTERRUPTED
     return code
 
 

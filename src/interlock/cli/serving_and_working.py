@@ -11,7 +11,7 @@ import typer
 
 from interlock.cli.project import Project
 from interlock.cli.reloading import Reloading
-from interlock.processes import beginning
+from interlock.processes import early_signals
 from interlock.server.listening import Listener, serve
 from interlock.server.logs import Log
 from interlock.server.parts import Parts
@@ -73,7 +73,7 @@ def _stop(again: Callable[[], None]) -> Iterator[asyncio.Event]:
             again()
         stop.set()
 
-    beginning.has_begun()
+    early_signals.has_begun()
     for number in SIGNALS:
         loop.add_signal_handler(number, told)
     try:
@@ -81,7 +81,7 @@ def _stop(again: Callable[[], None]) -> Iterator[asyncio.Event]:
     finally:
         for number in SIGNALS:
             loop.remove_signal_handler(number)
-        beginning.has_stopped()
+        early_signals.has_stopped()
 
 
 def announcement(url: str, parts: Parts, worker: Reloading | None) -> Iterator[str]:

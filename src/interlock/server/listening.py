@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import signal
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from interlock.errors import InterlockError
-from interlock.processes import beginning
+from interlock.processes import early_signals
 from interlock.server.app import make_app
 from interlock.server.connections import Handshake, connection_for
 from interlock.server.declaring import Route
@@ -34,7 +33,6 @@ AT_ONCE = 64
 """How many connections are accepted before those that are too many can be closed."""
 SPARE_FILES = 256
 """How many open files are left to the store, to git and to connections that are just accepted."""
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class CannotListen(InterlockError):
@@ -116,15 +114,15 @@ class Listener(uvicorn.Server):
 def stopped_by_signals(listener: Listener) -> Iterator[None]:
     """While this lasts, SIGTERM and SIGINT end the server in good order."""
     loop = asyncio.get_running_loop()
-    beginning.has_begun()
-    for number in SIGNALS:
+    early_signals.has_begun()
+    for number in early_signals.STOPPING:
         loop.add_signal_handler(number, listener.stop)
     try:
         yield
     finally:
-        for number in SIGNALS:
+        for number in early_signals.STOPPING:
             loop.remove_signal_handler(number)
-        beginning.has_stopped()
+        early_signals.has_stopped()
 
 
 def allow_files(parts: Parts) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 from interlock.errors import InvalidSettings
 from interlock.processes import credentials, sandbox
-from interlock.worker.capturing import capturing
+from interlock.worker.captured_output import capturing
 from interlock.worker.executors.kin import descendants
 from interlock.worker.logs import Log, libraries_logging, make_log
 from interlock.worker.metrics import Metrics

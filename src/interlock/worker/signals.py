@@ -14,13 +14,11 @@ from contextlib import contextmanager
 from types import FrameType
 
 from interlock.lifecycles.durations import Durations
-from interlock.processes import beginning
+from interlock.processes import early_signals
 from interlock.worker.clocks import AwakeTime
 
 HURRY_S = 5.0
 """How long everything may take that happens when there is no time."""
-
-STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 class Shutdown:
@@ -84,8 +82,8 @@ def heeding_signals(shutdown: Shutdown) -> Iterator[None]:
     def handle(_number: int, _frame: FrameType | None) -> None:
         shutdown.request()
 
-    beginning.has_begun()
-    before = {number: signal.signal(number, handle) for number in STOPPING}
+    early_signals.has_begun()
+    before = {number: signal.signal(number, handle) for number in early_signals.STOPPING}
     try:
         yield
     finally:

@@ -17,7 +17,7 @@ from typing import Any
 from interlock.errors import StoreError
 from interlock.store.contract import Wake
 from interlock.store.postgres.connections import Connections, Session
-from interlock.store.postgres.hearing import ended, listen
+from interlock.store.postgres.listener import ended, listen
 
 NOTIFY_EVERY_S = 0.01
 POLL_EVERY_S = 0.1

@@ -21,10 +21,10 @@ from interlock.machine import Event, Refusal
 from interlock.store.records import Key, Query, Record
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.body import decode_run
+from interlock.systems.runs.commit_order import Standing, are_of_one_ref, gives_way, is_later, standing_of
 from interlock.systems.runs.committing import RunCommit, commit_of
 from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.keeping import Keeper
-from interlock.systems.runs.ordering import Standing, are_of_one_ref, gives_way, is_later, standing_of
 from interlock.systems.runs.reporting.lanes import touched
 
 GIVES_WAY = tuple(str(state) for state in (*run.UNPLANNED, *run.PLANNED))

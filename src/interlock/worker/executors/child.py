@@ -34,7 +34,7 @@ from interlock.wire.artifacts import ArtifactView
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import size_of
 from interlock.worker import tasks
-from interlock.worker.capturing import OFF, records_captured
+from interlock.worker.captured_output import OFF, records_captured
 from interlock.worker.context import Context
 from interlock.worker.executors.orders import (
     Ask,

@@ -38,14 +38,14 @@ def heed(words: Sequence[str]) -> None:
 
 
 def exit_code(words: Sequence[str], number: int) -> int:
-    """What a program answers that was stopped before it had begun."""
+    """Return the exit code of a program that was stopped before it had begun."""
     if number == signal.SIGINT:
         return INTERRUPTED
     return 0 if is_service(words) else TERMINATED
 
 
 def is_service(words: Sequence[str]) -> bool:
-    """Whether a command runs until it is asked to go."""
+    """Return whether a command runs until it is asked to go."""
     options = [index for index, word in enumerate(words) if word == "--ca"]
     command = (
         word for index, word in enumerate(words) if not word.startswith("-") and index - 1 not in options
@@ -54,13 +54,13 @@ def is_service(words: Sequence[str]) -> bool:
 
 
 def has_begun() -> None:
-    """From here on what is under way has to be ended in order."""
+    """Leave signals to whoever ends what is under way in order."""
     global _begun  # noqa: PLW0603 - there is one program in a process
     _begun = True
 
 
 def has_stopped() -> None:
-    """A program that was asked to go is at its end: another signal must not change what it answers."""
+    """Ignore further signals at the end of a program: they must not change its exit code."""
     if _heed is not None:
         _heed()
 

@@ -34,19 +34,19 @@ class StopNotices:
         self.tell: Tell = _nobody
 
     async def commit(self, commit: Commit) -> Outcome:
-        """The outcome, noticed."""
+        """Commit, and notice what was stopped."""
         outcome = await self._committer.commit(commit)
         self.notice((commit,), (outcome,))
         return outcome
 
     async def commit_all(self, commits: Sequence[Commit]) -> list[Outcome | InterlockError]:
-        """The outcomes, noticed."""
+        """Commit all of them, and notice what was stopped."""
         outcomes = await self._committer.commit_all(commits)
         self.notice(commits, outcomes)
         return outcomes
 
     def notice(self, commits: Sequence[Commit], outcomes: Sequence[Outcome | InterlockError]) -> None:
-        """See whether something was stopped that a worker holds."""
+        """Have workers told whose leases were stopped by what was committed."""
         for commit, outcome in zip(commits, outcomes, strict=False):
             for change in commit.changes:
                 if change.kind == JOB.name and isinstance(outcome, Committed) and _stops(change):
