@@ -65,6 +65,8 @@ def test_a_secret_needs_a_policy_where_there_is_no_server_either(
     ask: Ask, shop: Shop, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_SECRET_NPM_TOKEN", "correct horse battery")
+    with (folder / "interlock.toml").open("a") as file:
+        file.write("\n[retries.tooling]\nretries = 0\n")
     step = 'test "$NPM_TOKEN" = "correct horse battery" && echo given'
     job_id = ask("submit", "--secret", "NPM_TOKEN", "--retries", "0", "--shell", step).stdout.strip()
     ask("worker", "start", "--shell", "--burst")

@@ -37,7 +37,7 @@ AT_LEAST = 20_000
 BOUNDS = pick(20, 10**6)
 """So many requests at and beyond the bounds of a route are sent, from among all of them."""
 DRAWN, DRAWN_WITH_TOKENS = pick((8, 1), (16, 4))
-MORE_AND_MORE = (DRAWN, 4 * DRAWN, 16 * DRAWN)
+MORE_AND_MORE = pick((DRAWN,), (DRAWN, 4 * DRAWN, 16 * DRAWN))
 """Chance likes the constants of whatever modules are loaded, so that with few tries nothing may fit."""
 SCENARIOS, STEPS = pick(5, 25), 10
 UNTIL_FOUND = pick(10, 25)
@@ -60,19 +60,14 @@ def test_whatever_comes_by_chance_is_answered_as_the_document_says(label: str, t
     with world(tmp_path) as one:
         sent = 0
         for number in MORE_AND_MORE:
-            # More of them are drawn only for one that fits, and in a quick run no more bad ones.
-            cases = fuzzing.drawn(one.operation(label), number, good=not ALL and number > DRAWN)
+            cases = fuzzing.drawn(one.operation(label), number)
             sent += one.try_everywhere(cases, PLACES, fresh_every=1)
-            if (
-                not ALL and label not in SIGNED and min(one.statuses) >= 400
-            ):  # drawing more takes longer than asking everywhere
-                sent += one.try_everywhere(cases, PLACES, fresh_every=1, in_turn=False)
             if label in SIGNED or min(one.statuses) < 400:
                 break
-        assert one.sent == sent
+        assert one.sent == sent > 0
         if label in SIGNED:  # nobody guesses a signature, and without one these are not even there
             assert not [status for status in one.statuses if status < 400]
-        else:
+        elif ALL:
             assert 200 <= min(one.statuses) < 400, "nothing was ever done, so little was tried"
 
 

@@ -120,6 +120,7 @@ def test_a_result_that_counts_a_report_twice_is_noticed(monkeypatch: pytest.Monk
     assert is_noticed(judging_fleet.COUNTED, "none")
 
 
+@pytest.mark.long
 def test_a_drive_that_does_not_notice_that_its_agents_are_over_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

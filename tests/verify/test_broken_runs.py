@@ -50,6 +50,7 @@ def test_a_run_that_is_stopped_and_tells_its_jobs_nothing(monkeypatch: pytest.Mo
     assert first_broken_claim("mutant-run-is-stopped") == "whatever a stopped run has left is being stopped"
 
 
+@pytest.mark.long
 def test_a_run_that_counts_a_job_twice_when_its_word_comes_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = RunDraft._hear
 

@@ -55,6 +55,7 @@ def test_a_handler_that_does_not_wait_for_its_children_is_noticed(monkeypatch: p
     assert claim_broken("forest", "none") == judging_trees.FOUND
 
 
+@pytest.mark.long
 def test_children_that_are_not_stopped_with_their_parent_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trees, "stop_children", nothing)
     assert claim_broken("forest", "none", hours=2.0) == judging_trees.STOPPED
@@ -82,6 +83,7 @@ def test_children_of_parents_that_have_ended_are_noticed(monkeypatch: pytest.Mon
     assert claim_broken("forest", "none", first=2) == judging_trees.BORN
 
 
+@pytest.mark.long
 def test_trees_that_nobody_tends_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trees, "tend", nothing)
     assert claim_broken("forest", "none", hours=0.3) == SETTLES
@@ -90,6 +92,7 @@ def test_trees_that_nobody_tends_are_noticed(monkeypatch: pytest.MonkeyPatch) ->
 # Simulations
 
 
+@pytest.mark.long
 def test_a_simulation_that_hears_whoever_speaks_of_it_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     hear = worded.hear
 

@@ -138,6 +138,7 @@ def test_a_sweep_that_does_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -
     assert claim_broken("laptop", "deaths") == SETTLES
 
 
+@pytest.mark.long
 def test_messages_that_nobody_delivers_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(_self: Household) -> int:
         return 0
@@ -155,6 +156,7 @@ def test_a_commit_that_is_not_recognised_as_ones_own_is_noticed(monkeypatch: pyt
     assert claim_broken("team", "store") == judging.DONE_ONCE
 
 
+@pytest.mark.long
 def test_a_keeper_that_does_not_listen_to_the_jobs_of_its_runs_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -170,6 +172,7 @@ def test_a_run_that_lets_jobs_begin_before_what_they_need_is_noticed(monkeypatch
     assert claim_broken("ci", "none") == judging_runs.NEEDS
 
 
+@pytest.mark.long
 def test_a_run_that_takes_every_end_for_a_success_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

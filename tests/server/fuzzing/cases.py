@@ -83,11 +83,10 @@ def systematic(operation: Operation) -> Iterator[Case]:
     )
 
 
-def drawn(operation: Operation, number: int, *, good: bool = False) -> list[Case]:
-    """Requests by chance, good ones and bad ones or `good` ones only, but the same chance every time."""
+def drawn(operation: Operation, number: int) -> list[Case]:
+    """Requests by chance, good ones and bad ones, but the same chance every time."""
     cases: list[Case] = []
-    wanted = [GenerationMode.POSITIVE] if good else list(GenerationMode)
-    modes = [operation.as_strategy(generation_mode=mode) for mode in wanted]
+    modes = [operation.as_strategy(generation_mode=mode) for mode in GenerationMode]
 
     @settings(SAME_CHANCE, max_examples=number)
     @given(case=st.one_of(modes))

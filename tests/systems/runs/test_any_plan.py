@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.effort import pick
 from tests.systems.orchestrator.house import done, failed
 from tests.systems.runs.site import Site, planned
 
@@ -117,7 +118,7 @@ async def judge(case: Case, site: Site, run_id: str, is_canceled: bool) -> None:
     assert await site.all_faults() == []
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=pick(40, 120), deadline=None)
 @given(cases())
 def test_a_run_ends_as_the_oracle_says(case: Case) -> None:
     asyncio.run(live(case))

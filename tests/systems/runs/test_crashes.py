@@ -106,9 +106,9 @@ async def die_and_finish(dies_at: int, environment: str, *, afterwards: bool) ->
 @pytest.mark.parametrize("environment", pick(["production"], ["production", ""]))
 @pytest.mark.parametrize("afterwards", [False, True], ids=["before", "after"])
 async def test_a_crash_at_any_write_is_mended_by_whoever_comes(afterwards: bool, environment: str) -> None:
-    """The quick run takes every fourth write; before it and after it these are not the same ones."""
+    """The quick run takes every seventh write; before it and after it these are not the same ones."""
     dies_at = 1 + 2 * afterwards
     assert await die_and_finish(1, environment, afterwards=afterwards)
     while await die_and_finish(dies_at, environment, afterwards=afterwards):
-        dies_at += pick(4, 1)
+        dies_at += pick(7, 1)
     assert dies_at > 30, "a life has many writes, or the test has seen none of them"
