@@ -28,6 +28,7 @@ postgres 0007 alike c38e4bcbb0b7d78c
 postgres 0008 applied_migrations da5edea040525252
 postgres 0009 restored 8f14882f7385f6c1
 postgres 0010 handlers 2e2bf37acdd5542b
+postgres 0011 quiet_conflicts be65fd571d102828
 sqlite 0001 records_and_journal ebdae08e74d14f8b
 sqlite 0002 applied_migrations 064c3ac1daac7aef
 sqlite 0003 identity b521d767d8f489a9

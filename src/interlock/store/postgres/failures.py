@@ -16,7 +16,13 @@ from interlock.store.postgres.target import Target
 Trouble = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 """What the driver raises. Nothing of it reaches a caller."""
 
+
+class Undone(Exception):
+    """An optimistic write met another writer, and the server has undone it without an error."""
+
+
 Again = (
+    Undone,
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
     asyncpg.UniqueViolationError,

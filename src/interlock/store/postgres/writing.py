@@ -13,7 +13,7 @@ from interlock.store.catalogue import Catalogue
 from interlock.store.checking import check_commits, waves
 from interlock.store.contract import Capabilities
 from interlock.store.postgres.connections import Session
-from interlock.store.postgres.failures import translate
+from interlock.store.postgres.failures import Undone, translate
 from interlock.store.postgres.queries import query as statement
 from interlock.store.postgres.target import Target
 from interlock.store.postgres.wave import Wave
@@ -52,8 +52,8 @@ class Writing:
             for start in range(0, len(wave), most)
         ]
 
-    def call(self, wave: Wave, *, judging: bool = False) -> Call:
-        """What writes a wave: judging, or as if nothing stood in its way, as briefly as it can be said."""
+    def call(self, wave: Wave, *, judging: bool) -> Call:
+        """Return the call that writes a wave within a transaction, as briefly as it can be said."""
         with self._text_is_text():
             if not judging and (arguments := wave.arguments_alike(self.seen)) is not None:
                 return statement("write_alike", self._target.schema), arguments
@@ -61,11 +61,24 @@ class Writing:
 
     async def write(self, session: Session, wave: Wave) -> list[Outcome]:
         """Write a wave as if nothing stood in its way; when something did, again with a closer look."""
-        if session.attempt == 1:
-            sql, arguments = self.call(wave)
-        else:
-            sql, arguments = statement("judge", self._target.schema), self.call(wave, judging=True)[1][1:]
-        return self._outcomes(wave, await session.fetch(sql, *arguments, writes=True))
+        sql, arguments = self._optimistic(wave) if session.attempt == 1 else self._judged(wave)
+        rows = await session.fetch(sql, *arguments, writes=True)
+        if not rows:
+            raise Undone
+        return self._outcomes(wave, rows)
+
+    def _optimistic(self, wave: Wave) -> Call:
+        """Return the call that writes everything, or nothing and no rows."""
+        schema = self._target.schema
+        with self._text_is_text():
+            if (arguments := wave.arguments_alike(self.seen)) is not None:
+                return statement("try_alike", schema), arguments
+            return statement("try_wave", schema), wave.arguments(False, self.seen)[1:]
+
+    def _judged(self, wave: Wave) -> Call:
+        """Return the call that writes what it can, and says what stood in the way of the rest."""
+        with self._text_is_text():
+            return statement("judge", self._target.schema), wave.arguments(True, self.seen)[1:]
 
     async def write_within(self, session: Session, wave: Wave, call: Call) -> list[Outcome]:
         """In a transaction that goes on."""
