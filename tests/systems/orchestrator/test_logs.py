@@ -140,3 +140,34 @@ def test_no_more_gaps_are_remembered_than_a_job_can_hold() -> None:
         said = Heartbeat(token="t", runner_id="r", log=(LogLine(at, "info", "x"),), log_offset=number * 100)
         placed(held, said, MOST)
     assert len(held.gaps) == logs.MOST_GAPS
+
+
+# What the orchestrator writes, because the attempt cannot
+
+
+async def test_an_attempt_whose_time_is_up_has_a_last_line_that_says_so(house: House) -> None:
+    grant = await house.started(timeout_s=50.0)
+    await house.heard(beat(grant, 1, log=lines("begun"), log_offset=0))
+    await house.later(50)
+    assert shown(await house.chunks(grant.job_id)) == ["begun", "It took longer than 50 s."]
+
+
+async def test_a_job_whose_time_is_up_says_so_in_the_log_before_its_attempt_is_stopped(house: House) -> None:
+    grant = await house.started(job_timeout_s=60.0)
+    await house.heard(beat(grant, 1, log=lines("begun"), log_offset=0))
+    await house.later(60)
+    house.clock.jump(1)
+    await house.heard(beat(grant, 2, log=lines("tidying up"), log_offset=6))
+    await house.heard(stopped(grant))
+    told = "The job took longer than 60 s and is being stopped."
+    assert shown(await house.chunks(grant.job_id)) == ["begun", told, "tidying up"]
+
+
+async def test_an_attempt_that_was_lost_has_a_last_line_that_names_its_runner(house: House) -> None:
+    grant = await house.started()
+    await house.heard(beat(grant, 1, log=lines("begun"), log_offset=0))
+    await house.later(3_600)
+    lease = (await house.view(grant.job_id)).attempts[0].lease
+    assert lease is not None
+    last = f"Its runner {lease.runner_id} was not heard of in time."
+    assert shown(await house.chunks(grant.job_id)) == ["begun", last]

@@ -51,6 +51,7 @@ class Told(Protocol):
     is_news: bool
     outward: list[Coupling[Facts]]
     lost: tuple[AttemptBody, ...]
+    remarks: tuple[tuple[AttemptBody, str], ...]
 
     def facts(self, one: AttemptBody | None) -> JobFacts:
         """What couplings ask about it, as seen from one of its attempts."""
@@ -99,11 +100,11 @@ class Course:
     def taken(self, draft: Told, one: AttemptBody, event: Event) -> bool:
         """Take it; False, and everything as it was, when it does not lead where it led before."""
         holder, held = draft.job, one.lease
-        stood, lost = (holder.state, holder.data, holder.timer_at), draft.lost
+        stood, noted = (holder.state, holder.data, holder.timer_at), (draft.lost, draft.remarks)
         before = replace(one), None if held is None else replace(held)
         for leg in self._legs:
             if not _taken(leg, draft, one, event):
-                (holder.state, holder.data, holder.timer_at), draft.lost = stood, lost
+                (holder.state, holder.data, holder.timer_at), (draft.lost, draft.remarks) = stood, noted
                 _put_back(one, before[0])
                 if held is not None:
                     _put_back(held, before[1])

@@ -64,6 +64,7 @@ class Draft:
         "outward",
         "place",
         "record",
+        "remarks",
         "settings",
         "stop_reason",
     )
@@ -90,6 +91,8 @@ class Draft:
         self.outward: list[Coupling[Facts]] = []
         self.granting: Granting | None = None
         self.lost: tuple[AttemptBody, ...] = ()
+        self.remarks: tuple[tuple[AttemptBody, str], ...] = ()
+        """Lines for the logs of attempts that cannot write them: their time is up, or they are lost."""
         self.stop_reason = "cancel"
         self._consequences: list[tuple[Coupling[Facts], AttemptBody | None]] = []
         self._known_facts: JobFacts | None = None
@@ -264,9 +267,11 @@ class Draft:
                 one.ready_at = None
             if step.target is attempt.TIMED_OUT:
                 one.failure = timed_out(self.seconds("attempt_timeout_s"))
+                self.remarks += ((one, one.failure.error),)
             elif step.target is attempt.STALE and step.event == attempt.lease_expired.name:
                 one.failure = lost(one.lease.data.runner_id if one.lease else "nobody")
                 self.lost += (one,)
+                self.remarks += ((one, one.failure.error),)
             elif step.target is attempt.CANCELED and step.event in _TELLS_OF_DEATH:
                 one.forced = step.event == attempt.force_cancel.name
                 one.confirmed_dead = _TELLS_OF_DEATH[step.event]
@@ -284,6 +289,9 @@ class Draft:
 
     def _time_out_job(self) -> Refusal:
         self.stop_reason, self.job.timer_at = "timeout", None
+        error = f"The job took longer than {self.seconds('job_timeout_s'):g} s and is being stopped."
+        active = [one for one in self.body.attempts if one.state in attempt.HELD]
+        self.remarks += tuple((one, error) for one in active)
         return self.tell_job(job.Timeout(at=self.now, still_active=self.body.active))
 
     def _fire_attempt(self, one: AttemptBody) -> Refusal:

@@ -10,6 +10,7 @@ import msgspec
 from interlock.engine.outbox import outgoing
 from interlock.lifecycles import job
 from interlock.store.records import Change, Commit, Record
+from interlock.systems.orchestrator.beside import Chunk, chunk_change
 from interlock.systems.orchestrator.body import AttemptBody
 from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.failures import FailureClass
@@ -17,6 +18,7 @@ from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.trees.words import CANCEL_CHILDREN, tree_words_of
 from interlock.systems.orchestrator.words import words_of
 from interlock.systems.quarantine.counting import RUNNER_LOST, Lost, name_of
+from interlock.wire.runner import LogLine
 
 
 class CancelChildren(msgspec.Struct, frozen=True):
@@ -83,9 +85,19 @@ def messages_of(draft: Draft) -> tuple[Change, ...]:
     """Word to other records, committed with what causes it, so that a crash does not swallow it."""
     body = draft.body
     alone = body.run is None and body.simulation is None and body.tree is None
-    if alone and not body.children and not draft.lost:
+    if alone and not body.children and not draft.remarks:
         return ()
-    return (*words_of(draft), *_to_children(draft), *tree_words_of(draft), *_about_runners(draft))
+    told = (*words_of(draft), *_to_children(draft), *tree_words_of(draft), *_about_runners(draft))
+    return (*told, *(_logged(draft, one, text) for one, text in draft.remarks))
+
+
+def _logged(draft: Draft, one: AttemptBody, text: str) -> Change:
+    """Return a line at the end of the log of an attempt, which has nobody left to write it."""
+    end = one.lease.logged if one.lease is not None else 0
+    line = LogLine(draft.now, "error", text)
+    chunk = Chunk(shard=one.shard, attempt=one.index, sequence=0, lines=(line,), offset=end)
+    version = draft.record.version if draft.record else 0
+    return chunk_change(draft.id, f"{end:014d}-{version}.end", chunk, mark="", actor="orchestrator")
 
 
 def _about_runners(draft: Draft) -> Iterator[Change]:
