@@ -47,9 +47,9 @@ async def test_what_a_killed_worker_has_saved_is_where_the_next_one_begins(
         lambda view: bool(view.attempts[0].progress and view.attempts[0].progress.done == 2),
         "its second step is saved",
     )
-    await crew.ready("ben")
 
     anna.kill()
+    await crew.ready("ben")  # by then the server knows that nobody waits for work on anna's connection
     await crew.let_leases_run_out()
 
     assert await made.result(timeout_s=PROGRAM_S) == {"began_after": 2, "attempt": 2}
