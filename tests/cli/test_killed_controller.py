@@ -17,6 +17,7 @@ import msgspec
 import pytest
 from tests.agent.conftest import PATIENT, gone, python
 from tests.cli.shop import Ask, Shop
+from tests.effort import pick
 from tests.programs import Program
 from tests.systems.fleet.fleets import OPTIONS, asked, moves, states, until_all_are
 from tests.waiting import PATIENCE_S, until_so
@@ -154,7 +155,7 @@ def test_killed_while_its_agents_are_ready(ask: Ask, shop: Shop, agents: list[Ag
     assert_written_off(ask, shop)
 
 
-@pytest.mark.parametrize("drive", [run, work])
+@pytest.mark.parametrize("drive", pick([work], [run, work]))
 def test_killed_while_its_agents_run(
     ask: Ask, shop: Shop, agents: list[AgentProcess], drive: Callable[..., Program]
 ) -> None:

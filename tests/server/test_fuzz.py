@@ -34,9 +34,9 @@ LINKED = {link.route for route in every_route() for link in route.links}
 FOLLOWED = [f"{route.method} {route.path}" for route in every_route() if route.name in LINKED]
 SIGNED = [f"{route.method} {route.path}" for route in every_route() if route.signed]
 AT_LEAST = 20_000
-BOUNDS = pick(20, 10**6)
+BOUNDS = pick(10, 10**6)
 """So many requests at and beyond the bounds of a route are sent, from among all of them."""
-DRAWN, DRAWN_WITH_TOKENS = pick((8, 1), (16, 4))
+DRAWN, DRAWN_WITH_TOKENS = pick((4, 1), (16, 4))
 MORE_AND_MORE = pick((DRAWN,), (DRAWN, 4 * DRAWN, 16 * DRAWN))
 """Chance likes the constants of whatever modules are loaded, so that with few tries nothing may fit."""
 SCENARIOS, STEPS = pick(5, 25), 10

@@ -243,6 +243,7 @@ async def test_a_server_that_is_killed_under_fifty_runners_and_comes_back_loses_
     assert await faults(folder) == []
 
 
+@pytest.mark.long
 async def test_when_one_of_two_servers_is_killed_its_runners_go_on_with_the_other(folder: Path) -> None:
     with program(*QUIET, folder=folder) as (one, first, _), program(*QUIET, folder=folder) as (_, second, _):
         await submit(first, JOBS)

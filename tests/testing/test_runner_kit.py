@@ -35,11 +35,8 @@ OURS = (
     "works",
     "lost-lease",
     "lost-completion",
-    "heartbeats",
-    "busy-server",
     "cancel",
     "revoked",
-    "silence",
     "goes-idle",
 )
 """What our own worker is held against in a quick run."""

@@ -96,6 +96,7 @@ def test_a_machine_that_does_not_exist_has_no_mutants(run: Run) -> None:
     assert (code, "lease" in err) == (2, True)
 
 
+@pytest.mark.long
 def test_environments_side_by_side_give_what_they_give_one_by_one() -> None:
     names = pick(("first-job", "given-back"), ("first-job", "race", "given-back"))
     plans = [plan_named(name) for name in names]

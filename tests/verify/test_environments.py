@@ -24,7 +24,7 @@ from interlock.verify.jobs.world import JobWorld
 from interlock.verify.lifecycles import check_lifecycle
 from interlock.verify.runs.plan import RunPlan
 
-IN_MINUTES = ("first-job", "cancel", "given-back", "race")
+IN_MINUTES = ("first-job", "cancel", "given-back")
 """What `make test` explores; of the other plans it explores the reduced ones."""
 
 

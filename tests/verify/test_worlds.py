@@ -101,7 +101,7 @@ def test_the_same_seed_does_the_same_in_every_process_wherever_it_is_installed(t
     """Tracebacks of handlers that fail name files; so a hash once told where Interlock lies."""
     here = Path(interlock.__file__).parents[1]
     elsewhere = shutil.copytree(here, tmp_path / "elsewhere", ignore=shutil.ignore_patterns("__pycache__"))
-    share = {"SHARE": str(pick(0.2, 1.0))}
+    share = {"SHARE": str(pick(0.15, 1.0))}
     traces = [
         subprocess.run(
             [sys.executable, "-c", PLAY],
@@ -149,6 +149,7 @@ def test_a_failure_is_cut_off_behind_it_and_not_before_the_faults_that_lead_to_i
     )
 
 
+@pytest.mark.long
 def test_no_process_of_a_world_begins_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker once spoke with its supervisor from a thread, and no chapter was the same again."""
     here, start = threading.current_thread(), threading.Thread.start
