@@ -20,6 +20,7 @@ from interlock.server.gate import Gate
 from interlock.server.pages import with_pages
 from interlock.server.parts import Parts
 from interlock.server.problems import UnknownPage
+from interlock.server.web import Web, built
 
 
 def every_route(more: Sequence[Route] = ()) -> tuple[Route, ...]:
@@ -29,20 +30,24 @@ def every_route(more: Sequence[Route] = ()) -> tuple[Route, ...]:
 
 def make_app(parts: Parts, *, more: Sequence[Route] = ()) -> ASGIApp:
     """The application of one server; `more` are routes beside our own."""
-    routes = every_route(more)
-    return Gate(Addresses(endpoints_of(routes, parts)), parts, routes)
+    routes, web = every_route(more), built()
+    return Gate(Addresses(endpoints_of(routes, parts), web), parts, routes, web)
 
 
 class Addresses:
     """Finds the endpoint of an address. Most are spelled out, so that nothing has to be searched for."""
 
-    def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
+    def __init__(self, endpoints: Mapping[str, Endpoint], web: Web) -> None:
+        self._web = web
         self._spelled_out = {path: endpoint for path, endpoint in endpoints.items() if "{" not in path}
         patterns = [Mounted(path, endpoint) for path, endpoint in endpoints.items() if "{" in path]
         self._router = Router(patterns, redirect_slashes=False, default=_unknown_page)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._spelled_out.get(scope["path"])
+        if endpoint is None and self._web.serves(scope):
+            await self._web(scope, receive, send)
+            return
         if endpoint is None:
             await self._router(scope, receive, send)
             return

@@ -14,7 +14,7 @@ import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from urllib.parse import urlsplit
@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from interlock.errors import InterlockError
 from interlock.server.connections import head_too_large
+from interlock.server.cookies import session_of
 from interlock.server.declaring import Route
 from interlock.server.endpoint import EXCHANGE, Exchange
 from interlock.server.limits import NOWHERE, Buckets, origin_of
@@ -31,6 +32,7 @@ from interlock.server.parts import Parts
 from interlock.server.problems import ForeignOrigin, NoHttp, NotReady, WrongHost, response_of, unexpected
 from interlock.server.reading import ClientGone
 from interlock.server.settings import ServerSettings
+from interlock.server.web import Web
 from interlock.systems.access.checking import not_signed_in
 from interlock.systems.access.principals import LOCAL, NotSignedIn, Principal, Role
 from interlock.systems.runs.triggers.errors import NotSigned
@@ -92,8 +94,9 @@ _STRANGER = Principal(name="", roles=())
 class Gate:
     """Stands before the routes."""
 
-    def __init__(self, app: ASGIApp, parts: Parts, routes: Sequence[Route]) -> None:
+    def __init__(self, app: ASGIApp, parts: Parts, routes: Sequence[Route], web: Web) -> None:
         self._app = app
+        self._web = web
         self._parts = parts
         self._open = frozenset(route.path for route in routes if route.role is None and not route.signed)
         self._signed = tuple(compile_path(route.path)[0] for route in routes if route.signed)
@@ -128,7 +131,7 @@ class Gate:
             if not self._parts.stopping.is_set():
                 raise
             await self._tell(_given_up(), exchange, scope, receive, send)
-        except NotSigned as error:
+        except (NotSigned, NotSignedIn) as error:
             await self._tell(self._not_again(error, scope), exchange, scope, receive, send)
         except InterlockError as error:
             await self._tell(error, exchange, scope, receive, send)
@@ -151,7 +154,7 @@ class Gate:
         self._check_host(exchange)
         if scope["method"] not in _SAFE:
             self._check_origin(exchange)
-        if self._is_for_strangers(scope["path"]):
+        if self._is_for_strangers(scope["path"]) or self._web.serves(scope):
             exchange.principal = _STRANGER
         else:
             exchange.principal = await self._principal(exchange, scope)
@@ -164,16 +167,16 @@ class Gate:
 
     async def _principal(self, exchange: Exchange, scope: Scope) -> Principal:
         sent = exchange.headers.get("authorization")
-        try:
-            if sent is None and await self._parts.door.is_open():
-                return self._without_token(exchange)
-            shown = _bearer(sent)
-            if "." in shown and (by_claim := await self._parts.claims.principal_of(shown)):
-                return by_claim
-            return await self._parts.check.principal_of(shown, _address(scope))
-        except NotSignedIn:
-            self._count_stranger(scope)
-            raise
+        if sent is None and await self._parts.door.is_open():
+            return self._without_token(exchange)
+        if sent is None and (session := session_of(exchange.headers)):
+            if scope["method"] not in _SAFE:
+                _check_own_page(exchange.headers)
+            return await self._parts.sessions.principal_of(session, _address(scope))
+        shown = _bearer(sent)
+        if "." in shown and (by_claim := await self._parts.claims.principal_of(shown)):
+            return by_claim
+        return await self._parts.check.principal_of(shown, _address(scope))
 
     def _without_token(self, exchange: Exchange) -> Principal:
         """Return who asks without a token; what came through a proxy is not from this machine."""
@@ -305,6 +308,15 @@ def _given_up() -> NotReady:
         "The server has ended before the answer was ready; whether something was done may be unknown.",
         todo="Ask another server; with a request id it can be sent again without harm.",
     )
+
+
+def _check_own_page(headers: Mapping[str, str]) -> None:
+    """Refuse to change something for a cookie unless the browser says that our own page asks (CSRF)."""
+    if "origin" not in headers and "sec-fetch-site" not in headers:
+        raise ForeignOrigin(
+            "A session may change something only from a page of this server.",
+            todo="Programs send a token: Authorization: Bearer il_…",
+        )
 
 
 def _bearer(sent: str | None) -> str:

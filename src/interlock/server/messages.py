@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from interlock.lifecycles.meanings import Meaning
 from interlock.store.records import Entry, StepLine
 from interlock.wire.jobs import AttemptView, JobSpec, JobView, QueueView
 
@@ -259,6 +260,8 @@ class MachineView(_Out, frozen=True, kw_only=True):
     states: tuple[str, ...]
     terminal: tuple[str, ...]
     fingerprint: str
+    meanings: dict[str, Meaning]
+    """What each state means for whoever looks at it."""
 
 
 class MachineList(_Out, frozen=True, kw_only=True):

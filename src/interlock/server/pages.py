@@ -59,24 +59,8 @@ def with_pages(routes: Sequence[Route]) -> tuple[Route, ...]:
             confined=Confined.NOTHING,
             media="text/html",
         ),
-        Route(
-            method="GET",
-            path="/",
-            name="start",
-            summary="Redirect to the page for people.",
-            handler=_start,
-            role=Role.VIEWER,
-            confined=Confined.NOTHING,
-            media="text/html",
-            status=307,
-        ),
     ]
     return tuple(told)
-
-
-async def _start(_: Call) -> Response:
-    page = '<!doctype html><title>Interlock</title><a href="/docs">/docs</a>'
-    return Response(page, status_code=307, media_type="text/html", headers={**_HEADERS, "Location": "/docs"})
 
 
 def _openapi(routes: Sequence[Route]) -> Handler:

@@ -30,6 +30,7 @@ from interlock.store.contract import Store
 from interlock.store.urls import store_for
 from interlock.systems.access.checking import TokenCheck
 from interlock.systems.access.principals import Principal
+from interlock.systems.access.sessions import Sessions
 from interlock.systems.blobs import blobs_for, caches_for
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.household import DELIVERY, SWEEP, Household
@@ -58,6 +59,7 @@ class Parts:
         self.tokens = door.tokens
         self.connections = Connections(settings)
         self.check = TokenCheck(self.tokens, household.engine.clock)
+        self.sessions = Sessions(household.engine, self.check)
         self.claims = ClaimCheck(household.store, household.engine.clock)
         self.metrics = Metrics()
         self.census = Census(household.store)
@@ -158,7 +160,7 @@ class Parts:
         return await self.household.runs.keep(patiently=False)
 
     async def _keep_tokens(self) -> int:
-        return await self.tokens.sweep() + await self.check.store_uses()
+        return await self.tokens.sweep() + await self.sessions.sweep() + await self.check.store_uses()
 
     async def _deliver(self) -> int:
         return await self.household.deliver()

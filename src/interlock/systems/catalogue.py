@@ -13,6 +13,7 @@ from interlock.lifecycles import MACHINES
 from interlock.machine import Machine
 from interlock.store.catalogue import catalogue_of
 from interlock.systems.access.lifecycle import TOKEN
+from interlock.systems.access.sessions import SESSION
 from interlock.systems.orchestrator.beside import ARTIFACT, CHILDREN, LOG, RESULT
 from interlock.systems.orchestrator.trees.body import TREE
 from interlock.systems.quarantine.lifecycle import STANDING
@@ -39,6 +40,7 @@ JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
         HISTORY.name: HISTORY,
         PULSE.name: PULSE,
         TOKEN.name: TOKEN,
+        SESSION.name: SESSION,
     }
 )
 """Every machine that a journal may speak of: attempts and leases live inside the record of a job."""
@@ -62,6 +64,7 @@ _KEPT = (
     HISTORY.name,
     PULSE.name,
     TOKEN.name,
+    SESSION.name,
 )
 
 CATALOGUE = {

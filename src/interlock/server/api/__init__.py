@@ -17,6 +17,7 @@ from interlock.server.api import (
     run_actions,
     runner,
     runs,
+    sessions,
     simulations,
     submitting,
     tokens,
@@ -50,6 +51,7 @@ ROUTES: tuple[Route, ...] = (
     *worker_actions.ROUTES,
     *quarantine.ROUTES,
     *tokens.ROUTES,
+    *sessions.ROUTES,
     *health.ROUTES,
 )
 """Everything that can be asked for, beside the document that says so."""

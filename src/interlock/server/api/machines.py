@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from interlock.errors import UnknownMachine, UnknownState
 from interlock.lifecycles import interlocking
+from interlock.lifecycles.meanings import meanings_of
 from interlock.machine import Blueprint, blueprint_of
 from interlock.server.declaring import Call, Confined, Route
 from interlock.server.messages import MachineList, MachineView, PictureQuery
@@ -89,6 +90,7 @@ def _in_short(name: str) -> MachineView:
         states=tuple(state.name for state in blueprint.states),
         terminal=tuple(sorted(str(state) for state in machine.terminal)),
         fingerprint=blueprint.fingerprint,
+        meanings=meanings_of(blueprint),
     )
 
 

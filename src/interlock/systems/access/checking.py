@@ -61,11 +61,22 @@ class TokenCheck:
         until = known.until(digest)
         if until is not None and until <= await self._clock.now():
             raise not_signed_in("The token is not known, or does not work any more.")
-        self._uses[known.record.id] = self._monotonic(), address
+        return self._let_in(known, known.record.id, address)
+
+    async def principal_behind(self, token_id: str, digest: str, address: str = "") -> Principal:
+        """Return whoever a token stands for, of which a session has kept the digest of its secret."""
+        known = await self._look_up(token_id, digest)
+        if known.record is None or not known.fits(digest) or known.record.state not in WORKING:
+            raise not_signed_in("The token of this session does not work any more.")
+        until = known.until(digest)
+        if until is not None and until <= await self._clock.now():
+            raise not_signed_in("The token of this session does not work any more.")
+        return self._let_in(known, known.record.id, address)
+
+    def _let_in(self, known: _Known, token_id: str, address: str) -> Principal:
+        self._uses[token_id] = self._monotonic(), address
         body = known.body
-        return Principal(
-            name=body.name, roles=(body.role,), queues=frozenset(body.queues), token_id=known.record.id
-        )
+        return Principal(name=body.name, roles=(body.role,), queues=frozenset(body.queues), token_id=token_id)
 
     def forget(self, token_id: str) -> None:
         """Read the record of a token again the next time: it was changed here."""

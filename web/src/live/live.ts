@@ -1,0 +1,99 @@
+/** News for pages: what has happened, by the stream that all tabs share or, without it, by looking again. */
+import { signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import type { Entry } from "../api/client";
+import type { FromWorker, ToWorker } from "./messages";
+
+const LOOK_EVERY_MS = 3_000;
+const RENDER_EVERY_MS = 250;
+
+/** Whether news arrives by itself. */
+export const streaming = signal(false);
+
+type Hears = (entries: readonly Entry[], gap: boolean) => void;
+const listeners = new Set<Hears>();
+let port: MessagePort | undefined;
+
+/** Begin to listen. Without shared workers pages look every few seconds. */
+export function begin(): void {
+  if ("SharedWorker" in window) {
+    port = new SharedWorker(new URL("./worker.ts", import.meta.url), { type: "module", name: "interlock" }).port;
+    port.onmessage = (event: MessageEvent<FromWorker>) => heard(event.data);
+    addEventListener("pagehide", () => say({ type: "bye" }));
+    document.addEventListener("visibilitychange", () => say({ type: document.hidden ? "hidden" : "visible" }));
+    addEventListener("online", () => say({ type: "retry" }));
+  }
+  setInterval(() => {
+    if (!streaming.value && !document.hidden) for (const each of listeners) each([], true);
+  }, LOOK_EVERY_MS);
+}
+
+/** Open the stream anew, as after signing in. */
+export function retry(): void {
+  say({ type: "retry" });
+}
+
+function say(message: ToWorker): void {
+  port?.postMessage(message);
+}
+
+function heard(message: FromWorker): void {
+  if (message.type === "state") {
+    streaming.value = message.streaming;
+    // What happened while there was no stream is not known here.
+    if (message.streaming) for (const each of listeners) each([], true);
+    return;
+  }
+  for (const each of listeners) each(message.entries, message.gap);
+}
+
+/** Call `look` when something has happened that `concerns` the page, at most a few times a second. */
+export function useNews(concerns: (entry: Entry) => boolean, look: () => void): void {
+  const latest = useRef({ concerns, look });
+  latest.current = { concerns, look };
+  useEffect(() => {
+    let waiting: ReturnType<typeof setTimeout> | undefined;
+    let missed = false;
+    const soon = (): void => {
+      if (document.hidden) {
+        missed = true;
+        return;
+      }
+      waiting ??= setTimeout(() => {
+        waiting = undefined;
+        latest.current.look();
+      }, RENDER_EVERY_MS);
+    };
+    const hears: Hears = (entries, gap) => {
+      if (gap || entries.some((entry) => latest.current.concerns(entry))) soon();
+    };
+    const shown = (): void => {
+      if (!document.hidden && missed) {
+        missed = false;
+        soon();
+      }
+    };
+    listeners.add(hears);
+    document.addEventListener("visibilitychange", shown);
+    return () => {
+      clearTimeout(waiting);
+      listeners.delete(hears);
+      document.removeEventListener("visibilitychange", shown);
+    };
+  }, []);
+}
+
+/** Call `hear` with everything that happens while the page is open. */
+export function useEntries(hear: (entries: readonly Entry[]) => void): void {
+  const latest = useRef(hear);
+  latest.current = hear;
+  useEffect(() => {
+    const hears: Hears = (entries) => {
+      if (entries.length) latest.current(entries);
+    };
+    listeners.add(hears);
+    return () => {
+      listeners.delete(hears);
+    };
+  }, []);
+}

@@ -1,0 +1,9 @@
+/** What the pages of one browser and the worker that they share say to each other. */
+import type { Entry } from "../api/client";
+
+export type ToWorker = { type: "visible" } | { type: "hidden" } | { type: "retry" } | { type: "bye" };
+
+export type FromWorker =
+  | { type: "entries"; entries: Entry[]; gap: boolean }
+  /** Whether news arrives by the stream; otherwise pages have to look for themselves. */
+  | { type: "state"; streaming: boolean };

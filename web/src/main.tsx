@@ -1,0 +1,95 @@
+/** The dashboard: a frame with the pages in it. */
+import { render } from "preact";
+import { useEffect } from "preact/hooks";
+import { signedOut, unreachableSince } from "./api/client";
+import { loadMachines } from "./lib/machines";
+import { followLinks, match, path } from "./lib/router";
+import { begin, streaming } from "./live/live";
+import { PAGES } from "./pages";
+import { SignIn } from "./pages/sign_in";
+import { useKeys } from "./ui/keys";
+import { Palette } from "./ui/palette";
+import { Empty } from "./ui/parts";
+import { ThemeSwitch } from "./ui/theme";
+import { Toasts } from "./ui/toasts";
+import "./styles/base.css";
+
+function App() {
+  useKeys();
+  if (signedOut.value) return <SignIn />;
+  return (
+    <div class="shell">
+      <a class="hidden-text" href="#content">
+        Skip to the content
+      </a>
+      <Side />
+      <main id="content" tabIndex={-1}>
+        {unreachableSince.value > 0 && (
+          <div class="notice bad" role="alert">
+            The server cannot be reached. This page shows what was last known, and goes on by itself.
+          </div>
+        )}
+        <Page />
+      </main>
+      <Palette />
+      <Toasts />
+    </div>
+  );
+}
+
+function Side() {
+  return (
+    <header class="side">
+      <a class="brand" href="/">
+        <img src="/icon.svg" alt="" width="24" height="24" /> Interlock
+      </a>
+      <nav aria-label="Pages">
+        {PAGES.filter((page) => page.title).map((page) => {
+          const root = page.pattern;
+          const here = root === "/" ? path.value === "/" : path.value === root || path.value.startsWith(`${root}/`);
+          return (
+            <a key={root} href={root} aria-current={here ? "page" : undefined}>
+              {page.title}
+            </a>
+          );
+        })}
+      </nav>
+      <div class="foot">
+        <span role="status">{streaming.value ? "● live" : "○ looking every 3 s"}</span>
+        <ThemeSwitch />
+        <span>
+          <kbd>/</kbd> find · <kbd>?</kbd> keys
+        </span>
+      </div>
+    </header>
+  );
+}
+
+function Page() {
+  const at = path.value;
+  for (const page of PAGES) {
+    const found = match(page.pattern, at);
+    if (found) return <Titled title={page.title || Object.values(found).join(" ")}>{page.show(found)}</Titled>;
+  }
+  return (
+    <Empty>
+      There is no page at <code>{at}</code>. <a href="/">Go to the overview.</a>
+    </Empty>
+  );
+}
+
+function Titled({ title, children }: { title: string; children: preact.ComponentChildren }) {
+  useEffect(() => {
+    document.title = `${title} · Interlock`;
+  }, [title]);
+  return <>{children}</>;
+}
+
+followLinks();
+begin();
+void loadMachines().catch(() => undefined);
+const root = document.getElementById("app");
+if (root) {
+  root.replaceChildren();
+  render(<App />, root);
+}

@@ -1,0 +1,260 @@
+/** One job: where it stands in its lifecycle, how it got there, what it wrote, and what can be done with it. */
+import { useSignal } from "@preact/signals";
+import { ask, client, type Attempt, type Entry, type Job, requestId } from "../api/client";
+import { useLoaded } from "../lib/loading";
+import { hasEnded, pictureOf } from "../lib/machines";
+import { go } from "../lib/router";
+import { clock } from "../lib/time";
+import { useNews } from "../live/live";
+import { Empty, Facts, Head, Json, Panel, Refusal, State, Took, When } from "../ui/parts";
+import { act } from "../ui/toasts";
+
+export function JobPage({ id }: { id: string }) {
+  const path = { params: { path: { job_id: id } } };
+  const { data, problem, look } = useLoaded(`job ${id}`, async (signal) => {
+    const [job, explanation, history, logs] = await Promise.all([
+      ask(client.GET("/api/jobs/{job_id}", { ...path, signal })),
+      ask(client.GET("/api/jobs/{job_id}/explain", { ...path, signal })),
+      ask(client.GET("/api/jobs/{job_id}/history", { ...path, signal })),
+      ask(client.GET("/api/jobs/{job_id}/logs", { ...path, signal })),
+    ]);
+    return { job, explanation, entries: history.entries, lines: logs.lines };
+  });
+  useNews((entry) => entry.id === id || entry.id.startsWith(`${id}.`), look);
+  const shown = data.value;
+  if (!shown) return problem.value ? <Refusal problem={problem.value} /> : <Empty>Loading {id} …</Empty>;
+  const { job, explanation, entries, lines } = shown;
+  return (
+    <>
+      <Head
+        title={
+          <>
+            <span class="mono">{job.id}</span> <State machine="job" state={job.state} />
+          </>
+        }
+      >
+        <Actions job={job} look={look} />
+      </Head>
+      <Refusal problem={problem.value} />
+      <p>{explanation.sentence}</p>
+      <div class="columns">
+        <Panel title="About">
+          <Facts
+            rows={[
+              ["task", <code>{job.task}</code>],
+              ["queue", <a href={`/jobs?q=${encodeURIComponent(`queue:${job.queue}`)}`}>{job.queue}</a>],
+              ["labels", job.labels?.join(", ")],
+              ["description", job.description],
+              ["submitted", <When at={job.created_at} />],
+              ["started", job.started_at && <When at={job.started_at} />],
+              ["took", job.started_at && <Took from={job.started_at} to={job.completed_at} />],
+              ["ready", !hasEnded("job", job.state) && job.ready_at && <When at={job.ready_at} />],
+              ["deadline", !hasEnded("job", job.state) && job.deadline_at && <When at={job.deadline_at} />],
+              ["parent", job.parent_job_id && <JobLink id={job.parent_job_id} />],
+              ["does again", job.origin_job_id && <JobLink id={job.origin_job_id} />],
+              ["run", job.run_id && <a href={`/runs/${encodeURIComponent(job.run_id)}`}>{job.run_id}</a>],
+              ["stopped", job.stop_reason],
+              ["losses", job.losses || ""],
+            ]}
+          />
+        </Panel>
+        <Panel title="Lifecycle">
+          <img
+            class="picture"
+            src={pictureOf("job", job.state, pathOf(entries, "job"))}
+            alt={`The lifecycle of a job. It is ${job.state}, after ${pathOf(entries, "job").join(", ") || "nothing"}.`}
+          />
+        </Panel>
+      </div>
+      {job.failure && (
+        <Panel title="Failure">
+          <p>
+            <b>{job.failure.failure_class}</b>: {job.failure.error}
+          </p>
+          {job.failure.details && (
+            <details>
+              <summary>Details</summary>
+              <Json value={job.failure.details} />
+            </details>
+          )}
+        </Panel>
+      )}
+      <Attempts attempts={job.attempts ?? []} />
+      <Panel title="Log">
+        {lines.length === 0 ? (
+          <Empty>Nothing was written.</Empty>
+        ) : (
+          <ol class="log mono">
+            {lines.map((line) => (
+              <li key={`${line.shard}.${line.attempt}.${line.offset}.${line.at}`} class={`level-${line.level}`}>
+                <time dateTime={line.at}>{clock(line.at)}</time> <span>{line.text}</span>
+              </li>
+            ))}
+          </ol>
+        )}
+      </Panel>
+      <div class="columns">
+        <Panel title="Input">
+          <Json value={job.input} />
+        </Panel>
+        {job.result !== undefined && (
+          <Panel title="Result">
+            <Json value={job.result} />
+          </Panel>
+        )}
+      </div>
+      <History entries={entries} />
+    </>
+  );
+}
+
+function JobLink({ id }: { id: string }) {
+  return (
+    <a class="mono" href={`/jobs/${encodeURIComponent(id)}`}>
+      {id}
+    </a>
+  );
+}
+
+/** The states that a record has passed, from what its journal says. */
+function pathOf(entries: readonly Entry[], machine: string): string[] {
+  const steps = entries.flatMap((entry) => entry.steps ?? []).filter((step) => step.machine === machine && step.moves !== false);
+  return steps.map((step) => step.from).filter(Boolean);
+}
+
+function Actions({ job, look }: { job: Job; look: () => void }) {
+  const busy = useSignal(false);
+  const path = { params: { path: { job_id: job.id } } };
+  async function run(done: string, work: () => Promise<unknown>): Promise<void> {
+    busy.value = true;
+    await act(done, work);
+    busy.value = false;
+    look();
+  }
+  if (!hasEnded("job", job.state)) {
+    return (
+      <button
+        type="button"
+        class="danger"
+        disabled={busy.value}
+        onClick={() =>
+          run("Cancel was requested.", () =>
+            ask(client.POST("/api/jobs/{job_id}/cancel", { ...path, body: { request_id: requestId() } })),
+          )
+        }
+      >
+        Cancel
+      </button>
+    );
+  }
+  return (
+    <button
+      type="button"
+      disabled={busy.value}
+      onClick={() =>
+        run("It was submitted again.", async () => {
+          const made = await ask(client.POST("/api/jobs/{job_id}/retry", { ...path, body: { request_id: requestId() } }));
+          if (made.id) go(`/jobs/${made.id}`);
+        })
+      }
+    >
+      Retry
+    </button>
+  );
+}
+
+function Attempts({ attempts }: { attempts: readonly Attempt[] }) {
+  if (!attempts.length) return null;
+  return (
+    <Panel title="Attempts">
+      <div class="scroll">
+        <table>
+          <thead>
+            <tr>
+              <th>Attempt</th>
+              <th>State</th>
+              <th>Runner</th>
+              <th>Started</th>
+              <th class="number">Took</th>
+              <th>Progress</th>
+              <th>What happened</th>
+            </tr>
+          </thead>
+          <tbody>
+            {attempts.map((one) => (
+              <tr key={one.id}>
+                <td class="mono">
+                  {one.shard}.{one.index}
+                </td>
+                <td>
+                  <State machine="attempt" state={one.state} />
+                </td>
+                <td class="mono">{one.lease?.runner_id ?? ""}</td>
+                <td>
+                  <When at={one.started_at} />
+                </td>
+                <td class="number">
+                  <Took from={one.started_at} to={one.ended_at} />
+                </td>
+                <td>{one.progress?.total ? `${one.progress.done} of ${one.progress.total}` : ""}</td>
+                <td class="quiet">{one.failure?.error ?? ""}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </Panel>
+  );
+}
+
+function History({ entries }: { entries: readonly Entry[] }) {
+  return (
+    <Panel title="History">
+      <div class="scroll">
+        <table>
+          <thead>
+            <tr>
+              <th>When</th>
+              <th>What</th>
+              <th>Event</th>
+              <th>From</th>
+              <th>To</th>
+              <th>Who</th>
+              <th>Why</th>
+            </tr>
+          </thead>
+          <tbody>
+            {entries.flatMap((entry) =>
+              entry.refusal
+                ? [
+                    <tr key={entry.cursor || `${entry.version} refused`}>
+                      <td class="nowrap">{clock(entry.at)}</td>
+                      <td colSpan={4}>refused: {entry.refusal}</td>
+                      <td>{entry.actor}</td>
+                      <td>{entry.reason}</td>
+                    </tr>,
+                  ]
+                : (entry.steps ?? []).map((step, place) => (
+                    <tr key={`${entry.version}.${place}`}>
+                      <td class="nowrap">
+                        <time dateTime={entry.at}>{clock(entry.at)}</time>
+                      </td>
+                      <td>
+                        {step.machine} {step.entity ?? ""}
+                      </td>
+                      <td class="mono">{step.event}</td>
+                      <td>{step.from && <State machine={step.machine} state={step.from} />}</td>
+                      <td>
+                        <State machine={step.machine} state={step.to} />
+                      </td>
+                      <td>{entry.actor ?? ""}</td>
+                      <td class="quiet">{entry.reason ?? ""}</td>
+                    </tr>
+                  )),
+            )}
+          </tbody>
+        </table>
+      </div>
+    </Panel>
+  );
+}

@@ -1,0 +1,116 @@
+/** Machines: every lifecycle's table and picture, from the same declaration that the server enforces. */
+import { ask, client } from "../api/client";
+import { useLoaded } from "../lib/loading";
+import { machines, pictureOf } from "../lib/machines";
+import { Empty, Head, Panel, Refusal, State } from "../ui/parts";
+
+export function Machines() {
+  const all = [...machines.value.values()];
+  return (
+    <>
+      <Head title="Machines" />
+      <Panel title="How they depend on each other">
+        <img class="picture" src="/api/machines/interlocking.svg" alt="Which machine sends what to which other one." />
+      </Panel>
+      <section class="panel scroll" aria-label="List of machines">
+        <table>
+          <thead>
+            <tr>
+              <th>Machine</th>
+              <th>What it is</th>
+              <th>States</th>
+            </tr>
+          </thead>
+          <tbody>
+            {all.map((machine) => (
+              <tr key={machine.name}>
+                <td>
+                  <a href={`/machines/${encodeURIComponent(machine.name)}`}>{machine.name}</a>
+                </td>
+                <td>{machine.doc}</td>
+                <td class="chips">
+                  {machine.states.map((state) => (
+                    <State key={state} machine={machine.name} state={state} />
+                  ))}
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </section>
+    </>
+  );
+}
+
+export function MachinePage({ name }: { name: string }) {
+  const { data, problem } = useLoaded(`machine ${name}`, (signal) =>
+    ask(client.GET("/api/machines/{name}", { params: { path: { name } }, signal })),
+  );
+  const table = data.value;
+  if (!table) return problem.value ? <Refusal problem={problem.value} /> : <Empty>Loading {name} …</Empty>;
+  return (
+    <>
+      <Head title={table.machine} />
+      <p>{table.doc}</p>
+      <Panel title="Lifecycle">
+        <img class="picture" src={pictureOf(name, "", [])} alt={`The lifecycle of a ${name}; the tables below say the same.`} />
+      </Panel>
+      <Panel title="States">
+        <div class="scroll">
+          <table>
+            <thead>
+              <tr>
+                <th>State</th>
+                <th>What it means</th>
+                <th>Whose turn</th>
+                <th>Deadline</th>
+              </tr>
+            </thead>
+            <tbody>
+              {table.states.map((state) => (
+                <tr key={state.name}>
+                  <td>
+                    <State machine={name} state={state.name} />
+                  </td>
+                  <td>{state.doc}</td>
+                  <td>{state.turn ?? ""}</td>
+                  <td>{state.within ? `${state.within.event} after ${state.within.seconds} s since ${state.within.since}` : ""}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      </Panel>
+      <Panel title="Transitions">
+        <div class="scroll">
+          <table>
+            <thead>
+              <tr>
+                <th>Event</th>
+                <th>From</th>
+                <th>To</th>
+                <th>By</th>
+                <th>Why</th>
+              </tr>
+            </thead>
+            <tbody>
+              {table.transitions.map((row) => (
+                <tr key={`${row.event} ${row.from} ${row.to} ${row.choice}`}>
+                  <td class="mono">{row.event}</td>
+                  <td>
+                    <State machine={name} state={row.from} />
+                  </td>
+                  <td>
+                    <State machine={name} state={row.to} />
+                  </td>
+                  <td>{row.owner}</td>
+                  <td>{row.why}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      </Panel>
+    </>
+  );
+}

@@ -1,0 +1,117 @@
+/** Go to any id or page by typing it, and see which keys there are. */
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { go } from "../lib/router";
+import { KEYS, palette } from "./keys";
+
+interface Target {
+  readonly label: string;
+  readonly to: string;
+}
+
+/** Ids begin with a letter that says what they are. */
+const IDS: readonly (readonly [RegExp, string, string])[] = [
+  [/^j_[0-9a-f]*$/, "Job", "/jobs/"],
+  [/^w_[0-9a-f]*$/, "Worker", "/workers/"],
+];
+
+function targetsFor(text: string): Target[] {
+  const said = text.trim();
+  const ids = IDS.filter(([shape]) => shape.test(said)).map(([, noun, root]) => ({
+    label: `${noun} ${said}`,
+    to: root + encodeURIComponent(said),
+  }));
+  const pages = KEYS.filter(([, title]) => title.toLowerCase().includes(said.toLowerCase())).map(([, title, to]) => ({
+    label: title,
+    to,
+  }));
+  const filter = said.includes(":") ? [{ label: `Jobs ${said}`, to: `/jobs?q=${encodeURIComponent(said)}` }] : [];
+  return [...ids, ...filter, ...pages];
+}
+
+export function Palette() {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const text = useSignal("");
+  const chosen = useSignal(0);
+  const open = palette.value;
+  useEffect(() => {
+    if (open) {
+      text.value = "";
+      chosen.value = 0;
+      dialog.current?.showModal();
+    } else dialog.current?.close();
+  }, [open]);
+  const targets = targetsFor(text.value);
+  function choose(target: Target | undefined): void {
+    if (!target) return;
+    palette.value = "";
+    go(target.to);
+  }
+  return (
+    <dialog ref={dialog} aria-label={open === "keys" ? "Keys" : "Find"} onClose={() => { palette.value = ""; }}>
+      {open === "keys" && (
+        <>
+          <h2>Keys</h2>
+          <dl class="facts">
+            {KEYS.map(([keys, title]) => (
+              <>
+                <dt>
+                  <kbd>{keys}</kbd>
+                </dt>
+                <dd>{title}</dd>
+              </>
+            ))}
+            <dt>
+              <kbd>/</kbd> <kbd>⌘K</kbd>
+            </dt>
+            <dd>Find an id or a page</dd>
+          </dl>
+          <button type="button" onClick={() => { palette.value = ""; }}>
+            Close
+          </button>
+        </>
+      )}
+      {open === "find" && (
+        <>
+          <label for="palette">Find an id, a page, or jobs by a filter</label>
+          <input
+            id="palette"
+            class="mono wide"
+            value={text.value}
+            autoComplete="off"
+            spellcheck={false}
+            placeholder="j_… or state:failed"
+            role="combobox"
+            aria-expanded="true"
+            aria-controls="palette-targets"
+            aria-activedescendant={targets.length ? `target-${chosen.value}` : undefined}
+            onInput={(event) => {
+              text.value = event.currentTarget.value;
+              chosen.value = 0;
+            }}
+            onKeyDown={(event) => {
+              if (event.key === "ArrowDown") chosen.value = Math.min(chosen.value + 1, targets.length - 1);
+              else if (event.key === "ArrowUp") chosen.value = Math.max(chosen.value - 1, 0);
+              else if (event.key === "Enter") choose(targets[chosen.value]);
+              else return;
+              event.preventDefault();
+            }}
+          />
+          <ul id="palette-targets" class="targets" role="listbox" aria-label="Found">
+            {targets.map((target, place) => (
+              <li
+                key={target.to}
+                id={`target-${place}`}
+                role="option"
+                aria-selected={place === chosen.value}
+                onClick={() => choose(target)}
+              >
+                {target.label}
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+    </dialog>
+  );
+}

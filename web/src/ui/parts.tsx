@@ -1,0 +1,82 @@
+/** Small things that every page is made of. */
+import type { ComponentChildren } from "preact";
+import type { Problem } from "../api/client";
+import { meaningOf } from "../lib/machines";
+import { ago, exact, now, span } from "../lib/time";
+
+/** A state in the colour of its meaning; the word is there for those who see no colours. */
+export function State({ machine, state }: { machine: string; state: string }) {
+  return <span class={`chip ${meaningOf(machine, state)}`}>{state}</span>;
+}
+
+/** How long ago something was; the exact moment when it is pointed at. */
+export function When({ at }: { at: string | null | undefined }) {
+  if (!at) return <span class="quiet">–</span>;
+  return (
+    <time dateTime={at} title={exact(at)} class="nowrap">
+      {ago(at, now.value)}
+    </time>
+  );
+}
+
+/** How long something took, or has taken so far. */
+export function Took({ from, to }: { from: string | null | undefined; to: string | null | undefined }) {
+  if (!from) return <span class="quiet">–</span>;
+  const end = to ? Date.parse(to) : now.value;
+  return <span class="nowrap">{span(Math.max(0, end - Date.parse(from)))}</span>;
+}
+
+/** What went wrong, in the server's words, with what to do. */
+export function Refusal({ problem }: { problem: Problem | undefined }) {
+  if (!problem) return null;
+  return (
+    <div class="notice bad" role="alert">
+      {problem.message} {problem.todo && <span class="todo">{problem.todo}</span>}
+      {problem.allowed.length > 0 && <span> Allowed: {problem.allowed.join(", ")}.</span>}
+    </div>
+  );
+}
+
+/** The heading of a page, with its actions. */
+export function Head({ title, children }: { title: ComponentChildren; children?: ComponentChildren }) {
+  return (
+    <div class="head">
+      <h1 tabIndex={-1}>{title}</h1>
+      <div class="acts">{children}</div>
+    </div>
+  );
+}
+
+export function Panel({ title, children }: { title?: string; children: ComponentChildren }) {
+  return (
+    <section class="panel">
+      {title && <h2>{title}</h2>}
+      {children}
+    </section>
+  );
+}
+
+/** Facts as pairs; empty ones are left out. */
+export function Facts({ rows }: { rows: readonly (readonly [string, ComponentChildren])[] }) {
+  return (
+    <dl class="facts">
+      {rows
+        .filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false)
+        .map(([name, value]) => (
+          <>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </>
+        ))}
+    </dl>
+  );
+}
+
+export function Empty({ children }: { children: ComponentChildren }) {
+  return <p class="empty">{children}</p>;
+}
+
+/** JSON as a person reads it. It is text: nothing in it can become markup. */
+export function Json({ value }: { value: unknown }) {
+  return <pre>{typeof value === "string" ? value : JSON.stringify(value, null, 2)}</pre>;
+}
