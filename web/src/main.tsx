@@ -4,6 +4,7 @@ import { useEffect } from "preact/hooks";
 import { signedOut, unreachableSince } from "./api/client";
 import { loadMachines } from "./lib/machines";
 import { followLinks, match, path } from "./lib/router";
+import { loadSession } from "./lib/session";
 import { begin, streaming } from "./live/live";
 import { PAGES } from "./pages";
 import { SignIn } from "./pages/sign_in";
@@ -85,9 +86,18 @@ function Titled({ title, children }: { title: string; children: preact.Component
   return <>{children}</>;
 }
 
+/** Learn who is looking and what the tables are; asked again until the server answers. */
+async function enter(): Promise<void> {
+  try {
+    await Promise.all([loadSession(), loadMachines()]);
+  } catch {
+    if (!signedOut.value) setTimeout(enter, 2_000);
+  }
+}
+
 followLinks();
 begin();
-void loadMachines().catch(() => undefined);
+void enter();
 const root = document.getElementById("app");
 if (root) {
   root.replaceChildren();

@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 import createClient from "openapi-fetch";
 import type { components, paths } from "./schema";
 
+export type { components };
 type Schemas = components["schemas"];
 export type Job = Schemas["JobView"];
 export type Attempt = Schemas["AttemptView"];

@@ -1,12 +1,16 @@
 /** Which page is where. Those with a title are in the side bar. */
 import type { ComponentChildren } from "preact";
+import { Admin } from "./admin";
 import { JobPage } from "./job";
 import { Jobs } from "./jobs";
 import { Journal } from "./journal";
 import { MachinePage, Machines } from "./machines";
 import { Overview } from "./overview";
 import { Queues } from "./queues";
+import { RunPage, Runs } from "./runs";
+import { SimulationPage, Simulations } from "./simulations";
 import { WorkerPage, Workers } from "./workers";
+import { Workloads } from "./workloads";
 
 interface Page {
   readonly pattern: string;
@@ -21,7 +25,13 @@ export const PAGES: readonly Page[] = [
   { pattern: "/queues", title: "Queues", show: () => <Queues /> },
   { pattern: "/workers", title: "Workers", show: () => <Workers /> },
   { pattern: "/workers/:id", title: "", show: (at) => <WorkerPage key={at["id"]} id={at["id"] ?? ""} /> },
+  { pattern: "/runs", title: "Runs", show: () => <Runs /> },
+  { pattern: "/runs/:id", title: "", show: (at) => <RunPage key={at["id"]} id={at["id"] ?? ""} /> },
+  { pattern: "/simulations", title: "Simulations", show: () => <Simulations /> },
+  { pattern: "/simulations/:id", title: "", show: (at) => <SimulationPage key={at["id"]} id={at["id"] ?? ""} /> },
+  { pattern: "/workloads", title: "Workloads", show: () => <Workloads /> },
   { pattern: "/machines", title: "Machines", show: () => <Machines /> },
   { pattern: "/machines/:name", title: "", show: (at) => <MachinePage key={at["name"]} name={at["name"] ?? ""} /> },
   { pattern: "/journal", title: "Journal", show: () => <Journal /> },
+  { pattern: "/admin", title: "Admin", show: () => <Admin /> },
 ];

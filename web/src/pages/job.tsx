@@ -1,13 +1,13 @@
 /** One job: where it stands in its lifecycle, how it got there, what it wrote, and what can be done with it. */
-import { useSignal } from "@preact/signals";
-import { ask, client, type Attempt, type Entry, type Job, requestId } from "../api/client";
+import { ask, client, type Attempt, type Job, requestId } from "../api/client";
 import { useLoaded } from "../lib/loading";
 import { hasEnded, pictureOf } from "../lib/machines";
 import { go } from "../lib/router";
 import { clock } from "../lib/time";
 import { useNews } from "../live/live";
+import { Action } from "../ui/action";
+import { History, pathOf } from "../ui/history";
 import { Empty, Facts, Head, Json, Panel, Refusal, State, Took, When } from "../ui/parts";
-import { act } from "../ui/toasts";
 
 export function JobPage({ id }: { id: string }) {
   const path = { params: { path: { job_id: id } } };
@@ -52,7 +52,7 @@ export function JobPage({ id }: { id: string }) {
               ["deadline", !hasEnded("job", job.state) && job.deadline_at && <When at={job.deadline_at} />],
               ["parent", job.parent_job_id && <JobLink id={job.parent_job_id} />],
               ["does again", job.origin_job_id && <JobLink id={job.origin_job_id} />],
-              ["run", job.run_id && <a href={`/runs/${encodeURIComponent(job.run_id)}`}>{job.run_id}</a>],
+              ["run", job.run_id && <a class="mono" href={`/runs/${encodeURIComponent(job.run_id)}`}>{job.run_id}</a>],
               ["stopped", job.stop_reason],
               ["losses", job.losses || ""],
             ]}
@@ -116,50 +116,32 @@ function JobLink({ id }: { id: string }) {
   );
 }
 
-/** The states that a record has passed, from what its journal says. */
-function pathOf(entries: readonly Entry[], machine: string): string[] {
-  const steps = entries.flatMap((entry) => entry.steps ?? []).filter((step) => step.machine === machine && step.moves !== false);
-  return steps.map((step) => step.from).filter(Boolean);
-}
-
 function Actions({ job, look }: { job: Job; look: () => void }) {
-  const busy = useSignal(false);
   const path = { params: { path: { job_id: job.id } } };
-  async function run(done: string, work: () => Promise<unknown>): Promise<void> {
-    busy.value = true;
-    await act(done, work);
-    busy.value = false;
-    look();
-  }
   if (!hasEnded("job", job.state)) {
     return (
-      <button
-        type="button"
-        class="danger"
-        disabled={busy.value}
-        onClick={() =>
-          run("Cancel was requested.", () =>
-            ask(client.POST("/api/jobs/{job_id}/cancel", { ...path, body: { request_id: requestId() } })),
-          )
-        }
+      <Action
+        request="POST /api/jobs/{job_id}/cancel"
+        done="Cancel was requested."
+        danger
+        run={() => ask(client.POST("/api/jobs/{job_id}/cancel", { ...path, body: { request_id: requestId() } }))}
+        then={look}
       >
         Cancel
-      </button>
+      </Action>
     );
   }
   return (
-    <button
-      type="button"
-      disabled={busy.value}
-      onClick={() =>
-        run("It was submitted again.", async () => {
-          const made = await ask(client.POST("/api/jobs/{job_id}/retry", { ...path, body: { request_id: requestId() } }));
-          if (made.id) go(`/jobs/${made.id}`);
-        })
-      }
+    <Action
+      request="POST /api/jobs/{job_id}/retry"
+      done="It was submitted again."
+      run={async () => {
+        const made = await ask(client.POST("/api/jobs/{job_id}/retry", { ...path, body: { request_id: requestId() } }));
+        if (made.id) go(`/jobs/${made.id}`);
+      }}
     >
       Retry
-    </button>
+    </Action>
   );
 }
 
@@ -200,58 +182,6 @@ function Attempts({ attempts }: { attempts: readonly Attempt[] }) {
                 <td class="quiet">{one.failure?.error ?? ""}</td>
               </tr>
             ))}
-          </tbody>
-        </table>
-      </div>
-    </Panel>
-  );
-}
-
-function History({ entries }: { entries: readonly Entry[] }) {
-  return (
-    <Panel title="History">
-      <div class="scroll">
-        <table>
-          <thead>
-            <tr>
-              <th>When</th>
-              <th>What</th>
-              <th>Event</th>
-              <th>From</th>
-              <th>To</th>
-              <th>Who</th>
-              <th>Why</th>
-            </tr>
-          </thead>
-          <tbody>
-            {entries.flatMap((entry) =>
-              entry.refusal
-                ? [
-                    <tr key={entry.cursor || `${entry.version} refused`}>
-                      <td class="nowrap">{clock(entry.at)}</td>
-                      <td colSpan={4}>refused: {entry.refusal}</td>
-                      <td>{entry.actor}</td>
-                      <td>{entry.reason}</td>
-                    </tr>,
-                  ]
-                : (entry.steps ?? []).map((step, place) => (
-                    <tr key={`${entry.version}.${place}`}>
-                      <td class="nowrap">
-                        <time dateTime={entry.at}>{clock(entry.at)}</time>
-                      </td>
-                      <td>
-                        {step.machine} {step.entity ?? ""}
-                      </td>
-                      <td class="mono">{step.event}</td>
-                      <td>{step.from && <State machine={step.machine} state={step.from} />}</td>
-                      <td>
-                        <State machine={step.machine} state={step.to} />
-                      </td>
-                      <td>{entry.actor ?? ""}</td>
-                      <td class="quiet">{entry.reason ?? ""}</td>
-                    </tr>
-                  )),
-            )}
           </tbody>
         </table>
       </div>

@@ -1,15 +1,17 @@
 /** Jobs: one box with the filter grammar of the command line and the API, and a list that stays where it is. */
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect } from "preact/hooks";
 import { ask, client, type Job, requestId } from "../api/client";
 import { useLoaded } from "../lib/loading";
 import { hasEnded } from "../lib/machines";
-import { query, setQuery } from "../lib/router";
+import { query } from "../lib/router";
 import { useNews } from "../live/live";
+import { FilterBox } from "../ui/filter";
 import { Empty, Head, Refusal, State, Took, When } from "../ui/parts";
 import { act } from "../ui/toasts";
 
 const PAGE = 50;
+const WORDS = ["state:failed", "queue:default", "since:1h", "state:running", "-state:completed", "task:", "label:"];
 
 export function Jobs() {
   const q = query.value.get("q") ?? "";
@@ -59,7 +61,7 @@ export function Jobs() {
           </>
         )}
       </Head>
-      <Filter q={q} />
+      <FilterBox q={q} words={WORDS} />
       <Refusal problem={problem.value} />
       <section class="panel scroll" aria-label="List of jobs">
         <table>
@@ -138,50 +140,5 @@ function Row({ job, selected }: { job: Job; selected: { value: ReadonlySet<strin
       </td>
       <td class="quiet">{job.failure?.error ?? job.stop_reason ?? ""}</td>
     </tr>
-  );
-}
-
-const EXAMPLES = ["state:failed", "state:running", "-state:completed", "queue:default", "since:1h", "task:", "label:"];
-
-/** The filter box; `/` puts the cursor into it. */
-function Filter({ q }: { q: string }) {
-  const box = useRef<HTMLInputElement>(null);
-  useEffect(() => {
-    if (box.current && box.current.value !== q) box.current.value = q;
-  }, [q]);
-  return (
-    <form
-      class="head"
-      role="search"
-      onSubmit={(event) => {
-        event.preventDefault();
-        setQuery("q", box.current?.value.trim() ?? "");
-      }}
-    >
-      <label class="hidden-text" for="filter">
-        Filter
-      </label>
-      <input
-        id="filter"
-        ref={box}
-        class="mono grows"
-        list="filter-words"
-        defaultValue={q}
-        placeholder="state:failed queue:default since:1h"
-        autoComplete="off"
-        spellcheck={false}
-      />
-      <datalist id="filter-words">
-        {EXAMPLES.map((word) => (
-          <option key={word} value={word} />
-        ))}
-      </datalist>
-      <button type="submit">Filter</button>
-      {q && (
-        <button type="button" class="plain" onClick={() => setQuery("q", "")}>
-          Clear
-        </button>
-      )}
-    </form>
   );
 }

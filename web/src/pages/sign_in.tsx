@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { ask, client, Problem, signedOut } from "../api/client";
 import { loadMachines } from "../lib/machines";
+import { loadSession } from "../lib/session";
 import { retry } from "../live/live";
 import { Refusal } from "../ui/parts";
 
@@ -16,7 +17,7 @@ export function SignIn() {
       await ask(client.POST("/api/sessions", { body: { token } }));
       signedOut.value = false;
       retry();
-      await loadMachines();
+      await Promise.all([loadSession(), loadMachines()]);
     } catch (error) {
       problem.value = error instanceof Problem ? error : new Problem("unexpected", String(error));
     } finally {

@@ -4,8 +4,8 @@ import { useLoaded } from "../lib/loading";
 import { hasEnded } from "../lib/machines";
 import { query } from "../lib/router";
 import { useNews } from "../live/live";
+import { Action } from "../ui/action";
 import { Empty, Facts, Head, Panel, Refusal, State, When } from "../ui/parts";
-import { act } from "../ui/toasts";
 
 export function Workers() {
   const q = query.value.get("q") ?? "";
@@ -85,11 +85,19 @@ export function WorkerPage({ id }: { id: string }) {
   useNews((entry) => entry.id === id, look);
   const worker = data.value;
   if (!worker) return problem.value ? <Refusal problem={problem.value} /> : <Empty>Loading {id} …</Empty>;
-  const order = (done: string, verb: "pause" | "resume" | "drain" | "terminate") => async () => {
-    const body = { request_id: requestId() };
-    await act(done, () => ask(client.POST(`/api/supervisor/workers/{worker_id}/${verb}`, { ...path, body })));
-    look();
-  };
+  const order = (label: string, verb: "pause" | "resume" | "drain" | "terminate", done: string, question = "") => (
+    <Action
+      request={`POST /api/supervisor/workers/{worker_id}/${verb}`}
+      done={done}
+      {...(question ? { ask: question, danger: true } : {})}
+      run={() =>
+        ask(client.POST(`/api/supervisor/workers/{worker_id}/${verb}`, { ...path, body: { request_id: requestId() } }))
+      }
+      then={look}
+    >
+      {label}
+    </Action>
+  );
   return (
     <>
       <Head
@@ -101,21 +109,11 @@ export function WorkerPage({ id }: { id: string }) {
       >
         {!hasEnded("worker", worker.state) && (
           <>
-            {worker.state === "PAUSED" ? (
-              <button type="button" onClick={order("It takes work again.", "resume")}>
-                Resume
-              </button>
-            ) : (
-              <button type="button" onClick={order("It takes nothing new.", "pause")}>
-                Pause
-              </button>
-            )}
-            <button type="button" onClick={order("It finishes what it has and goes.", "drain")}>
-              Drain
-            </button>
-            <button type="button" class="danger" onClick={order("It was told to go now.", "terminate")}>
-              Terminate
-            </button>
+            {worker.state === "PAUSED"
+              ? order("Resume", "resume", "It takes work again.")
+              : order("Pause", "pause", "It takes nothing new.")}
+            {order("Drain", "drain", "It finishes what it has and goes.")}
+            {order("Terminate", "terminate", "It was told to go now.", "Terminate this worker? What it has is done again elsewhere.")}
           </>
         )}
       </Head>

@@ -8,8 +8,12 @@ export const KEYS: readonly (readonly [string, string, string])[] = [
   ["g j", "Jobs", "/jobs"],
   ["g q", "Queues", "/queues"],
   ["g w", "Workers", "/workers"],
+  ["g r", "Runs", "/runs"],
+  ["g s", "Simulations", "/simulations"],
+  ["g f", "Workloads", "/workloads"],
   ["g m", "Machines", "/machines"],
   ["g l", "Journal", "/journal"],
+  ["g a", "Admin", "/admin"],
 ];
 
 /** What the palette shows: nothing, a search, or the keys. */

@@ -13,6 +13,8 @@ interface Target {
 const IDS: readonly (readonly [RegExp, string, string])[] = [
   [/^j_[0-9a-f]*$/, "Job", "/jobs/"],
   [/^w_[0-9a-f]*$/, "Worker", "/workers/"],
+  [/^r_[0-9a-f]*$/, "Run", "/runs/"],
+  [/^\S+$/, "Simulation", "/simulations/"],
 ];
 
 function targetsFor(text: string): Target[] {

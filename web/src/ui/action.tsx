@@ -1,0 +1,34 @@
+/** A button for one request of the API; it is not there for those who may not make it. */
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { may, type Request } from "../lib/session";
+import { act } from "./toasts";
+
+interface Props {
+  readonly request: Request;
+  /** What is said when it was done. */
+  readonly done: string;
+  readonly run: () => Promise<unknown>;
+  readonly then?: () => void;
+  /** A question to be answered before something that cannot be undone. */
+  readonly ask?: string;
+  readonly danger?: boolean;
+  readonly children: ComponentChildren;
+}
+
+export function Action({ request, done, run, then, ask, danger = false, children }: Props) {
+  const busy = useSignal(false);
+  if (!may(request)) return null;
+  async function clicked(): Promise<void> {
+    if (ask && !confirm(ask)) return;
+    busy.value = true;
+    await act(done, run);
+    busy.value = false;
+    then?.();
+  }
+  return (
+    <button type="button" class={danger ? "danger" : ""} disabled={busy.value} onClick={clicked}>
+      {children}
+    </button>
+  );
+}
