@@ -1,29 +1,35 @@
 /** One job: where it stands in its lifecycle, how it got there, what it wrote, and what can be done with it. */
-import { ask, client, type Attempt, type Job, requestId } from "../api/client";
+import { ask, client, type Attempt, type components, type Job, requestId } from "../api/client";
 import { useLoaded } from "../lib/loading";
 import { hasEnded, pictureOf } from "../lib/machines";
 import { go } from "../lib/router";
-import { clock } from "../lib/time";
 import { useNews } from "../live/live";
 import { Action } from "../ui/action";
 import { History, pathOf } from "../ui/history";
+import { CopyAs } from "../ui/copy";
+import { Log } from "../ui/log";
+import { Timeline } from "../ui/timeline";
 import { Empty, Facts, Head, Json, Panel, Refusal, State, Took, When } from "../ui/parts";
+
+type Node = components["schemas"]["TreeNode"];
+type Artifact = components["schemas"]["ArtifactView"];
 
 export function JobPage({ id }: { id: string }) {
   const path = { params: { path: { job_id: id } } };
   const { data, problem, look } = useLoaded(`job ${id}`, async (signal) => {
-    const [job, explanation, history, logs] = await Promise.all([
+    const [job, explanation, history, tree, artifacts] = await Promise.all([
       ask(client.GET("/api/jobs/{job_id}", { ...path, signal })),
       ask(client.GET("/api/jobs/{job_id}/explain", { ...path, signal })),
       ask(client.GET("/api/jobs/{job_id}/history", { ...path, signal })),
-      ask(client.GET("/api/jobs/{job_id}/logs", { ...path, signal })),
+      ask(client.GET("/api/jobs/{job_id}/tree", { params: { ...path.params, query: { limit: 200 } }, signal })),
+      ask(client.GET("/api/jobs/{job_id}/artifacts", { ...path, signal })),
     ]);
-    return { job, explanation, entries: history.entries, lines: logs.lines };
+    return { job, explanation, entries: history.entries, tree, artifacts: artifacts.artifacts };
   });
   useNews((entry) => entry.id === id || entry.id.startsWith(`${id}.`), look);
   const shown = data.value;
   if (!shown) return problem.value ? <Refusal problem={problem.value} /> : <Empty>Loading {id} …</Empty>;
-  const { job, explanation, entries, lines } = shown;
+  const { job, explanation, entries, tree, artifacts } = shown;
   return (
     <>
       <Head
@@ -80,19 +86,10 @@ export function JobPage({ id }: { id: string }) {
         </Panel>
       )}
       <Attempts attempts={job.attempts ?? []} />
-      <Panel title="Log">
-        {lines.length === 0 ? (
-          <Empty>Nothing was written.</Empty>
-        ) : (
-          <ol class="log mono">
-            {lines.map((line) => (
-              <li key={`${line.shard}.${line.attempt}.${line.offset}.${line.at}`} class={`level-${line.level}`}>
-                <time dateTime={line.at}>{clock(line.at)}</time> <span>{line.text}</span>
-              </li>
-            ))}
-          </ol>
-        )}
-      </Panel>
+      <Timeline created={job.created_at} attempts={job.attempts ?? []} />
+      <Log key={job.id} job={job.id} />
+      {tree && tree.nodes.length > 1 && <Tree nodes={tree.nodes} here={job.id} cut={tree.cut ?? false} />}
+      {artifacts.length > 0 && <Artifacts artifacts={artifacts} />}
       <div class="columns">
         <Panel title="Input">
           <Json value={job.input} />
@@ -103,8 +100,50 @@ export function JobPage({ id }: { id: string }) {
           </Panel>
         )}
       </div>
+      <CopyAs
+        ways={[
+          ["a terminal", `interlock job show ${job.id}`],
+          ["curl", `curl ${location.origin}/api/jobs/${job.id}`],
+          ["Python", `await il.job("${job.id}")`],
+        ]}
+      />
       <History entries={entries} />
     </>
+  );
+}
+
+function Tree({ nodes, here, cut }: { nodes: readonly Node[]; here: string; cut: boolean }) {
+  return (
+    <Panel title="Tree">
+      <ul class="tree">
+        {nodes.map((node) => (
+          <li key={node.id} style={{ paddingLeft: `${(node.depth ?? 0) * 1.4}rem` }} aria-current={node.id === here ? "true" : undefined}>
+            <JobLink id={node.id} /> <State machine="job" state={node.state} /> <span class="mono">{node.task}</span>{" "}
+            <span class="quiet">{node.waits_for || node.description || node.failure?.error || ""}</span>
+          </li>
+        ))}
+      </ul>
+      {cut && <p class="quiet">There are more; only these are shown.</p>}
+    </Panel>
+  );
+}
+
+function Artifacts({ artifacts }: { artifacts: readonly Artifact[] }) {
+  return (
+    <Panel title="Artifacts">
+      <ul class="tree">
+        {artifacts.map((one) => (
+          <li key={`${one.attempt} ${one.name}`}>
+            <a href={`/api/jobs/${encodeURIComponent(one.job_id)}/artifacts/${encodeURIComponent(one.name)}`} download>
+              {one.name}
+            </a>{" "}
+            <span class="quiet">
+              {one.size.toLocaleString()} bytes, attempt {one.shard}.{one.attempt}
+            </span>
+          </li>
+        ))}
+      </ul>
+    </Panel>
   );
 }
 

@@ -1,108 +1,128 @@
 /** Jobs: one box with the filter grammar of the command line and the API, and a list that stays where it is. */
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
-import { ask, client, type Job, requestId } from "../api/client";
-import { useLoaded } from "../lib/loading";
+import { useCallback, useEffect, useRef } from "preact/hooks";
+import { ask, client, type Job, Problem, requestId } from "../api/client";
 import { hasEnded } from "../lib/machines";
-import { query } from "../lib/router";
-import { useNews } from "../live/live";
+import { go, query } from "../lib/router";
+import { may } from "../lib/session";
+import { useEntries, useNews } from "../live/live";
 import { FilterBox } from "../ui/filter";
 import { Empty, Head, Refusal, State, Took, When } from "../ui/parts";
-import { act } from "../ui/toasts";
+import { act, tell } from "../ui/toasts";
+import { useWindowed } from "../ui/windowed";
 
-const PAGE = 50;
+const PAGE = 100;
+const MOST_IDS = 100;
+const ROW_PX = 38;
 const WORDS = ["state:failed", "queue:default", "since:1h", "state:running", "-state:completed", "task:", "label:"];
+
+type Verb = "cancel" | "retry";
 
 export function Jobs() {
   const q = query.value.get("q") ?? "";
-  const more = useSignal<readonly { jobs: readonly Job[]; cursor: string }[]>([]);
+  return <List key={q} q={q} />;
+}
+
+function List({ q }: { q: string }) {
+  const list = useJobs(q);
   const selected = useSignal<ReadonlySet<string>>(new Set());
-  const { data, problem, look } = useLoaded(`jobs ${q}`, (signal) =>
-    ask(client.GET("/api/jobs", { params: { query: { q, limit: PAGE } }, signal })),
-  );
-  useEffect(() => {
-    more.value = [];
-    selected.value = new Set();
-  }, [q]);
-  useNews((entry) => entry.kind === "job", look);
+  const cursor = useSignal(0);
+  const body = useRef<HTMLTableSectionElement>(null);
+  const { first, last } = useWindowed(body, list.jobs.value.length, ROW_PX, list.more);
+  const jobs = list.jobs.value;
+  const count = list.count.value;
 
-  const pages = [data.value, ...more.value];
-  const jobs = pages.flatMap((page) => page?.jobs ?? []);
-  const cursor = pages.at(-1)?.cursor ?? "";
-  const count = data.value?.count;
-
-  async function loadMore(): Promise<void> {
-    const page = await ask(client.GET("/api/jobs", { params: { query: { q, limit: PAGE, cursor } } }));
-    more.value = [...more.value, page];
+  function toggle(id: string): void {
+    const next = new Set(selected.value);
+    if (!next.delete(id)) next.add(id);
+    selected.value = next;
   }
 
-  async function act_on(action: "cancel" | "retry"): Promise<void> {
-    const ids = [...selected.value];
-    const filter = `id:${ids.join(",")}`;
-    const body = { filter, action, limit: ids.length, request_id: requestId() };
-    const noun = ids.length === 1 ? "job" : "jobs";
-    const done = `${action === "cancel" ? "Cancel was requested for" : "Submitted again:"} ${ids.length} ${noun}.`;
-    if (await act(done, () => ask(client.POST("/api/jobs/actions", { body })))) selected.value = new Set();
-    look();
+  async function actOnSelected(action: Verb): Promise<void> {
+    if (await actOn(`id:${[...selected.value].join(",")}`, action, selected.value.size)) selected.value = new Set();
+    list.look();
   }
+
+  useListKeys({
+    move: (by) => {
+      cursor.value = Math.max(0, Math.min(jobs.length - 1, cursor.value + by));
+      scrollTo(body.current, cursor.value);
+    },
+    open: () => jobs[cursor.value] && go(`/jobs/${jobs[cursor.value]?.id}`),
+    select: () => jobs[cursor.value] && toggle(jobs[cursor.value]?.id ?? ""),
+    act: (verb) => {
+      const one = jobs[cursor.value];
+      if (selected.value.size) void actOnSelected(verb);
+      else if (one) void actOn(`id:${one.id}`, verb, 1).then(list.look);
+    },
+  });
 
   return (
     <>
       <Head title="Jobs">
-        {selected.value.size > 0 && (
+        {selected.value.size > 0 && <span class="quiet">{selected.value.size} selected</span>}
+        {selected.value.size > 0 && may("POST /api/jobs/actions") && (
           <>
-            <span class="quiet">{selected.value.size} selected</span>
-            <button type="button" class="danger" onClick={() => act_on("cancel")}>
+            <button type="button" class="danger" onClick={() => actOnSelected("cancel")}>
               Cancel
             </button>
-            <button type="button" onClick={() => act_on("retry")}>
+            <button type="button" onClick={() => actOnSelected("retry")}>
               Retry
             </button>
           </>
         )}
+        {selected.value.size === 0 && q && may("POST /api/jobs/actions") && <ActOnAll q={q} look={list.look} />}
       </Head>
       <FilterBox q={q} words={WORDS} />
-      <Refusal problem={problem.value} />
+      <Refusal problem={list.problem.value} />
+      {list.fresh.value > 0 && (
+        <p>
+          <button type="button" onClick={list.showFresh}>
+            Show {list.fresh.value === PAGE ? `${PAGE}+` : list.fresh.value} new
+          </button>
+        </p>
+      )}
       <section class="panel scroll" aria-label="List of jobs">
-        <table>
+        <table class="rows" aria-rowcount={count?.capped ? -1 : (count?.number ?? jobs.length)}>
           <caption class="hidden-text">Jobs, newest first</caption>
           <thead>
             <tr>
-              <th>
+              <th class="check">
                 <span class="hidden-text">Select</span>
               </th>
-              <th>Id</th>
-              <th>State</th>
+              <th class="id">Id</th>
+              <th class="state">State</th>
               <th>Task</th>
               <th>Queue</th>
-              <th>Submitted</th>
-              <th class="number">Took</th>
+              <th class="when">Submitted</th>
+              <th class="number took">Took</th>
               <th>What happened</th>
             </tr>
           </thead>
-          <tbody>
-            {jobs.map((job) => (
-              <Row key={job.id} job={job} selected={selected} />
+          <tbody ref={body}>
+            {first > 0 && <Space rows={first} />}
+            {jobs.slice(first, last).map((job, place) => (
+              <Row
+                key={job.id}
+                job={job}
+                place={first + place}
+                current={first + place === cursor.value}
+                selected={selected.value.has(job.id)}
+                toggle={toggle}
+              />
             ))}
+            {last < jobs.length && <Space rows={jobs.length - last} />}
           </tbody>
         </table>
-        {data.value && jobs.length === 0 && (
+        {list.loaded.value && jobs.length === 0 && (
           <Empty>
             {q ? "No job matches this filter." : "No jobs yet."} Submit one with <code>interlock submit shop.py:greet</code>.
           </Empty>
         )}
-        {cursor && (
-          <p>
-            <button type="button" onClick={loadMore}>
-              Show more
-            </button>
-            {count && (
-              <span class="quiet">
-                {" "}
-                {jobs.length} of {count.number}
-                {count.capped ? "+" : ""}
-              </span>
-            )}
+        {jobs.length > 0 && count && (
+          <p class="quiet">
+            {jobs.length} shown of {count.number}
+            {count.capped ? " or more" : ""}.
           </p>
         )}
       </section>
@@ -110,35 +130,224 @@ export function Jobs() {
   );
 }
 
-function Row({ job, selected }: { job: Job; selected: { value: ReadonlySet<string> } }) {
-  const isSelected = selected.value.has(job.id);
-  function toggle(): void {
-    const next = new Set(selected.value);
-    if (!next.delete(job.id)) next.add(job.id);
-    selected.value = next;
-  }
+function Space({ rows }: { rows: number }) {
   return (
-    <tr aria-selected={isSelected}>
-      <td>
-        <input type="checkbox" checked={isSelected} onChange={toggle} aria-label={`Select ${job.id}`} />
+    <tr aria-hidden="true" class="space">
+      <td colSpan={8} style={{ height: `${rows * ROW_PX}px` }} />
+    </tr>
+  );
+}
+
+interface RowProps {
+  readonly job: Job;
+  readonly place: number;
+  readonly current: boolean;
+  readonly selected: boolean;
+  readonly toggle: (id: string) => void;
+}
+
+function Row({ job, place, current, selected, toggle }: RowProps) {
+  return (
+    <tr aria-selected={selected} aria-rowindex={place + 2} class={current ? "current" : ""}>
+      <td class="check">
+        <input type="checkbox" checked={selected} onChange={() => toggle(job.id)} aria-label={`Select ${job.id}`} />
       </td>
-      <td>
-        <a class="mono nowrap" href={`/jobs/${encodeURIComponent(job.id)}`}>
+      <td class="id">
+        <a class="mono" href={`/jobs/${encodeURIComponent(job.id)}`}>
           {job.id}
         </a>
       </td>
-      <td>
+      <td class="state">
         <State machine="job" state={job.state} />
       </td>
       <td class="mono">{job.task}</td>
       <td>{job.queue}</td>
-      <td>
+      <td class="when">
         <When at={job.created_at} />
       </td>
-      <td class="number">
+      <td class="number took">
         <Took from={job.started_at} to={job.completed_at ?? (hasEnded("job", job.state) ? job.updated_at : null)} />
       </td>
-      <td class="quiet">{job.failure?.error ?? job.stop_reason ?? ""}</td>
+      <td class="quiet" title={job.failure?.error ?? ""}>
+        {job.failure?.error ?? job.stop_reason ?? ""}
+      </td>
     </tr>
   );
+}
+
+/** The jobs of a filter: what is shown stays in its place, is renewed in place, and grows at its end. */
+function useJobs(q: string) {
+  const jobs = useSignal<readonly Job[]>([]);
+  const count = useSignal<{ number: number; capped?: boolean } | undefined>(undefined);
+  const problem = useSignal<Problem | undefined>(undefined);
+  const loaded = useSignal(false);
+  const fresh = useSignal(0);
+  const state = useRef({ cursor: "", busy: false, waiting: [] as readonly Job[], changed: new Set<string>() });
+
+  const page = (more: { cursor?: string; limit?: number; q?: string }) =>
+    ask(client.GET("/api/jobs", { params: { query: { q, limit: PAGE, ...more } } }));
+
+  const alone = useCallback(async (work: () => Promise<void>): Promise<void> => {
+    if (state.current.busy) return;
+    state.current.busy = true;
+    try {
+      await work();
+      problem.value = undefined;
+    } catch (error) {
+      problem.value = error instanceof Problem ? error : new Problem("unexpected", String(error));
+    } finally {
+      state.current.busy = false;
+    }
+  }, []);
+
+  const begin = useCallback(
+    () =>
+      alone(async () => {
+        const answer = await page({});
+        jobs.value = answer.jobs;
+        count.value = answer.count ?? undefined;
+        state.current.cursor = answer.cursor;
+        state.current.waiting = [];
+        fresh.value = 0;
+        loaded.value = true;
+      }),
+    [],
+  );
+
+  const more = useCallback(() => {
+    if (!state.current.cursor || !loaded.value) return;
+    void alone(async () => {
+      const answer = await page({ cursor: state.current.cursor });
+      const known = new Set(jobs.value.map((job) => job.id));
+      jobs.value = [...jobs.value, ...answer.jobs.filter((job) => !known.has(job.id))];
+      state.current.cursor = answer.cursor;
+    });
+  }, []);
+
+  const look = useCallback(() => {
+    if (!loaded.value) return void begin();
+    void alone(async () => {
+      const shown = new Map(jobs.value.map((job) => [job.id, job]));
+      const changed = [...state.current.changed].filter((id) => shown.has(id)).slice(0, MOST_IDS);
+      state.current.changed.clear();
+      const [top, renewed] = await Promise.all([
+        page({}),
+        changed.length ? page({ q: `id:${changed.join(",")}`, limit: MOST_IDS }) : undefined,
+      ]);
+      const latest = new Map([...top.jobs, ...(renewed?.jobs ?? [])].map((job) => [job.id, job]));
+      if (jobs.value.length) jobs.value = jobs.value.map((job) => latest.get(job.id) ?? job);
+      else jobs.value = top.jobs;
+      const known = new Set(jobs.value.map((job) => job.id));
+      state.current.waiting = top.jobs.filter((job) => !known.has(job.id));
+      fresh.value = state.current.waiting.length;
+      count.value = top.count ?? undefined;
+    });
+  }, []);
+
+  const showFresh = useCallback(() => {
+    window.scrollTo(0, 0);
+    void begin();
+  }, []);
+
+  useEffect(() => void begin(), []);
+  useEntries((entries) => {
+    for (const entry of entries) if (entry.kind === "job") state.current.changed.add(entry.id);
+  });
+  useNews((entry) => entry.kind === "job", look);
+  return { jobs, count, problem, loaded, fresh, more, look, showFresh };
+}
+
+/** Do something with all jobs that match: how many first, then in batches with progress. */
+function ActOnAll({ q, look }: { q: string; look: () => void }) {
+  return (
+    <>
+      <button type="button" class="danger" onClick={() => actOn(q, "cancel").then(look)}>
+        Cancel all that match
+      </button>
+      <button type="button" onClick={() => actOn(q, "retry").then(look)}>
+        Retry all that match
+      </button>
+    </>
+  );
+}
+
+const BATCH = 100;
+
+/** Act on all jobs that a filter means, page by page, and tell how far it is. */
+async function actOn(filter: string, action: Verb, known?: number): Promise<boolean> {
+  if (known === undefined && !(await preview(filter, action))) return false;
+  const verb = action === "cancel" ? "Cancel was requested for" : "Submitted again:";
+  const base = requestId();
+  const outcome = { done: 0, refused: 0, why: "" };
+  const good = await act("", async () => {
+    let cursor = "";
+    // The pages are those of the list: jobs that are submitted meanwhile come before them and are not touched.
+    for (let batch = 0; batch === 0 || cursor; batch++) {
+      const page = await ask(client.GET("/api/jobs", { params: { query: { q: filter, limit: BATCH, cursor } } }));
+      cursor = page.cursor;
+      const ids = page.jobs.filter((job) => hasEnded("job", job.state) === (action === "retry")).map((job) => job.id);
+      if (!ids.length) continue;
+      const body = { filter: `id:${ids.join(",")}`, action, limit: ids.length, request_id: `${base}-${batch}` };
+      const answer = await ask(client.POST("/api/jobs/actions", { body }));
+      outcome.done += answer.done?.length ?? 0;
+      outcome.refused += answer.refused?.length ?? 0;
+      outcome.why ||= answer.refused?.[0]?.error ?? "";
+      if (cursor) tell(`${verb} ${outcome.done} jobs so far …`);
+    }
+  });
+  const { done, refused, why } = outcome;
+  tell(`${verb} ${done} ${done === 1 ? "job" : "jobs"}.${refused ? ` ${refused} refused: ${why}` : ""}`, !good || refused > 0);
+  return good;
+}
+
+async function preview(filter: string, action: Verb): Promise<boolean> {
+  let sentence = "";
+  const good = await act("", async () => {
+    const body = { filter, action, dry_run: true, limit: 1_000 };
+    const answer = await ask(client.POST("/api/jobs/actions", { body }));
+    const number = answer.done?.length ?? 0;
+    sentence = number
+      ? `${action === "cancel" ? "Cancel" : "Submit again"} ${number}${answer.more ? " or more" : ""} jobs that match ${filter}?`
+      : "";
+    if (!number) tell("No job that matches can be acted on.");
+  });
+  return good && sentence !== "" && confirm(sentence);
+}
+
+interface ListKeys {
+  readonly move: (by: number) => void;
+  readonly open: () => void;
+  readonly select: () => void;
+  readonly act: (verb: Verb) => void;
+}
+
+/** `j` and `k` move, `x` selects, Enter opens, `c` cancels and `r` retries. */
+function useListKeys(keys: ListKeys): void {
+  const latest = useRef(keys);
+  latest.current = keys;
+  useEffect(() => {
+    let before = "";
+    function pressed(event: KeyboardEvent): void {
+      const target = event.target as HTMLElement;
+      const first = before;
+      before = event.key;
+      if (event.metaKey || event.ctrlKey || event.altKey || first === "g") return;
+      if (target.matches("input:not([type=checkbox]), textarea, select, dialog *")) return;
+      if (event.key === "j") latest.current.move(1);
+      else if (event.key === "k") latest.current.move(-1);
+      else if (event.key === "x") latest.current.select();
+      else if (event.key === "c") latest.current.act("cancel");
+      else if (event.key === "r") latest.current.act("retry");
+      else if (event.key === "Enter" && !target.matches("a, button, input")) latest.current.open();
+    }
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  }, []);
+}
+
+function scrollTo(body: HTMLElement | null, row: number): void {
+  if (!body) return;
+  const top = body.getBoundingClientRect().top + scrollY + row * ROW_PX;
+  if (top < scrollY + 80) window.scrollTo(0, top - 80);
+  else if (top + ROW_PX > scrollY + innerHeight - 40) window.scrollTo(0, top - innerHeight + ROW_PX + 40);
 }

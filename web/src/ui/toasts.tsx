@@ -24,7 +24,7 @@ export function tell(text: string, bad = false): void {
 export async function act(done: string, work: () => Promise<unknown>): Promise<boolean> {
   try {
     await work();
-    tell(done);
+    if (done) tell(done);
     return true;
   } catch (error) {
     const problem = error instanceof Problem ? error : new Problem("unexpected", String(error));

@@ -1,0 +1,139 @@
+/** The log of a job: live, with search, levels, wrapping, and a jump to the first error. */
+import { useComputed, useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { ask, client, type components } from "../api/client";
+import { clock } from "../lib/time";
+import { useNews } from "../live/live";
+import { ansi } from "./ansi";
+import { Empty, Panel } from "./parts";
+
+type Line = components["schemas"]["LogLineView"];
+
+const LOUD = new Set(["error", "critical", "gap"]);
+const MOST_SHOWN = 5_000;
+const MOST_CHARACTERS = 4_000;
+
+export function Log({ job }: { job: string }) {
+  const lines = useSignal<readonly Line[]>([]);
+  const wanted = useSignal("");
+  const loudOnly = useSignal(false);
+  const wrap = useSignal(true);
+  const follow = useSignal(true);
+  const box = useRef<HTMLOListElement>(null);
+  const state = useRef({ cursor: "", seen: 0, busy: false });
+
+  async function look(): Promise<void> {
+    if (state.current.busy) return;
+    state.current.busy = true;
+    try {
+      // A page whose cursor is empty is the last one so far: it is read again from its own beginning.
+      for (;;) {
+        const { cursor, seen } = state.current;
+        const page = await ask(
+          client.GET("/api/jobs/{job_id}/logs", { params: { path: { job_id: job }, query: { limit: 500, cursor } } }),
+        );
+        const fresh = page.lines.slice(seen);
+        if (fresh.length) lines.value = [...lines.value, ...fresh];
+        if (!page.cursor) {
+          state.current.seen = page.lines.length;
+          return;
+        }
+        state.current.cursor = page.cursor;
+        state.current.seen = 0;
+      }
+    } catch {
+      // The page around it says what is wrong.
+    } finally {
+      state.current.busy = false;
+    }
+  }
+
+  useEffect(() => void look(), []);
+  useNews((entry) => entry.id.startsWith(job), () => void look());
+  useEffect(() => {
+    if (follow.value && box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [lines.value.length]);
+
+  const shown = useComputed(() => {
+    const text = wanted.value.toLowerCase();
+    return lines.value
+      .filter((line) => (!loudOnly.value || LOUD.has(line.level)) && (!text || line.text.toLowerCase().includes(text)))
+      .slice(-MOST_SHOWN);
+  });
+
+  function jump(): void {
+    follow.value = false;
+    box.current?.querySelector("[data-loud]")?.scrollIntoView({ block: "center" });
+  }
+
+  function download(): void {
+    const text = lines.value.map((line) => `${line.at} ${line.level} ${line.text}`).join("\n");
+    const url = URL.createObjectURL(new Blob([text], { type: "text/plain" }));
+    const link = Object.assign(document.createElement("a"), { href: url, download: `${job}.log` });
+    link.click();
+    URL.revokeObjectURL(url);
+  }
+
+  if (!lines.value.length) {
+    return (
+      <Panel title="Log">
+        <Empty>Nothing was written.</Empty>
+      </Panel>
+    );
+  }
+  return (
+    <Panel title="Log">
+      <div class="head">
+        <label class="hidden-text" for="log-search">
+          Search the log
+        </label>
+        <input
+          id="log-search"
+          class="grows"
+          placeholder="Search"
+          value={wanted.value}
+          onInput={(event) => {
+            wanted.value = event.currentTarget.value;
+          }}
+        />
+        <Toggle name="Errors only" on={loudOnly} />
+        <Toggle name="Wrap" on={wrap} />
+        <Toggle name="Follow" on={follow} />
+        <button type="button" onClick={jump}>
+          First error
+        </button>
+        <button type="button" onClick={download}>
+          Download
+        </button>
+      </div>
+      <ol ref={box} class={`log mono ${wrap.value ? "" : "unwrapped"}`} tabIndex={0} aria-label="Lines of the log">
+        {shown.value.map((line) => (
+          <li
+            key={`${line.shard}.${line.attempt}.${line.offset ?? 0}.${line.at}.${line.level}`}
+            class={`level-${line.level}`}
+            data-loud={LOUD.has(line.level) ? "" : undefined}
+          >
+            <time dateTime={line.at}>{clock(line.at)}</time> <span dir="auto">{ansi(line.text.slice(0, MOST_CHARACTERS))}</span>
+            {line.text.length > MOST_CHARACTERS && (
+              <span class="quiet"> … {line.text.length - MOST_CHARACTERS} more characters, in the download</span>
+            )}
+          </li>
+        ))}
+      </ol>
+    </Panel>
+  );
+}
+
+function Toggle({ name, on }: { name: string; on: { value: boolean } }) {
+  return (
+    <button
+      type="button"
+      aria-pressed={on.value}
+      onClick={() => {
+        on.value = !on.value;
+      }}
+    >
+      {name}
+    </button>
+  );
+}
