@@ -32,7 +32,7 @@ _POLICY = "; ".join(
         "form-action 'none'",
         "frame-ancestors 'none'",
         "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
+        "trusted-types interlock",
     )
 )
 _FOR_EVER = "public, max-age=31536000, immutable"

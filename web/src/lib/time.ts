@@ -28,11 +28,16 @@ export function span(ms: number): string {
   return `${sign}${Math.floor(total)} s`;
 }
 
+/** Return a duration in one unit. */
+function roughly(ms: number): string {
+  return ms < 10_000 ? `${Math.floor(ms / 1000)} s` : (span(ms).match(/^\d+ \w+/)?.[0] ?? span(ms));
+}
+
 /** Return how long ago a moment was, or in how long it will be. */
 export function ago(moment: string, at: number): string {
   const distance = at - Date.parse(moment);
   if (Math.abs(distance) < 1500) return "now";
-  return distance > 0 ? `${span(distance)} ago` : `in ${span(-distance)}`;
+  return distance > 0 ? `${roughly(distance)} ago` : `in ${roughly(-distance)}`;
 }
 
 const EXACT = new Intl.DateTimeFormat(undefined, {

@@ -61,9 +61,9 @@ function rowsOf(entry: Entry) {
 
 /** Return the states that a record has passed, as its journal tells. */
 export function pathOf(entries: readonly Entry[], machine: string): string[] {
-  return entries
+  const steps = entries
     .flatMap((entry) => entry.steps ?? [])
-    .filter((step) => step.machine === machine && !step.entity && step.moves !== false)
-    .map((step) => step.from)
-    .filter(Boolean);
+    .filter((step) => step.machine === machine && !step.entity && step.moves !== false);
+  const first = steps[0];
+  return first ? [first.from, ...steps.map((step) => step.to)].filter(Boolean) : [];
 }
