@@ -5,6 +5,7 @@ import { ask, client, type Job, Problem, requestId } from "../api/client";
 import { hasEnded } from "../lib/machines";
 import { go, query } from "../lib/router";
 import { may } from "../lib/session";
+import { forget, own, save, USUAL } from "../lib/views";
 import { useEntries, useNews } from "../live/live";
 import { FilterBox } from "../ui/filter";
 import { Empty, Head, Refusal, State, Took, When } from "../ui/parts";
@@ -74,6 +75,7 @@ function List({ q }: { q: string }) {
         {selected.value.size === 0 && q && may("POST /api/jobs/actions") && <ActOnAll q={q} look={list.look} />}
       </Head>
       <FilterBox q={q} words={WORDS} />
+      <Views q={q} />
       <Refusal problem={list.problem.value} />
       {list.fresh.value > 0 && (
         <p>
@@ -127,6 +129,40 @@ function List({ q }: { q: string }) {
         )}
       </section>
     </>
+  );
+}
+
+/** Saved filters, each a link that can be sent to others. */
+function Views({ q }: { q: string }) {
+  const known = [...USUAL, ...own.value].some((view) => view.q === q);
+  function keep(): void {
+    const name = prompt("Name of this view", q);
+    if (name) save(name, q);
+  }
+  return (
+    <nav class="views" aria-label="Saved views">
+      {[...USUAL, ...own.value].map((view) => (
+        <a
+          key={view.name}
+          href={view.q ? `/jobs?q=${encodeURIComponent(view.q)}` : "/jobs"}
+          aria-current={view.q === q ? "true" : undefined}
+        >
+          {view.name}
+        </a>
+      ))}
+      {!known && (
+        <button type="button" class="plain" onClick={keep}>
+          Save this view
+        </button>
+      )}
+      {own.value
+        .filter((view) => view.q === q)
+        .map((view) => (
+          <button key={view.name} type="button" class="plain" onClick={() => forget(view.name)}>
+            Forget this view
+          </button>
+        ))}
+    </nav>
   );
 }
 

@@ -5,7 +5,7 @@ const THEMES = ["system", "light", "dark"] as const;
 type Theme = (typeof THEMES)[number];
 
 const stored = localStorage.getItem("theme");
-const theme = signal<Theme>(THEMES.find((each) => each === stored) ?? "system");
+export const theme = signal<Theme>(THEMES.find((each) => each === stored) ?? "system");
 apply();
 
 function apply(): void {
