@@ -21,8 +21,12 @@ export function layersOf<T extends Node>(jobs: readonly T[]): T[][] {
     depths.set(job.name, depth);
     return depth;
   };
-  const layers: T[][] = [];
-  for (const job of jobs) (layers[depthOf(job, new Set())] ??= []).push(job);
+  const columns = new Map<number, T[]>();
+  for (const job of jobs) {
+    const depth = depthOf(job, new Set());
+    columns.set(depth, [...(columns.get(depth) ?? []), job]);
+  }
+  const layers = [...columns.entries()].sort(([a], [b]) => a - b).map(([, layer]) => layer);
   const rows = new Map<string, number>();
   for (const layer of layers) {
     const wish = (job: T): number => {
