@@ -270,6 +270,27 @@ class MachineList(_Out, frozen=True, kw_only=True):
     machines: tuple[MachineView, ...]
 
 
+class StandOfState(_Out, frozen=True, kw_only=True):
+    """The records in one state."""
+
+    state: str
+    number: int
+    capped: bool = False
+    """There are at least so many."""
+    oldest_id: str = ""
+    oldest_at: datetime | None = None
+    """When the oldest of them was created."""
+    median_stay_s: float | None = None
+    """How long the hundred oldest have been as they are, in the middle."""
+
+
+class Standing(_Out, frozen=True, kw_only=True):
+    """Where the live records of a machine stand."""
+
+    machine: str
+    states: tuple[StandOfState, ...]
+
+
 class Alive(_Out, frozen=True, kw_only=True):
     """The process is up."""
 

@@ -63,7 +63,7 @@ function heard(message: FromWorker): void {
 }
 
 /** Call `look` when something has happened that `concerns` the page, at most a few times a second. */
-export function useNews(concerns: (entry: Entry) => boolean, look: () => void): void {
+export function useNews(concerns: (entry: Entry) => boolean, look: () => void, everyMs = RENDER_EVERY_MS): void {
   const latest = useRef({ concerns, look });
   latest.current = { concerns, look };
   useEffect(() => {
@@ -77,7 +77,7 @@ export function useNews(concerns: (entry: Entry) => boolean, look: () => void): 
       waiting ??= setTimeout(() => {
         waiting = undefined;
         latest.current.look();
-      }, RENDER_EVERY_MS);
+      }, everyMs);
     };
     const hears: Hears = (entries, gap) => {
       if (gap || entries.some((entry) => latest.current.concerns(entry))) soon();

@@ -2,7 +2,9 @@
 import { ask, client } from "../api/client";
 import { useLoaded } from "../lib/loading";
 import { machines, pictureOf } from "../lib/machines";
-import { Empty, Head, Panel, Refusal, State } from "../ui/parts";
+import { span } from "../lib/time";
+import { useNews } from "../live/live";
+import { Empty, Head, Panel, Refusal, State, When } from "../ui/parts";
 
 export function Machines() {
   const all = [...machines.value.values()];
@@ -55,6 +57,7 @@ export function MachinePage({ name }: { name: string }) {
       <Panel title="Lifecycle">
         <img class="picture" src={pictureOf(name, "", [])} alt={`The lifecycle of a ${name}; the tables below say the same.`} />
       </Panel>
+      <Standing name={name} />
       <Panel title="States">
         <div class="scroll">
           <table>
@@ -112,5 +115,48 @@ export function MachinePage({ name }: { name: string }) {
         </div>
       </Panel>
     </>
+  );
+}
+
+/** Where the live records are: how many in each state, since when, and for how long. */
+function Standing({ name }: { name: string }) {
+  const { data, look } = useLoaded(`standing ${name}`, (signal) =>
+    ask(client.GET("/api/machines/{name}/standing", { params: { path: { name } }, signal })),
+  );
+  useNews((entry) => entry.kind === name, look, 2_000);
+  const states = data.value?.states ?? [];
+  if (!states.length) return null;
+  return (
+    <Panel title="Where the live ones stand">
+      <div class="scroll">
+        <table>
+          <thead>
+            <tr>
+              <th>State</th>
+              <th class="number">Records</th>
+              <th>Oldest</th>
+              <th class="number">Stay, median of the oldest</th>
+            </tr>
+          </thead>
+          <tbody>
+            {states.map((one) => (
+              <tr key={one.state}>
+                <td>
+                  <State machine={name} state={one.state} />
+                </td>
+                <td class="number">
+                  {one.number}
+                  {one.capped ? "+" : ""}
+                </td>
+                <td>
+                  <When at={one.oldest_at} /> {one.oldest_id && <span class="mono quiet">{one.oldest_id}</span>}
+                </td>
+                <td class="number">{one.median_stay_s == null ? "–" : span(one.median_stay_s * 1_000)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </Panel>
   );
 }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from functools import lru_cache
+from statistics import median
 from typing import Any
 
 from starlette.responses import Response
@@ -13,11 +15,17 @@ from interlock.lifecycles import interlocking
 from interlock.lifecycles.meanings import meanings_of
 from interlock.machine import Blueprint, blueprint_of
 from interlock.server.declaring import Call, Confined, Route
-from interlock.server.messages import MachineList, MachineView, PictureQuery
+from interlock.server.messages import MachineList, MachineView, PictureQuery, Standing, StandOfState
+from interlock.store.contract import Store
+from interlock.store.records import Query
 from interlock.systems.access.principals import Role
-from interlock.systems.catalogue import JOURNALLED
+from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 
 SVG = "image/svg+xml"
+COUNTED = 10_000
+"""How far records are counted."""
+SAMPLE = 100
+"""From so many records, the oldest, the median stay is taken."""
 _PICTURE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
 
 
@@ -44,6 +52,31 @@ async def draw_interlocking(_: Call) -> Response:
     """How the machines depend on each other."""
     text = await asyncio.to_thread(_map)
     return Response(text, media_type=SVG, headers=_PICTURE_HEADERS)
+
+
+async def stand_of_machine(call: Call) -> Standing:
+    """Count the records in each state that is not final, and look at how long the oldest have been there."""
+    name = _known(call.path["name"])
+    if name not in CATALOGUE:  # attempts and leases live inside the record of a job
+        return Standing(machine=name, states=())
+    kind, now = CATALOGUE[name], await call.parts.household.engine.clock.now()
+    living = [state.name for state in _blueprint_named(name).states if state.name not in kind.ended]
+    states = [await _stand_of(call.parts.store, name, state, now) for state in living]
+    return Standing(machine=name, states=tuple(states))
+
+
+async def _stand_of(store: Store, kind: str, state: str, now: datetime) -> StandOfState:
+    count = await store.count(Query(kind=kind, states=(state,)), cap=COUNTED)
+    page = await store.find(Query(kind=kind, states=(state,), newest_first=False, limit=SAMPLE))
+    stays = [max(0.0, (now - record.updated_at).total_seconds()) for record in page.records]
+    return StandOfState(
+        state=state,
+        number=count.number,
+        capped=count.capped,
+        oldest_id=page.records[0].id if page.records else "",
+        oldest_at=page.records[0].created_at if page.records else None,
+        median_stay_s=median(stays) if stays else None,
+    )
 
 
 def _known(name: str) -> str:
@@ -129,6 +162,18 @@ ROUTES = (
         query=PictureQuery,
         media=SVG,
         errors=(UnknownMachine, UnknownState),
+    ),
+    Route(
+        method="GET",
+        path="/api/machines/{name}/standing",
+        name="showStanding",
+        summary="Show where the live records of a machine stand: how many in each state, and for how long.",
+        handler=stand_of_machine,
+        role=Role.VIEWER,
+        everything=True,
+        parameters=_NAME,
+        answer=Standing,
+        errors=(UnknownMachine,),
     ),
     Route(
         method="GET",

@@ -1,0 +1,32 @@
+"""Where the live records of a machine stand, for whoever looks at its table."""
+
+from __future__ import annotations
+
+import httpx2
+from tests.server.running import Running
+
+
+async def test_live_jobs_are_counted_by_state_with_the_oldest_and_how_long_they_stay(
+    server: Running, client: httpx2.AsyncClient
+) -> None:
+    first, second = [
+        (await client.post("/api/jobs", json={"task": "shop.send"})).json()["id"] for _ in range(2)
+    ]
+    await client.post(f"/api/jobs/{second}/cancel", json={})
+    states = (await client.get("/api/machines/job/standing")).json()["states"]
+    assert [state["state"] for state in states] == ["SUBMITTED", "PENDING", "RUNNING"], "not those that ended"
+    pending = states[1]
+    assert (pending["number"], pending["oldest_id"]) == (1, first)
+    assert pending["median_stay_s"] >= 0
+    assert states[0] == {"state": "SUBMITTED", "number": 0}
+
+
+async def test_what_lives_inside_other_records_has_no_standing_of_its_own(client: httpx2.AsyncClient) -> None:
+    assert (await client.get("/api/machines/lease/standing")).json() == {"machine": "lease", "states": []}
+
+
+async def test_a_machine_that_does_not_exist_is_answered_with_those_that_do(
+    client: httpx2.AsyncClient,
+) -> None:
+    answer = await client.get("/api/machines/jab/standing")
+    assert (answer.status_code, answer.json()["code"]) == (404, "unknown_machine")
