@@ -25,7 +25,7 @@ async def test_what_lives_inside_other_records_has_no_standing_of_its_own(client
     assert (await client.get("/api/machines/lease/standing")).json() == {"machine": "lease", "states": []}
 
 
-async def test_a_machine_that_does_not_exist_is_answered_with_those_that_do(
+async def test_an_unknown_machine_is_answered_with_those_that_there_are(
     client: httpx2.AsyncClient,
 ) -> None:
     answer = await client.get("/api/machines/jab/standing")

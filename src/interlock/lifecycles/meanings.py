@@ -28,14 +28,18 @@ WAITING, ACTIVE, GOOD = Meaning.WAITING, Meaning.ACTIVE, Meaning.GOOD
 BAD, STOPPED = Meaning.BAD, Meaning.STOPPED
 
 _SAID: Mapping[str, Mapping[str, Meaning]] = {
-    "job": {job.PENDING: WAITING},
+    "job": {job.PENDING: WAITING, job.CANCELED: STOPPED},
     "attempt": {attempt.QUEUED: WAITING, attempt.CANCELED: STOPPED, attempt.STALE: STOPPED},
-    "lease": {lease.EXPIRED: BAD, lease.CANCELED: STOPPED},
-    "worker": {worker.PAUSED: WAITING},
+    "lease": {lease.EXPIRED: BAD, lease.CANCELED: STOPPED, lease.REVOKED: STOPPED},
+    "worker": {worker.PAUSED: WAITING, worker.TERMINATED: STOPPED},
     "process": {process.BACKING_OFF: WAITING, process.STOPPED: STOPPED},
     "task": {task.ABANDONED: STOPPED},
     "workload": {workload.READY: WAITING, workload.FAILED: BAD},
-    "simulation": {simulation.PAUSED: WAITING, simulation.INTERRUPTED: BAD},
+    "simulation": {
+        simulation.PAUSED: WAITING,
+        simulation.INTERRUPTED: BAD,
+        simulation.CANCELLED: STOPPED,
+    },
     "run": {
         run.AWAITING_APPROVAL: WAITING,
         run.QUEUED: WAITING,
@@ -44,7 +48,14 @@ _SAID: Mapping[str, Mapping[str, Meaning]] = {
         run.FAILED: BAD,
         run.TIMEOUT: BAD,
         run.CANCELED: STOPPED,
+        run.REPORTED: STOPPED,  # how it ended is its outcome
     },
+    # Kinds that belong to systems, which are above this layer.
+    "token": {"active": ACTIVE, "expired": STOPPED},
+    "session": {"open": ACTIVE, "expired": STOPPED},
+    "standing": {"quarantined": BAD},
+    "history": {"flaky": BAD, "forgotten": STOPPED},
+    "cache": {"expired": STOPPED, "evicted": STOPPED},
 }
 
 

@@ -1,6 +1,6 @@
 /** The lifecycles, as the server declares them: names of states, what they mean, and pictures. */
 import { signal } from "@preact/signals";
-import { ask, client } from "../api/client";
+import { ask, client, type components } from "../api/client";
 
 export type Meaning = "waiting" | "active" | "good" | "bad" | "stopped";
 
@@ -37,4 +37,34 @@ export function pictureOf(machine: string, state: string, passed: readonly strin
   if (passed.length) query.set("path", passed.join(","));
   const said = query.toString();
   return `/api/machines/${encodeURIComponent(machine)}.svg${said ? `?${said}` : ""}`;
+}
+
+type Table = components["schemas"]["Blueprint"];
+
+const tables = signal<ReadonlyMap<string, Table>>(new Map());
+const asked = new Set<string>();
+
+/** Return the table of a machine; undefined until it has been read, which this begins. */
+export function tableOf(machine: string): Table | undefined {
+  const found = tables.value.get(machine);
+  if (!found && !asked.has(machine)) {
+    asked.add(machine);
+    ask(client.GET("/api/machines/{name}", { params: { path: { name: machine } } })).then(
+      (table) => {
+        tables.value = new Map([...tables.value, [machine, table]]);
+      },
+      () => asked.delete(machine),
+    );
+  }
+  return found;
+}
+
+/** Return whether an event leads somewhere from a state, or is accepted there: whether asking for it makes sense. */
+export function accepts(machine: string, state: string, event: string): boolean {
+  const table = tableOf(machine);
+  if (!table) return false;
+  return (
+    table.transitions.some((row) => row.from === state && row.event === event) ||
+    (table.kept ?? []).some((row) => row.state === state && row.event === event)
+  );
 }

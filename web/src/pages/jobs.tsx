@@ -14,7 +14,7 @@ import { useWindowed } from "../ui/windowed";
 
 const PAGE = 100;
 const MOST_IDS = 100;
-const ROW_PX = 38;
+const ROW_PX = 40;
 const WORDS = ["state:failed", "queue:default", "since:1h", "state:running", "-state:completed", "task:", "label:"];
 
 type Verb = "cancel" | "retry";

@@ -198,6 +198,7 @@ function RunActions({ run, look }: { run: Run; look: () => void }) {
   return (
     <Action
       request="POST /api/runs/{run_id}/cancel"
+      legal={["run", run.state, "cancel"]}
       done="Cancel was requested."
       danger
       run={() => ask(client.POST("/api/runs/{run_id}/cancel", { ...path, body: { request_id: requestId() } }))}

@@ -1,7 +1,7 @@
 /** Simulations: how far each is, and pause, resume and cancel. */
 import { ask, client, type components, requestId } from "../api/client";
 import { useLoaded } from "../lib/loading";
-import { hasEnded, pictureOf } from "../lib/machines";
+import { meaningOf, pictureOf } from "../lib/machines";
 import { now, span } from "../lib/time";
 import { useNews } from "../live/live";
 import { Action } from "../ui/action";
@@ -86,7 +86,7 @@ function Steps({ one }: { one: Simulation }) {
 /** How long it will take from here, if it goes on as it went. */
 function leftOf(one: Simulation): string {
   const step = one.current_step ?? 0;
-  if (one.status !== "RUNNING" || !one.total_steps || !one.started_at || step < 1) return "";
+  if (meaningOf("simulation", one.status) !== "active" || !one.total_steps || !one.started_at || step < 1) return "";
   const perStep = (now.value - Date.parse(one.started_at)) / step;
   return `about ${span(Math.max(0, perStep * (one.total_steps - step)))}`;
 }
@@ -105,7 +105,6 @@ export function SimulationPage({ id }: { id: string }) {
   if (!shown) return problem.value ? <Refusal problem={problem.value} /> : <Empty>Loading {id} …</Empty>;
   const { one, entries } = shown;
   const body = () => ({ request_id: requestId() });
-  const resumable = one.status === "PAUSED" || one.status === "INTERRUPTED";
   return (
     <>
       <Head
@@ -115,9 +114,10 @@ export function SimulationPage({ id }: { id: string }) {
           </>
         }
       >
-        {one.status === "RUNNING" && !one.pause_requested && (
+        {!one.pause_requested && (
           <Action
             request="POST /api/simulations/{run_id}/pause"
+            legal={["simulation", one.status, "request_pause"]}
             done="It pauses after the current step."
             run={() => ask(client.POST("/api/simulations/{run_id}/pause", { ...path, body: body() }))}
             then={look}
@@ -125,28 +125,26 @@ export function SimulationPage({ id }: { id: string }) {
             Pause
           </Action>
         )}
-        {resumable && (
-          <Action
-            request="POST /api/simulations/{run_id}/resume"
-            done="It goes on where it was saved."
-            run={() => ask(client.POST("/api/simulations/{run_id}/resume", { ...path, body: body() }))}
-            then={look}
-          >
-            Resume
-          </Action>
-        )}
-        {!hasEnded("simulation", one.status) && (
-          <Action
-            request="POST /api/simulations/{run_id}/cancel"
-            done="Cancel was requested."
-            ask="Cancel this simulation? It cannot be resumed afterwards."
-            danger
-            run={() => ask(client.POST("/api/simulations/{run_id}/cancel", { ...path, body: body() }))}
-            then={look}
-          >
-            Cancel
-          </Action>
-        )}
+        <Action
+          request="POST /api/simulations/{run_id}/resume"
+          legal={["simulation", one.status, "resume"]}
+          done="It goes on where it was saved."
+          run={() => ask(client.POST("/api/simulations/{run_id}/resume", { ...path, body: body() }))}
+          then={look}
+        >
+          Resume
+        </Action>
+        <Action
+          request="POST /api/simulations/{run_id}/cancel"
+          legal={["simulation", one.status, "cancel"]}
+          done="Cancel was requested."
+          ask="Cancel this simulation? It cannot be resumed afterwards."
+          danger
+          run={() => ask(client.POST("/api/simulations/{run_id}/cancel", { ...path, body: body() }))}
+          then={look}
+        >
+          Cancel
+        </Action>
       </Head>
       <Refusal problem={problem.value} />
       {one.stale && (

@@ -88,6 +88,7 @@ export function WorkerPage({ id }: { id: string }) {
   const order = (label: string, verb: "pause" | "resume" | "drain" | "terminate", done: string, question = "") => (
     <Action
       request={`POST /api/supervisor/workers/{worker_id}/${verb}`}
+      {...(verb === "drain" ? {} : { legal: ["worker", worker.state, verb] as const })}
       done={done}
       {...(question ? { ask: question, danger: true } : {})}
       run={() =>
@@ -107,15 +108,10 @@ export function WorkerPage({ id }: { id: string }) {
           </>
         }
       >
-        {!hasEnded("worker", worker.state) && (
-          <>
-            {worker.state === "PAUSED"
-              ? order("Resume", "resume", "It takes work again.")
-              : order("Pause", "pause", "It takes nothing new.")}
-            {order("Drain", "drain", "It finishes what it has and goes.")}
-            {order("Terminate", "terminate", "It was told to go now.", "Terminate this worker? What it has is done again elsewhere.")}
-          </>
-        )}
+        {order("Resume", "resume", "It takes work again.")}
+        {order("Pause", "pause", "It takes nothing new.")}
+        {!hasEnded("worker", worker.state) && order("Drain", "drain", "It finishes what it has and goes.")}
+        {order("Terminate", "terminate", "It was told to go now.", "Terminate this worker? What it has is done again elsewhere.")}
       </Head>
       <Refusal problem={problem.value} />
       <Panel title="About">

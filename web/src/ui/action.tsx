@@ -1,11 +1,14 @@
 /** A button for one request of the API; it is not there for those who may not make it. */
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
+import { accepts } from "../lib/machines";
 import { may, type Request } from "../lib/session";
 import { act } from "./toasts";
 
 interface Props {
   readonly request: Request;
+  /** The machine, the state and the event that the request leads to: not shown where the table has nothing for it. */
+  readonly legal?: readonly [machine: string, state: string, event: string];
   /** What is said when it was done. */
   readonly done: string;
   readonly run: () => Promise<unknown>;
@@ -16,9 +19,9 @@ interface Props {
   readonly children: ComponentChildren;
 }
 
-export function Action({ request, done, run, then, ask, danger = false, children }: Props) {
+export function Action({ request, legal, done, run, then, ask, danger = false, children }: Props) {
   const busy = useSignal(false);
-  if (!may(request)) return null;
+  if (!may(request) || (legal && !accepts(...legal))) return null;
   async function clicked(): Promise<void> {
     if (ask && !confirm(ask)) return;
     busy.value = true;
