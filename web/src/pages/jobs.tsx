@@ -218,13 +218,21 @@ function useJobs(q: string) {
   const problem = useSignal<Problem | undefined>(undefined);
   const loaded = useSignal(false);
   const fresh = useSignal(0);
-  const state = useRef({ cursor: "", busy: false, waiting: [] as readonly Job[], changed: new Set<string>() });
+  const state = useRef({
+    cursor: "",
+    busy: false,
+    wishes: new Map<"begin" | "more" | "look", () => Promise<void>>(),
+    changed: new Set<string>(),
+  });
 
   const page = (more: { cursor?: string; limit?: number; q?: string }) =>
     ask(client.GET("/api/jobs", { params: { query: { q, limit: PAGE, ...more } } }));
 
-  const alone = useCallback(async (work: () => Promise<void>): Promise<void> => {
-    if (state.current.busy) return;
+  const alone = useCallback(async (name: "begin" | "more" | "look", work: () => Promise<void>): Promise<void> => {
+    if (state.current.busy) {
+      state.current.wishes.set(name, work); // each is done once more when this is done
+      return;
+    }
     state.current.busy = true;
     try {
       await work();
@@ -234,16 +242,19 @@ function useJobs(q: string) {
     } finally {
       state.current.busy = false;
     }
+    const [wish] = state.current.wishes;
+    if (!wish) return;
+    state.current.wishes.delete(wish[0]);
+    await alone(...wish);
   }, []);
 
   const begin = useCallback(
     () =>
-      alone(async () => {
+      alone("begin", async () => {
         const answer = await page({});
         jobs.value = answer.jobs;
         count.value = answer.count ?? undefined;
         state.current.cursor = answer.cursor;
-        state.current.waiting = [];
         fresh.value = 0;
         loaded.value = true;
       }),
@@ -252,7 +263,8 @@ function useJobs(q: string) {
 
   const more = useCallback(() => {
     if (!state.current.cursor || !loaded.value) return;
-    void alone(async () => {
+    void alone("more", async () => {
+      if (!state.current.cursor) return;
       const answer = await page({ cursor: state.current.cursor });
       const known = new Set(jobs.value.map((job) => job.id));
       jobs.value = [...jobs.value, ...answer.jobs.filter((job) => !known.has(job.id))];
@@ -262,7 +274,7 @@ function useJobs(q: string) {
 
   const look = useCallback(() => {
     if (!loaded.value) return void begin();
-    void alone(async () => {
+    void alone("look", async () => {
       const shown = new Map(jobs.value.map((job) => [job.id, job]));
       const changed = [...state.current.changed].filter((id) => shown.has(id)).slice(0, MOST_IDS);
       state.current.changed.clear();
@@ -274,8 +286,7 @@ function useJobs(q: string) {
       if (jobs.value.length) jobs.value = jobs.value.map((job) => latest.get(job.id) ?? job);
       else jobs.value = top.jobs;
       const known = new Set(jobs.value.map((job) => job.id));
-      state.current.waiting = top.jobs.filter((job) => !known.has(job.id));
-      fresh.value = state.current.waiting.length;
+      fresh.value = top.jobs.filter((job) => !known.has(job.id)).length;
       count.value = top.count ?? undefined;
     });
   }, []);

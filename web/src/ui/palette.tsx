@@ -14,7 +14,7 @@ const IDS: readonly (readonly [RegExp, string, string])[] = [
   [/^j_[0-9a-f]*$/, "Job", "/jobs/"],
   [/^w_[0-9a-f]*$/, "Worker", "/workers/"],
   [/^r_[0-9a-f]*$/, "Run", "/runs/"],
-  [/^\S+$/, "Simulation", "/simulations/"],
+  [/^s_[0-9a-f]*$/, "Simulation", "/simulations/"],
 ];
 
 function targetsFor(text: string): Target[] {
@@ -43,6 +43,9 @@ export function Palette() {
       dialog.current?.showModal();
     } else dialog.current?.close();
   }, [open]);
+  function closed(): void {
+    if (!dialog.current?.open) palette.value = ""; // it may have been opened again meanwhile
+  }
   const targets = targetsFor(text.value);
   function choose(target: Target | undefined): void {
     if (!target) return;
@@ -50,7 +53,7 @@ export function Palette() {
     go(target.to);
   }
   return (
-    <dialog ref={dialog} aria-label={open === "keys" ? "Keys" : "Find"} onClose={() => { palette.value = ""; }}>
+    <dialog ref={dialog} aria-label={open === "keys" ? "Keys" : "Find"} onClose={closed}>
       {open === "keys" && (
         <>
           <h2>Keys</h2>
