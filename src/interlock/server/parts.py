@@ -33,6 +33,7 @@ from interlock.systems.access.principals import Principal
 from interlock.systems.access.sessions import Sessions
 from interlock.systems.blobs import blobs_for, caches_for
 from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.figures import figures
 from interlock.systems.household import DELIVERY, SWEEP, Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.vault import Vault
@@ -149,6 +150,7 @@ class Parts:
             Loop("runs", self._keep_runs, clock, every_s=settings.deliver_every_s),
             Loop("messages", self._deliver, clock, every_s=settings.deliver_every_s, full=DELIVERY),
             Loop("tokens", self._keep_tokens, clock, every_s=TOKENS_EVERY_S),
+            Loop("figures", self._count, clock, every_s=figures.EVERY_S, full=figures.ENTRIES),
             Loop("retention", self._retain, clock, every_s=settings.retain_every_s, full=SWEEP),
             follow,
         )
@@ -164,6 +166,9 @@ class Parts:
 
     async def _deliver(self) -> int:
         return await self.household.deliver()
+
+    async def _count(self) -> int:
+        return await self.household.figures.round() + await self.household.figures.sweep()
 
     async def _retain(self) -> int:
         await self.household.runs.analysing.sweep(limit=SWEEP)

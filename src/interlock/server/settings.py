@@ -81,7 +81,13 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     deliver_every_s: float = 1.0
     retain_every_s: float = 60.0
-    retention: Retention = Retention(by_kind={"message": timedelta(days=7), "history": timedelta(hours=1)})
+    retention: Retention = Retention(
+        by_kind={
+            "message": timedelta(days=7),
+            "history": timedelta(hours=1),
+            "figures": timedelta(hours=1),
+        }
+    )
     shutdown_s: float = 25.0
     """How long requests may go on after SIGTERM."""
 

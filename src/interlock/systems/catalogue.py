@@ -14,6 +14,7 @@ from interlock.machine import Machine
 from interlock.store.catalogue import catalogue_of
 from interlock.systems.access.lifecycle import TOKEN
 from interlock.systems.access.sessions import SESSION
+from interlock.systems.figures.lifecycle import FIGURES
 from interlock.systems.orchestrator.beside import ARTIFACT, CHILDREN, LOG, RESULT
 from interlock.systems.orchestrator.trees.body import TREE
 from interlock.systems.quarantine.lifecycle import STANDING
@@ -41,6 +42,7 @@ JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
         PULSE.name: PULSE,
         TOKEN.name: TOKEN,
         SESSION.name: SESSION,
+        FIGURES.name: FIGURES,
     }
 )
 """Every machine that a journal may speak of: attempts and leases live inside the record of a job."""
@@ -65,6 +67,7 @@ _KEPT = (
     PULSE.name,
     TOKEN.name,
     SESSION.name,
+    FIGURES.name,
 )
 
 CATALOGUE = {

@@ -25,6 +25,7 @@ from interlock.systems.access.tokens import Tokens
 from interlock.systems.blobs.port import Blobs
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.claims import WorkerClaims
+from interlock.systems.figures.figures import Figures
 from interlock.systems.fleet.workloads import Workloads
 from interlock.systems.orchestrator.artifacts import Artifacts
 from interlock.systems.orchestrator.ids import JobIds
@@ -101,6 +102,7 @@ class Household:
         self.claims = WorkerClaims(self.orchestrator, self.workers.takes)
         self.workloads = Workloads(self.engine, self.orchestrator.hear, settings=settings)
         self.tokens = Tokens(self.engine)
+        self.figures = Figures(self.engine, lambda among: self.jobs.queues(among=among))
         # Messages between records are delivered beside the commits that runners wait for.
         self._couriers = GroupCommit(store)
         self.quarantine = Quarantine(self.engine, settings.quarantine)

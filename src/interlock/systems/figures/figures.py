@@ -1,0 +1,303 @@
+"""Keep figures from the journal: exact, whatever the number of servers that count.
+
+A head record holds the cursor up to which the journal has been counted. A round reads what follows and
+commits the head together with the counts, by their versions: so each entry is counted once, and a server
+that was slower has counted nothing. Records of figures leave no journal entries but their first and last.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from interlock.engine.applying import Engine
+from interlock.machine import Moved
+from interlock.store.records import Change, Commit, Committed, Entry, Key, Note, Record, StepLine
+from interlock.systems.figures.counting import (
+    NOTHING,
+    Facts,
+    cells_of,
+    events_of,
+    facts_of,
+    minute_of,
+    sample,
+    spread,
+)
+from interlock.systems.figures.lifecycle import COUNTING, FIGURES, KEPT, expire
+from interlock.systems.figures.reading import Question, answered, keys_for
+from interlock.systems.figures.series import (
+    GRAINS,
+    MINUTES,
+    Backlog,
+    Cell,
+    Grain,
+    Pair,
+    Part,
+    largest,
+    read_part,
+    written,
+)
+from interlock.wire.figures import FiguresView
+from interlock.wire.jobs import QueueView
+
+EVERY_S = 5.0
+SPACING_S = 4.0
+"""A server leaves a round out when another one has counted less than this long ago."""
+ENTRIES = 2_000
+"""How many entries are counted in one round."""
+RECORDS = 8
+"""How many quarters of an hour a round may be about; a server that was away for days needs several."""
+LOADS, CHUNK = 1_000, 100
+"""How many jobs are loaded for their queue, task and durations in one round; of more, an even sample."""
+BYTES = 8 * 1_048_576
+"""Loading ends after so many bytes: inputs may be large."""
+KNOWN = 500
+"""How many queues are remembered to have a backlog."""
+FRESH_S = 2.0
+"""How long an answer serves: many readers cost as much as one."""
+ANSWERS = 64
+HEAD = Key(FIGURES.name, "head")
+
+LookAtQueues = Callable[[Iterable[str] | None], Awaitable[list[QueueView]]]
+"""The backlog of these queues, or of all that the newest jobs show."""
+
+
+class Head(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The body of the head record."""
+
+    cursor: str
+    at: datetime
+    """Up to when the journal has been counted."""
+    behind: bool = False
+    """There was more than a round counts."""
+    sampled: int = 0
+    """The minute in which the backlog was sampled last."""
+    queues: list[str] = []
+    """Queues that had jobs which had not ended."""
+
+
+class Figures:
+    """The figures in a store."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        queues: LookAtQueues,
+        *,
+        spacing_s: float = SPACING_S,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._queues = queues
+        self._spacing = timedelta(seconds=spacing_s)
+        self._monotonic = monotonic
+        self._answers: dict[Question, tuple[float, FiguresView]] = {}
+
+    # Counting
+
+    async def round(self) -> int:
+        """Count what is new in the journal; return `ENTRIES` when there is more."""
+        now = await self._engine.clock.now()
+        (record,) = await self._engine.store.load([HEAD])
+        if record is None:
+            return await self._begin(now)
+        head = _head(record)
+        if now - record.updated_at < self._spacing and not head.behind:
+            return 0
+        feed = await self._engine.store.feed(head.cursor, limit=ENTRIES)
+        entries = _first(feed.entries)
+        events = list(events_of(entries))
+        ids = list(dict.fromkeys(event.job_id for event in events))
+        known = await self._facts(sample(ids, LOADS))
+        facts = spread(ids, known)
+        after = msgspec.structs.replace(
+            head,
+            cursor=entries[-1].cursor if entries else feed.cursor or head.cursor,
+            at=entries[-1].at if entries else now,
+            behind=len(entries) < len(feed.entries) or len(feed.entries) >= ENTRIES,
+            queues=_known([*head.queues, *(each.pair[0] for each in facts.values())]),
+        )
+        additions = _Additions(cells_of(events, facts))
+        additions.estimated = sum(event.job_id not in known for event in events)
+        additions.gap = minute_of(head.at) if feed.gap else None
+        minute = minute_of(now)
+        if minute > head.sampled and not after.behind:
+            await self._sample(after, minute, additions)
+        if entries or feed.gap or additions.backlog is not None:
+            await self._commit(record, after, additions)
+        return ENTRIES if after.behind else len(events)
+
+    async def sweep(self, *, limit: int = 100) -> int:
+        """Forget records that are too old to be shown."""
+
+        def decide(records: Sequence[Record], _: datetime) -> list[Commit]:
+            return [Commit(changes=(_forgotten(record),)) for record in records]
+
+        outcomes = await self._engine.due([FIGURES.name], limit, decide)
+        return sum(isinstance(outcome, Committed) for outcome in outcomes)
+
+    async def queues(self) -> list[str]:
+        """Return the queues that had jobs which had not ended, when they were last looked at."""
+        (record,) = await self._engine.store.load([HEAD])
+        return [] if record is None else _head(record).queues
+
+    async def _begin(self, now: datetime) -> int:
+        """Count from now on."""
+        head = Head(cursor=await self._engine.store.latest(), at=now)
+        note = Note(actor="server", reason="figures are counted from here on")
+        change = _change(HEAD.id, None, msgspec.json.encode(head), None, note)
+        await self._engine.committer.commit(Commit(changes=(change,)))
+        return 0
+
+    async def _facts(self, ids: Sequence[str]) -> dict[str, Facts]:
+        facts: dict[str, Facts] = {}
+        size = 0
+        for start in range(0, len(ids), CHUNK):
+            if size > BYTES:
+                break
+            chunk = ids[start : start + CHUNK]
+            found = await self._engine.store.load([Key("job", job_id) for job_id in chunk])
+            size += sum(len(record.body) for record in found if record is not None)
+            facts |= {
+                job_id: NOTHING if record is None else facts_of(record)
+                for job_id, record in zip(chunk, found, strict=True)
+            }
+        return facts
+
+    async def _sample(self, head: Head, minute: int, additions: _Additions) -> None:
+        """Add the backlog; once an hour of every queue that can be found, else of those that are known."""
+        every = head.sampled // 60 != minute // 60
+        views = await self._queues(None if every else head.queues)
+        additions.backlog = largest((view.name, view.pending, view.running) for view in views)
+        additions.sampled = head.sampled = minute
+        head.queues = _known(view.name for view in views)
+
+    async def _commit(self, record: Record, head: Head, additions: _Additions) -> None:
+        """Commit head and counts together; nothing happens when another server was faster."""
+        wanted = [(grain, number) for grain in GRAINS for number in additions.records(grain)]
+        keys = [Key(FIGURES.name, grain.id_of(number)) for grain, number in wanted]
+        found = await self._engine.store.load(keys) if keys else []
+        changes = [_change(HEAD.id, record, msgspec.json.encode(head), None)]
+        for (grain, number), before in zip(wanted, found, strict=True):
+            if before is None or before.state == COUNTING:
+                part = Part() if before is None else read_part(before.body)
+                additions.into(part, grain, number)
+                changes.append(_part_change(grain, number, before, part))
+        await self._engine.committer.commit(Commit(changes=tuple(changes)))
+
+    # Reading
+
+    async def read(self, question: Question) -> FiguresView:
+        """Return the figures that are asked for, at most `FRESH_S` old."""
+        known = self._answers.get(question)
+        if known is not None and self._monotonic() < known[0] + FRESH_S:
+            return known[1]
+        now = await self._engine.clock.now()
+        keys = [HEAD, *keys_for(question, now)]
+        head, *records = await self._engine.store.load(keys)
+        parts = [read_part(record.body) for record in records if record and record.state == COUNTING]
+        view = answered(question, now, parts, None if head is None else _head(head).at)
+        while len(self._answers) >= ANSWERS:
+            del self._answers[next(iter(self._answers))]
+        self._answers[question] = (self._monotonic(), view)
+        return view
+
+
+class _Additions:
+    """What a round adds to the figures."""
+
+    def __init__(self, cells: dict[tuple[int, Pair], Cell]) -> None:
+        self.cells = cells
+        self.backlog: Backlog | None = None
+        self.sampled = 0
+        self.gap: int | None = None
+        self.estimated = 0
+
+    def records(self, grain: Grain) -> list[int]:
+        """Return the numbers of the records that change."""
+        minutes = {minute for minute, _ in self.cells}
+        minutes |= {self.sampled} if self.backlog is not None else set()
+        minutes |= {self.gap} if self.gap is not None else set()
+        return sorted({_record(grain, minute) for minute in minutes})
+
+    def into(self, part: Part, grain: Grain, number: int) -> None:
+        """Add what belongs to a record."""
+        mine = {key: cell for key, cell in self.cells.items() if _record(grain, key[0]) == number}
+        for (minute, pair), cell in mine.items():
+            part.add(_period(grain, minute), pair, cell)
+        if self.cells and number == _record(grain, next(iter(self.cells))[0]):
+            part.estimated += self.estimated
+        if self.backlog is not None and _record(grain, self.sampled) == number:
+            part.backlog = {**part.backlog, _period(grain, self.sampled): self.backlog}
+        if self.gap is not None and _record(grain, self.gap) == number:
+            part.gaps = sorted({*part.gaps, _period(grain, self.gap)})
+
+
+def _period(grain: Grain, minute: int) -> int:
+    return minute * 60 // grain.period_s
+
+
+def _record(grain: Grain, minute: int) -> int:
+    return grain.record_of(_period(grain, minute))
+
+
+def _first(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """Return as many entries as are about few enough records."""
+    seen: set[int] = set()
+    for place, entry in enumerate(entries):
+        seen.add(_record(MINUTES, minute_of(entry.at)))
+        if len(seen) > RECORDS:
+            return entries[:place]
+    return entries
+
+
+def _known(queues: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(name for name in queues if name))[-KNOWN:]
+
+
+def _head(record: Record) -> Head:
+    return msgspec.json.decode(record.body, type=Head)
+
+
+def _part_change(grain: Grain, number: int, before: Record | None, part: Part) -> Change:
+    end = datetime.fromtimestamp((number + 1) * grain.record_s, UTC)
+    note = Note(actor="server", reason="figures of a new period") if before is None else None
+    deadline_at = end + timedelta(seconds=KEPT.seconds)
+    return _change(grain.id_of(number), before, written(part), deadline_at, note)
+
+
+def _change(
+    name: str, before: Record | None, body: bytes, deadline_at: datetime | None, note: Note | None = None
+) -> Change:
+    return Change(
+        kind=FIGURES.name,
+        id=name,
+        expected=before.version if before else 0,
+        expected_at=before.updated_at if before else None,
+        state=COUNTING,
+        body=body,
+        deadline_at=deadline_at,
+        note=note,
+    )
+
+
+def _forgotten(record: Record) -> Change:
+    decision = FIGURES.decide(COUNTING, None, expire)
+    if not isinstance(decision, Moved):
+        raise decision.error()
+    steps = tuple(
+        StepLine(FIGURES.name, "", step.event, str(step.source), str(step.target), str(step.owner))
+        for step in decision.steps
+    )
+    return Change(
+        kind=FIGURES.name,
+        id=record.id,
+        expected=record.version,
+        expected_at=record.updated_at,
+        state=decision.state,
+        body=b"{}",
+        note=Note(steps=steps, actor="clock"),
+    )

@@ -1,0 +1,61 @@
+"""How figures are shown: what has happened to jobs over time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """What has happened to jobs in a stretch of time; durations are null where no job has ended."""
+
+    submitted: int = 0
+    completed: int = 0
+    failed: int = 0
+    canceled: int = 0
+    retried: int = 0
+    """Attempts that failed, timed out or were lost while their job went on."""
+    wait_p50_s: float | None = None
+    """How long jobs that ended had waited for their first start."""
+    wait_p95_s: float | None = None
+    run_p50_s: float | None = None
+    """How long they took from their first start to their end."""
+    run_p95_s: float | None = None
+
+
+class FigurePoint(Figure, frozen=True, kw_only=True):
+    """The same for one step of a chart."""
+
+    at: datetime
+    """When the step begins."""
+    pending: int | None = None
+    """As last sampled in the step; null without a sample, and for a single task."""
+    running: int | None = None
+    gap: bool = False
+    """Counting stopped here for so long that entries of the journal were removed meanwhile."""
+
+
+class TaskFigure(Figure, frozen=True, kw_only=True):
+    """The same for a queue and task, over the whole time."""
+
+    queue: str
+    """Empty for all queues beyond those that are told apart."""
+    task: str
+    """Empty for all tasks of the queue beyond those that are told apart."""
+
+
+class FiguresView(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures for the time from `since` to `until`, in steps of `step_s` seconds, the oldest first."""
+
+    since: datetime
+    until: datetime
+    step_s: int
+    counted_until: datetime | None = None
+    """Up to when the journal has been counted; null when no server has begun to."""
+    points: tuple[FigurePoint, ...] = ()
+    totals: Figure = Figure()
+    tasks: tuple[TaskFigure, ...] = ()
+    """Those with the most events, at most 50."""
+    estimated: int = 0
+    """How many events are of jobs whose queue and task were taken from a sample; counts in all are exact."""

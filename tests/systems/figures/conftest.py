@@ -1,0 +1,7 @@
+"""Houses on every store, as for the orchestrator."""
+
+from __future__ import annotations
+
+from tests.systems.orchestrator.test_every_store_alike import open_house
+
+__all__ = ["open_house"]
