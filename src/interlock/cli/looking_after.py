@@ -83,8 +83,9 @@ def restored(url: str | None, fence: int) -> tuple[str, int]:
 
 
 def audited(url: str | None, kind: str | None) -> Audit:
-    """The journal, replayed."""
-    return ask(url, lambda store: audit(store, JOURNALLED, _kinds(kind)))
+    """Replay the journal of every kind that has one."""
+    kinds = [name for name in _kinds(kind) if name in JOURNALLED]
+    return ask(url, lambda store: audit(store, JOURNALLED, kinds))
 
 
 def status_entry(found: StoreStatus) -> dict[str, Any]:

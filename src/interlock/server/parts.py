@@ -23,6 +23,7 @@ from interlock.server.gathering import Hearing
 from interlock.server.limits import Connections
 from interlock.server.logs import Log
 from interlock.server.metrics import CountedCommits, Metrics
+from interlock.server.overview import Overview
 from interlock.server.settings import ServerSettings
 from interlock.server.streaming import Broadcast, Readers
 from interlock.server.waiting_room import WaitingRoom
@@ -64,6 +65,7 @@ class Parts:
         self.claims = ClaimCheck(household.store, household.engine.clock)
         self.metrics = Metrics()
         self.census = Census(household.store)
+        self.overview = Overview(self)
         self.following = Following(household.store)
         self.waiting_room = WaitingRoom(household.store)
         self.hearing = Hearing(household.orchestrator.hear)

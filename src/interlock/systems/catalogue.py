@@ -42,7 +42,6 @@ JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
         PULSE.name: PULSE,
         TOKEN.name: TOKEN,
         SESSION.name: SESSION,
-        FIGURES.name: FIGURES,
     }
 )
 """Every machine that a journal may speak of: attempts and leases live inside the record of a job."""
@@ -67,10 +66,12 @@ _KEPT = (
     PULSE.name,
     TOKEN.name,
     SESSION.name,
-    FIGURES.name,
 )
+
+_UNTOLD = (FIGURES,)
+"""Machines whose records leave no journal: they are made from it."""
 
 CATALOGUE = {
     name: msgspec.structs.replace(kind, shown=SHOWN.get(name))
-    for name, kind in catalogue_of(JOURNALLED[name] for name in _KEPT).items()
+    for name, kind in catalogue_of([*(JOURNALLED[name] for name in _KEPT), *_UNTOLD]).items()
 }

@@ -2,7 +2,7 @@
 
 A head record holds the cursor up to which the journal has been counted. A round reads what follows and
 commits the head together with the counts, by their versions: so each entry is counted once, and a server
-that was slower has counted nothing. Records of figures leave no journal entries but their first and last.
+that was slower has counted nothing. Records of figures leave no journal: they would be counted in turn.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from interlock.engine.applying import Engine
 from interlock.machine import Moved
-from interlock.store.records import Change, Commit, Committed, Entry, Key, Note, Record, StepLine
+from interlock.store.records import Change, Commit, Committed, Entry, Key, Record
 from interlock.systems.figures.counting import (
     NOTHING,
     Facts,
@@ -26,7 +26,7 @@ from interlock.systems.figures.counting import (
     sample,
     spread,
 )
-from interlock.systems.figures.lifecycle import COUNTING, FIGURES, KEPT, expire
+from interlock.systems.figures.lifecycle import COUNTING, FIGURES, KEPT, FiguresState, expire
 from interlock.systems.figures.reading import Question, answered, keys_for
 from interlock.systems.figures.series import (
     GRAINS,
@@ -147,8 +147,7 @@ class Figures:
     async def _begin(self, now: datetime) -> int:
         """Count from now on."""
         head = Head(cursor=await self._engine.store.latest(), at=now)
-        note = Note(actor="server", reason="figures are counted from here on")
-        change = _change(HEAD.id, None, msgspec.json.encode(head), None, note)
+        change = _change(HEAD.id, None, msgspec.json.encode(head), None)
         await self._engine.committer.commit(Commit(changes=(change,)))
         return 0
 
@@ -204,6 +203,11 @@ class Figures:
             del self._answers[next(iter(self._answers))]
         self._answers[question] = (self._monotonic(), view)
         return view
+
+    async def recent(self, now: datetime) -> list[Part]:
+        """Return the minutes of the last hour, as records keep them."""
+        records = await self._engine.store.load(keys_for(Question(minutes=60), now))
+        return [read_part(record.body) for record in records if record and record.state == COUNTING]
 
 
 class _Additions:
@@ -264,14 +268,11 @@ def _head(record: Record) -> Head:
 
 def _part_change(grain: Grain, number: int, before: Record | None, part: Part) -> Change:
     end = datetime.fromtimestamp((number + 1) * grain.record_s, UTC)
-    note = Note(actor="server", reason="figures of a new period") if before is None else None
     deadline_at = end + timedelta(seconds=KEPT.seconds)
-    return _change(grain.id_of(number), before, written(part), deadline_at, note)
+    return _change(grain.id_of(number), before, written(part), deadline_at)
 
 
-def _change(
-    name: str, before: Record | None, body: bytes, deadline_at: datetime | None, note: Note | None = None
-) -> Change:
+def _change(name: str, before: Record | None, body: bytes, deadline_at: datetime | None) -> Change:
     return Change(
         kind=FIGURES.name,
         id=name,
@@ -280,24 +281,13 @@ def _change(
         state=COUNTING,
         body=body,
         deadline_at=deadline_at,
-        note=note,
     )
 
 
 def _forgotten(record: Record) -> Change:
-    decision = FIGURES.decide(COUNTING, None, expire)
+    """Return the change that ends a record; its body is dropped at once."""
+    decision = FIGURES.decide(FiguresState(record.state), None, expire)
     if not isinstance(decision, Moved):
         raise decision.error()
-    steps = tuple(
-        StepLine(FIGURES.name, "", step.event, str(step.source), str(step.target), str(step.owner))
-        for step in decision.steps
-    )
-    return Change(
-        kind=FIGURES.name,
-        id=record.id,
-        expected=record.version,
-        expected_at=record.updated_at,
-        state=decision.state,
-        body=b"{}",
-        note=Note(steps=steps, actor="clock"),
-    )
+    change = _change(record.id, record, b"{}", None)
+    return msgspec.structs.replace(change, state=decision.state)

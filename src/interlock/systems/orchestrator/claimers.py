@@ -31,6 +31,8 @@ class Lack(NamedTuple):
 
     sentence: str
     todo: str
+    paused: str = ""
+    """The id of the only worker that could take it, which is paused."""
 
 
 class Claimer(NamedTuple):
@@ -76,7 +78,7 @@ async def look_for_lacks(
     query = Query(kind=WORKER.name, states=LIVING, limit=PAGE)
     for _ in range(PAGES if ready else 0):
         page = await store.find(query)
-        claimers += [claimer for record in page.records if (claimer := _claimer(record)) is not None]
+        claimers += [claimer for record in page.records if (claimer := claimer_of(record)) is not None]
         lacks = {job.id: lack(job, task, claimers, names=names) for job, task in ready}
         missing = {job_id: each for job_id, each in lacks.items() if each is not None}
         if not missing or not page.cursor:
@@ -85,8 +87,8 @@ async def look_for_lacks(
     return {}
 
 
-def _claimer(record: Record) -> Claimer | None:
-    """A worker that has been asked to go takes nothing any more."""
+def claimer_of(record: Record) -> Claimer | None:
+    """Return what a living worker can take; None for one that has been asked to go."""
     body = _decode(record.body)
     if body.wishes.drain:
         return None
@@ -122,7 +124,8 @@ def _paused(able: Sequence[Claimer], *, names: bool) -> Lack:
     if len(able) == 1:
         name = f", {able[0].name}," if names else ""
         todo = f"interlock worker resume {able[0].id}" if names else ""
-        return Lack(f"The only live worker that could take it{name} is paused.", todo)
+        paused = able[0].id if names else ""
+        return Lack(f"The only live worker that could take it{name} is paused.", todo, paused)
     return Lack(f"All {len(able)} live workers that could take it are paused.", "interlock worker list")
 
 

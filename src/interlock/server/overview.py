@@ -1,0 +1,310 @@
+"""What is wrong now, found with a bounded number of small questions to the store.
+
+Nothing here counts a table: queues are known from the figures, workers are few, and of jobs only the oldest
+of each queue are looked at. An answer serves for some seconds, so that many dashboards cost as much as one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from interlock.engine.loops import Health
+from interlock.lifecycles import job
+from interlock.lifecycles.job import JOB
+from interlock.lifecycles.worker import WORKER
+from interlock.plurals import counted
+from interlock.server.trends import Trends
+from interlock.store.records import Query, Record
+from interlock.systems.figures.series import Part
+from interlock.systems.orchestrator.claimers import LIVING, Claimer, Lack, claimer_of, lack
+from interlock.systems.orchestrator.viewing import glimpse
+from interlock.systems.supervisor.body import view_of
+from interlock.wire.overview import Finding, LiveNumbers, OverviewView, Remedy
+from interlock.wire.workers import StandingView, WorkerView
+
+if TYPE_CHECKING:
+    from interlock.server.parts import Parts
+
+FRESH_S = 3.0
+"""How long an answer serves."""
+ANSWERS = 64
+CAP = 10_000
+"""Counting of jobs stops there."""
+WORKERS = 500
+"""How many workers are looked at; where there are more, nothing is said about workers that are missing."""
+QUEUES, OLDEST = 30, 3
+"""How many queues are looked at, and how many of the oldest pending jobs in each."""
+RUNNING = 20
+"""How many of the oldest running jobs are looked at for deadlines."""
+FINDINGS = 50
+LATE = timedelta(seconds=30)
+"""A deadline that has passed for so long was missed: sweeps look every few seconds."""
+MISSED_BEATS = 3
+MAX_FAILURES = 3
+"""A loop that has failed so often in a row is more than unlucky."""
+
+ERROR, WARNING = "error", "warning"
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that findings are made from."""
+
+    now: datetime
+    numbers: LiveNumbers
+    waiting: tuple[Record, ...] = ()
+    """The oldest pending jobs of each queue."""
+    running: tuple[Record, ...] = ()
+    workers: tuple[Record, ...] = ()
+    all_workers: bool = True
+    standings: tuple[StandingView, ...] = ()
+    parts: tuple[Part, ...] = ()
+    loops: tuple[Health, ...] = ()
+    beat_every_s: float = 10.0
+    confined: frozenset[str] = frozenset()
+
+
+class Overview:
+    """Looks at one server's store, and remembers for a moment."""
+
+    def __init__(self, parts: Parts, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._parts = parts
+        self._monotonic = monotonic
+        self._answers: dict[frozenset[str], tuple[float, OverviewView]] = {}
+        self._alone = asyncio.Lock()
+
+    async def take(self, queues: frozenset[str] = frozenset()) -> OverviewView:
+        """Return numbers and findings: all of them, or those of the queues that a token is confined to."""
+        async with self._alone:
+            known = self._answers.get(queues)
+            if known is not None and self._monotonic() < known[0] + FRESH_S:
+                return known[1]
+            seen = await self._look(queues)
+            found = sorted(findings(seen), key=_rank)
+            view = OverviewView(
+                at=seen.now,
+                numbers=seen.numbers,
+                findings=tuple(found[:FINDINGS]),
+                more=max(0, len(found) - FINDINGS),
+            )
+            self._answers.pop(queues, None)
+            while len(self._answers) >= ANSWERS:
+                del self._answers[next(iter(self._answers))]
+            self._answers[queues] = (self._monotonic(), view)
+            return view
+
+    async def _look(self, queues: frozenset[str]) -> Seen:
+        household, store = self._parts.household, self._parts.store
+        now = await household.engine.clock.now()
+        page = await store.find(Query(kind=WORKER.name, states=LIVING, limit=WORKERS))
+        workers = [view_of(record) for record in page.records]
+        names = sorted(queues) or await household.figures.queues()
+        oldest = Query(kind=JOB.name, states=(job.RUNNING,), newest_first=False, limit=RUNNING)
+        return Seen(
+            now=now,
+            numbers=await self._numbers(queues, None if queues else workers),
+            waiting=await self._waiting(names[:QUEUES]),
+            running=() if queues else (await store.find(oldest)).records,
+            workers=page.records,
+            all_workers=not page.cursor,
+            standings=() if queues else tuple(await household.quarantine.list()),
+            parts=tuple(await household.figures.recent(now)),
+            loops=() if queues else tuple(self._parts.health()),
+            beat_every_s=household.orchestrator.settings.durations.worker_beat_every_s,
+            confined=queues,
+        )
+
+    async def _numbers(self, queues: frozenset[str], workers: Sequence[WorkerView] | None) -> LiveNumbers:
+        numbers, capped = {job.PENDING: 0, job.RUNNING: 0}, False
+        for state in numbers:
+            for queue in sorted(queues)[:QUEUES] or (None,):
+                query = Query(kind=JOB.name, states=(state,), queue=queue)
+                found = await self._parts.store.count(query, cap=CAP)
+                numbers[state] += found.number
+                capped = capped or found.capped
+        return LiveNumbers(
+            pending=numbers[job.PENDING],
+            running=numbers[job.RUNNING],
+            capped=capped,
+            workers=None if workers is None else len(workers),
+            slots=None if workers is None else sum(each.capacity for each in workers),
+            busy=None if workers is None else sum(min(each.active, each.capacity) for each in workers),
+        )
+
+    async def _waiting(self, queues: Sequence[str]) -> tuple[Record, ...]:
+        found: list[Record] = []
+        for queue in queues:
+            query = Query(kind=JOB.name, states=(job.PENDING,), queue=queue, newest_first=False, limit=OLDEST)
+            found += (await self._parts.store.find(query)).records
+        return tuple(found)
+
+
+def findings(seen: Seen) -> Iterator[Finding]:
+    """Return everything that is wrong. Pure."""
+    lacking = list(_without_workers(seen))
+    yield from lacking
+    yield from _trends(seen, {each.queue for each in lacking})
+    if not seen.confined:
+        yield from _silent(seen)
+        yield from _quarantined(seen)
+        yield from _overdue(seen)
+        yield from _ailing(seen)
+
+
+def _rank(finding: Finding) -> tuple[bool, float, str, str]:
+    since = finding.since.timestamp() if finding.since else float("inf")
+    return finding.level != ERROR, since, finding.code, finding.id
+
+
+def _without_workers(seen: Seen) -> Iterator[Finding]:
+    """Queues whose oldest jobs no live worker takes; one finding for each reason."""
+    claimers: list[Claimer] = [one for record in seen.workers if (one := claimer_of(record)) is not None]
+    told: set[tuple[str, str]] = set()
+    ready = [record for record in seen.waiting if record.ready_at and record.ready_at <= seen.now]
+    for record in ready if seen.all_workers else ():
+        queue = record.queue or ""
+        lacks = lack(record, glimpse(record).task, claimers, names=not seen.confined)
+        if lacks is None or (queue, lacks.sentence) in told:
+            continue
+        told.add((queue, lacks.sentence))
+        yield Finding(
+            code="no_worker",
+            level=ERROR,
+            sentence=f"Jobs wait in the queue {queue}. {lacks.sentence}",
+            kind="queue",
+            id=queue,
+            queue=queue,
+            since=record.ready_at,
+            remedy=_remedy(lacks),
+        )
+
+
+def _remedy(lacks: Lack) -> Remedy | None:
+    """Return how workers are had that take what waits; None where that cannot be said to who asks."""
+    if lacks.paused:
+        return Remedy(verb="resume", kind="worker", id=lacks.paused, role="operator", command=lacks.todo)
+    return Remedy(verb="start", kind="worker", command=lacks.todo) if lacks.todo else None
+
+
+def _trends(seen: Seen, explained: set[str]) -> Iterator[Finding]:
+    """Backlogs that grow, unless the reason is known, and failures that jumped."""
+    trends = Trends(seen.parts, seen.now, seen.confined)
+    for growth in trends.growing():
+        if growth.queue not in explained:
+            queue = "" if growth.queue == "default" else f" --queue {growth.queue}"
+            yield Finding(
+                code="backlog_grows",
+                level=WARNING,
+                sentence=growth.sentence,
+                kind="queue",
+                id=growth.queue,
+                queue=growth.queue,
+                remedy=Remedy(verb="start", kind="worker", command=f"interlock worker start MODULE{queue}"),
+            )
+    for jump in trends.jumped():
+        task = f" task:{jump.task}" if jump.task else ""
+        words = f"state:failed queue:{jump.queue}{task} since:1h"
+        yield Finding(
+            code="failures_jumped",
+            level=WARNING,
+            sentence=jump.sentence,
+            kind="queue",
+            id=jump.queue,
+            queue=jump.queue,
+            since=jump.since,
+            remedy=Remedy(verb="open", kind="jobs", id=words, command=f"interlock job list {words}"),
+        )
+
+
+def _silent(seen: Seen) -> Iterator[Finding]:
+    """Workers whose heartbeat is late, before they are written off."""
+    late = timedelta(seconds=MISSED_BEATS * seen.beat_every_s)
+    for view in map(view_of, seen.workers):
+        heard = view.last_heartbeat_at or view.created_at
+        if seen.now - heard <= late or _is_late(seen, view.deadline_at):
+            continue
+        ago = counted(int((seen.now - heard).total_seconds()), "second")
+        until = f" It is written off at {view.deadline_at:%H:%M:%S} UTC." if view.deadline_at else ""
+        has = f" while it has {counted(view.active, 'task')}" if view.active else ""
+        yield Finding(
+            code="worker_silent",
+            level=WARNING,
+            sentence=f"The worker {view.name} was last heard {ago} ago{has}.{until}",
+            kind="worker",
+            id=view.id,
+            since=heard,
+            remedy=Remedy(
+                verb="terminate",
+                kind="worker",
+                id=view.id,
+                role="operator",
+                command=f"interlock worker terminate {view.id}",
+            ),
+        )
+
+
+def _quarantined(seen: Seen) -> Iterator[Finding]:
+    for each in seen.standings:
+        if each.until is not None:
+            yield Finding(
+                code="runner_quarantined",
+                level=WARNING,
+                sentence=each.explanation,
+                kind="runner",
+                id=each.runner,
+                remedy=Remedy(
+                    verb="lift",
+                    kind="runner",
+                    id=each.runner,
+                    role="operator",
+                    command=f"interlock worker lift {each.runner}",
+                ),
+            )
+
+
+def _overdue(seen: Seen) -> Iterator[Finding]:
+    """Records whose deadline has passed and that no sweep has dealt with."""
+    for record in (*seen.running, *seen.workers):
+        if _is_late(seen, record.deadline_at):
+            assert record.deadline_at is not None
+            ago = counted(int((seen.now - record.deadline_at).total_seconds()), "second")
+            subject = f"{record.kind} {record.id}"
+            yield Finding(
+                code="deadline_missed",
+                level=ERROR,
+                sentence=f"The deadline of {subject} passed {ago} ago, and no server acted on it.",
+                kind=record.kind,
+                id=record.id,
+                queue=record.queue or "",
+                since=record.deadline_at,
+                remedy=Remedy(
+                    verb="open",
+                    kind=record.kind,
+                    id=record.id,
+                    command=f"interlock {record.kind} show {record.id}",
+                ),
+            )
+
+
+def _ailing(seen: Seen) -> Iterator[Finding]:
+    for loop in seen.loops:
+        if loop.failures_in_a_row >= MAX_FAILURES:
+            times = counted(loop.failures_in_a_row, "time")
+            yield Finding(
+                code="loop_fails",
+                level=ERROR,
+                sentence=f"The server's loop {loop.name} failed {times} in a row: {loop.last_error}",
+                kind="loop",
+                id=loop.name,
+                since=loop.last_success_at,
+                remedy=Remedy(verb="open", kind="server"),
+            )
+
+
+def _is_late(seen: Seen, deadline_at: datetime | None) -> bool:
+    return deadline_at is not None and seen.now - deadline_at > LATE
