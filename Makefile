@@ -11,38 +11,42 @@ export UV_LINK_MODE := copy
 # Without bytecode each of the hundreds of processes of the tests would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all test-hard check format docs proto bench chaos verify lock clean
+.PHONY: help demo test test-all test-hard check format dashboard docs proto bench chaos verify lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(READY) ## Two workers and 28 jobs live on SQLite; then this repository's own CI, as a live graph
+demo: dashboard ## Two workers and 28 jobs live on SQLite; then this repository's own CI, as a live graph
 	$(BIN)/interlock demo
 	$(BIN)/interlock demo --repository .
 
-test: $(READY) ## Run the tests (minutes)
+test: dashboard ## Run the tests (minutes)
 	$(BIN)/pytest -q -n auto --dist worksteal
 
-test-all: $(READY) ## Run every test, also the long ones (before an issue is closed)
+test-all: dashboard ## Run every test, also the long ones (before an issue is closed)
 	INTERLOCK_TEST_ALL=1 $(BIN)/pytest -q -n auto --dist worksteal
 
-test-hard: $(READY) ## Run the tests on a machine that is kept busy: every core three times over, and the disk
+test-hard: dashboard ## Run the tests on a machine that is kept busy: every core three times over, and the disk
 	$(BIN)/python tools/busy.py $(MAKE) test
 
-check: $(READY) ## Lint, types, layers, and whether the generated pages and files are up to date
+check: dashboard ## Lint, types, layers, and whether the generated pages and files are up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python tools/proto.py --check
+	$(BIN)/python tools/dashboard.py --check
+
+dashboard: $(READY) ## Build the dashboard from web/, unless it is up to date
+	@$(BIN)/python tools/dashboard.py
 
 format: $(READY) ## Rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY) ## Regenerate docs/lifecycles and docs/reference from the tables
+docs: $(READY) ## Regenerate docs/lifecycles, docs/reference and web/openapi.json
 	$(BIN)/python docs/generate.py
 
 proto: $(READY) ## Make the Python of the fleet's wire from fleet.proto
@@ -64,7 +68,8 @@ lock: $(UV) ## Resolve the dependencies anew into requirements.lock
 	  --all-extras --group dev --group bench --upgrade -o requirements.lock pyproject.toml
 
 clean: ## Remove everything the other targets made
-	rm -rf $(VENV) .tools .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .tools .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+	  web/node_modules web/src/api/schema.ts web/src/api/roles.ts src/interlock/server/dashboard
 
 .tools/bin/uv:
 	$(PYTHON) -m pip install --quiet --target .tools uv

@@ -1,10 +1,11 @@
-"""Make the generated pages: docs/lifecycles/ and parts of docs/reference/.
+"""Make the generated files: docs/lifecycles/, parts of docs/reference/, and web/openapi.json.
 
     python docs/generate.py           write them
     python docs/generate.py --check   write nothing; exit 1 when a page is stale, missing or surplus
 
 docs/lifecycles/ is generated as a whole, so a file there that no machine asks for is surplus. Pages
-written by hand may stand beside the generated ones in docs/reference/.
+written by hand may stand beside the generated ones in docs/reference/. The dashboard's types are made from
+web/openapi.json, so a change of the API that it does not know fails its type check.
 """
 
 from __future__ import annotations
@@ -26,19 +27,23 @@ from interlock.machine.check import MEANINGS
 from interlock.machine.draw import draw_svg
 from interlock.machine.draw.markdown import GENERATED, code, draw_markdown, markdown_table, prose
 from interlock.machine.draw.text import first_sentence
+from interlock.server.app import every_route
 from interlock.server.grafana import dashboard
+from interlock.server.openapi import document_of
 from interlock.systems.runs.planning.schema import key_rows, name_rows, sections, workflow_schema
 from interlock.wire import metrics
 from interlock.wire.metrics import Metric
 
-HERE = Path(__file__).parent
+REPOSITORY = Path(__file__).parents[1]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write or check the pages; the answer is the exit code."""
-    parser = argparse.ArgumentParser(description="Make docs/lifecycles and docs/reference from the tables.")
+    parser = argparse.ArgumentParser(description="Make docs/lifecycles, docs/reference and web/openapi.json.")
     parser.add_argument("--check", action="store_true", help="write nothing, exit 1 when pages are stale")
-    parser.add_argument("--into", type=Path, default=HERE, metavar="DIR", help="otherwise docs/")
+    parser.add_argument(
+        "--into", type=Path, default=REPOSITORY, metavar="DIR", help="default: the repository"
+    )
     chosen = parser.parse_args(arguments)
     if chosen.check:
         return _report(find_problems(chosen.into))
@@ -71,7 +76,12 @@ def write_pages(root: Path) -> list[str]:
 
 
 def pages() -> dict[str, str]:
-    """The text of every generated file, by its path below docs/."""
+    """Return the text of every generated file, by its path in the repository."""
+    made = {f"docs/{name}": text for name, text in _docs().items()}
+    return made | {"web/openapi.json": _json(document_of(every_route()), indent=1)}
+
+
+def _docs() -> dict[str, str]:
     blueprints = [blueprint_of(machine) for machine in MACHINES.values()]
     made = {
         "lifecycles/README.md": _index(blueprints),
@@ -79,9 +89,9 @@ def pages() -> dict[str, str]:
         "reference/machine-checks.md": _checks_page(),
         "reference/errors.md": _errors_page(),
         "reference/metrics.md": _metrics_page(),
-        "grafana/interlock.json": f"{json.dumps(dashboard(), indent=2, ensure_ascii=False)}\n",
+        "grafana/interlock.json": _json(dashboard()),
         "reference/workflow.md": _workflow_page(),
-        "reference/workflow.schema.json": f"{json.dumps(workflow_schema(), indent=2, ensure_ascii=False)}\n",
+        "reference/workflow.schema.json": _json(workflow_schema()),
     }
     for blueprint in blueprints:
         name = blueprint.machine
@@ -91,12 +101,16 @@ def pages() -> dict[str, str]:
     return made
 
 
+def _json(value: object, indent: int = 2) -> str:
+    return f"{json.dumps(value, indent=indent, ensure_ascii=False)}\n"
+
+
 def _differs(path: Path, text: str) -> bool:
     return path.is_file() and path.read_bytes() != text.encode()
 
 
 def _surplus(root: Path, made: Mapping[str, str]) -> list[str]:
-    found = (path for path in sorted((root / "lifecycles").glob("*")) if path.is_file())
+    found = (path for path in sorted((root / "docs" / "lifecycles").glob("*")) if path.is_file())
     return [name for path in found if (name := path.relative_to(root).as_posix()) not in made]
 
 
