@@ -16,12 +16,40 @@ def unpacked(name: str, *packages: str) -> Path:
 
     It is empty where they cannot be fetched.
     """
-    folder = Path(tempfile.gettempdir()) / f"interlock-tests-{name}-{os.geteuid()}"
+    folder = folder_of(name)
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # there are several test processes
         if not folder.exists():
             _fetch(folder, packages)
     return folder
+
+
+def folder_of(name: str) -> Path:
+    """Return where something is, or would be, unpacked."""
+    return Path(tempfile.gettempdir()) / f"interlock-tests-{name}-{os.geteuid()}"
+
+
+def with_dependencies(package: str) -> tuple[str, ...]:
+    """Return the names of a package and of everything that it needs and that is not installed here."""
+    found = _would_be_installed(package)
+    if not found and os.geteuid() == 0:
+        _apt(tempfile.gettempdir(), "update")
+        found = _would_be_installed(package)
+    return found
+
+
+def _would_be_installed(package: str) -> tuple[str, ...]:
+    try:
+        done = subprocess.run(
+            ["apt-get", "-q", "-s", "--no-install-recommends", "install", package],
+            capture_output=True,
+            text=True,
+            timeout=PROGRAM_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return tuple(line.split()[1] for line in done.stdout.splitlines() if line.startswith("Inst "))
 
 
 def _fetch(folder: Path, packages: tuple[str, ...]) -> None:
@@ -31,7 +59,7 @@ def _fetch(folder: Path, packages: tuple[str, ...]) -> None:
             _apt(place, "update")
             _apt(place, "download", *packages)
         found = sorted(Path(place).glob("*.deb"))
-        if len(found) == len(packages):
+        if packages and len(found) == len(packages):
             fresh = Path(tempfile.mkdtemp(dir=folder.parent))
             fresh.chmod(0o755)
             for package in found:

@@ -1,0 +1,83 @@
+"""A Chromium for the tests: one that this machine has, else one that is fetched."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.debian import folder_of, unpacked, with_dependencies
+from tests.waiting import PROGRAM_S
+
+INSTALLED = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+ARGUMENTS = (
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-domain-reliability",
+    "--no-pings",
+    "--no-proxy-server",
+)
+"""A browser that talks to nothing but the pages that it is told to open."""
+
+
+class NoBrowser(Exception):
+    """There is no Chromium and none could be fetched; the message says how to get one."""
+
+
+class Chromium(NamedTuple):
+    """A program, and the environment that it needs."""
+
+    program: str
+    environment: Mapping[str, str]
+
+
+def chromium(of_playwright: str) -> Chromium:
+    """Return a Chromium; `of_playwright` is where playwright would have put its own."""
+    lock = Path(tempfile.gettempdir()) / f"interlock-tests-browser-{os.geteuid()}.lock"
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # there are several test processes
+        found = _installed(of_playwright) or _fetched(of_playwright)
+    if found is None:
+        raise NoBrowser(
+            "The tests of the dashboard need Chromium. None is installed, and none could be fetched from "
+            "playwright or Debian.\n"
+            f"→ Run: apt-get install --no-install-recommends chromium, or: {sys.executable} -m playwright "
+            "install --with-deps chromium"
+        )
+    return found
+
+
+def _installed(of_playwright: str) -> Chromium | None:
+    for program in (*INSTALLED, of_playwright):
+        if path := shutil.which(program):
+            return Chromium(path, {})
+    return _unpacked(folder_of("chromium"))
+
+
+def _fetched(of_playwright: str) -> Chromium | None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(
+            [sys.executable, "-m", "playwright", "install", "chromium"],
+            capture_output=True,
+            timeout=PROGRAM_S,
+            check=False,
+        )
+    if path := shutil.which(of_playwright):
+        return Chromium(path, {})
+    return _unpacked(unpacked("chromium", *with_dependencies("chromium")))
+
+
+def _unpacked(folder: Path) -> Chromium | None:
+    """Return Debian's Chromium with its libraries beside it; nothing was installed."""
+    program = folder / "usr/lib/chromium/chromium"
+    if not program.is_file():
+        return None
+    libraries = sorted({str(path.parent) for path in (folder / "usr/lib").glob("*-linux-gnu/**/*.so*")})
+    return Chromium(str(program), {"LD_LIBRARY_PATH": os.pathsep.join(libraries)})

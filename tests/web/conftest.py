@@ -1,0 +1,50 @@
+"""One browser for all tests of a process, and a fresh context for each of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, async_playwright
+from tests.server.running import Running, running
+from tests.web.browsers import ARGUMENTS, chromium
+from tests.web.visiting import WIDE, Visitor, visit
+from tools import dashboard
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    """A Chromium, which the tests of this process share; the loop is theirs as well."""
+    if not dashboard.is_up_to_date(ROOT):
+        pytest.fail("The dashboard is not built from these sources.\n→ Run: make dashboard", pytrace=False)
+    async with async_playwright() as playwright:
+        found = chromium(playwright.chromium.executable_path)
+        browser = await playwright.chromium.launch(
+            executable_path=found.program,
+            env={**os.environ, **found.environment},
+            args=[*ARGUMENTS, *(["--no-sandbox"] if os.geteuid() == 0 else [])],
+        )
+        yield browser
+        await browser.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def server(tmp_path: Path) -> AsyncIterator[Running]:
+    """A server on SQLite that asks for no token."""
+    async with running(f"sqlite:///{tmp_path}/jobs.db") as one:
+        yield one
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def visitor(browser: Browser, server: Running) -> AsyncIterator[Visitor]:
+    """Somebody who looks at the dashboard of that server, and has met no trouble in the end."""
+    context = await browser.new_context(viewport=WIDE, reduced_motion="reduce")  # type: ignore[arg-type]
+    visitor = await visit(context, server.url)
+    yield visitor
+    await context.close()
+    assert visitor.taken() == []

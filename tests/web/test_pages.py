@@ -1,0 +1,56 @@
+"""Every page of the dashboard: nothing goes wrong, everybody can read it, and it fits a telephone."""
+
+from __future__ import annotations
+
+import pytest
+from tests.server.running import Running
+from tests.waiting import until
+from tests.web.visiting import PATTERNS, Visitor, fill, path_of
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def look_at(visitor: Visitor, path: str) -> list[str]:
+    """Return everything that is wrong with one page."""
+    await visitor.page.emulate_media(color_scheme="light")
+    await visitor.open(path)
+    found = [f"light: {each}" for each in await visitor.complaints()]
+    await visitor.page.emulate_media(color_scheme="dark")
+    found += [f"dark: {each}" for each in await visitor.complaints("color-contrast")]
+    found += [f"narrow: {each}" for each in await visitor.sideways()]
+    return found + visitor.taken()
+
+
+async def test_every_page_is_sound_without_data(visitor: Visitor) -> None:
+    pages = [pattern for pattern in PATTERNS if ":" not in pattern]
+    found = {path: wrong for path in pages if (wrong := await look_at(visitor, path))}
+    assert found == {}
+
+
+async def test_every_page_is_sound_with_data(server: Running, visitor: Visitor) -> None:
+    made = await fill(server)
+    pages = [path_of(pattern, made) for pattern in PATTERNS]
+    found = {path: wrong for path in pages if (wrong := await look_at(visitor, path))}
+    assert found == {}
+
+
+async def test_a_page_that_is_not_sound_would_be_noticed(visitor: Visitor) -> None:
+    await visitor.open("/jobs")
+    await visitor.page.evaluate(
+        """() => {
+          const main = document.querySelector("main");
+          const script = document.createElement("script");
+          script.append("window.ran = 1");
+          const wide = Object.assign(document.createElement("div"), { textContent: "x", className: "far" });
+          wide.style.width = "2000px";
+          main.append(document.createElement("img"), script, wide);
+          fetch("/api/jobs/j_000000000000");
+        }"""
+    )
+    assert [each.partition(":")[0] for each in await visitor.complaints()] == ["image-alt"]
+    assert any("DIV.far" in each for each in await visitor.sideways())
+    await until(lambda: len(visitor.troubles) >= 3, "the page has met its troubles")
+    troubles = "\n".join(visitor.taken())
+    assert "This document requires 'TrustedScript' assignment" in troubles
+    assert "answered 404: GET" in troubles
+    assert await visitor.page.evaluate("() => window.ran") is None

@@ -1,0 +1,144 @@
+"""Somebody who looks at the dashboard in a real browser, and everything that goes wrong meanwhile."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from playwright.async_api import BrowserContext, ConsoleMessage, Page, Request, Response
+from tests.server.runners import Runner
+from tests.server.running import Running
+from tests.waiting import PATIENCE_S
+
+ROOT = Path(__file__).parents[2]
+AXE = ROOT / "web/node_modules/axe-core/axe.min.js"
+PATTERNS = re.findall(r'pattern: "([^"]+)"', (ROOT / "web/src/pages/index.tsx").read_text(encoding="utf-8"))
+"""The addresses of all pages, with `:names` in them."""
+NARROW = {"width": 375, "height": 740}
+WIDE = {"width": 1280, "height": 800}
+
+_SETTLED = """() => {
+  const main = document.querySelector("main");
+  return main && main.querySelector("h1, .empty, .notice") && !/Loading/.test(main.innerText);
+}"""
+_SIDEWAYS = """() => {
+  const wide = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth <= wide) return [];
+  const scrolls = (element) => element && element !== document.body &&
+    (getComputedStyle(element).overflowX !== "visible" || scrolls(element.parentElement));
+  return [...document.body.querySelectorAll("*")]
+    .filter((each) => each.getBoundingClientRect().right > wide + 0.5 && !scrolls(each.parentElement))
+    .map((each) => `${each.tagName}.${each.className} ends at ${each.getBoundingClientRect().right}`)
+    .slice(0, 3);
+}"""
+_COMPLAINTS = """async (rules) => (await axe.run(document, {
+  resultTypes: ["violations"],
+  ...(rules.length ? { runOnly: rules } : {}),
+})).violations.map(
+  (found) => `${found.id}: ${found.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(" | ")}`)"""
+
+
+class Visitor:
+    """One page in a context of its own."""
+
+    def __init__(self, context: BrowserContext, page: Page, url: str) -> None:
+        self.context = context
+        self.page = page
+        self.url = url
+        self.troubles: list[str] = []
+        self.expected: tuple[str, ...] = ()
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self._note(f"error: {error}"))
+        page.on("requestfailed", self._failed)
+        page.on("response", self._response)
+
+    async def open(self, path: str) -> None:
+        """Go to a page and wait until it shows what it has to show."""
+        await self.page.goto(self.url + path)
+        await self.page.wait_for_function(_SETTLED)
+
+    async def live(self) -> None:
+        """Wait until the page is told what happens."""
+        await self.page.get_by_text("● live").wait_for()
+
+    async def text(self) -> str:
+        """Return what can be read on the page."""
+        return await self.page.locator("main").inner_text()
+
+    async def complaints(self, *rules: str) -> list[str]:
+        """Return what axe has to say about the page as it is now, by all of its rules or by these."""
+        if not await self.page.evaluate("() => 'axe' in window"):
+            await self.page.evaluate(AXE.read_text(encoding="utf-8"))
+        found: list[str] = await self.page.evaluate(_COMPLAINTS, rules)
+        return found
+
+    async def sideways(self) -> list[str]:
+        """Return what reaches out of the page on a telephone."""
+        await self.page.set_viewport_size(NARROW)  # type: ignore[arg-type]
+        found: list[str] = await self.page.evaluate(_SIDEWAYS)
+        await self.page.set_viewport_size(WIDE)  # type: ignore[arg-type]
+        return found
+
+    def taken(self) -> list[str]:
+        """Return what has gone wrong since the last time."""
+        found, self.troubles = self.troubles, []
+        return found
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning", "assert"):
+            self._note(f"console: {message.text} ({message.location.get('url', '')})")
+
+    def _failed(self, request: Request) -> None:
+        if request.failure != "net::ERR_ABORTED":  # the page itself has lost interest
+            self._note(f"failed: {request.method} {request.url} {request.failure}")
+
+    def _response(self, response: Response) -> None:
+        if response.status >= 400:
+            self._note(f"answered {response.status}: {response.request.method} {response.url}")
+
+    def _note(self, what: str) -> None:
+        if not any(each in what for each in self.expected):
+            self.troubles.append(what)
+
+
+async def visit(context: BrowserContext, url: str) -> Visitor:
+    """Return a visitor with a page of its own in a context."""
+    context.set_default_timeout(PATIENCE_S * 1_000)
+    return Visitor(context, await context.new_page(), url)
+
+
+async def fill(server: Running, text: str = "the letter to Ada") -> dict[str, str]:
+    """Put something of everything into the store; return the path of each page that shows one of them."""
+    client = server.client()
+    runner = Runner(client)
+    waits = await server.submit(description=text, queue="idle", labels=())
+    fails = await server.submit("shop.fail", description=text, queue="shop", input=msgspec.Raw(b'{"a": [1]}'))
+    grant = await runner.grant(queues=["shop"])
+    failed = {"outcome": "failed", "error": text, "details": text, "failure_class": "permanent"}
+    lines = [["2026-01-01T00:00:00Z", "error", line] for line in (*text.splitlines(), "long" * 5_000)]
+    answer = await runner.say("complete", grant["token"], outcome=failed, log=lines)
+    assert answer.status_code == 200, answer.text
+    await server.submit("shop.hold", queue="held")
+    await runner.grant(queues=["held"])
+    worker = (
+        await client.post("/api/workers", json={"workspace_id": "ci", "name": "w", "capacity": 2})
+    ).json()
+    plan = {"jobs": [{"name": "lint", "task": "a.lint"}, {"name": "t", "task": "a.t", "needs": ["lint"]}]}
+    run = (await client.post("/api/runs", json={"workflow": "ci", "plan": plan})).json()
+    flu = {"task": "flu", "scenario_name": "Flu", "total_steps": 10, "run_id": "flu"}
+    assert (await client.post("/api/simulations", json=flu)).status_code == 201
+    return {
+        "/jobs/:id": f"/jobs/{fails}",
+        "/workers/:id": f"/workers/{worker['id']}",
+        "/runs/:id": f"/runs/{run['id']}",
+        "/simulations/:id": "/simulations/flu",
+        "/machines/:name": "/machines/job",
+        "waits": waits,
+    }
+
+
+def path_of(pattern: str, made: dict[str, Any]) -> str:
+    """Return an address of a page; one that needs an id has to be among what was made."""
+    return str(made[pattern]) if ":" in pattern else pattern
