@@ -104,6 +104,7 @@ async def test_no_token_and_no_authorization_is_ever_logged_or_answered(guarded:
     said = guarded.log.getvalue()
     assert "ann" in said
     assert secret.secret not in said
+    assert not [answer.text for answer in answers if secret.secret in answer.text]
     assert "uthorization" not in said
     listed = json.dumps([repr(view) for view in await guarded.parts.tokens.list()])
     assert secret.secret not in listed + repr(secret) + str(secret)

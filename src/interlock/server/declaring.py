@@ -63,6 +63,8 @@ class Call:
     asked_as: str | None = None
     """The same, as whoever asks has spelled it."""
     headers: Mapping[str, str] = field(default_factory=dict)
+    address: str = ""
+    """Of the other end of the connection; behind a proxy that is the proxy's."""
 
     @property
     def actor(self) -> str:
@@ -97,6 +99,8 @@ class Route:
     """Who may ask; None for everybody, also without a token."""
     signed: bool = False
     """Whoever asks needs no token, because the body is signed; the handler refuses what is not."""
+    shows_token: bool = False
+    """The body has the token, which the handler checks; the request needs no other credential."""
     before: Callable[[Parts, Mapping[str, str], Mapping[str, str]], None] | None = None
     """Given the parameters of the path and the headers; raises to refuse a request before it is read."""
     answer: Any = None
@@ -133,6 +137,11 @@ class Route:
     """A good body."""
     answer_example: Any = None
     links: tuple[Link, ...] = ()
+
+    @property
+    def for_strangers(self) -> bool:
+        """Whether the handler checks the sender, so that the body has to be read before that is known."""
+        return self.signed or self.shows_token
 
     @property
     def answers(self) -> tuple[Any, ...]:

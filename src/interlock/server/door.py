@@ -11,12 +11,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from weakref import WeakValueDictionary
 
 from interlock.errors import InvalidSettings
 from interlock.server.settings import ServerSettings, is_loopback
 from interlock.store.records import Entry
 from interlock.systems.access.checking import BELIEVED_S
 from interlock.systems.access.lifecycle import TOKEN
+from interlock.systems.access.principals import Principal
+from interlock.systems.access.sessions import Sessions
 from interlock.systems.access.tokens import Tokens
 
 
@@ -77,6 +80,43 @@ class Door:
         if await self.tokens.any():
             self.close()
         self._asked_at = asked_at
+
+
+class Endings:
+    """Ends the streams and long polls of tokens and sessions that are over.
+
+    A request is checked when it comes; a stream may last for days after that. So every few seconds each token
+    and session with open streams is checked again: once, however many streams it has.
+    """
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._events: WeakValueDictionary[Principal, asyncio.Event] = WeakValueDictionary()
+        self._closed = False
+
+    def of(self, principal: Principal) -> asyncio.Event:
+        """Return what is set when a principal is let in no more; the caller keeps it while it waits."""
+        event = self._events.get(principal)
+        if event is None:
+            event = self._events[principal] = asyncio.Event()
+            if self._closed:
+                event.set()
+        return event
+
+    async def round(self) -> int:
+        """Check all of them; return how many have ended."""
+        ended = 0
+        for principal, event in list(self._events.items()):
+            if not event.is_set() and not await self._sessions.is_still(principal):
+                event.set()
+                ended += 1
+        return ended
+
+    def close(self) -> None:
+        """End all streams, because the server ends."""
+        self._closed = True
+        for event in list(self._events.values()):
+            event.set()
 
 
 async def door_for(settings: ServerSettings, tokens: Tokens) -> Door:

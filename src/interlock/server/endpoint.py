@@ -80,7 +80,7 @@ class Lanes:
 
     def arrival(self, route: Route, scope: Scope) -> Within:
         """Return the time that the body of a request has to arrive."""
-        if not route.signed:
+        if not route.for_strangers:
             return self._bodies()
         return self._signed(origin_of((scope.get("client") or NOWHERE)[0]))
 
@@ -132,7 +132,7 @@ class Endpoint:
             raise self._wrong_method(scope["method"])
         exchange.route = way.route
         principal = _admitted(exchange, way.route, self.lanes)
-        if way.route.role is None and not way.route.signed:
+        if way.route.role is None and not way.route.for_strangers:
             await self._respond(way, principal, exchange, scope, receive, send)
             return
         if way.route.before is not None:
@@ -140,7 +140,7 @@ class Endpoint:
         crowd, connections = self.lanes.crowd(way.route), self.parts.connections
         client = scope.get("client") or NOWHERE
         crowd.enter(principal)
-        connections.busy(client, known=not way.route.signed)
+        connections.busy(client, known=not way.route.for_strangers)
         try:
             await self._respond(way, principal, exchange, scope, receive, send)
         finally:
@@ -213,6 +213,7 @@ class Way:
             request_id=own_request_id(principal, asked_as) if asked_as else None,
             asked_as=asked_as,
             headers=headers,
+            address=str((scope.get("client") or NOWHERE)[0]),
         )
 
     async def answer(self, call: Call, in_time: Deadlines) -> Any:

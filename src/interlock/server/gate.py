@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
-from urllib.parse import urlsplit
 
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -57,6 +56,7 @@ _ONCE = frozenset(
         "content-encoding",
         "content-length",
         "content-type",
+        "cookie",
         "host",
         "idempotency-key",
         "last-event-id",
@@ -98,10 +98,10 @@ class Gate:
         self._app = app
         self._web = web
         self._parts = parts
-        self._open = frozenset(route.path for route in routes if route.role is None and not route.signed)
-        self._signed = tuple(compile_path(route.path)[0] for route in routes if route.signed)
+        self._open = frozenset(route.path for route in routes if route.role is None and not route.for_strangers)
+        self._for_strangers = tuple(compile_path(route.path)[0] for route in routes if route.for_strangers)
         self._spelled_out = frozenset(
-            route.path for route in routes if "{" not in route.path and not route.signed
+            route.path for route in routes if "{" not in route.path and not route.for_strangers
         )
         self._hosts = _hosts(parts.settings)
         self._strangers = Buckets(parts.settings.stranger_rate)
@@ -163,15 +163,15 @@ class Gate:
         """Whether nobody is asked for a token there. Most addresses are known by their very name."""
         if path in self._spelled_out:
             return path in self._open
-        return any(pattern.match(path) for pattern in self._signed)
+        return any(pattern.match(path) for pattern in self._for_strangers)
 
     async def _principal(self, exchange: Exchange, scope: Scope) -> Principal:
         sent = exchange.headers.get("authorization")
         if sent is None and await self._parts.door.is_open():
             return self._without_token(exchange)
-        if sent is None and (session := session_of(exchange.headers)):
+        if sent is None and (session := session_of(exchange.headers, tls=self._tls)):
             if scope["method"] not in _SAFE:
-                _check_own_page(exchange.headers)
+                self._check_own_page(exchange.headers)
             return await self._parts.sessions.principal_of(session, _address(scope))
         shown = _bearer(sent)
         if "." in shown and (by_claim := await self._parts.claims.principal_of(shown)):
@@ -241,13 +241,26 @@ class Gate:
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         if origin is None and site in ("none", "same-origin"):
             return
-        own = origin is not None and urlsplit(origin).netloc == headers.get("host", "")
-        if not own and origin not in self._parts.settings.allowed_origins:
+        if not self._is_own(headers) and origin not in self._parts.settings.allowed_origins:
             raise ForeignOrigin(
                 f"A page of {str(origin)[:100]} may not change anything here.",
                 todo="Start the server with --allow-origin if that page is yours.",
                 facts={"origin": str(origin)[:100]},
             )
+
+    def _check_own_page(self, headers: Mapping[str, str]) -> None:
+        """Refuse to change something for a cookie unless the browser names a page of this server (CSRF)."""
+        site = headers.get("sec-fetch-site", "same-origin" if "origin" in headers else "")
+        if site != "same-origin" or ("origin" in headers and not self._is_own(headers)):
+            raise ForeignOrigin(
+                "A session may change something only from a page of this server.",
+                todo="Programs and other pages send a token: Authorization: Bearer il_…",
+            )
+
+    def _is_own(self, headers: Mapping[str, str]) -> bool:
+        """Return whether the header Origin names this server; without TLS here a proxy may have it."""
+        host, origin = headers.get("host", ""), headers.get("origin")
+        return origin == f"https://{host}" or (origin == f"http://{host}" and not self._tls)
 
     # Noting down
 
@@ -308,15 +321,6 @@ def _given_up() -> NotReady:
         "The server has ended before the answer was ready; whether something was done may be unknown.",
         todo="Ask another server; with a request id it can be sent again without harm.",
     )
-
-
-def _check_own_page(headers: Mapping[str, str]) -> None:
-    """Refuse to change something for a cookie unless the browser says that our own page asks (CSRF)."""
-    if "origin" not in headers and "sec-fetch-site" not in headers:
-        raise ForeignOrigin(
-            "A session may change something only from a page of this server.",
-            todo="Programs send a token: Authorization: Bearer il_…",
-        )
 
 
 def _bearer(sent: str | None) -> str:

@@ -77,6 +77,8 @@ def _operation(route: Route, schemas: Mapping[Any, Any], routes: Sequence[Route]
         operation["security"] = []
         if route.signed:
             operation["description"] = "Needs no token: the body is signed."
+        elif route.shows_token:
+            operation["description"] = "Needs no header Authorization: the token is in the body."
     else:
         operation["description"] = f"Needs the role {route.role}."
         operation["x-role"] = str(route.role)

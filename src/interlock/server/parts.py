@@ -17,10 +17,10 @@ from interlock.server import following
 from interlock.server.bells import Bells
 from interlock.server.census import Census
 from interlock.server.claims import ClaimCheck
-from interlock.server.door import Door, door_for
+from interlock.server.door import Door, Endings, door_for
 from interlock.server.following import Following
 from interlock.server.gathering import Hearing
-from interlock.server.limits import Connections
+from interlock.server.limits import Buckets, Connections
 from interlock.server.logs import Log
 from interlock.server.metrics import CountedCommits, Metrics
 from interlock.server.overview import Overview
@@ -29,7 +29,7 @@ from interlock.server.streaming import Broadcast, Readers
 from interlock.server.waiting_room import WaitingRoom
 from interlock.store.contract import Store
 from interlock.store.urls import store_for
-from interlock.systems.access.checking import TokenCheck
+from interlock.systems.access.checking import BELIEVED_S, TokenCheck
 from interlock.systems.access.principals import Principal
 from interlock.systems.access.sessions import Sessions
 from interlock.systems.blobs import blobs_for, caches_for
@@ -43,6 +43,8 @@ from interlock.systems.runs.triggers.receiving import Triggers
 from interlock.systems.runs.triggers.submitting import OnceOnly
 
 TOKENS_EVERY_S = 30.0
+ACCESS_EVERY_S = BELIEVED_S
+"""How often tokens and sessions with open streams are checked again."""
 LAST_USES_S = 2.0
 """How long a server that ends tries to store when tokens were used last."""
 
@@ -62,6 +64,8 @@ class Parts:
         self.connections = Connections(settings)
         self.check = TokenCheck(self.tokens, household.engine.clock)
         self.sessions = Sessions(household.engine, self.check)
+        self.sign_ins = Buckets(settings.sign_in_rate)
+        self.endings = Endings(self.sessions)
         self.claims = ClaimCheck(household.store, household.engine.clock)
         self.metrics = Metrics()
         self.census = Census(household.store)
@@ -91,7 +95,9 @@ class Parts:
 
     def ending(self, principal: Principal) -> asyncio.Event:
         """Return what is set when streams of a principal have to end."""
-        return self.stopping if principal.token_id else self.door.over
+        if principal.claim:
+            return self.stopping
+        return self.endings.of(principal) if principal.token_id else self.door.over
 
     @property
     def store(self) -> Store:
@@ -111,6 +117,7 @@ class Parts:
         """End streams and long polls, because the server ends."""
         self.stopping.set()
         self.door.over.set()
+        self.endings.close()
 
     async def stop(self) -> None:
         """End the loops, finish what is on its way, and let go of the store."""
@@ -153,6 +160,7 @@ class Parts:
             Loop("messages", self._deliver, clock, every_s=settings.deliver_every_s, full=DELIVERY),
             Loop("tokens", self._keep_tokens, clock, every_s=TOKENS_EVERY_S),
             Loop("figures", self._count, clock, every_s=figures.EVERY_S, full=figures.ENTRIES),
+            Loop("access", self.endings.round, clock, every_s=ACCESS_EVERY_S),
             Loop("retention", self._retain, clock, every_s=settings.retain_every_s, full=SWEEP),
             follow,
         )

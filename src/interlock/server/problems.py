@@ -188,6 +188,8 @@ def problem_of(error: InterlockError, request: str) -> Problem:
 def response_of(error: InterlockError, request: str) -> Response:
     """The error as a response."""
     body = msgspec.json.encode(problem_of(error, request), enc_hook=str)
+    # A credential that was put into an address or a field must not come back in a sentence or a fact.
+    body = redacted(body.decode()).encode()
     return Response(body, status_code=error.status, headers=dict(_headers(error)), media_type=MEDIA_TYPE)
 
 

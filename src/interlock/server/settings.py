@@ -68,6 +68,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Runners have a lane of their own: whoever lists jobs in a loop does not cost somebody a lease."""
     stranger_rate: Rate = Rate(20.0, 200)
     """For each address from which a token comes that is none."""
+    sign_in_rate: Rate = Rate(1.0, 100)
+    """Sessions that can be opened with one token."""
 
     streams_each: int = 50
     """How many live streams somebody may have open."""

@@ -12,6 +12,7 @@ from interlock.store.checking import known_kind
 from interlock.store.records import Entry
 from interlock.systems.access.lifecycle import TOKEN
 from interlock.systems.access.principals import Role
+from interlock.systems.access.sessions import SESSION
 from interlock.systems.catalogue import CATALOGUE
 
 _EVERY_KIND = frozenset(CATALOGUE)
@@ -37,8 +38,8 @@ async def read_journal(call: Call) -> JournalPage:
 
 
 def kinds_for(call: Call) -> frozenset[str]:
-    """Return the kinds of record whose journal may be read: of tokens only an admin is told."""
-    return _EVERY_KIND if call.principal.may(Role.ADMIN) else _EVERY_KIND - {TOKEN.name}
+    """Return the kinds of record whose journal may be read: of tokens and sessions only by an admin."""
+    return _EVERY_KIND if call.principal.may(Role.ADMIN) else _EVERY_KIND - {TOKEN.name, SESSION.name}
 
 
 def need_kinds(call: Call, kinds: Iterable[str]) -> None:

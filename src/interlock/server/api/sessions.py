@@ -8,9 +8,11 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from interlock.server.cookies import session_of, set_cookie
+from interlock.server.cookies import cleared_cookie, is_encrypted, session_of, set_cookie
 from interlock.server.declaring import Call, Confined, Route
-from interlock.systems.access.principals import NotSignedIn, Principal, Role
+from interlock.server.problems import TooBusy, TooMany
+from interlock.systems.access.principals import NotAllowed, NotSignedIn, Principal, Role
+from interlock.systems.access.sessions import LIFETIME
 
 MOST_BYTES = 1_024
 
@@ -22,15 +24,15 @@ class SignIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class SignedIn(msgspec.Struct, frozen=True, kw_only=True):
-    """Whoever asks, and what they may do."""
+    """The principal of a request, and what it may do."""
 
     name: str
     roles: tuple[Role, ...]
     """Every role whose requests are allowed."""
     queues: tuple[str, ...] = ()
-    """The queues that are seen; none named means all of them."""
+    """The queues that exist for it; none named means all of them."""
     signed_in: bool = False
-    """Whether a token was needed; without one there is nothing to sign out of."""
+    """Whether a token or a session was shown; otherwise there is nothing to sign out of."""
 
 
 class SignedOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,26 +42,32 @@ class SignedOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def sign_in(call: Call) -> Response:
-    """Open a session for whoever has the token; the cookie is all that the browser keeps."""
+    """Open a session with a token; the cookie is all that the browser keeps."""
     asked: SignIn = call.body
-    opened = await call.parts.sessions.open(asked.token)
-    lasts_s = int((opened.expires_at - await call.parts.household.engine.clock.now()).total_seconds())
-    cookie = set_cookie(opened.secret, lasts_s, tls=call.parts.settings.tls_cert is not None)
-    body = msgspec.json.encode(_seen(opened.principal))
+    principal = await call.parts.check.principal_of(asked.token, call.address)
+    call.parts.sign_ins.take(principal.name)
+    opened = await call.parts.sessions.open(principal)
+    encrypted = is_encrypted(call.headers, tls=_tls(call))
+    cookie = set_cookie(opened.text, int(LIFETIME.seconds), encrypted=encrypted)
+    body = msgspec.json.encode(_seen(principal))
     return Response(body, media_type="application/json", headers={"Set-Cookie": cookie})
 
 
 async def show_session(call: Call) -> SignedIn:
-    """Say who is asking."""
+    """Return the principal of the request."""
     return _seen(call.principal)
 
 
 async def sign_out(call: Call) -> Response:
     """End the session of this browser."""
-    await call.parts.sessions.close(session_of(call.headers))
-    cookie = set_cookie("", 0, tls=call.parts.settings.tls_cert is not None)
+    await call.parts.sessions.close(session_of(call.headers, tls=_tls(call)))
+    cookie = cleared_cookie(call.headers, tls=_tls(call))
     body = msgspec.json.encode(SignedOut())
     return Response(body, media_type="application/json", headers={"Set-Cookie": cookie})
+
+
+def _tls(call: Call) -> bool:
+    return call.parts.settings.tls_cert is not None
 
 
 def _seen(principal: Principal) -> SignedIn:
@@ -80,18 +88,18 @@ ROUTES = (
         summary="Sign in with a token; the answer sets a cookie that no script can read.",
         handler=sign_in,
         role=None,
-        signed=True,
+        shows_token=True,
         bodies=(SignIn,),
         most=lambda _: MOST_BYTES,
         answer=SignedIn,
-        errors=(NotSignedIn,),
+        errors=(NotSignedIn, NotAllowed, TooMany, TooBusy),
         example={"token": "il_6f2c9d41a07be358_…"},
     ),
     Route(
         method="GET",
         path="/api/session",
         name="showSession",
-        summary="Say who is asking, and what they may do.",
+        summary="Show the principal of the request and its roles.",
         handler=show_session,
         role=Role.VIEWER,
         confined=Confined.NOTHING,

@@ -52,31 +52,32 @@ class TokenCheck:
 
     async def principal_of(self, text: str, address: str = "") -> Principal:
         """Whoever the token stands for; raises `NotSignedIn`, which says the same for every reason."""
-        secret = read_secret(text)
         # Also for a token that is not there the digest is worked out and compared.
-        digest = (secret or Secret("", "")).digest
-        known = await self._look_up(secret.id, digest) if secret else _NOBODY
-        if known.record is None or not known.fits(digest) or known.record.state not in WORKING:
-            raise not_signed_in("The token is not known, or does not work any more.")
-        until = known.until(digest)
-        if until is not None and until <= await self._clock.now():
-            raise not_signed_in("The token is not known, or does not work any more.")
-        return self._let_in(known, known.record.id, address)
+        secret = read_secret(text) or Secret("", "")
+        return await self.principal_behind(secret.id, secret.digest, address)
 
     async def principal_behind(self, token_id: str, digest: str, address: str = "") -> Principal:
-        """Return whoever a token stands for, of which a session has kept the digest of its secret."""
-        known = await self._look_up(token_id, digest)
+        """Return the principal of a token by the digest of its secret, which is what a session keeps."""
+        principal = await self.look(token_id, digest)
+        self._uses[token_id] = self._monotonic(), address
+        return principal
+
+    async def look(self, token_id: str, digest: str) -> Principal:
+        """Return the principal of a token without counting that as a use; raises `NotSignedIn`."""
+        known = await self._look_up(token_id, digest) if token_id else _NOBODY
         if known.record is None or not known.fits(digest) or known.record.state not in WORKING:
-            raise not_signed_in("The token of this session does not work any more.")
+            raise not_signed_in("The token is not known, or does not work any more.")
         until = known.until(digest)
         if until is not None and until <= await self._clock.now():
-            raise not_signed_in("The token of this session does not work any more.")
-        return self._let_in(known, known.record.id, address)
-
-    def _let_in(self, known: _Known, token_id: str, address: str) -> Principal:
-        self._uses[token_id] = self._monotonic(), address
+            raise not_signed_in("The token is not known, or does not work any more.")
         body = known.body
-        return Principal(name=body.name, roles=(body.role,), queues=frozenset(body.queues), token_id=token_id)
+        return Principal(
+            name=body.name,
+            roles=(body.role,),
+            queues=frozenset(body.queues),
+            token_id=token_id,
+            digest=digest,
+        )
 
     def forget(self, token_id: str) -> None:
         """Read the record of a token again the next time: it was changed here."""

@@ -63,6 +63,10 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """Empty for somebody who needs no token."""
     claim: str = ""
     """The lease that was shown instead of a token: it allows reports on its own attempt, and nothing else."""
+    digest: str = ""
+    """Of the secret of the token, so that it can be checked again while a stream is open."""
+    session_id: str = ""
+    """The session of a browser, where a cookie was shown."""
 
     @property
     def scoped(self) -> bool:
