@@ -29,6 +29,8 @@ ROUTES = every_route()
 OPEN = {"/healthz", "/readyz"}
 SIGNED = {"/api/webhooks/github", "/api/webhooks/generic/{name}"}
 """They need no token, because they are signed; tests/server/test_webhooks.py holds that against them."""
+SIGN_IN = {"/api/sessions"}
+"""The body has the token there; tests/server/test_sessions.py is about it."""
 THEIRS = "theirs"
 """The queue that everything here is in; confined tokens are confined to another one."""
 MALFORMED = ("Bearer", "Bearer il_", "Bearer nonsense", "Basic YTpi", "il_0000000000000000_" + "0" * 64)[
@@ -66,6 +68,8 @@ def expected(route: Route, asker: Asker) -> Verdict:
     """Return what the declarations say of a route and an asker."""
     if route.signed:
         return Verdict(frozenset({401, 403, 404, 503}), silent=True)
+    if route.shows_token:  # and this one is no access token
+        return Verdict(frozenset({401}), "not_signed_in")
     if route.role is None:
         return Verdict(frozenset({200}))
     if asker.claim:
@@ -236,8 +240,9 @@ async def test_where_no_token_is_asked_for_what_a_proxy_forwards_needs_one() -> 
         assert await faults_of(site, Asker("forwarded")) == []
 
 
-def test_what_needs_no_token_is_health_and_what_is_signed() -> None:
-    assert {route.path for route in ROUTES if route.role is None} == OPEN | SIGNED
+def test_what_needs_no_token_is_health_signing_in_and_what_is_signed() -> None:
+    assert {route.path for route in ROUTES if route.role is None} == OPEN | SIGN_IN | SIGNED
+    assert {route.path for route in ROUTES if route.shows_token} == SIGN_IN
     assert {route.path for route in ROUTES if route.signed} == SIGNED
 
 
@@ -248,6 +253,7 @@ def test_every_route_declares_what_a_confined_token_is_told(route: Route) -> Non
 
 
 CHANGES = {
+    Role.VIEWER: {"signOut"},
     Role.SUBMITTER: {"submitJobs", "retryJob", "submitRun", "rerun", "startSimulation"},
     Role.ADMIN: {"createToken", "rotateToken", "revokeToken"},
 }
@@ -259,7 +265,7 @@ CHANGES = {
 )
 def test_a_route_that_changes_something_is_for_the_role_that_was_decided_on(route: Route) -> None:
     """The declaration says who may; a second word for it keeps a role from being lowered unnoticed."""
-    if route.path in SIGNED:
+    if route.path in SIGNED | SIGN_IN:
         assert route.role is None
     elif route.path.startswith("/api/runner/") or route.name in WORKERS_OWN:
         assert route.role is Role.RUNNER

@@ -121,11 +121,6 @@ async def test_problems_fit_their_schema(client: httpx2.AsyncClient) -> None:
         check(answer.json(), schema)
 
 
-async def test_the_address_of_a_server_leads_to_the_page_for_people(client: httpx2.AsyncClient) -> None:
-    answer = await client.get("/")
-    assert (answer.status_code, answer.headers["location"]) == (307, "/docs")
-
-
 async def test_the_page_for_people_names_every_route_and_needs_nothing_from_elsewhere(
     client: httpx2.AsyncClient,
 ) -> None:

@@ -287,7 +287,7 @@ async def test_a_cookie_that_is_not_clearly_ours_lets_nobody_in(guarded: Running
     "sent",
     [
         "a=b; {plain}={secret}; c=d",
-        "a=[1, \"2\"]; {plain}={secret}",
+        'a=[1, "2"]; {plain}={secret}',
         "broken; {plain}={secret};",
         "{plain}={secret}; {plain}={secret}",
         "interlock_session_of_another=1; {plain}={secret}",

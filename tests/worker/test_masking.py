@@ -26,6 +26,7 @@ TOKEN = "s3cr3t/with+odd=chars & 'quotes'"
 KEY = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nBKcwggSjAgEAAoIBAQC7VJ\n-----END KEY-----\n"
 SECRETS = {"TOKEN": TOKEN, "KEY": KEY}
 ACCESS = f"il_{'6f2c9d41a07be358'}_{'8c1f' * 16}"
+SESSION = f"is_{'0b7d1f52c9e6a384'}_{'51d0' * 16}"
 LEASE = f"j_0123456789ab.1.12.{'5f1c' * 8}"
 
 FORMS = {
@@ -81,7 +82,7 @@ def test_what_is_no_secret_is_left_alone() -> None:
     assert Mask({"SHORT": "abc"}).text("abc il_ j_ il_0123") == "abc il_ j_ il_0123"
 
 
-@pytest.mark.parametrize("credential", [ACCESS, LEASE])
+@pytest.mark.parametrize("credential", [ACCESS, SESSION, LEASE])
 @pytest.mark.parametrize("secrets", [{}, SECRETS])
 def test_a_credential_of_any_owner_is_masked_by_its_shape_wherever_the_stream_is_cut(
     credential: str, secrets: dict[str, str]

@@ -98,7 +98,9 @@ class Gate:
         self._app = app
         self._web = web
         self._parts = parts
-        self._open = frozenset(route.path for route in routes if route.role is None and not route.for_strangers)
+        self._open = frozenset(
+            route.path for route in routes if route.role is None and not route.for_strangers
+        )
         self._for_strangers = tuple(compile_path(route.path)[0] for route in routes if route.for_strangers)
         self._spelled_out = frozenset(
             route.path for route in routes if "{" not in route.path and not route.for_strangers

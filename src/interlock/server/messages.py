@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from interlock.lifecycles.meanings import Meaning
 from interlock.store.records import Entry, StepLine
+from interlock.systems.meanings import Meaning
 from interlock.wire.jobs import AttemptView, JobSpec, JobView, QueueView
 
 MAX_BULK = 1_000
@@ -261,7 +261,7 @@ class MachineView(_Out, frozen=True, kw_only=True):
     terminal: tuple[str, ...]
     fingerprint: str
     meanings: dict[str, Meaning]
-    """What each state means for whoever looks at it."""
+    """How each state looks to people."""
 
 
 class MachineList(_Out, frozen=True, kw_only=True):

@@ -1,33 +1,54 @@
 """Serve the dashboard: one page for all of its addresses, and the files that the page needs.
 
 The files are built from `web/` and are part of the package. They hold no data: what they show comes from the
-API, which asks for a token. So they are served to everybody.
+API, which requires a token. So they are served without one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
-from mimetypes import guess_type
+from importlib.resources.abc import Traversable
+from pathlib import PurePosixPath
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from interlock.server.declaring import Route
+
 FOLDER = "dashboard"
 INDEX = "/index.html"
+ASSETS = "/assets/"
+"""Files below it are named by a hash of their content."""
 ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
 """How a file may be compressed, best first; made once when the dashboard is built."""
 
+_MEDIA = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".json": "application/json",
+    ".txt": "text/plain; charset=utf-8",
+    ".webmanifest": "application/manifest+json",
+    ".woff2": "font/woff2",
+}
+"""Types are named here: those of the machine differ, and browsers run no script of another type."""
 _POLICY = "; ".join(
     (
         "default-src 'none'",
         "script-src 'self'",
         "style-src 'self'",
         "img-src 'self' data:",
+        "font-src 'self'",
         "connect-src 'self'",
         "worker-src 'self'",
+        "manifest-src 'self'",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
@@ -38,8 +59,8 @@ _POLICY = "; ".join(
 _FOR_EVER = "public, max-age=31536000, immutable"
 _MISSING = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>Interlock</title>
 <h1>The dashboard has not been built</h1>
-<p>Run <code>make</code> in the repository, or install a released package. The API is described at
-<a href="/docs">/docs</a>.</p></html>"""
+<p>In a clone of the repository, run <code>make dashboard</code> and start the server again. Packages contain
+the built dashboard. The API works without it: <a href="/docs">/docs</a>.</p></html>"""
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,73 +70,123 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
     cache: str
     bodies: Mapping[str, bytes]
     """By encoding; the empty one is plain."""
+    tags: Mapping[str, str]
+    """The entity tag of each of them."""
 
 
 class Web:
     """The files of the dashboard, held in memory: they are small."""
 
-    def __init__(self, files: Mapping[str, File]) -> None:
+    def __init__(self, files: Mapping[str, File], routes: Sequence[Route]) -> None:
         self._files = files
+        self._taken = frozenset({_first(route.path) for route in routes} | {"api", _first(ASSETS)})
 
     def serves(self, scope: Scope) -> bool:
         """Return whether a request is for a file or for a page of the dashboard."""
-        if scope["method"] not in ("GET", "HEAD"):
-            return False
         path: str = scope["path"]
-        return path in self._files or (is_page(path) and _wants_page(scope))
+        if path.startswith("/api/") or scope["method"] not in ("GET", "HEAD"):
+            return False
+        return path in self._files or (self._may_be_page(path) and _wants_page(scope))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request that it serves."""
-        file = self._files.get(scope["path"]) or self._files.get(INDEX)
+        found = self._files.get(scope["path"])
+        file = found or self._files.get(INDEX)
         if file is None:
             response = Response(_MISSING, status_code=503, media_type="text/html")
         else:
-            encoding = _encoding(scope, file)
-            headers = {"Cache-Control": file.cache, "Vary": "Accept-Encoding"}
-            if encoding:
-                headers["Content-Encoding"] = encoding
-            response = Response(file.bodies[encoding], media_type=file.media, headers=headers)
+            response = _response(scope, file)
+            # At the address of a page, what is answered depends on who asks: a browser, or a program.
+            response.headers["Vary"] = (
+                "Accept, Accept-Encoding" if file.cache != _FOR_EVER else "Accept-Encoding"
+            )
         response.headers["Content-Security-Policy"] = _POLICY
         await response(scope, receive, send)
 
+    def _may_be_page(self, path: str) -> bool:
+        """Return whether an address may be a page: not below one of the API's, and no file at the root.
 
-def is_page(path: str) -> bool:
-    """Return whether an address may be a page: not one of the API's, and not a file's."""
-    first, *rest = path.lstrip("/").split("/")
-    return first not in _NOT_PAGES and "." not in (rest[-1] if rest else first)
+        Below the root dots are allowed: names of queues and ids of attempts have some.
+        """
+        first = _first(path)
+        return first not in self._taken and "." not in first
 
 
-_NOT_PAGES = frozenset({"api", "docs", "metrics", "healthz", "readyz", "assets"})
+def read_files(folder: Traversable) -> dict[str, File]:
+    """Return the files of a folder by their addresses; none when it is not there."""
+    if not folder.is_dir():
+        return {}
+    bodies = dict(_walk(folder, "/"))
+    endings = tuple(ending for _, ending in ENCODINGS)
+    return {path: _file(path, bodies) for path in bodies if not path.endswith(endings)}
 
 
 @cache
-def built() -> Web:
-    """Return the dashboard as it was built; without files when it was not."""
-    folder = resources.files("interlock.server").joinpath(FOLDER)
-    if not folder.is_dir():
-        return Web({})
-    plain = {INDEX: folder.joinpath("index.html"), "/icon.svg": folder.joinpath("icon.svg")}
-    plain |= {f"/assets/{file.name}": file for file in folder.joinpath("assets").iterdir()}
-    bodies = {path: file.read_bytes() for path, file in plain.items()}
-    return Web({path: _file(path, bodies) for path in bodies if not path.endswith((".br", ".gz"))})
+def built() -> dict[str, File]:
+    """Return the dashboard as it was built; nothing when it was not."""
+    return read_files(resources.files("interlock.server").joinpath(FOLDER))
+
+
+def _walk(folder: Traversable, at: str) -> Iterator[tuple[str, bytes]]:
+    for each in folder.iterdir():
+        if each.is_dir():
+            yield from _walk(each, f"{at}{each.name}/")
+        else:
+            yield f"{at}{each.name}", each.read_bytes()
 
 
 def _file(path: str, bodies: Mapping[str, bytes]) -> File:
-    media = guess_type(path)[0] or "application/octet-stream"
-    found = {name: bodies[path + ending] for name, ending in ENCODINGS if path + ending in bodies}
-    lasts = _FOR_EVER if path.startswith("/assets/") else "no-cache"
-    return File(media=media, cache=lasts, bodies={"": bodies[path], **found})
+    found = {"": bodies[path]}
+    found |= {name: bodies[path + ending] for name, ending in ENCODINGS if path + ending in bodies}
+    return File(
+        media=_MEDIA.get(PurePosixPath(path).suffix, "application/octet-stream"),
+        cache=_FOR_EVER if path.startswith(ASSETS) else "no-cache",
+        bodies=found,
+        tags={name: f'"{hashlib.sha256(body).hexdigest()[:32]}"' for name, body in found.items()},
+    )
+
+
+def _response(scope: Scope, file: File) -> Response:
+    encoding = _encoding(_header(scope, b"accept-encoding"), file)
+    headers = {"Cache-Control": file.cache, "ETag": file.tags[encoding]}
+    if _has(_header(scope, b"if-none-match"), file.tags[encoding]):
+        return Response(status_code=304, headers=headers)
+    if encoding:
+        headers["Content-Encoding"] = encoding
+    return Response(file.bodies[encoding], headers={**headers, "Content-Type": file.media})
+
+
+def _first(path: str) -> str:
+    return path.lstrip("/").partition("/")[0]
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    return b",".join(value for given, value in scope["headers"] if given == name).decode("latin-1")
 
 
 def _wants_page(scope: Scope) -> bool:
-    return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
+    return "text/html" in _header(scope, b"accept")
 
 
-def _encoding(scope: Scope, file: File) -> str:
-    accepted = b",".join(value for name, value in scope["headers"] if name == b"accept-encoding").decode(
-        "latin-1"
-    )
-    words = {
-        part.partition(";")[0].strip() for part in accepted.split(",") if "q=0" not in part.replace(" ", "")
-    }
+def _has(sent: str, tag: str) -> bool:
+    """Return whether a browser has a file already; a weak comparison, as for every If-None-Match."""
+    tags = {each.strip().removeprefix("W/") for each in sent.split(",")}
+    return tag in tags or "*" in tags
+
+
+def _encoding(accepted: str, file: File) -> str:
+    """Return the best encoding that the browser accepts, or an empty string."""
+    words = set()
+    for part in accepted.lower().split(","):
+        name, *parameters = (word.strip() for word in part.split(";"))
+        if all(_is_wanted(parameter) for parameter in parameters):
+            words.add(name)
     return next((name for name, _ in ENCODINGS if name in words and name in file.bodies), "")
+
+
+def _is_wanted(parameter: str) -> bool:
+    name, _, value = parameter.partition("=")
+    try:
+        return name.strip() != "q" or float(value) > 0
+    except ValueError:
+        return False

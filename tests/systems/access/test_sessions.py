@@ -16,8 +16,8 @@ from interlock.engine.sweeps.retention import Retention, sweep_ended
 from interlock.store.records import Key, Query
 from interlock.systems.access.checking import BELIEVED_S, TokenCheck
 from interlock.systems.access.principals import NotAllowed, NotSignedIn, Role
-from interlock.systems.access.sessions import LIFETIME, SESSION, Sessions
 from interlock.systems.access.secret import Secret
+from interlock.systems.access.sessions import LIFETIME, SESSION, Sessions
 from interlock.systems.access.tokens import Tokens
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 

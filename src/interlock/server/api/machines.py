@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from interlock.errors import UnknownMachine, UnknownState
 from interlock.lifecycles import interlocking
-from interlock.lifecycles.meanings import meanings_of
 from interlock.machine import Blueprint, blueprint_of
 from interlock.server.declaring import Call, Confined, Route
 from interlock.server.messages import MachineList, MachineView, PictureQuery, Standing, StandOfState
@@ -20,6 +19,7 @@ from interlock.store.contract import Store
 from interlock.store.records import Query
 from interlock.systems.access.principals import Role
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
+from interlock.systems.meanings import meanings_of
 
 SVG = "image/svg+xml"
 COUNTED = 10_000

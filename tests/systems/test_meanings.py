@@ -1,0 +1,107 @@
+"""How each state looks to people: read off the table, and named where a table cannot tell."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import pytest
+
+from interlock.machine import Deadline, Machine, blueprint_of, command, end, ignore, on, state, timer
+from interlock.systems.catalogue import JOURNALLED
+from interlock.systems.meanings import NAMED, Meaning, meanings_of
+
+EVERY = dict(JOURNALLED)
+
+
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_every_state_of_every_machine_has_a_meaning(name: str) -> None:
+    blueprint = blueprint_of(EVERY[name])
+    found = meanings_of(blueprint)
+    assert list(found) == [one.name for one in blueprint.states]
+    assert set(found.values()) <= set(Meaning)
+
+
+def test_what_is_named_exists_and_is_not_what_the_table_says_anyway() -> None:
+    for name, named in NAMED.items():
+        blueprint = blueprint_of(EVERY[name])
+        assert set(named) <= {one.name for one in blueprint.states}, name
+        read_off = meanings_of(blueprint, named={})
+        assert not [one for one in named if read_off[one] is named[one]], name
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "job",
+            "SUBMITTED waiting PENDING waiting RUNNING active COMPLETED good FAILED bad CANCELED stopped",
+        ),
+        ("worker", "IDLE waiting RUNNING active PAUSED waiting COMPLETED good FAILED bad TERMINATED bad"),
+        ("token", "active active rotating active revoked stopped expired stopped"),
+        ("session", "open active ended stopped expired stopped"),
+        ("standing", "watched active quarantined bad cleared stopped"),
+        ("history", "steady good flaky bad forgotten stopped"),
+        ("cache", "saving active kept active expired stopped evicted stopped removed stopped"),
+        ("log", "open active kept good discarded stopped"),
+        ("message", "waiting waiting sending active sent good dead bad dropped stopped"),
+    ],
+)
+def test_states_look_as_people_expect(name: str, expected: str) -> None:
+    found = meanings_of(blueprint_of(EVERY[name]))
+    assert " ".join(f"{one} {meaning}" for one, meaning in found.items()) == expected
+
+
+def test_a_run_that_was_reported_looks_neither_good_nor_bad_for_it_may_have_failed() -> None:
+    found = meanings_of(blueprint_of(EVERY["run"]))
+    assert (found["REPORTED"], found["SUCCESS"], found["FAILED"]) == ("stopped", "good", "bad")
+
+
+class Order(StrEnum):
+    """Where an order of somebody's shop stands."""
+
+    PLACED = "placed"
+    PACKING = "packing"
+    SHIPPED = "shipped"
+    LOST = "lost"
+    WITHDRAWN = "withdrawn"
+
+
+pack = command("pack", "Begin to pack.", by="clerk")
+ship = command("ship", "Hand it over.", by="clerk")
+withdraw = command("withdraw", "The customer does not want it.", by="customer")
+lose = timer("lose", "Nobody packed it.", by="clock")
+LATE = Deadline(lose, "late_s", 60.0, since="it was placed")
+
+# fmt: off
+ORDER = Machine[Order, None](
+    "order",
+    "An order.",
+    initial=Order.PLACED,
+    spine=(Order.PLACED, Order.PACKING, Order.SHIPPED),
+    stop=(withdraw,),
+    states=(
+        state(Order.PLACED, "Waits.", turn="clerk", within=LATE),
+        state(Order.PACKING, "Is packed.", turn="clerk", within=LATE),
+        end(Order.SHIPPED, "Is on its way."),
+        end(Order.LOST, "Was forgotten."),
+        end(Order.WITHDRAWN, "Is not wanted."),
+    ),
+    rows=(
+        on(pack, Order.PLACED, Order.PACKING, owner="clerk", why="Somebody has time."),
+        on(ship, Order.PACKING, Order.SHIPPED, owner="clerk", why="It is packed."),
+        on(lose, (Order.PLACED, Order.PACKING), Order.LOST, owner="clock", why="Nobody had time."),
+        on(withdraw, (Order.PLACED, Order.PACKING), Order.WITHDRAWN, owner="customer", why="As wanted."),
+        ignore(lose, (Order.SHIPPED, Order.LOST, Order.WITHDRAWN), why="it is over"),
+    ),
+)
+# fmt: on
+
+
+def test_a_machine_that_a_user_declares_is_read_off_its_table() -> None:
+    assert meanings_of(blueprint_of(ORDER)) == {
+        "placed": "waiting",
+        "packing": "active",
+        "shipped": "good",
+        "lost": "bad",
+        "withdrawn": "stopped",
+    }
