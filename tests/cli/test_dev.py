@@ -53,12 +53,12 @@ worker_silence_s = 900
 class Dev:
     """The command as a process, and what it says, line by line."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
         self.folder = folder
         self.process = subprocess.Popen(
             [SCRIPT, "dev", "--port", "0", *arguments],
             cwd=folder,
-            env={**os.environ, "INTERLOCK_URL": "", "NO_COLOR": "1"},
+            env={**os.environ, "INTERLOCK_URL": "", "NO_COLOR": "1", **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -142,8 +142,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     (tmp_path / "interlock.toml").write_text(LONG)
     started: list[Dev] = []
 
-    def begin(*arguments: str) -> Dev:
-        started.append(Dev(tmp_path, *arguments))
+    def begin(*arguments: str, **environment: str) -> Dev:
+        started.append(Dev(tmp_path, *arguments, **environment))
         return started[-1]
 
     yield begin
@@ -177,6 +177,26 @@ def test_one_command_serves_works_follows_the_code_and_ends_with_ctrl_c(start: S
     assert dev.end(signal.SIGINT) == 0
     with pytest.raises(ProcessLookupError):
         os.kill(worker, 0)
+    assert "Traceback" not in "".join(dev.said)
+
+
+def test_the_dashboard_is_opened_in_a_browser_when_it_is_asked_for(start: Start, tmp_path: Path) -> None:
+    browser, opened = tmp_path / "browser", tmp_path / "opened"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}.new && mv {opened}.new {opened}\n')
+    browser.chmod(0o755)
+    dev = start("--open", BROWSER=str(browser))
+    until_so(opened.exists, "the browser was started", story=lambda: "".join(dev.said[-20:]))
+    assert opened.read_text() == f"{dev.url}/\n"
+    assert dev.end(signal.SIGINT) == 0
+
+
+def test_without_a_browser_the_address_is_said_and_everything_goes_on(start: Start, tmp_path: Path) -> None:
+    nowhere = {"PATH": str(tmp_path), "BROWSER": "", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
+    dev = start("--open", **nowhere)
+    dev.until(f"No browser could be opened. The dashboard is at {dev.url}/")
+    with dev.client() as client:
+        assert client.get("/healthz").status_code == 200
+    assert dev.end(signal.SIGINT) == 0
     assert "Traceback" not in "".join(dev.said)
 
 

@@ -12,6 +12,7 @@ from tests.waiting import until
 
 from interlock.cli.serving import announcement
 from interlock.errors import InvalidSettings, StoreUnavailable
+from interlock.server import web
 from interlock.server.settings import ServerSettings
 from interlock.store.urls import store_for
 from interlock.systems.access.principals import Role
@@ -214,3 +215,12 @@ async def test_the_announcement_says_who_is_let_in(settings: dict[str, Any], acc
     async with running(settings=any_port(**settings)) as server:
         (line,) = [line for line in announcement(server.url, server.parts) if "access" in line]
         assert line.removeprefix("  access  ").split(":")[0] == access
+
+
+async def test_the_announcement_says_where_the_dashboard_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as server:
+        for files, said in (({"/index.html": None}, f"{server.url}/"), ({}, "make dashboard")):
+            monkeypatch.setattr(web, "built", lambda files=files: files)
+            (line,) = [line for line in announcement(server.url, server.parts) if "dashboard" in line]
+            assert line.startswith("  see     ")
+            assert said in line

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from pathlib import Path
 
 import httpx2
 import pytest
 from tests.server.listeners import listening
 from tests.server.running import Running, any_port, running
+from tests.server.test_program import certificate
 
 from interlock.server import parts as parts_module
 from interlock.server.settings import Rate
@@ -104,6 +107,28 @@ async def test_behind_a_proxy_with_tls_the_cookie_is_for_this_host_and_encrypted
     assert (await client.get("/api/session")).status_code == 200
     out = await client.post("/api/session/end", headers={"Origin": f"https://{host}"})
     assert out.headers["set-cookie"].startswith(f"{HOST}=;")
+
+
+async def test_a_server_with_tls_takes_cookies_for_this_host_only(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    settings = any_port(tls_cert=str(cert), tls_key=str(key), tokens_required=True)
+    async with running(settings=settings) as server:
+        client = server.client(verify=ssl.create_default_context(cafile=str(cert)))
+        sent = {"token": await server.token(Role.ADMIN)}
+        own = {"Origin": server.url}
+        answer = await client.post("/api/sessions", json=sent, headers=own)
+        cookie = answer.headers["set-cookie"]
+        assert cookie.startswith(f"{HOST}=is_")
+        assert "; Secure" in cookie
+        client.cookies.clear()
+        client.headers["Cookie"] = cookie.partition(";")[0]
+        assert (await client.get("/api/session")).status_code == 200
+        assert (await client.post("/api/jobs", json={"task": "shop.send"}, headers=own)).is_success
+        plain = {"Origin": server.url.replace("https:", "http:")}
+        refused = await client.post("/api/jobs", json={"task": "shop.send"}, headers=plain)
+        assert (refused.status_code, refused.json()["code"]) == (403, "foreign_origin")
+        client.headers["Cookie"] = cookie.partition(";")[0].removeprefix("__Host-")
+        assert (await client.get("/api/session")).status_code == 401
 
 
 async def test_a_token_that_does_not_work_opens_no_session(guarded: Running) -> None:

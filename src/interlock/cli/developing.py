@@ -34,7 +34,12 @@ def register(app: typer.Typer) -> None:
             "\b\nExit codes:\n  0  it was asked to end\n"
             "  1  the database was not to be emptied after all\n"
             "  2  it could not begin: an address or the store",
-            examples("dev shop.tasks", "dev shop/tasks.py --port 9000", "dev shop.tasks --reset"),
+            examples(
+                "dev shop.tasks",
+                "dev shop/tasks.py --port 9000",
+                "dev shop.tasks --open",
+                "dev shop.tasks --reset",
+            ),
         ),
     )(dev)
 
@@ -53,6 +58,7 @@ def dev(
         bool, typer.Option("--reset", help="Empty the database first (SQLite), after asking.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the dashboard in a browser.")] = False,
     log_level: Annotated[Level, typer.Option(help="How much both say about what they do.")] = Level.WARNING,
 ) -> None:
     """Serve the API and work on it with one command, on this machine alone."""
@@ -79,4 +85,4 @@ def dev(
     make_private()
     hide_password(url)
     settings = ServerSettings(port=port)
-    asyncio.run(run(here, settings, Log(log_level, "auto"), worker))
+    asyncio.run(run(here, settings, Log(log_level, "auto"), worker, open_browser=open_browser))

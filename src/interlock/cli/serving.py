@@ -138,7 +138,14 @@ def announcement(url: str, parts: Parts) -> Iterator[str]:
     else:
         yield f"  access  {_let_in(parts)}"
         yield f"  try     curl {url}/api/jobs"
+    yield f"  see     {_dashboard(url)}"
     yield f"  more    {url}/docs"
+
+
+def _dashboard(url: str) -> str:
+    from interlock.server import web
+
+    return f"{url}/ (the dashboard)" if web.built() else "the dashboard is not built: make dashboard"
 
 
 def _let_in(parts: Parts) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Thread
 
 import typer
 
@@ -26,13 +28,31 @@ def say(line: str) -> None:
     typer.echo(line, err=True)
 
 
-async def run(here: Project, settings: ServerSettings, log: Log, worker: Reloading | None) -> None:
+def show(url: str) -> None:
+    """Open the dashboard in a browser, without waiting for it; print its address where there is none."""
+    Thread(target=_show, args=(f"{url}/",), name="browser", daemon=True).start()
+
+
+def _show(address: str) -> None:
+    try:
+        opened = webbrowser.open(address)
+    except (webbrowser.Error, OSError):
+        opened = False
+    if not opened:
+        say(f"No browser could be opened. The dashboard is at {address}")
+
+
+async def run(
+    here: Project, settings: ServerSettings, log: Log, worker: Reloading | None, *, open_browser: bool = False
+) -> None:
     """Serve and work until a signal; the worker begins once the server answers."""
     ready = asyncio.get_running_loop().create_future()
 
     def started(listener: Listener, parts: Parts) -> None:
         typer.echo("\n".join(announcement(listener.url, parts, worker)))
         ready.set_result(None)
+        if open_browser:
+            show(listener.url)
 
     with _stop(worker.hurry if worker else lambda: None) as stop:
         stopped = asyncio.create_task(stop.wait())
