@@ -40,7 +40,7 @@ export function Chart({ title, times, lines, unit = String }: Props) {
         cursor: { sync: { key: "time" } },
         legend: { live: true },
         scales: { y: { range: (_, low, high) => [Math.min(0, low), Math.max(1, high * 1.1)] } },
-        axes: [axis, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => unit(tick)) }],
+        axes: [axis, { ...axis, size: 68, values: (_, ticks) => ticks.map((tick) => unit(tick)) }],
         series: [
           {},
           ...lines.map((line) => ({
