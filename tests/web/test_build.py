@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -111,6 +112,20 @@ def test_a_build_that_fails_ends_with_the_words_of_npm(project: Path, target: st
     assert "main.tsx is wrong" in said
     assert "Traceback" not in said
     assert not names_of(folder)
+
+
+@pytest.mark.parametrize(("later", "code"), [("", 1), ("1", 0)])
+def test_an_editable_install_builds_it_too_unless_make_does_afterwards(
+    project: Path, later: str, code: int
+) -> None:
+    with_scripts(project, build="exit 3")
+    command = [sys.executable, "-c", "from hatchling.build import build_editable as b; b('dist')"]
+    environment = {**os.environ, dashboard.LATER: later}
+    done = subprocess.run(
+        command, cwd=project, env=environment, capture_output=True, timeout=PROGRAM_S, check=False
+    )
+    assert done.returncode == code
+    assert len(list(project.glob("dist/*.whl"))) == 1 - code
 
 
 def test_a_build_that_makes_nothing_is_noticed(project: Path) -> None:
