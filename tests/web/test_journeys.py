@@ -75,6 +75,7 @@ async def test_the_keyboard_alone_is_enough(server: Running, visitor: Visitor) -
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("dialog")).to_be_hidden()
     await page.keyboard.press("/")
+    await expect(page.get_by_role("combobox", name="Find")).to_be_focused()
     await page.keyboard.type(job)
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", level=1)).to_contain_text(job)

@@ -63,7 +63,7 @@ def explain(
     body, state = decode_body(record.body), JobState(record.state)
     if state in job.ENDED:
         return _ended(record, body)
-    blocked, todo = lack or ("", "")
+    blocked, todo = (lack.sentence, lack.todo) if lack else ("", "")
     lines = tuple(_lines(record, body, now, f"{ahead}.{blocked and ' '}{blocked}", around))
     return Explanation(
         job_id=record.id,
