@@ -107,6 +107,20 @@ async def test_unfinished_posts_with_a_made_up_signature_keep_nobody_out(hooked:
         assert (await github(hooked.client(), push())).status_code == 202
 
 
+async def test_unfinished_sign_ins_keep_nobody_out() -> None:
+    settings = any_port(tokens_required=True, max_concurrent=CROWD, body_s=FOR_EVER_S)
+    async with running(settings=settings) as server:
+        runner, token = await beats(server), await server.token(Role.VIEWER)
+        async with held(server, [post("/api/sessions", length=100)] * FLOOD):
+            await assert_served(server, runner, 2)
+            assert (await server.client(token).get("/api/jobs")).status_code == 200
+            assert (await server.client().post("/api/sessions", json={"token": token})).status_code == 200
+        large = post("/api/sessions", length=1_025)
+        async with by_hand(server.address) as client:
+            client.say(large)
+            await client.hear(b"HTTP/1.1 413")
+
+
 async def test_unfinished_posts_of_users_of_the_api_keep_no_runner_out() -> None:
     settings = any_port(tokens_required=True, max_concurrent=20, concurrent_each=20)
     async with running(settings=settings) as server:
@@ -185,6 +199,16 @@ async def test_the_oldest_unfinished_webhook_makes_room_for_a_good_one() -> None
         async with held(server, [post("/api/webhooks/github", SIGNED)] * 3) as (oldest, second, third):
             assert (await oldest.all()).startswith(b"HTTP/1.1 408")
             assert (await github(server.client(), push())).status_code == 202
+            assert (await second.all()).startswith(b"HTTP/1.1 408")
+            assert third.heard == b""
+
+
+async def test_where_sign_ins_have_no_room_the_oldest_makes_room() -> None:
+    async with running(settings=any_port(tokens_required=True, max_signed=2)) as server:
+        token = await server.token(Role.VIEWER)
+        async with held(server, [post("/api/sessions", length=100)] * 3) as (oldest, second, third):
+            assert (await oldest.all()).startswith(b"HTTP/1.1 408")
+            assert (await server.client().post("/api/sessions", json={"token": token})).status_code == 200
             assert (await second.all()).startswith(b"HTTP/1.1 408")
             assert third.heard == b""
 
