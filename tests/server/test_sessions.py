@@ -339,11 +339,17 @@ async def test_no_secret_of_a_session_is_ever_logged_answered_or_stored(guarded:
     assert "ookie" not in guarded.log.getvalue()
 
 
-async def test_only_admins_read_of_sessions_in_the_journal_and_in_live_events(guarded: Running) -> None:
+async def test_only_admins_read_of_sessions_in_the_journal_in_live_events_and_in_numbers(
+    guarded: Running,
+) -> None:
     admin = await signed_in(guarded, Role.ADMIN, "root")
     viewer = await signed_in(guarded, Role.VIEWER)
     for path in ("/api/journal", "/api/events"):
         assert (await viewer.client.get(path, params={"kind": "session"})).status_code == 403
+    for name in ("session", "token"):
+        standing = f"/api/machines/{name}/standing"
+        assert (await viewer.client.get(standing)).status_code == 403
+        assert (await admin.client.get(standing)).status_code == 200
     seen = (await viewer.client.get("/api/journal", params={"limit": 100})).json()["entries"]
     assert not {entry["kind"] for entry in seen} & {"session", "token"}
     asked = {"kind": "session"}

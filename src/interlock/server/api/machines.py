@@ -13,6 +13,7 @@ from starlette.responses import Response
 from interlock.errors import UnknownMachine, UnknownState
 from interlock.lifecycles import interlocking
 from interlock.machine import Blueprint, blueprint_of
+from interlock.server.api.journal import need_kinds
 from interlock.server.declaring import Call, Confined, Route
 from interlock.server.messages import MachineList, MachineView, PictureQuery, Standing, StandOfState
 from interlock.store.contract import Store
@@ -59,6 +60,7 @@ async def stand_of_machine(call: Call) -> Standing:
     name = _known(call.path["name"])
     if name not in CATALOGUE:  # attempts and leases live inside the record of a job
         return Standing(machine=name, states=())
+    need_kinds(call, (name,))
     kind, now = CATALOGUE[name], await call.parts.household.engine.clock.now()
     living = [state.name for state in _blueprint_named(name).states if state.name not in kind.ended]
     states = [await _stand_of(call.parts.store, name, state, now) for state in living]
