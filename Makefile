@@ -11,7 +11,7 @@ export UV_LINK_MODE := copy
 # Without bytecode each of the hundreds of processes of the tests would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all test-hard check format dashboard docs proto bench chaos verify lock clean
+.PHONY: help demo test test-all test-hard check format dashboard docs pictures proto bench chaos verify lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -48,6 +48,9 @@ format: $(READY) ## Rewrite the code in the house format
 
 docs: $(READY) ## Regenerate docs/lifecycles, docs/reference and web/openapi.json
 	$(BIN)/python docs/generate.py
+
+pictures: dashboard ## Take the pictures of the dashboard in docs/pictures (minutes)
+	$(BIN)/python tools/pictures.py
 
 proto: $(READY) ## Make the Python of the fleet's wire from fleet.proto
 	$(BIN)/python tools/proto.py
