@@ -20,6 +20,7 @@ from interlock.systems.access.principals import Role
 from interlock.systems.figures import figures
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.quarantine.counting import Lost, QuarantineSettings
+from interlock.wire.jobs import RetryRule
 from interlock.wire.runner import ClaimRequest, Complete, Failed, Succeeded
 from interlock.wire.workers import WorkerBeat, WorkerSpec
 
@@ -234,6 +235,34 @@ async def test_failures_that_jumped_are_found_until_they_are_over(server: Runnin
     assert len(listed["jobs"]) == LEAST_FAILURES
     server.jump(301)
     assert "failures_jumped" not in await found(server)
+
+
+async def test_a_small_queue_behind_many_jobs_of_another_one_is_found_too(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "JOBS", 2)
+    await worker(server)
+    for queue in ("default", "default", "mail", "default", "default"):
+        await server.submit(queue=queue)
+    finding = (await found(server))["no_worker"]
+    assert finding["queue"] == "mail"
+    assert finding["remedy"]["command"] == "interlock worker start MODULE --queue mail"
+    await worker(server, name="bert", queues=("mail",))
+    assert await found(server) == {}
+
+
+async def test_a_job_that_is_not_ready_needs_no_worker_yet(server: Running) -> None:
+    parent = await server.submit()
+    await worker(server)
+    await server.hold(parent, "default")
+    rule = RetryRule(retries=1, first_pause_s=3_000.0, jitter=0.0)
+    job_id = await server.submit(queue="mail", retry={"flaky": rule})
+    grant = await server.hold(job_id, "mail")
+    outcome = Failed(failure_class="flaky", error="It broke.")
+    await server.parts.household.orchestrator.hear(
+        [Complete(token=grant.token, runner_id="r", sequence=1, outcome=outcome)]
+    )
+    assert await found(server) == {}
 
 
 async def test_findings_beyond_so_many_are_counted(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:

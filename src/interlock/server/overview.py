@@ -1,14 +1,15 @@
 """What is wrong now, found with a bounded number of small questions to the store.
 
-Nothing here counts a table: queues are known from the figures, workers are few, and of jobs only the oldest
-of each queue are looked at. An answer serves for some seconds, so that many dashboards cost as much as one.
+Nothing here counts a table: the backlog is known from the figures, workers are few, and of jobs only some of
+the oldest and newest are looked at. No question names a queue, because no index does. An answer serves for
+some seconds, so that many dashboards cost as much as one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -16,13 +17,13 @@ import msgspec
 
 from interlock.engine.loops import Health
 from interlock.lifecycles import job
-from interlock.lifecycles.job import JOB
+from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.worker import WORKER
 from interlock.plurals import counted
 from interlock.server.trends import Trends
 from interlock.store.records import Query, Record
-from interlock.systems.figures.series import Part
-from interlock.systems.orchestrator.claimers import LIVING, Claimer, Lack, claimer_of, lack
+from interlock.systems.figures.series import Backlog, Part
+from interlock.systems.orchestrator.claimers import LIVING, Claimer, Lack, claimer_of, lack, nobody_listens
 from interlock.systems.orchestrator.viewing import glimpse
 from interlock.systems.supervisor.body import view_of
 from interlock.wire.overview import Finding, LiveNumbers, OverviewView, Remedy
@@ -38,10 +39,8 @@ CAP = 10_000
 """Counting of jobs stops there."""
 WORKERS = 500
 """How many workers are looked at; where there are more, nothing is said about workers that are missing."""
-QUEUES, OLDEST = 30, 3
-"""How many queues are looked at, and how many of the oldest pending jobs in each."""
-RUNNING = 20
-"""How many of the oldest running jobs are looked at for deadlines."""
+JOBS = 40
+"""How many of the oldest and of the newest pending jobs are looked at, and of the oldest running ones."""
 FINDINGS = 50
 LATE = timedelta(seconds=30)
 """A deadline that has passed for so long was missed: sweeps look every few seconds."""
@@ -57,8 +56,9 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     now: datetime
     numbers: LiveNumbers
+    backlog: Backlog = {}
     waiting: tuple[Record, ...] = ()
-    """The oldest pending jobs of each queue."""
+    """Some of the oldest and newest pending jobs."""
     running: tuple[Record, ...] = ()
     workers: tuple[Record, ...] = ()
     all_workers: bool = True
@@ -100,16 +100,19 @@ class Overview:
 
     async def _look(self, queues: frozenset[str]) -> Seen:
         household, store = self._parts.household, self._parts.store
-        now = await household.engine.clock.now()
         page = await store.find(Query(kind=WORKER.name, states=LIVING, limit=WORKERS))
-        workers = [view_of(record) for record in page.records]
-        names = sorted(queues) or await household.figures.queues()
-        oldest = Query(kind=JOB.name, states=(job.RUNNING,), newest_first=False, limit=RUNNING)
+        oldest, newest = await self._some(job.PENDING), await self._some(job.PENDING, newest_first=True)
+        now = await household.engine.clock.now()
+        backlog = await household.figures.backlog()
+        if queues:
+            backlog = {name: numbers for name, numbers in backlog.items() if name in queues}
+        waiting = {record.id: record for record in (*oldest, *newest)}.values()
         return Seen(
             now=now,
-            numbers=await self._numbers(queues, None if queues else workers),
-            waiting=await self._waiting(names[:QUEUES]),
-            running=() if queues else (await store.find(oldest)).records,
+            numbers=_confined(backlog) if queues else await self._numbers(map(view_of, page.records)),
+            backlog=backlog,
+            waiting=tuple(record for record in waiting if not queues or record.queue in queues),
+            running=() if queues else await self._some(job.RUNNING),
             workers=page.records,
             all_workers=not page.cursor,
             standings=() if queues else tuple(await household.quarantine.list()),
@@ -119,29 +122,32 @@ class Overview:
             confined=queues,
         )
 
-    async def _numbers(self, queues: frozenset[str], workers: Sequence[WorkerView] | None) -> LiveNumbers:
-        numbers, capped = {job.PENDING: 0, job.RUNNING: 0}, False
-        for state in numbers:
-            for queue in sorted(queues)[:QUEUES] or (None,):
-                query = Query(kind=JOB.name, states=(state,), queue=queue)
-                found = await self._parts.store.count(query, cap=CAP)
-                numbers[state] += found.number
-                capped = capped or found.capped
+    async def _some(self, state: JobState, *, newest_first: bool = False) -> tuple[Record, ...]:
+        query = Query(kind=JOB.name, states=(state,), newest_first=newest_first, limit=JOBS)
+        return (await self._parts.store.find(query)).records
+
+    async def _numbers(self, workers: Iterable[WorkerView]) -> LiveNumbers:
+        pending, running = [
+            await self._parts.store.count(Query(kind=JOB.name, states=(state,)), cap=CAP)
+            for state in (job.PENDING, job.RUNNING)
+        ]
+        views = list(workers)
         return LiveNumbers(
-            pending=numbers[job.PENDING],
-            running=numbers[job.RUNNING],
-            capped=capped,
-            workers=None if workers is None else len(workers),
-            slots=None if workers is None else sum(each.capacity for each in workers),
-            busy=None if workers is None else sum(min(each.active, each.capacity) for each in workers),
+            pending=pending.number,
+            running=running.number,
+            capped=pending.capped or running.capped,
+            workers=len(views),
+            slots=sum(each.capacity for each in views),
+            busy=sum(min(each.active, each.capacity) for each in views),
         )
 
-    async def _waiting(self, queues: Sequence[str]) -> tuple[Record, ...]:
-        found: list[Record] = []
-        for queue in queues:
-            query = Query(kind=JOB.name, states=(job.PENDING,), queue=queue, newest_first=False, limit=OLDEST)
-            found += (await self._parts.store.find(query)).records
-        return tuple(found)
+
+def _confined(backlog: Backlog) -> LiveNumbers:
+    """Return the numbers of some queues; workers are not theirs."""
+    return LiveNumbers(
+        pending=sum(pending for pending, _ in backlog.values()),
+        running=sum(running for _, running in backlog.values()),
+    )
 
 
 def findings(seen: Seen) -> Iterator[Finding]:
@@ -162,26 +168,37 @@ def _rank(finding: Finding) -> tuple[bool, float, str, str]:
 
 
 def _without_workers(seen: Seen) -> Iterator[Finding]:
-    """Queues whose oldest jobs no live worker takes; one finding for each reason."""
-    claimers: list[Claimer] = [one for record in seen.workers if (one := claimer_of(record)) is not None]
+    """Queues that have jobs which no live worker takes; one finding for each reason."""
+    claimers = [one for record in seen.workers if (one := claimer_of(record)) is not None]
     told: set[tuple[str, str]] = set()
-    ready = [record for record in seen.waiting if record.ready_at and record.ready_at <= seen.now]
-    for record in ready if seen.all_workers else ():
-        queue = record.queue or ""
-        lacks = lack(record, glimpse(record).task, claimers, names=not seen.confined)
-        if lacks is None or (queue, lacks.sentence) in told:
-            continue
-        told.add((queue, lacks.sentence))
-        yield Finding(
-            code="no_worker",
-            level=ERROR,
-            sentence=f"Jobs wait in the queue {queue}. {lacks.sentence}",
-            kind="queue",
-            id=queue,
-            queue=queue,
-            since=record.ready_at,
-            remedy=_remedy(lacks),
-        )
+    for queue, lacks, since in _lacks(seen, claimers) if seen.all_workers else ():
+        if (queue, lacks.sentence) not in told:
+            told.add((queue, lacks.sentence))
+            yield Finding(
+                code="no_worker",
+                level=ERROR,
+                sentence=f"Jobs wait in the queue {queue}. {lacks.sentence}",
+                kind="queue",
+                id=queue,
+                queue=queue,
+                since=since,
+                remedy=_remedy(lacks),
+            )
+
+
+def _lacks(seen: Seen, claimers: Sequence[Claimer]) -> Iterator[tuple[str, Lack, datetime | None]]:
+    """Return why jobs wait: those that are looked at, and queues of which no job is among these."""
+    names = not seen.confined
+    for record in sorted(seen.waiting, key=lambda each: each.created_at):
+        if record.ready_at and record.ready_at <= seen.now:
+            lacks = lack(record, glimpse(record).task, claimers, names=names)
+            if lacks is not None:
+                yield record.queue or "", lacks, record.ready_at
+    taken = {queue for one in claimers for queue in one.queues}
+    looked_at = {record.queue for record in seen.waiting}
+    for queue, (pending, _) in seen.backlog.items():
+        if pending and queue and queue not in taken and queue not in looked_at:
+            yield queue, nobody_listens(queue, claimers, names=names), None
 
 
 def _remedy(lacks: Lack) -> Remedy | None:

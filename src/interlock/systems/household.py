@@ -102,7 +102,7 @@ class Household:
         self.claims = WorkerClaims(self.orchestrator, self.workers.takes)
         self.workloads = Workloads(self.engine, self.orchestrator.hear, settings=settings)
         self.tokens = Tokens(self.engine)
-        self.figures = Figures(self.engine, lambda among: self.jobs.queues(among=among))
+        self.figures = Figures(self.engine)
         # Messages between records are delivered beside the commits that runners wait for.
         self._couriers = GroupCommit(store)
         self.quarantine = Quarantine(self.engine, settings.quarantine)

@@ -11,6 +11,8 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """What has happened to jobs in a stretch of time; durations are null where no job has ended."""
 
     submitted: int = 0
+    started: int = 0
+    """Jobs that started for the first time."""
     completed: int = 0
     failed: int = 0
     canceled: int = 0
@@ -30,7 +32,7 @@ class FigurePoint(Figure, frozen=True, kw_only=True):
     at: datetime
     """When the step begins."""
     pending: int | None = None
-    """As last sampled in the step; null without a sample, and for a single task."""
+    """At the last sample in the step; null without a sample, and for a single task."""
     running: int | None = None
     gap: bool = False
     """Counting stopped here for so long that entries of the journal were removed meanwhile."""

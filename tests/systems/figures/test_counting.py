@@ -200,7 +200,7 @@ def test_a_record_that_would_be_too_large_tells_fewer_pairs_apart() -> None:
 
 
 def test_of_many_queues_the_largest_backlogs_are_kept_and_the_others_added_up() -> None:
-    kept = series.largest((f"q{number}", number, 1) for number in range(series.QUEUES + 2))
+    kept = series.largest({f"q{number}": (number, 1) for number in range(series.QUEUES + 2)})
     assert kept[""] == (0 + 1, 2)
     assert len(kept) == series.QUEUES + 1
 
@@ -235,10 +235,12 @@ async def test_a_job_that_was_pruned_before_it_was_counted_is_of_no_known_task(
 ) -> None:
     await house.jobs.cancel(await house.submit())
 
-    async def nothing(_: object) -> dict[str, object]:
-        return {}
+    load = house.store.load
 
-    monkeypatch.setattr(figures, "_facts", nothing)
+    async def pruned(keys: list[Key]) -> list[object]:
+        return [None if key.kind == "job" else (await load([key]))[0] for key in keys]
+
+    monkeypatch.setattr(house.store, "load", pruned)
     await count(figures)
     (other,) = (await seen(house)).tasks
     assert (other.queue, other.task, counts(other)) == ("", "", (1, 0, 0, 1, 0))
@@ -274,8 +276,7 @@ async def test_counting_leaves_no_journal_that_would_have_to_be_counted(
 
 
 async def test_a_server_leaves_a_round_out_that_another_one_has_just_done(house: House) -> None:
-    queues = lambda among: house.jobs.queues(among=among)  # noqa: E731
-    one, other = (Figures(house.port.here.engine, queues) for _ in range(2))
+    one, other = (Figures(house.port.here.engine) for _ in range(2))
     await one.round()
     house.clock.jump(5)
     await house.submit()
@@ -287,21 +288,64 @@ async def test_a_server_leaves_a_round_out_that_another_one_has_just_done(house:
     assert await other.round() == 1
 
 
-async def test_a_queue_is_sampled_until_it_is_empty_and_again_when_it_is_used_again(
-    house: House, figures: Figures
+async def test_the_backlog_of_every_queue_is_what_the_queues_say(house: House, figures: Figures) -> None:
+    for number in range(12):
+        queue = f"q{number % 3}"
+        job_id = await house.submit(queue=queue, retry=FLAKY)
+        if number % 4:
+            grant = await house.grant(queues=(queue,))
+            if number % 4 == 2:
+                await house.heard(done(grant))
+            if number % 4 == 3:
+                await house.heard(failed(grant, "flaky"))
+        elif number % 8:
+            await house.jobs.cancel(job_id)
+        await count(figures)
+        queues = {each.name: (each.pending, each.running) for each in await house.jobs.queues()}
+        assert await figures.backlog() == queues
+
+
+async def test_a_store_that_had_jobs_before_is_counted_from_what_is_there(house: House) -> None:
+    for queue in ("a", "a", "b"):
+        await house.submit(queue=queue)
+    await house.grant(queues=("b",))
+    figures = counter(house)
+    await figures.round()
+    assert await figures.backlog() == {"a": (2, 0), "b": (0, 1)}
+
+
+async def test_a_backlog_that_is_off_is_put_right_when_nothing_happens(
+    house: House, figures: Figures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job_id = await house.submit(queue="mail")
+    monkeypatch.setattr(module, "LOADS", 1)
+    for number in range(9):
+        await house.submit(queue=f"q{number % 3}")
     await count(figures)
+    right = {f"q{number}": (3, 0) for number in range(3)}
+    assert await figures.backlog() != right
     house.clock.jump(60)
     await count(figures)
-    assert await figures.queues() == ["mail"]
-    await house.jobs.cancel(job_id)
-    house.clock.jump(60)
-    await count(figures)
-    assert await figures.queues() == []
-    await house.submit(queue="mail")
-    await count(figures)
-    assert await figures.queues() == ["mail"]
+    assert await figures.backlog() == right
+
+
+async def test_jobs_are_loaded_once_until_they_end(
+    house: House, figures: Figures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[Key] = []
+    load = house.store.load
+
+    async def noted(keys: list[Key]) -> object:
+        loaded.extend(key for key in keys if key.kind == "job")
+        return await load(keys)
+
+    grant = await house.started()
+    monkeypatch.setattr(house.store, "load", noted)
+    await figures.round()
+    for _ in range(3):
+        await house.heard(release(grant))
+        grant = await house.grant()
+        await figures.round()
+    assert len(loaded) == 1
 
 
 def test_seven_days_are_read_from_few_records() -> None:

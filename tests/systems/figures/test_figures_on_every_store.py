@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from tests.waiting import until
 
 from interlock.store.records import Key
 from interlock.systems.figures import figures as module
+from interlock.systems.figures.counting import Event, Facts
 from interlock.systems.figures.figures import Figures
 from interlock.systems.figures.lifecycle import FIGURES
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
@@ -92,11 +94,11 @@ async def test_a_round_that_comes_second_has_counted_nothing(open_house: OpenHou
         await work(one, number)
     load = there._facts
 
-    async def overtaken(ids: list[str]) -> object:
+    async def overtaken(events: Sequence[Event]) -> dict[str, Facts]:
         await all_counted(one, here)
-        return await load(ids)
+        return await load(events)
 
-    there._facts = overtaken  # type: ignore[method-assign, assignment]
+    there._facts = overtaken  # type: ignore[method-assign]
     await there.round()
     totals = (await seen(one)).totals
     assert counts(totals)[0] in (0, JOBS)

@@ -12,9 +12,15 @@ from interlock.lifecycles import attempt, job
 from interlock.lifecycles.attempt import ATTEMPT, lease_revoked
 from interlock.lifecycles.job import JOB
 from interlock.store.records import Entry, Record, StepLine
-from interlock.systems.figures.series import OTHER, Cell, Pair, bucket_of
+from interlock.systems.figures.series import OTHER, Backlog, Cell, Pair, bucket_of
 
-_ENDS = {str(job.COMPLETED): "completed", str(job.FAILED): "failed", str(job.CANCELED): "canceled"}
+_MOVES = {
+    str(job.RUNNING): "started",
+    str(job.COMPLETED): "completed",
+    str(job.FAILED): "failed",
+    str(job.CANCELED): "canceled",
+}
+ENDS = frozenset(("completed", "failed", "canceled"))
 _TRIED = frozenset(map(str, (attempt.FAILED, attempt.TIMED_OUT, attempt.STALE)))
 
 
@@ -25,6 +31,9 @@ class Event(NamedTuple):
     job_id: str
     what: str
     """The name of a count of a cell."""
+    pending: int = 0
+    """By how much it changes the number of jobs that are pending."""
+    running: int = 0
 
 
 class Facts(NamedTuple):
@@ -64,15 +73,21 @@ def events_of(entries: Iterable[Entry]) -> Iterator[Event]:
             continue
         minute, ended = minute_of(entry.at), False
         if entry.version == 1:
-            yield Event(minute, entry.id, "submitted")
+            yield Event(minute, entry.id, "submitted", pending=1)
         for step in entry.note.steps:
-            if step.machine == JOB.name and step.moves and (end := _ENDS.get(str(step.target))):
-                ended = True
-                yield Event(minute, entry.id, end)
+            if step.machine == JOB.name and step.moves and (what := _MOVES.get(str(step.target))):
+                ended = what != "started"
+                yield _moved(minute, entry.id, what, step)
         if not ended:
             for step in entry.note.steps:
                 if _is_lost_try(step):
                     yield Event(minute, entry.id, "retried")
+
+
+def _moved(minute: int, job_id: str, what: str, step: StepLine) -> Event:
+    begun = str(step.source) == job.RUNNING
+    running = int(what == "started") - int(begun)
+    return Event(minute, job_id, what, pending=0 if begun else -1, running=running)
 
 
 def _is_lost_try(step: StepLine) -> bool:
@@ -118,10 +133,24 @@ def cells_of(events: Iterable[Event], facts: Mapping[str, Facts]) -> dict[tuple[
         known = facts.get(event.job_id, NOTHING)
         cell = cells.setdefault((event.minute, known.pair), Cell())
         setattr(cell, event.what, getattr(cell, event.what) + 1)
-        if event.what in ("submitted", "retried"):
+        if event.what not in ENDS:
             continue
         for buckets, seconds in ((cell.wait, known.wait_s), (cell.run, known.run_s)):
             if seconds is not None:
                 bucket = bucket_of(seconds)
                 buckets[bucket] = buckets.get(bucket, 0) + 1
     return cells
+
+
+def backlog_after(before: Backlog, events: Iterable[Event], facts: Mapping[str, Facts]) -> Backlog:
+    """Return the backlog by queue after these events; queues without any are left out."""
+    backlog = dict(before)
+    for event in events:
+        queue = facts.get(event.job_id, NOTHING).pair[0]
+        pending, running = backlog.get(queue, (0, 0))
+        backlog[queue] = (pending + event.pending, running + event.running)
+    return {
+        queue: (max(0, pending), max(0, running))
+        for queue, (pending, running) in backlog.items()
+        if pending > 0 or running > 0
+    }

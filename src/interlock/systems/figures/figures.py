@@ -8,17 +8,22 @@ that was slower has counted nothing. Records of figures leave no journal: they w
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
 from interlock.engine.applying import Engine
+from interlock.lifecycles import job
+from interlock.lifecycles.job import JOB
 from interlock.machine import Moved
-from interlock.store.records import Change, Commit, Committed, Entry, Key, Record
+from interlock.store.records import Change, Commit, Committed, Entry, Key, Query, Record
 from interlock.systems.figures.counting import (
+    ENDS,
     NOTHING,
+    Event,
     Facts,
+    backlog_after,
     cells_of,
     events_of,
     facts_of,
@@ -41,7 +46,6 @@ from interlock.systems.figures.series import (
     written,
 )
 from interlock.wire.figures import FiguresView
-from interlock.wire.jobs import QueueView
 
 EVERY_S = 5.0
 SPACING_S = 4.0
@@ -55,14 +59,15 @@ LOADS, CHUNK = 1_000, 100
 BYTES = 8 * 1_048_576
 """Loading ends after so many bytes: inputs may be large."""
 KNOWN = 500
-"""How many queues are remembered to have a backlog."""
+"""How many queues are told apart in the backlog."""
+REMEMBERED = 50_000
+"""Of how many jobs the queue and task are remembered, so that they are loaded once until they end."""
+RECOUNTED = 500
+"""A backlog of no more jobs in each state is recounted now and then, when nothing else happens."""
 FRESH_S = 2.0
 """How long an answer serves: many readers cost as much as one."""
 ANSWERS = 64
 HEAD = Key(FIGURES.name, "head")
-
-LookAtQueues = Callable[[Iterable[str] | None], Awaitable[list[QueueView]]]
-"""The backlog of these queues, or of all that the newest jobs show."""
 
 
 class Head(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -73,10 +78,12 @@ class Head(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Up to when the journal has been counted."""
     behind: bool = False
     """There was more than a round counts."""
+    backlog: Backlog = {}
+    """How many jobs are pending and running by queue, kept from the journal alone."""
     sampled: int = 0
     """The minute in which the backlog was sampled last."""
-    queues: list[str] = []
-    """Queues that had jobs which had not ended."""
+    recounted: int = 0
+    """The hour in which it was recounted last; 0 when it may be off, because queues were estimated."""
 
 
 class Figures:
@@ -85,15 +92,14 @@ class Figures:
     def __init__(
         self,
         engine: Engine,
-        queues: LookAtQueues,
         *,
         spacing_s: float = SPACING_S,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
-        self._queues = queues
         self._spacing = timedelta(seconds=spacing_s)
         self._monotonic = monotonic
+        self._pairs: dict[str, Pair] = {}
         self._answers: dict[Question, tuple[float, FiguresView]] = {}
 
     # Counting
@@ -110,22 +116,25 @@ class Figures:
         feed = await self._engine.store.feed(head.cursor, limit=ENTRIES)
         entries = _first(feed.entries)
         events = list(events_of(entries))
-        ids = list(dict.fromkeys(event.job_id for event in events))
-        known = await self._facts(sample(ids, LOADS))
-        facts = spread(ids, known)
+        known = await self._facts(events)
+        facts = spread(list(dict.fromkeys(event.job_id for event in events)), known)
+        estimated = sum(event.job_id not in known for event in events)
+        minute = minute_of(now)
         after = msgspec.structs.replace(
             head,
             cursor=entries[-1].cursor if entries else feed.cursor or head.cursor,
             at=entries[-1].at if entries else now,
             behind=len(entries) < len(feed.entries) or len(feed.entries) >= ENTRIES,
-            queues=_known([*head.queues, *(each.pair[0] for each in facts.values())]),
+            backlog=largest(backlog_after(head.backlog, events, facts), KNOWN),
+            recounted=0 if estimated or feed.gap else head.recounted,
         )
-        additions = _Additions(cells_of(events, facts))
-        additions.estimated = sum(event.job_id not in known for event in events)
+        if not entries and not feed.gap and minute > head.sampled and head.recounted != minute // 60:
+            await self._recount(after, minute)
+        additions = _Additions(cells_of(events, facts), estimated)
         additions.gap = minute_of(head.at) if feed.gap else None
-        minute = minute_of(now)
         if minute > head.sampled and not after.behind:
-            await self._sample(after, minute, additions)
+            after.sampled = additions.sampled = minute
+            additions.backlog = largest(after.backlog)
         if entries or feed.gap or additions.backlog is not None:
             await self._commit(record, after, additions)
         return ENTRIES if after.behind else len(events)
@@ -139,40 +148,62 @@ class Figures:
         outcomes = await self._engine.due([FIGURES.name], limit, decide)
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
-    async def queues(self) -> list[str]:
-        """Return the queues that had jobs which had not ended, when they were last looked at."""
+    async def backlog(self) -> Backlog:
+        """Return how many jobs are pending and running by queue, as far as the journal was counted."""
         (record,) = await self._engine.store.load([HEAD])
-        return [] if record is None else _head(record).queues
+        return {} if record is None else _head(record).backlog
 
     async def _begin(self, now: datetime) -> int:
         """Count from now on."""
         head = Head(cursor=await self._engine.store.latest(), at=now)
+        await self._recount(head, minute_of(now))
         change = _change(HEAD.id, None, msgspec.json.encode(head), None)
         await self._engine.committer.commit(Commit(changes=(change,)))
         return 0
 
-    async def _facts(self, ids: Sequence[str]) -> dict[str, Facts]:
-        facts: dict[str, Facts] = {}
-        size = 0
-        for start in range(0, len(ids), CHUNK):
+    async def _recount(self, head: Head, minute: int) -> None:
+        """Take the backlog from the jobs themselves, if they are few and nothing has happened meanwhile."""
+        backlog: Backlog = {}
+        for state, one in ((job.PENDING, (1, 0)), (job.RUNNING, (0, 1))):
+            page = await self._engine.store.find(Query(kind=JOB.name, states=(state,), limit=RECOUNTED))
+            if page.cursor and head.sampled:
+                return  # what was kept from the journal is better
+            for record in page.records:
+                before = backlog.get(record.queue or "", (0, 0))
+                backlog[record.queue or ""] = (before[0] + one[0], before[1] + one[1])
+        if (await self._engine.store.feed(head.cursor, limit=1)).entries:
+            return
+        head.backlog, head.recounted = backlog, minute // 60
+
+    async def _facts(self, events: Sequence[Event]) -> dict[str, Facts]:
+        """Return what is known of jobs: those that have ended are loaded, others once."""
+        ended = {event.job_id for event in events if event.what in ENDS}
+        facts = {
+            event.job_id: Facts(self._pairs[event.job_id])
+            for event in events
+            if event.job_id in self._pairs and event.job_id not in ended
+        }
+        ids = list(dict.fromkeys(event.job_id for event in events if event.job_id not in facts))
+        wanted, size = sample(ids, LOADS), 0
+        for start in range(0, len(wanted), CHUNK):
             if size > BYTES:
                 break
-            chunk = ids[start : start + CHUNK]
-            found = await self._engine.store.load([Key("job", job_id) for job_id in chunk])
+            chunk = wanted[start : start + CHUNK]
+            found = await self._engine.store.load([Key(JOB.name, job_id) for job_id in chunk])
             size += sum(len(record.body) for record in found if record is not None)
             facts |= {
                 job_id: NOTHING if record is None else facts_of(record)
                 for job_id, record in zip(chunk, found, strict=True)
             }
+        self._remember(facts, ended)
         return facts
 
-    async def _sample(self, head: Head, minute: int, additions: _Additions) -> None:
-        """Add the backlog; once an hour of every queue that can be found, else of those that are known."""
-        every = head.sampled // 60 != minute // 60
-        views = await self._queues(None if every else head.queues)
-        additions.backlog = largest((view.name, view.pending, view.running) for view in views)
-        additions.sampled = head.sampled = minute
-        head.queues = _known(view.name for view in views)
+    def _remember(self, facts: Mapping[str, Facts], ended: Collection[str]) -> None:
+        self._pairs |= {job_id: each.pair for job_id, each in facts.items() if job_id not in ended}
+        for job_id in ended:
+            self._pairs.pop(job_id, None)
+        while len(self._pairs) > REMEMBERED:
+            del self._pairs[next(iter(self._pairs))]
 
     async def _commit(self, record: Record, head: Head, additions: _Additions) -> None:
         """Commit head and counts together; nothing happens when another server was faster."""
@@ -213,12 +244,12 @@ class Figures:
 class _Additions:
     """What a round adds to the figures."""
 
-    def __init__(self, cells: dict[tuple[int, Pair], Cell]) -> None:
+    def __init__(self, cells: dict[tuple[int, Pair], Cell], estimated: int) -> None:
         self.cells = cells
+        self.estimated = estimated
         self.backlog: Backlog | None = None
         self.sampled = 0
         self.gap: int | None = None
-        self.estimated = 0
 
     def records(self, grain: Grain) -> list[int]:
         """Return the numbers of the records that change."""
@@ -256,10 +287,6 @@ def _first(entries: Sequence[Entry]) -> Sequence[Entry]:
         if len(seen) > RECORDS:
             return entries[:place]
     return entries
-
-
-def _known(queues: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(name for name in queues if name))[-KNOWN:]
 
 
 def _head(record: Record) -> Head:

@@ -136,6 +136,7 @@ def _waiting(question: Question, backlog: Backlog | None) -> dict[str, int]:
 def _figure(cell: Cell) -> dict[str, Any]:
     return {
         "submitted": cell.submitted,
+        "started": cell.started,
         "completed": cell.completed,
         "failed": cell.failed,
         "canceled": cell.canceled,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -49,6 +49,8 @@ class Cell(msgspec.Struct, array_like=True):
     """What has happened in a period to jobs of a queue and task."""
 
     submitted: int = 0
+    started: int = 0
+    """For the first time."""
     completed: int = 0
     failed: int = 0
     canceled: int = 0
@@ -61,6 +63,7 @@ class Cell(msgspec.Struct, array_like=True):
     def add(self, other: Cell) -> None:
         """Add the counts of another cell."""
         self.submitted += other.submitted
+        self.started += other.started
         self.completed += other.completed
         self.failed += other.failed
         self.canceled += other.canceled
@@ -162,10 +165,10 @@ def _within(bucket: int, share: float) -> float:
     return float(round(2.0 ** ((bucket - 1 + share) / PER_OCTAVE) / 1_000, 4))
 
 
-def largest(queues: Iterable[tuple[str, int, int]]) -> Backlog:
-    """Return the backlog of the queues that have most of it; of more than `QUEUES` the rest is one."""
-    ranked = sorted(queues, key=lambda queue: (-queue[1] - queue[2], queue[0]))
-    backlog = {name: (pending, running) for name, pending, running in ranked[:QUEUES]}
-    if rest := ranked[QUEUES:]:
-        backlog[""] = (sum(queue[1] for queue in rest), sum(queue[2] for queue in rest))
-    return backlog
+def largest(backlog: Backlog, most: int = QUEUES) -> Backlog:
+    """Return the backlog of the queues that have most of it; of more than so many the rest is one."""
+    ranked = sorted(backlog, key=lambda queue: (not queue, -sum(backlog[queue]), queue))
+    kept = {queue: backlog[queue] for queue in ranked[:most]}
+    if rest := [backlog[queue] for queue in ranked[most:]]:
+        kept[""] = (sum(each[0] for each in rest), sum(each[1] for each in rest))
+    return kept

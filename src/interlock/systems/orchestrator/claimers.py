@@ -102,9 +102,7 @@ def lack(job: Record, task: str, claimers: Sequence[Claimer], *, names: bool) ->
     queue, start = job.queue or "", _start(job, task)
     listening = [one for one in claimers if queue in one.queues]
     if not listening:
-        others = sorted({name for one in claimers for name in one.queues}) if names else []
-        also = f" Those that are alive take: {', '.join(others[:5])}." if others else ""
-        return Lack(f"No live worker takes the queue {queue}.{also}", start)
+        return nobody_listens(queue, claimers, start, names=names)
     labelled = [one for one in listening if set(job.labels) <= set(one.labels)]
     if not labelled:
         missing = [label for label in job.labels if not any(label in one.labels for one in listening)]
@@ -120,6 +118,13 @@ def lack(job: Record, task: str, claimers: Sequence[Claimer], *, names: bool) ->
     return None if any(one.takes for one in able) else _paused(able, names=names)
 
 
+def nobody_listens(queue: str, claimers: Sequence[Claimer], start: str = "", *, names: bool) -> Lack:
+    """Return that none of these workers takes a queue. Pure."""
+    others = sorted({name for one in claimers for name in one.queues}) if names else []
+    also = f" Those that are alive take: {', '.join(others[:5])}." if others else ""
+    return Lack(f"No live worker takes the queue {queue}.{also}", start or _start_for(queue))
+
+
 def _paused(able: Sequence[Claimer], *, names: bool) -> Lack:
     if len(able) == 1:
         name = f", {able[0].name}," if names else ""
@@ -130,6 +135,9 @@ def _paused(able: Sequence[Claimer], *, names: bool) -> Lack:
 
 
 def _start(job: Record, task: str) -> str:
-    queue = "" if job.queue == "default" else f" --queue {job.queue}"
     labels = "".join(f" --label {label}" for label in job.labels)
-    return f"interlock worker start {'--shell' if task == SHELL else 'MODULE'}{queue}{labels}"
+    return _start_for(job.queue or "", "--shell" if task == SHELL else "MODULE") + labels
+
+
+def _start_for(queue: str, what: str = "MODULE") -> str:
+    return f"interlock worker start {what}" + ("" if queue == "default" else f" --queue {queue}")
