@@ -18,7 +18,7 @@ from interlock.systems.figures import figures as module
 from interlock.systems.figures import series
 from interlock.systems.figures.figures import HEAD, Figures
 from interlock.systems.figures.lifecycle import FIGURES
-from interlock.systems.figures.reading import LONGEST_MIN, POINTS, STEPS_MIN, Question
+from interlock.systems.figures.reading import LONGEST_MIN, POINTS, STEPS_MIN, Question, keys_for
 from interlock.systems.figures.series import OTHER, Cell, Part, bucket_of, percentile, read_part, written
 
 
@@ -350,5 +350,5 @@ async def test_jobs_are_loaded_once_until_they_end(
 
 def test_seven_days_are_read_from_few_records() -> None:
     now = datetime(2026, 5, 5, 17, 3, tzinfo=UTC)
-    numbers = [len(module.keys_for(Question(minutes=each), now)) for each in range(1, LONGEST_MIN + 1)]
+    numbers = [len(keys_for(Question(minutes=each), now)) for each in range(1, LONGEST_MIN + 1)]
     assert max(numbers) <= 122
