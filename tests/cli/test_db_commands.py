@@ -16,6 +16,8 @@ from interlock.lifecycles.workload import WORKLOAD
 from interlock.store.records import Change, Commit, Note, StepLine
 from interlock.store.sqlite import SqliteStore, reading
 from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.household import Household
+from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 
 
 @pytest.fixture
@@ -69,6 +71,23 @@ def test_an_audit_of_what_agrees_finds_nothing(url: str, capsys: pytest.CaptureF
     assert ask("audit", "--store", url, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["ok"], found["records"], found["entries"], found["steps"]) == (True, 1, 2, 1)
+
+
+def test_an_audit_does_not_look_for_the_journal_of_figures_which_have_none(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def count() -> None:
+        store = SqliteStore(url, CATALOGUE)
+        await store.open()
+        household = Household(store, DEFAULT_SETTINGS)
+        await household.figures.round()
+        await household.close()
+
+    asyncio.run(count())
+    assert ask("audit", "--store", url) == 0
+    assert ask("audit", "--store", url, "--kind", "figures", "--json") == 0
+    said = capsys.readouterr().out
+    assert json.loads(said[said.index("{") :])["faults"] == []
 
 
 def test_an_audit_finds_a_record_that_somebody_has_moved_by_hand(

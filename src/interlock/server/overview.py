@@ -22,9 +22,9 @@ from interlock.lifecycles.worker import WORKER
 from interlock.plurals import counted
 from interlock.server.trends import Trends
 from interlock.store.records import Query, Record
+from interlock.systems.figures.counting import facts_of
 from interlock.systems.figures.series import Backlog, Part
 from interlock.systems.orchestrator.claimers import LIVING, Claimer, Lack, claimer_of, lack, nobody_listens
-from interlock.systems.orchestrator.viewing import glimpse
 from interlock.systems.supervisor.body import view_of
 from interlock.wire.overview import Finding, LiveNumbers, OverviewView, Remedy
 from interlock.wire.workers import StandingView, WorkerView
@@ -190,10 +190,11 @@ def _lacks(seen: Seen, claimers: Sequence[Claimer]) -> Iterator[tuple[str, Lack,
     """Return why jobs wait: those that are looked at, and queues of which no job is among these."""
     names = not seen.confined
     for record in sorted(seen.waiting, key=lambda each: each.created_at):
-        if record.ready_at and record.ready_at <= seen.now:
-            lacks = lack(record, glimpse(record).task, claimers, names=names)
+        queue, task = facts_of(record).pair
+        if task and record.ready_at and record.ready_at <= seen.now:
+            lacks = lack(record, task, claimers, names=names)
             if lacks is not None:
-                yield record.queue or "", lacks, record.ready_at
+                yield queue, lacks, record.ready_at
     taken = {queue for one in claimers for queue in one.queues}
     looked_at = {record.queue for record in seen.waiting}
     for queue, (pending, _) in seen.backlog.items():

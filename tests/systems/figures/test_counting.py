@@ -12,7 +12,7 @@ from tests.systems.orchestrator.house import TTL_S, House, done, failed, release
 
 from interlock.engine.sweeps.retention import sweep_ended
 from interlock.server.settings import ServerSettings
-from interlock.store.records import Key
+from interlock.store.records import Change, Commit, Key, Note
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.figures import figures as module
 from interlock.systems.figures import series
@@ -244,6 +244,18 @@ async def test_a_job_that_was_pruned_before_it_was_counted_is_of_no_known_task(
     await count(figures)
     (other,) = (await seen(house)).tasks
     assert (other.queue, other.task, counts(other)) == ("", "", (1, 0, 0, 1, 0))
+
+
+async def test_a_job_whose_body_cannot_be_read_is_counted_by_its_queue(
+    house: House, figures: Figures
+) -> None:
+    change = Change(
+        kind="job", id="j_odd", expected=0, state="SUBMITTED", body=b"{}", queue="mail", note=Note()
+    )
+    await house.store.commit([Commit(changes=(change,))])
+    await count(figures)
+    (other,) = (await seen(house)).tasks
+    assert (other.queue, other.task, counts(other)) == ("mail", "", (1, 0, 0, 0, 0))
 
 
 async def test_figures_are_forgotten_after_seven_days_and_then_pruned(house: House, figures: Figures) -> None:
