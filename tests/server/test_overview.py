@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 from tests.server.running import FOR_EVER_S, Running, any_port, running
 from tests.systems.orchestrator.house import AskingClock
@@ -16,6 +18,7 @@ from interlock.errors import StoreUnavailable
 from interlock.lifecycles.durations import Durations
 from interlock.server import overview
 from interlock.server.trends import LEAST_FAILURES, LEAST_GROWTH
+from interlock.store.records import Page, Query
 from interlock.systems.access.principals import Role
 from interlock.systems.figures import figures
 from interlock.systems.orchestrator.settings import OrchestratorSettings
@@ -237,6 +240,28 @@ async def test_failures_that_jumped_are_found_until_they_are_over(server: Runnin
     assert "failures_jumped" not in await found(server)
 
 
+@pytest.mark.parametrize("store", ["sqlite", "postgres", "redis"])
+async def test_a_queue_without_a_worker_is_found_on_every_store(
+    store: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/interlock.db"
+    if store != "sqlite":
+        database = request.getfixturevalue(store)
+        url = database.new_database() if store == "postgres" else database.url
+    async with running(url, orchestration=SELDOM) as server:
+        server.parts.household.figures._spacing = timedelta(seconds=-FOR_EVER_S)
+        await server.submit(queue="mail")
+
+        async def is_found() -> bool:
+            return (await found(server)).get("no_worker", {}).get("queue") == "mail"
+
+        await until(is_found, "the queue is found")
+        await worker(server, queues=("mail",))
+        assert await found(server) == {}
+    if store == "redis":
+        database.run("FLUSHALL")
+
+
 async def test_a_small_queue_behind_many_jobs_of_another_one_is_found_too(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,6 +288,43 @@ async def test_a_job_that_is_not_ready_needs_no_worker_yet(server: Running) -> N
         [Complete(token=grant.token, runner_id="r", sequence=1, outcome=outcome)]
     )
     assert await found(server) == {}
+
+
+async def test_jobs_with_large_inputs_are_looked_at_a_few_at_a_time(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = msgspec.Raw(b'"' + b"x" * 50_000 + b'"')
+    for _ in range(20):
+        await server.submit(input=large)
+    loaded: list[int] = []
+    find = server.parts.store.find
+
+    async def noted(query: Query) -> Page:
+        page = await find(query)
+        loaded.extend(len(record.body) for record in page.records if record.kind == "job")
+        return page
+
+    monkeypatch.setattr(server.parts.store, "find", noted)
+    assert "no_worker" in await found(server)
+    assert sum(loaded) <= 2 * overview.FIRST * 51_000
+
+
+async def test_a_server_whose_figures_fail_is_ready_and_says_so_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "EVERY_S", 0.01)
+
+    async def away(_: object) -> int:
+        raise StoreUnavailable("The figures cannot be read.")
+
+    monkeypatch.setattr(figures.Figures, "round", away)
+    async with running() as server:
+        client = server.client()
+
+        async def is_found() -> bool:
+            told = (await client.get("/api/overview")).json()["findings"]
+            return [each["id"] for each in told] == ["figures"]
+
+        await until(is_found, "the loop is found")
+        assert (await client.get("/readyz")).status_code == 200
 
 
 async def test_findings_beyond_so_many_are_counted(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,8 @@ WORKERS = 500
 """How many workers are looked at; where there are more, nothing is said about workers that are missing."""
 JOBS = 40
 """How many of the oldest and of the newest pending jobs are looked at, and of the oldest running ones."""
+FIRST, LIGHT = 5, 65_536
+"""The others are looked at when the first ones have no more bytes than this together: inputs may be large."""
 FINDINGS = 50
 LATE = timedelta(seconds=30)
 """A deadline that has passed for so long was missed: sweeps look every few seconds."""
@@ -123,8 +125,13 @@ class Overview:
         )
 
     async def _some(self, state: JobState, *, newest_first: bool = False) -> tuple[Record, ...]:
-        query = Query(kind=JOB.name, states=(state,), newest_first=newest_first, limit=JOBS)
-        return (await self._parts.store.find(query)).records
+        query = Query(kind=JOB.name, states=(state,), newest_first=newest_first, limit=min(FIRST, JOBS))
+        first = await self._parts.store.find(query)
+        more = JOBS - len(first.records)
+        if not first.cursor or more <= 0 or sum(len(record.body) for record in first.records) > LIGHT:
+            return first.records
+        query = msgspec.structs.replace(query, cursor=first.cursor, limit=more)
+        return (*first.records, *(await self._parts.store.find(query)).records)
 
     async def _numbers(self, workers: Iterable[WorkerView]) -> LiveNumbers:
         pending, running = [

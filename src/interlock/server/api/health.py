@@ -16,6 +16,8 @@ from interlock.systems.access.principals import Role
 STORE_S = 2.0
 MAX_FAILURES = 3
 """A loop that has failed so often in a row is more than unlucky."""
+DISPENSABLE = frozenset({"figures"})
+"""Loops without which jobs are still done: the overview reports them, and the server stays ready."""
 
 
 async def healthz(_: Call) -> Alive:
@@ -35,7 +37,9 @@ async def readyz(call: Call) -> Readiness:
         why = error.sentence if isinstance(error, StoreError) else f"no answer within {STORE_S:g} s"
         raise NotReady(f"The store cannot be reached: {why}", todo="Look after the database.") from None
     loops = parts.health()
-    ailing = [loop.name for loop in loops if loop.failures_in_a_row >= MAX_FAILURES]
+    ailing = [
+        loop.name for loop in loops if loop.failures_in_a_row >= MAX_FAILURES and loop.name not in DISPENSABLE
+    ]
     if ailing or not parts.looked_after:
         raise NotReady(
             f"Nobody looks after {', '.join(ailing) or 'the store'}.",
