@@ -167,6 +167,8 @@ async def test_eight_tabs_of_one_browser_all_stay_live(server: Running, visitor:
     tabs = [visitor, *[await visit(visitor.context, visitor.url) for _ in range(7)]]
     for tab in tabs:
         await tab.open("/jobs")
+    for tab in tabs:
+        await tab.live()
     job = await server.submit()
     for tab in tabs:
         await tab.page.bring_to_front()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from tests.server.running import Running
 from tests.waiting import until
@@ -32,6 +34,19 @@ async def test_every_page_is_sound_with_data(server: Running, visitor: Visitor) 
     pages = [path_of(pattern, made) for pattern in PATTERNS]
     found = {path: wrong for path in pages if (wrong := await look_at(visitor, path))}
     assert found == {}
+
+
+async def test_an_id_that_nothing_has_is_answered_in_the_words_of_the_server(visitor: Visitor) -> None:
+    visitor.expected = ("404",)
+    wrong: dict[str, list[str]] = {}
+    for pattern in PATTERNS:
+        if ":" in pattern:
+            await visitor.open(re.sub(r":\w+", "x_000000000000", pattern))
+            found = await visitor.complaints() + visitor.taken()
+            if "x_000000000000" not in (told := await visitor.text()):
+                found.append(f"it says: {told}")
+            wrong |= {pattern: found} if found else {}
+    assert wrong == {}
 
 
 async def test_a_page_that_is_not_sound_would_be_noticed(visitor: Visitor) -> None:

@@ -23,7 +23,9 @@ _SETTLED = """() => {
   const main = document.querySelector("main");
   return main && main.querySelector("h1, .empty, .notice") && !/Loading/.test(main.innerText);
 }"""
-_SIDEWAYS = """() => {
+_SIDEWAYS = """async () => {
+  const frame = () => new Promise((shown) => requestAnimationFrame(shown));
+  await frame().then(frame);  // charts are drawn anew after the page is laid out
   const wide = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth <= wide) return [];
   const scrolls = (element) => element && element !== document.body &&
