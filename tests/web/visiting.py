@@ -115,7 +115,7 @@ async def fill(server: Running, text: str = "the letter to Ada") -> dict[str, st
     """Put something of everything into the store; return the path of each page that shows one of them."""
     client = server.client()
     runner = Runner(client)
-    waits = await server.submit(description=text, queue="idle", labels=())
+    waits = await server.submit(description=text, queue="idle", labels=("<b onclick=x>gpu</b>",))
     fails = await server.submit("shop.fail", description=text, queue="shop", input=msgspec.Raw(b'{"a": [1]}'))
     grant = await runner.grant(queues=["shop"])
     failed = {"outcome": "failed", "error": text, "details": text, "failure_class": "permanent"}

@@ -9,7 +9,7 @@ import { History, pathOf } from "../ui/history";
 import { CopyAs } from "../ui/copy";
 import { Log } from "../ui/log";
 import { Timeline } from "../ui/timeline";
-import { Empty, Facts, Head, Json, Panel, Refusal, State, Took, When } from "../ui/parts";
+import { Facts, Head, Json, Panel, Refusal, State, Took, Waiting, When } from "../ui/parts";
 
 type Node = components["schemas"]["TreeNode"];
 type Artifact = components["schemas"]["ArtifactView"];
@@ -28,7 +28,7 @@ export function JobPage({ id }: { id: string }) {
   });
   useNews((entry) => entry.id === id || entry.id.startsWith(`${id}.`), look);
   const shown = data.value;
-  if (!shown) return problem.value ? <Refusal problem={problem.value} /> : <Empty>Loading {id} …</Empty>;
+  if (!shown) return <Waiting title={id} problem={problem.value} />;
   const { job, explanation, entries, tree, artifacts } = shown;
   return (
     <>

@@ -4,7 +4,7 @@ import { useLoaded } from "../lib/loading";
 import { machines, pictureOf } from "../lib/machines";
 import { span } from "../lib/time";
 import { useNews } from "../live/live";
-import { Empty, Head, Panel, Refusal, State, When } from "../ui/parts";
+import { Head, Panel, State, Waiting, When } from "../ui/parts";
 
 export function Machines() {
   const all = [...machines.value.values()];
@@ -49,7 +49,7 @@ export function MachinePage({ name }: { name: string }) {
     ask(client.GET("/api/machines/{name}", { params: { path: { name } }, signal })),
   );
   const table = data.value;
-  if (!table) return problem.value ? <Refusal problem={problem.value} /> : <Empty>Loading {name} …</Empty>;
+  if (!table) return <Waiting title={name} problem={problem.value} />;
   return (
     <>
       <Head title={table.machine} />

@@ -6,7 +6,7 @@ import { span } from "../lib/time";
 import { useNews } from "../live/live";
 import { Action } from "../ui/action";
 import { Chart, type Line } from "../ui/chart";
-import { Empty, Head, Panel, Refusal, When } from "../ui/parts";
+import { Empty, Head, Panel, Refusal, Waiting, When } from "../ui/parts";
 
 type Finding = NonNullable<components["schemas"]["OverviewView"]["findings"]>[number];
 type Point = components["schemas"]["FigurePoint"];
@@ -33,7 +33,7 @@ export function Overview() {
   });
   useNews((entry) => entry.kind === "job" || entry.kind === "worker", look, LOOK_EVERY_MS);
   const shown = data.value;
-  if (!shown) return problem.value ? <Refusal problem={problem.value} /> : <Empty>Loading …</Empty>;
+  if (!shown) return <Waiting title="Overview" problem={problem.value} />;
   const { overview, figures } = shown;
   const { numbers } = overview;
   const plus = numbers.capped ? "+" : "";

@@ -8,7 +8,7 @@ import { useNews } from "../live/live";
 import { Action } from "../ui/action";
 import { FilterBox } from "../ui/filter";
 import { History } from "../ui/history";
-import { Empty, Facts, Head, Panel, Refusal, State, Took, When } from "../ui/parts";
+import { Empty, Facts, Head, Panel, Refusal, State, Took, Waiting, When } from "../ui/parts";
 
 type Run = components["schemas"]["RunView"];
 type RunJob = components["schemas"]["RunJobView"];
@@ -107,7 +107,7 @@ export function RunPage({ id }: { id: string }) {
   });
   useNews((entry) => entry.id === id || entry.kind === "job", look);
   const shown = data.value;
-  if (!shown) return problem.value ? <Refusal problem={problem.value} /> : <Empty>Loading {id} …</Empty>;
+  if (!shown) return <Waiting title={id} problem={problem.value} />;
   const { run, explanation, entries } = shown;
   const jobs = run.jobs ?? [];
   return (

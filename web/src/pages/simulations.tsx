@@ -6,7 +6,7 @@ import { now, span } from "../lib/time";
 import { useNews } from "../live/live";
 import { Action } from "../ui/action";
 import { History, pathOf } from "../ui/history";
-import { Empty, Facts, Head, Json, Panel, Refusal, State, Took, When } from "../ui/parts";
+import { Empty, Facts, Head, Json, Panel, Refusal, State, Took, Waiting, When } from "../ui/parts";
 
 type Simulation = components["schemas"]["SimulationView"];
 
@@ -102,7 +102,7 @@ export function SimulationPage({ id }: { id: string }) {
   });
   useNews((entry) => entry.id.startsWith(id), look);
   const shown = data.value;
-  if (!shown) return problem.value ? <Refusal problem={problem.value} /> : <Empty>Loading {id} …</Empty>;
+  if (!shown) return <Waiting title={id} problem={problem.value} />;
   const { one, entries } = shown;
   const body = () => ({ request_id: requestId() });
   return (

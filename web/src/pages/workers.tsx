@@ -5,7 +5,7 @@ import { hasEnded } from "../lib/machines";
 import { query } from "../lib/router";
 import { useNews } from "../live/live";
 import { Action } from "../ui/action";
-import { Empty, Facts, Head, Panel, Refusal, State, When } from "../ui/parts";
+import { Empty, Facts, Head, Panel, Refusal, State, Waiting, When } from "../ui/parts";
 
 export function Workers() {
   const q = query.value.get("q") ?? "";
@@ -84,7 +84,7 @@ export function WorkerPage({ id }: { id: string }) {
   );
   useNews((entry) => entry.id === id, look);
   const worker = data.value;
-  if (!worker) return problem.value ? <Refusal problem={problem.value} /> : <Empty>Loading {id} …</Empty>;
+  if (!worker) return <Waiting title={id} problem={problem.value} />;
   const order = (label: string, verb: "pause" | "resume" | "drain" | "terminate", done: string, question = "") => (
     <Action
       request={`POST /api/supervisor/workers/{worker_id}/${verb}`}

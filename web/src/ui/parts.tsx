@@ -47,6 +47,16 @@ export function Head({ title, children }: { title: ComponentChildren; children?:
   );
 }
 
+/** A page that has nothing to show yet: it is loading, or was refused. */
+export function Waiting({ title, problem }: { title: ComponentChildren; problem: Problem | undefined }) {
+  return (
+    <>
+      <Head title={title} />
+      {problem ? <Refusal problem={problem} /> : <Empty>Loading …</Empty>}
+    </>
+  );
+}
+
 export function Panel({ title, children }: { title?: string; children: ComponentChildren }) {
   return (
     <section class="panel">
