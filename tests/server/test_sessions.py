@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -10,8 +11,10 @@ from pathlib import Path
 import httpx2
 import pytest
 from tests.server.listeners import listening
-from tests.server.running import Running, any_port, running
+from tests.server.runners import Runner
+from tests.server.running import FOR_EVER_S, Running, any_port, running
 from tests.server.test_program import certificate
+from tests.waiting import PATIENCE_S, until
 
 from interlock.server import parts as parts_module
 from interlock.server.settings import Rate
@@ -238,6 +241,16 @@ async def test_a_stream_ends_with_what_it_was_opened_with(guarded: Running, way:
         await events.ended()
         job_id = await guarded.submit()
         assert (await others.entry())["id"] == job_id
+
+
+async def test_a_long_poll_ends_with_its_token(guarded: Running, waiting_for_ever: None) -> None:
+    runner = Runner(guarded.client(await guarded.token(Role.RUNNER, "bob")))
+    polling = asyncio.create_task(runner.lease(wait_s=FOR_EVER_S))
+    await until(lambda: len(guarded.parts.endings) == 1, "the poll waits")
+    await guarded.parts.tokens.revoke("bob")
+    async with asyncio.timeout(PATIENCE_S):
+        assert (await polling).json()["grants"] == []
+    assert (await runner.lease()).status_code == 401
 
 
 async def test_another_site_changes_nothing_with_a_cookie(guarded: Running) -> None:

@@ -103,6 +103,10 @@ class Endings:
                 event.set()
         return event
 
+    def __len__(self) -> int:
+        """Return how many tokens and sessions have streams or long polls open."""
+        return len(self._events)
+
     async def round(self) -> int:
         """Check all of them; return how many have ended."""
         ended = 0
