@@ -32,7 +32,7 @@ _SHAPES = f"(?:{credentials.TOKEN}|{credentials.LEASE})".encode()
 _HEX = "[0-9a-f]"
 _BEGINS_SHAPE = re.compile(
     # Each part only after the whole of the one before it.
-    rf"i(?:l(?:_(?:{_HEX}{{0,15}}|{_HEX}{{16}}(?:_{_HEX}{{0,63}})?))?)?"
+    rf"i(?:[ls](?:_(?:{_HEX}{{0,15}}|{_HEX}{{16}}(?:_{_HEX}{{0,63}})?))?)?"
     rf"|j(?:_(?:{_HEX}{{0,11}}|{_HEX}{{12}}(?:\.(?:[0-9]{{0,4}}"
     rf"|[0-9]{{1,4}}\.(?:[0-9]{{0,6}}|[0-9]{{1,6}}\.{_HEX}{{0,31}})))?))?".encode()
 )
