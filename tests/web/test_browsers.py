@@ -1,0 +1,38 @@
+"""Where the tests get their browser from, and what they say when there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.web import browsers
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without a browser, and without a network to fetch one; returns the folder of its programs."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(browsers, "folder_of", lambda name: tmp_path / name)
+    monkeypatch.setattr(browsers, "_fetched", lambda _: None)
+    return tmp_path
+
+
+def test_without_a_browser_the_tests_fail_with_the_command_that_helps(bare: Path) -> None:
+    with pytest.raises(browsers.NoBrowser, match="→ Run: apt-get install --no-install-recommends chromium"):
+        browsers.chromium(str(bare / "of-playwright"))
+
+
+@pytest.mark.parametrize("name", ["chromium", "google-chrome", "of-playwright"])
+def test_a_browser_that_is_installed_is_used_as_it_is(bare: Path, name: str) -> None:
+    (bare / name).touch(mode=0o755)
+    assert browsers.chromium(str(bare / "of-playwright")) == browsers.Chromium(str(bare / name), {})
+
+
+def test_an_unpacked_browser_finds_the_libraries_beside_it(bare: Path) -> None:
+    for name in ("chromium/chromium", "x86_64-linux-gnu/libogg.so.0", "x86_64-linux-gnu/pulse/libp.so"):
+        path = bare / "chromium/usr/lib" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o755)
+    found = browsers.chromium(str(bare / "of-playwright"))
+    lib = bare / "chromium/usr/lib/x86_64-linux-gnu"
+    assert found.environment == {"LD_LIBRARY_PATH": f"{lib}:{lib / 'pulse'}"}
