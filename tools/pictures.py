@@ -47,8 +47,8 @@ async def resize(ctx: Context, picture: str) -> str:
 async def render(ctx: Context, film: str) -> int:
     for scene in range(1, 31):
         print(f"scene {scene} of 30")
-        await ctx.progress(scene, 30)
-        await asyncio.sleep(4)
+        ctx.progress(scene, 30)
+        await asyncio.sleep(7)
     return 30
 """
 WORKFLOW = """
@@ -59,7 +59,7 @@ jobs:
   build: {steps: [{run: "sleep 3"}]}
   test: {needs: [build], matrix: {part: [api, store, worker]}, steps: [{run: "sleep 5"}]}
   docs: {needs: [lint], steps: [{run: "sleep 2"}]}
-  deploy: {needs: [test, docs], steps: [{run: "sleep 90"}]}
+  deploy: {needs: [test, docs], steps: [{run: "sleep 240"}]}
 """
 
 

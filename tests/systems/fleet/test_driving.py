@@ -159,7 +159,14 @@ async def test_an_agent_that_is_killed_is_missed_as_the_policy_says(
     driven = Driven(gated(two, gate, policy=policy, lead_s=lead_s))
     # On a machine that stands still those that should only be ready may have begun: they are killed then.
     enough_states = {str(moment), str(RUNNING)}
-    await driven.until(lambda live: {each.state for each in live.members} <= enough_states)
+    # Until the start was told, nothing has begun and there is no result, only a refusal.
+    told = "begin at"
+    await driven.until(
+        lambda live: (
+            {each.state for each in live.members} <= enough_states
+            and any(told in line for line in driven.lines)
+        )
+    )
     lost = two[0].address
     two[0].kill()
     gate.touch()
