@@ -22,8 +22,8 @@ from interlock.lifecycles.worker import WORKER
 from interlock.plurals import counted
 from interlock.server.trends import Trends
 from interlock.store.records import Query, Record
-from interlock.systems.figures.counting import facts_of
 from interlock.systems.figures.series import Backlog, Part
+from interlock.systems.figures.tally import facts_of
 from interlock.systems.orchestrator.claimers import LIVING, Claimer, Lack, claimer_of, lack, nobody_listens
 from interlock.systems.supervisor.body import view_of
 from interlock.wire.overview import Finding, LiveNumbers, OverviewView, Remedy

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from interlock.systems.figures.counting import minute_of
 from interlock.systems.figures.series import Cell, Pair, Part
+from interlock.systems.figures.tally import minute_of
 
 GROWTH_MIN, STILL_MIN = 10, 3
 """A backlog grows when more was submitted than has ended, in both of these stretches of minutes."""

@@ -14,9 +14,9 @@ from tests.waiting import until
 
 from interlock.store.records import Key
 from interlock.systems.figures import figures as module
-from interlock.systems.figures.counting import Event, Facts
 from interlock.systems.figures.figures import Figures
 from interlock.systems.figures.lifecycle import FIGURES
+from interlock.systems.figures.tally import Event, Facts
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 
 JOBS = 24

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from interlock.server.declaring import Call, Confined, Route
 from interlock.systems.access.principals import Role
-from interlock.systems.figures.reading import LONGEST_MIN, Question
+from interlock.systems.figures.chart import LONGEST_MIN, Question
 from interlock.wire.figures import FiguresView
 from interlock.wire.overview import OverviewView
 

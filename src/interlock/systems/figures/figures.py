@@ -18,21 +18,8 @@ from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
 from interlock.machine import Moved
 from interlock.store.records import Change, Commit, Committed, Entry, Key, Query, Record
-from interlock.systems.figures.counting import (
-    ENDS,
-    NOTHING,
-    Event,
-    Facts,
-    backlog_after,
-    cells_of,
-    events_of,
-    facts_of,
-    minute_of,
-    sample,
-    spread,
-)
+from interlock.systems.figures.chart import Question, answered, keys_for
 from interlock.systems.figures.lifecycle import COUNTING, FIGURES, KEPT, FiguresState, expire
-from interlock.systems.figures.reading import Question, answered, keys_for
 from interlock.systems.figures.series import (
     GRAINS,
     MINUTES,
@@ -44,6 +31,19 @@ from interlock.systems.figures.series import (
     largest,
     read_part,
     written,
+)
+from interlock.systems.figures.tally import (
+    ENDS,
+    NOTHING,
+    Event,
+    Facts,
+    backlog_after,
+    cells_of,
+    events_of,
+    facts_of,
+    minute_of,
+    sample,
+    spread,
 )
 from interlock.wire.figures import FiguresView
 

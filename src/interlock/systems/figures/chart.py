@@ -1,4 +1,4 @@
-"""From records of figures to what a chart shows. Pure."""
+"""Turn records of figures into the points of a chart. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What entries of the journal say about jobs, as counts. Pure."""
+"""Count what entries of the journal say about jobs. Pure."""
 
 from __future__ import annotations
 
