@@ -28,7 +28,7 @@ async def il() -> AsyncIterator[Interlock]:
 
 
 async def test_the_input_of_a_spec_can_be_plain_values(il: Interlock) -> None:
-    given: Any = {"x": 21}
+    given = {"x": 21}
     one = await il.submit(JobSpec(task="door.double", input=given))
     (two,) = await il.submit_many([JobSpec(task="door.double", input=given)])
     for job in (one, two):
@@ -36,7 +36,7 @@ async def test_the_input_of_a_spec_can_be_plain_values(il: Interlock) -> None:
 
 
 async def test_an_input_that_json_cannot_hold_is_refused_with_its_place(il: Interlock) -> None:
-    given: Any = {"x": {"y": object()}}
+    given = {"x": {"y": object()}}
     with pytest.raises((NotJson, InvalidArguments), match="y"):
         await il.submit(JobSpec(task="door.double", input=given))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 
 import msgspec
 
@@ -28,11 +28,21 @@ class RetryRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     """The part of a pause by which it may be longer, so that many do not come back at one instant."""
 
 
+class _PlainOrRaw(Protocol):
+    """What type checkers know of an input: plain values are taken and become JSON when it is submitted."""
+
+    def __get__(self, spec: object, owner: object) -> msgspec.Raw: ...
+    def __set__(self, spec: object, value: object) -> None: ...
+
+
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One job to be done."""
 
     task: str
-    input: msgspec.Raw = msgspec.Raw(b"{}")
+    if TYPE_CHECKING:
+        input: _PlainOrRaw = cast("_PlainOrRaw", None)
+    else:
+        input: msgspec.Raw = msgspec.Raw(b"{}")
     """JSON: an object of arguments by name, or whatever the task expects."""
     queue: str = "default"
     priority: int = 0
