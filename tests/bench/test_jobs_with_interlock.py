@@ -20,7 +20,7 @@ from tests.effort import pick
 JOBS = 50
 
 
-@pytest.mark.parametrize("workers", pick([2], [1, 2]))
+@pytest.mark.parametrize("workers", pick([1], [1, 2]))
 def test_every_job_is_done_once_by_real_workers(workers: int) -> None:
     turn = drained(SqliteGround(), US, JOBS, workers)
     assert turn.jobs == JOBS
@@ -49,6 +49,7 @@ def test_a_contender_that_cannot_begin_is_named_with_the_reason(tmp_path: Path) 
         pass
 
 
+@pytest.mark.long
 def test_a_question_that_nobody_understands_ends_the_turn(tmp_path: Path) -> None:
     with (
         pytest.raises(Unexpected, match="interlock could not fly"),

@@ -178,6 +178,7 @@ def test_killed_while_its_agents_run(
     assert json.loads(ask("workload", "show", job_id, "--json").stdout)["heard"]["operations"] > 0
 
 
+@pytest.mark.long
 def test_killed_while_its_agents_abort(ask: Ask, shop: Shop, agents: list[AgentProcess]) -> None:
     before = [set(agent.family) for agent in agents]
     note, let_go = shop.folder / "note", shop.folder / "let-go"

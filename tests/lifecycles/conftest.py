@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.effort import pick
 
 from interlock.errors import MalformedTable
 from interlock.lifecycles import MACHINES, attempt, job, lease, process, run, simulation, task, worker
@@ -318,7 +319,7 @@ def unnoticed() -> Callable[..., tuple[str, ...]]:
         assert len(living) > 10, f"only {len(living)} of {len(mutants)} changed tables can exist"
         return tuple(
             what
-            for what, mutant in living
+            for what, mutant in living[:: pick(4, 1)]
             if not any(each_difference(replace(original, machine=mutant), **written))
         )
 

@@ -141,7 +141,7 @@ def test_no_walk_breaks_an_invariant(name: str) -> None:
     refused: set[str] = set()
 
     @settings(
-        max_examples=pick(25, 100), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+        max_examples=pick(12, 100), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
     )
     @given(choices=st.binary(min_size=60, max_size=120))
     def walk(choices: bytes, goal: Any) -> None:

@@ -71,7 +71,9 @@ def test_whatever_comes_by_chance_is_answered_as_the_document_says(label: str, t
             assert 200 <= min(one.statuses) < 400, "nothing was ever done, so little was tried"
 
 
-@pytest.mark.parametrize("route", every_route(), ids=lambda route: f"{route.method} {route.path}")
+@pytest.mark.parametrize(
+    "route", every_route()[:: pick(5, 1)], ids=lambda route: f"{route.method} {route.path}"
+)
 def test_whoever_asks_is_answered_as_the_document_says_with_a_token_or_without(
     route: Route, tmp_path: Path
 ) -> None:

@@ -226,6 +226,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 async def test_a_server_that_is_killed_under_fifty_runners_and_comes_back_loses_nothing(folder: Path) -> None:
     with ExitStack() as servers:
         process, url, _ = servers.enter_context(program(*QUIET, folder=folder))

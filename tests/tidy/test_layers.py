@@ -87,7 +87,12 @@ FROM_THE_SYSTEM = {
 
 
 @pytest.mark.parametrize(
-    "broken", [BETWEEN_PACKAGES, INSIDE_THE_KERNEL, FROM_THE_SYSTEM], ids=["packages", "kernel", "system"]
+    "broken",
+    [
+        pytest.param(BETWEEN_PACKAGES, id="packages"),
+        pytest.param(INSIDE_THE_KERNEL, id="kernel", marks=pytest.mark.long),
+        pytest.param(FROM_THE_SYSTEM, id="system", marks=pytest.mark.long),
+    ],
 )
 def test_every_import_against_the_layers_would_be_noticed(project: Path, broken: dict[str, str]) -> None:
     places = {}

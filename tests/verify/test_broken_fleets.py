@@ -88,6 +88,7 @@ def test_load_that_starts_again_when_a_worker_gives_it_back_is_noticed(
     assert is_noticed(judging_fleet.AGAIN, "deaths", first=16)
 
 
+@pytest.mark.long
 def test_an_abort_that_stops_whatever_there_is_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     abort = Desk.abort
 

@@ -130,6 +130,7 @@ def test_a_message_that_is_not_recognised_when_it_comes_again_is_noticed(
     assert claim_broken("team", "network") == judging.TWICE
 
 
+@pytest.mark.long
 def test_a_sweep_that_does_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(_self: Orchestrator, *, limit: int = 0) -> int:
         return limit * 0

@@ -56,6 +56,7 @@ asyncio.run(work())
 """
 
 
+@pytest.mark.long
 def test_eight_processes_may_be_the_first_at_once(url: str) -> None:
     command = [sys.executable, "-c", OPEN, url]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(8)]

@@ -124,32 +124,30 @@ def test_a_second_is_settled_when_everybody_who_is_there_is_beyond_it() -> None:
     assert merged.settled == 2
 
 
-def _damaged() -> dict[str, bytes]:
-    whole = packed([1_000] * 5)
-    sound = bare([1_000] * 5)
-    unpacked = zlib.decompress(sound)
-    return {
-        "cut": sound[:-6],
-        "cut below its header": whole[:-6],
-        "longer than its header says": whole + b"\0",
-        "a header alone": whole[:8],
-        "other header": b"\x1c\x84\x93\x03" + whole[4:],
-        "turned": bytes(byte ^ 0x5A for byte in sound),
-        "other cookie": zlib.compress(b"\0\0\0\0" + unpacked[4:]),
-        "no range": zlib.compress(unpacked[:16] + b"\0" * 16 + unpacked[32:]),
-        "too large": zlib.compress(b"\0" * (64 * 1_048_576)),
-        "too long": random.Random(1).randbytes(300_000),
-        "not as many": packed([1_000] * 4),
-        "nothing": b"",
-        "a text": b"histogram",
-    }
+WHOLE, SOUND = packed([1_000] * 5), bare([1_000] * 5)
+UNPACKED = zlib.decompress(SOUND)
+DAMAGES: dict[str, Callable[[], bytes]] = {
+    "cut": lambda: SOUND[:-6],
+    "cut below its header": lambda: WHOLE[:-6],
+    "longer than its header says": lambda: WHOLE + b"\0",
+    "a header alone": lambda: WHOLE[:8],
+    "other header": lambda: b"\x1c\x84\x93\x03" + WHOLE[4:],
+    "turned": lambda: bytes(byte ^ 0x5A for byte in SOUND),
+    "other cookie": lambda: zlib.compress(b"\0\0\0\0" + UNPACKED[4:]),
+    "no range": lambda: zlib.compress(UNPACKED[:16] + b"\0" * 16 + UNPACKED[32:]),
+    "too large": lambda: zlib.compress(b"\0" * (64 * 1_048_576), 1),
+    "too long": lambda: random.Random(1).randbytes(300_000),
+    "not as many": lambda: packed([1_000] * 4),
+    "nothing": lambda: b"",
+    "a text": lambda: b"histogram",
+}
 
 
-@pytest.mark.parametrize("damage", list(_damaged()))
+@pytest.mark.parametrize("damage", list(DAMAGES))
 def test_a_damaged_histogram_flags_its_agent_and_leaves_the_others_alone(damage: str) -> None:
     merged = Merged(["sound", "broken"])
     merged.hear(report("sound", 1, [1_000_000] * 5))
-    broken = report("broken", 1, [9] * 5, histogram=_damaged()[damage])
+    broken = report("broken", 1, [9] * 5, histogram=DAMAGES[damage]())
     assert merged.hear(broken).startswith("report 1: ")
     assert merged.parts["broken"].fault
     assert not merged.parts["sound"].fault
