@@ -1,0 +1,25 @@
+"""The measure of a job's way through the code counts what it says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.waiting import PROGRAM_S
+
+WALK = Path(__file__).parents[2] / "tools" / "walk.py"
+
+
+def test_the_way_of_one_job_is_counted_from_the_client_to_the_table_and_back() -> None:
+    said = subprocess.run(
+        [sys.executable, str(WALK), "--json"], capture_output=True, text=True, timeout=PROGRAM_S, check=True
+    )
+    walk = json.loads(said.stdout)
+    visits = walk["visits"]
+    assert next(iter(visits)) == "client.py"
+    assert {"lifecycles/attempt.py", "machine/cells.py", "store/sqlite/ledger.py"} <= {*visits}
+    assert walk["files"] == len(visits)
+    assert walk["functions"] == sum(visits.values()) <= walk["calls"]
+    assert walk["returns"] == walk["moves"] - walk["files"]

@@ -1,0 +1,120 @@
+"""Measure how much code one job meets on its way from submit to done.
+
+    python tools/walk.py           print the figures, and the files in the order of their first visit
+    python tools/walk.py --json    print the same as JSON
+
+A job with one async handler is submitted to a store on SQLite and done by a worker of the same process,
+once before to warm up and once counted. Every call of a function of the package is noted, in all threads. A
+move is a call into another file than the one that was called last: what a reader with an editor does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType
+
+import interlock
+from interlock.testing.at_work import at_work
+from interlock.worker.tasks import Registry
+
+SOURCES = Path(interlock.__file__).parent
+WAIT_S = 60.0
+
+
+@dataclass
+class Walk:
+    """What a job has met."""
+
+    files: int = 0
+    functions: int = 0
+    lines: int = 0
+    """Lines of the functions that were called, each counted once."""
+    calls: int = 0
+    moves: int = 0
+    returns: int = 0
+    """Moves into a file that was met before."""
+    visits: dict[str, int] = field(default_factory=dict)
+    """How many functions of each file were called, in the order of the first visits."""
+
+
+class Recorder:
+    """Notes each call of a function of the package, in all threads that begin after it was made."""
+
+    def __init__(self) -> None:
+        self.noting = False
+        self._called: list[CodeType] = []
+        threading.setprofile(self._note)
+        sys.setprofile(self._note)
+
+    def _note(self, frame: FrameType, event: str, _: object) -> None:
+        if self.noting and event == "call" and frame.f_code.co_filename.startswith(str(SOURCES)):
+            self._called.append(frame.f_code)
+
+    def walk(self) -> Walk:
+        """Return the figures of everything that was noted."""
+        walk, functions, before = Walk(), set[CodeType](), ""
+        visits: Counter[str] = Counter()
+        for code in list(self._called):
+            if code.co_name.startswith("<"):  # a comprehension or a lambda belongs to its function
+                continue
+            file = str(Path(code.co_filename).relative_to(SOURCES))
+            if file != before:
+                walk.moves += 1
+                walk.returns += file in visits
+            if code not in functions:
+                functions.add(code)
+                visits[file] += 1
+                walk.lines += _length(code)
+            walk.calls += 1
+            before = file
+        walk.files, walk.functions, walk.visits = len(visits), len(functions), dict(visits)
+        return walk
+
+
+async def measure() -> Walk:
+    """Let one job be done, and return what it met."""
+    recorder, registry = Recorder(), Registry()
+
+    @registry.task
+    async def double(x: int) -> int:
+        return 2 * x
+
+    async with at_work(registry) as il:
+        await (await il.submit(double, 1)).result(timeout_s=WAIT_S)
+        recorder.noting = True
+        assert await (await il.submit(double, 21)).result(timeout_s=WAIT_S) == 42
+        recorder.noting = False
+    return recorder.walk()
+
+
+def _length(code: CodeType) -> int:
+    numbers = [line for _, _, line in code.co_lines() if line is not None]
+    return max(numbers) - code.co_firstlineno + 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the figures; the answer is the exit code."""
+    parser = argparse.ArgumentParser(description="Measure how much code one job meets from submit to done.")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    as_json = parser.parse_args(arguments).json
+    walk = asyncio.run(measure())
+    if as_json:
+        print(json.dumps(asdict(walk), indent=2))
+        return 0
+    print(f"{walk.files} files, {walk.functions} functions ({walk.lines} lines), {walk.calls} calls")
+    print(f"{walk.moves} moves between files, {walk.returns} of them into a file that was met before")
+    for file, functions in walk.visits.items():
+        print(f"  {functions:3} {file}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
