@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,11 +12,10 @@ from tests.waiting import PATIENCE_S
 
 from interlock.engine.clock import StoreClock
 from interlock.engine.loops import Loop, run_loops
-from interlock.engine.sweeps.deadlines import sweep_deadlines
-from interlock.engine.sweeps.retention import Retention, sweep_ended
+from interlock.engine.retention import Retention, sweep_ended
 from interlock.store.catalogue import catalogue_of
 from interlock.store.memory import MemoryStore
-from interlock.store.records import Change, Commit, Key, Record
+from interlock.store.records import Change, Commit, Key
 
 MakeChange = Callable[..., Change]
 
@@ -95,24 +94,6 @@ async def test_no_loop_ends_because_another_fails(store: MemoryStore) -> None:
     await asyncio.wait([runner], timeout=PATIENCE_S)
     assert len(beats) >= 5
     assert loops[0].health().failures_in_a_row > 1
-
-
-async def test_an_overdue_record_is_dealt_with_once_however_often_it_is_swept(
-    store: MemoryStore, clock: Any, make_change: MakeChange
-) -> None:
-    soon = clock() + timedelta(seconds=10)
-    await store.commit([Commit(changes=(make_change("p", 0, "packed", deadline_at=soon),))])
-
-    def send_it(records: Sequence[Record], _: datetime) -> list[Commit]:
-        return [Commit(changes=(make_change(record.id, record.version, "sent"),)) for record in records]
-
-    assert await sweep_deadlines(store, ["parcel"], send_it) == 0
-    clock.jump(10)
-    assert await sweep_deadlines(store, ["parcel"], send_it) == 1
-    assert await sweep_deadlines(store, ["parcel"], send_it) == 0
-    (record,) = await store.load([Key("parcel", "p")])
-    assert record is not None
-    assert (record.state, record.version) == ("sent", 2)
 
 
 async def test_what_has_ended_is_kept_as_long_as_its_kind_is_kept(

@@ -13,7 +13,7 @@ from tests.server.running import Running, any_port, running
 from tests.waiting import PATIENCE_S
 from tests.waiting import until as until_true
 
-from interlock.engine.sweeps.retention import Retention
+from interlock.engine.retention import Retention
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles.durations import Durations
 from interlock.server.following import Following

@@ -7,7 +7,7 @@ Reading order:
     surely        what to do when nobody knows whether a commit happened
     clock         the store's time, known without asking each time
     loops         work that repeats, supervised
-    sweeps        one file for each thing that has to be looked after
+    retention     what has ended is removed when its time is over
     outbox        effects that must survive a crash
     chaining      a journal that shows when somebody has tampered with it
     audit         whether the journal and the records agree

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
-from interlock.engine.sweeps.retention import Retention
+from interlock.engine.retention import Retention
 from interlock.errors import InvalidSettings
 
 DEFAULT_PORT = 8088

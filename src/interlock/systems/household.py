@@ -18,7 +18,7 @@ from interlock.engine.clock import StoreClock
 from interlock.engine.committing import GroupCommit
 from interlock.engine.ids import Ids, random_id
 from interlock.engine.outbox import Handler, Postage, deliver, recover
-from interlock.engine.sweeps.retention import Retention, sweep_ended
+from interlock.engine.retention import Retention, sweep_ended
 from interlock.store.contract import Store
 from interlock.store.records import Pruned
 from interlock.systems.access.tokens import Tokens

@@ -12,7 +12,7 @@ from interlock.engine.applying import Engine
 from interlock.engine.audit import audit
 from interlock.engine.clock import StoreClock
 from interlock.engine.committing import DirectCommitter
-from interlock.engine.sweeps.retention import Retention, sweep_ended
+from interlock.engine.retention import Retention, sweep_ended
 from interlock.store.records import Key, Query
 from interlock.systems.access.checking import BELIEVED_S, TokenCheck
 from interlock.systems.access.principals import NotAllowed, NotSignedIn, Role

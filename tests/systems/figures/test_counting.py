@@ -10,7 +10,7 @@ import pytest
 from tests.systems.figures.counters import FLAKY, count, counter, counts, seen
 from tests.systems.orchestrator.house import TTL_S, House, done, failed, release
 
-from interlock.engine.sweeps.retention import sweep_ended
+from interlock.engine.retention import sweep_ended
 from interlock.server.settings import ServerSettings
 from interlock.store.records import Change, Commit, Key, Note
 from interlock.systems.catalogue import CATALOGUE

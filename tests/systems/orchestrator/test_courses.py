@@ -18,7 +18,7 @@ from interlock.store.records import Change, Record, record_after
 from interlock.systems.orchestrator import courses, draft
 from interlock.systems.orchestrator.body import AttemptBody, RunPart
 from interlock.systems.orchestrator.courses import Leg, Told
-from interlock.systems.orchestrator.dispatching import Claiming, offers_of
+from interlock.systems.orchestrator.dispatching import Claiming, offer_of
 from interlock.systems.orchestrator.hearing import hear
 from interlock.systems.orchestrator.lines import later
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
@@ -86,8 +86,8 @@ class Life:
     def _claim(self, *, begin: bool) -> None:
         request = ClaimRequest(runner_id="r#1", queues=("default",), limit=1, acknowledge=begin)
         claiming = Claiming(request, b"s" * 32, 1, "m", DEFAULT_SETTINGS, 1 << 20)
-        offers = self._both(lambda: offers_of(claiming, [self.record], self.now))
-        for offer in offers:
+        offer = self._both(lambda: offer_of(claiming, self.record, self.now))
+        if offer is not None:
             assert offer.grant is not None
             self.tokens.append(offer.grant.token)
             self._become((offer.change,))

@@ -16,7 +16,7 @@ from tests.effort import pick
 from interlock.engine.applying import Decision
 from interlock.store.records import Change, Record, record_after
 from interlock.systems.orchestrator import echoes, twins
-from interlock.systems.orchestrator.dispatching import Claiming, Offer, offers_of
+from interlock.systems.orchestrator.dispatching import Claiming, Offer, offer_of
 from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.echoes import Echoes
 from interlock.systems.orchestrator.hearing import INLINE_RESULT, hear
@@ -76,6 +76,13 @@ def told(offers: Sequence[Offer]) -> list[tuple[object, Change, tuple[Change, ..
     return [(offer.grant, offer.change, offer.words) for offer in offers]
 
 
+def alone(runner: Claiming, record: Record) -> Offer:
+    """Return what a job becomes that is given out alone."""
+    offer = offer_of(runner, record, NOW)
+    assert offer is not None
+    return offer
+
+
 @given(
     st.lists(st.tuples(SPECS, st.integers(1, 4)), min_size=1, max_size=6), st.booleans(), st.integers(1, 9)
 )
@@ -97,7 +104,7 @@ def test_jobs_given_out_together_become_what_each_would_alone(
     shares = shares_of(runners, records, NOW)
     for place, runner in enumerate(runners):
         mine = [offer for share, offer in shares if share == place]
-        assert told(mine) == told(offers_of(runner, [offer.before for offer in mine], NOW))
+        assert told(mine) == told([alone(runner, offer.before) for offer in mine])
 
 
 @given(
@@ -135,7 +142,7 @@ def test_what_only_the_columns_of_a_record_say_keeps_jobs_apart(other: dict[str,
     specs = [JobSpec(task="a"), JobSpec(task="a", **other)] * 3
     records = [queued(spec, f"j_{place}", b"%d" % place) for place, spec in enumerate(specs)]
     offers = [offer for _, offer in shares_of([claiming()], records, NOW)]
-    assert told(offers) == told(offers_of(claiming(), records, NOW))
+    assert told(offers) == told([alone(claiming(), record) for record in records])
 
 
 def test_twins_are_decided_about_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.systems.orchestrator.house import done
 from tests.systems.runs.site import Site, plan, planned
 
-from interlock.engine.sweeps.retention import Retention, sweep_ended
+from interlock.engine.retention import Retention, sweep_ended
 from interlock.errors import InvalidRun, PlanRefused, RequestIdReused, UnknownRun
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.runs.planning.port import PlanRequest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -46,12 +45,6 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     """To the run that begins with it."""
     pattern: Pattern | None = None
     """How its body was put together, where others were made alike."""
-
-
-def offers_of(claiming: Claiming, records: Sequence[Record], now: datetime) -> list[Offer]:
-    """One attempt of each of these jobs for this runner; a job that has none is passed over."""
-    offers = (offer_of(claiming, record, now) for record in records)
-    return [offer for offer in offers if offer is not None]
 
 
 def offer_of(claiming: Claiming, record: Record, now: datetime) -> Offer | None:

@@ -1,6 +1,6 @@
 """Each decider, asked once for each pair of value and message; and a real store that commits it.
 
-Nothing is decided here. `submitting.new_job`, `dispatching.offers_of`, `hearing.hear` and
+Nothing is decided here. `submitting.new_job`, `twins.shares_of`, `hearing.hear` and
 `stopping.cancelled` and `swept` are called as the orchestrator calls them, and what they decide is
 committed to a memory store, which judges it as every store does.
 """
@@ -22,12 +22,13 @@ from interlock.store.memory import MemoryStore
 from interlock.store.records import Answer as Reply
 from interlock.store.records import Change, Commit, Committed, Outcome, Record, Request, StepLine
 from interlock.systems.orchestrator.beside import LOG
-from interlock.systems.orchestrator.dispatching import Claiming, offers_of
+from interlock.systems.orchestrator.dispatching import Claiming
 from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.hearing import hear
 from interlock.systems.orchestrator.stopping import cancelled, commit_of, swept
 from interlock.systems.orchestrator.submitting import new_job
 from interlock.systems.orchestrator.tokens import token_for
+from interlock.systems.orchestrator.twins import shares_of
 from interlock.systems.orchestrator.words import RUN_JOBS, Word
 from interlock.systems.runs.orders import RELEASE, STOP, Order, follow
 from interlock.verify.claims import bit
@@ -222,12 +223,13 @@ class Deciding:
     def _claim(self, value: int, worker: int) -> Entry | None:
         request = ClaimRequest(runner_id=runner_of(worker), acknowledge=self.plan.acknowledge)
         claiming = Claiming(request, request.runner_id.encode(), 1, MARK, self._settings, MAX_BODY)
-        offers = offers_of(claiming, [self._record(value)], NOW)
-        if not offers or offers[0].grant is None:
+        shares = shares_of([claiming], [self._record(value)], NOW)
+        offer = shares[0][1] if shares else None
+        if offer is None or offer.grant is None:
             return None
-        commit = Commit(changes=(offers[0].change, *offers[0].words))
+        commit = Commit(changes=(offer.change, *offer.words))
         entry = self._committed(value, commit, self._job_of[value], cause="orchestrator")
-        entry.shard, entry.index, entry.reply = offers[0].grant.shard, offers[0].grant.attempt, Say.GRANT
+        entry.shard, entry.index, entry.reply = offer.grant.shard, offer.grant.attempt, Say.GRANT
         return entry
 
     def _sweep(self, value: int) -> Entry:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from interlock.engine.loops import Loop, run_loops
-from interlock.engine.sweeps.retention import Retention
+from interlock.engine.retention import Retention
 from interlock.lifecycles.job import JOB
 from interlock.systems.household import DELIVERY, SWEEP, Household
 from interlock.systems.orchestrator.claiming_again import ClaimOver
