@@ -119,6 +119,26 @@ def test_what_is_stopped_or_killed_is_resumed_and_leaves_nothing_behind(desk: De
     assert (view["status"], view["result"], view["execution"]) == ("completed", 5, 3)
 
 
+def test_a_second_ctrl_c_kills_a_step_that_does_not_end(desk: Desk) -> None:
+    desk.model.write_text(MODEL.replace("await asyncio.sleep(0.01)", "__import__('time').sleep(0.01)"))
+    (desk.folder / "interlock.toml").write_text("")
+    with desk.start(f"gate={desk.gate}", "--id", "flu") as stopped:
+        until_so(lambda: desk.is_at(2, 1), "the third step has begun")
+        stopped.send_signal(signal.SIGINT)
+        said = ""
+        while "press Ctrl-C again" not in said:
+            line = stopped.stderr.readline()
+            assert line, said
+            said += line
+        stopped.send_signal(signal.SIGINT)
+        _, told = stopped.communicate()
+    assert stopped.returncode == 130, told
+    assert "`interlock simulation resume flu`" in told
+    assert desk.workers() == []
+    view = desk.view()
+    assert (view["status"], view["saved_step"]) == ("interrupted", 2)
+
+
 def test_a_worker_that_cannot_begin_is_told_of_in_words(desk: Desk) -> None:
     other = desk.model.with_name("other.py")
     other.write_text(MODEL.replace("def slow", "def other"))

@@ -29,6 +29,8 @@ from interlock.worker.pool.child import POOL, URL
 
 GOING_S = 35.0
 """A little longer than a worker takes at most to give back what it has."""
+SOON_S = 2.0
+"""After so long without an end it is said what is waited for."""
 DEAD_EVERY_S = 0.5
 TAIL_BYTES = 4_096
 ERROR = "Error: "
@@ -189,8 +191,21 @@ def _worker(module: str, url: str, queue: str) -> Iterator[Worker]:
             yield Worker(process, log.fileno())
         finally:
             process.terminate()
-            try:
-                process.wait(GOING_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            _wait_for(process)
+
+
+def _wait_for(process: subprocess.Popen[bytes]) -> None:
+    """Let a worker give back what it has; not for ever, and no longer than the user wants to wait."""
+    try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(SOON_S)
+            return
+        typer.echo(
+            f"The step has not ended yet. It has {GOING_S:.0f} s; press Ctrl-C again to kill it now.",
+            err=True,
+        )
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GOING_S)
+    finally:
+        process.kill()
+        process.wait()
