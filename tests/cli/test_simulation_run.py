@@ -125,6 +125,7 @@ def test_a_second_ctrl_c_kills_a_step_that_does_not_end(desk: Desk) -> None:
     with desk.start(f"gate={desk.gate}", "--id", "flu") as stopped:
         until_so(lambda: desk.is_at(2, 1), "the third step has begun")
         stopped.send_signal(signal.SIGINT)
+        assert stopped.stderr is not None
         said = ""
         while "press Ctrl-C again" not in said:
             line = stopped.stderr.readline()
