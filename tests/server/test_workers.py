@@ -111,8 +111,9 @@ async def test_workers_are_found_by_a_filter(client: httpx2.AsyncClient) -> None
     assert await found("label:gpu name:a") == [first["id"]]
     assert await found("workspace:farm,ci") == [second["id"], first["id"]]
     assert await found(f"id:{first['id']} since:1h") == [first["id"]]
+    assert await found("queue:default") == [second["id"], first["id"]]
     assert await found("name:c") == []
-    wrong = await client.get("/api/workers", params={"q": "queue:x"})
+    wrong = await client.get("/api/workers", params={"q": "color:x"})
     assert (wrong.status_code, wrong.json()["code"]) == (422, "bad_filter")
     assert "workspace" in wrong.json()["allowed"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -17,6 +18,7 @@ from interlock.lifecycles.job import JOB
 from interlock.processes.credentials import hide_password, make_private
 from interlock.remote.offering import Reach
 from interlock.store.records import Query
+from interlock.wire.workers import POOL, POOL_LEAST, POOL_MOST, POOL_PID
 from interlock.worker.logs import Log, make_log
 from interlock.worker.pool import Pool, PoolSettings
 from interlock.worker.pool.child import started_with
@@ -61,7 +63,7 @@ async def _run(
     deaths = Deaths(lambda: port_for(here, Asked(), token()), settings.durations.lease_ttl_s, log)
     keeping = Pool(
         pool,
-        started_with(command, here.url),
+        started_with(command, here.url, _about(pool)),
         unfinished,
         log=log,
         shutdown=shutdown,
@@ -73,6 +75,16 @@ async def _run(
     finally:
         if depth:
             await depth.close()
+
+
+def _about(pool: PoolSettings) -> dict[str, str]:
+    """Return what the workers say of their pool."""
+    return {
+        POOL: pool.name,
+        POOL_PID: str(os.getpid()),
+        POOL_LEAST: str(pool.least),
+        POOL_MOST: str(pool.most),
+    }
 
 
 class Deaths:

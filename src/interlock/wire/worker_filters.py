@@ -18,6 +18,7 @@ WORKERS = Vocabulary(
         "state": "running",
         "name": "web-1",
         "label": "gpu",
+        "queue": "mail",
         "workspace": "default",
         "id": "w_0123456789ab",
         "since": "1d",
@@ -33,6 +34,8 @@ class WorkerFilter(Wanted, frozen=True, kw_only=True, omit_defaults=True):
     machine = WORKER
     names: tuple[str, ...] = ()
     workspaces: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    """The worker takes jobs of one of them."""
 
     def selection(self, now: datetime, *, limit: int = 100, cursor: str = "") -> WorkerSelection:
         """What to ask a store for, and what has to be looked at afterwards."""
@@ -50,8 +53,8 @@ class WorkerFilter(Wanted, frozen=True, kw_only=True, omit_defaults=True):
         return WorkerSelection(self, query)
 
     def own_words(self) -> Iterator[Said]:
-        """Names and workspaces."""
-        yield from (("name", self.names), ("workspace", self.workspaces))
+        """Names, workspaces and queues."""
+        yield from (("name", self.names), ("workspace", self.workspaces), ("queue", self.queues))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class WorkerSelection:
             wanted.knows(view.id, view.state, view.labels)
             and is_one_of(wanted.names, view.name)
             and is_one_of(wanted.workspaces, view.workspace_id)
+            and (not wanted.queues or not set(wanted.queues).isdisjoint(view.queues))
             and (since is None or view.created_at >= since)
             and (until is None or view.created_at < until)
         )
@@ -79,6 +83,7 @@ def read_worker_filter(text: str) -> WorkerFilter:
     found = WorkerFilter(
         names=parts.names.get("name", ()),
         workspaces=parts.names.get("workspace", ()),
+        queues=parts.names.get("queue", ()),
         **common_parts(parts),
     )
     check_possible(found, text)

@@ -8,7 +8,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from interlock.wire.runner import Progress
 from interlock.wire.views import View
+
+POOL, POOL_PID, POOL_LEAST, POOL_MOST = "pool", "pool_pid", "pool_least", "pool_most"
+"""In the metadata of a worker that `interlock supervisor` has started: which pool it is of."""
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -106,6 +110,64 @@ class WorkerView(View, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the worker has carried out what it was told last."""
     code_version: str = ""
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
+    silent: bool = False
+    """It lives, and several of its heartbeats are missing."""
+
+
+class WorkerTask(View, frozen=True, kw_only=True, omit_defaults=True):
+    """An attempt that a worker was given."""
+
+    job_id: str
+    attempt: str
+    """Within its job: the shard and the number of the attempt."""
+    task: str
+    queue: str
+    description: str = ""
+    state: str
+    granted_at: datetime
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    expires_at: datetime | None = None
+    """When its lease ends, unless the worker is heard before."""
+    deadline_at: datetime | None = None
+    """When the attempt times out."""
+    progress: Progress | None = None
+    error: str = ""
+
+
+class WorkerTasks(View, frozen=True, kw_only=True, omit_defaults=True):
+    """What a worker executes now, and what it has executed lately."""
+
+    now: tuple[WorkerTask, ...] = ()
+    lately: tuple[WorkerTask, ...] = ()
+    """Among the newest jobs that have ended, the latest first."""
+    more: bool = False
+    """More jobs run than were looked at, so `now` may lack some."""
+
+
+class PoolView(View, frozen=True, kw_only=True, omit_defaults=True):
+    """A supervisor on a host, as its workers tell of it."""
+
+    host: str
+    name: str
+    pid: int = 0
+    """Its process on that host."""
+    least: int = 0
+    """How many workers it always keeps."""
+    most: int = 0
+    """How many it keeps when there is much to do."""
+    workers: tuple[WorkerView, ...] = ()
+    """Those that live."""
+    restarts: int = 0
+    """How often a worker was started again under the same name, as far as its records are kept."""
+    died: tuple[WorkerView, ...] = ()
+    """Those that ended badly or were terminated, the latest first."""
+
+
+class Pools(View, frozen=True, kw_only=True):
+    """The supervisors that have started live workers, or workers that ended lately."""
+
+    pools: tuple[PoolView, ...]
 
 
 class WorkerDeath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

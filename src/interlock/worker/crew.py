@@ -30,6 +30,7 @@ from interlock.worker.families import Families
 from interlock.worker.logs import Log
 from interlock.worker.metrics import Metrics
 from interlock.worker.obeying import Obeying
+from interlock.worker.pool.child import about_pool
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.renewing import Renewer
 from interlock.worker.reporting import Hear, Reporter
@@ -37,7 +38,7 @@ from interlock.worker.running import Parcels, RunningTask
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.signals import Shutdown
 from interlock.worker.simulating import Simulators
-from interlock.worker.standing import Standing, identity
+from interlock.worker.standing import Standing, identity, versions
 from interlock.worker.supervising import Beat, Supervisor, keep_running
 from interlock.worker.tasks import Registry
 from interlock.worker.threads import Threads
@@ -261,5 +262,5 @@ def _spec(around: Surroundings, tasks: tuple[str, ...] | None) -> WorkerSpec:
         labels=settings.labels,
         tasks=tasks,
         capacity=settings.concurrency,
-        metadata=identity(),
+        metadata={**identity(), **versions(), **about_pool()},
     )

@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import platform
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -62,6 +64,11 @@ def identity() -> dict[str, str]:
     """What tells this process from every other, on this system and elsewhere; nothing where it is unknown."""
     system, began = kin.running_system(), kin.began(os.getpid())
     return {SYSTEM: system, BEGAN: began} if system and began else {}
+
+
+def versions() -> dict[str, str]:
+    """Return what this process is made of."""
+    return {"interlock": version("interlock"), "python": platform.python_version()}
 
 
 def is_dead(worker: WorkerView) -> bool:

@@ -35,10 +35,12 @@ from interlock.wire.filter_words import BadFilter
 from interlock.wire.worker_filters import read_worker_filter
 from interlock.wire.workers import (
     Namesakes,
+    Pools,
     WorkerBeat,
     WorkerDeath,
     WorkerOrders,
     WorkerSpec,
+    WorkerTasks,
     WorkerView,
 )
 
@@ -164,6 +166,16 @@ async def get_worker(call: Call) -> WorkerView:
     return await _workers(call).get(_id(call))
 
 
+async def get_tasks(call: Call) -> WorkerTasks:
+    """Return what a worker executes now, and what it has executed lately."""
+    return await _workers(call).tasks(_id(call))
+
+
+async def list_supervisors(call: Call) -> Pools:
+    """Return the supervisors of hosts, with their workers."""
+    return Pools(pools=tuple(await _workers(call).pools()))
+
+
 async def get_history(call: Call) -> HistoryPage:
     """What the journal says about a worker, oldest first."""
     worker, asked = await get_worker(call), call.query
@@ -279,6 +291,28 @@ ROUTES = (
         parameters=_WORKER,
         answer=WorkerView,
         errors=(UnknownWorker,),
+    ),
+    Route(
+        method="GET",
+        path="/api/workers/{worker_id}/tasks",
+        name="getWorkerTasks",
+        summary="Show what a worker executes now, and what it has executed lately.",
+        handler=get_tasks,
+        role=Role.VIEWER,
+        everything=True,
+        parameters=_WORKER,
+        answer=WorkerTasks,
+        errors=(UnknownWorker,),
+    ),
+    Route(
+        method="GET",
+        path="/api/supervisors",
+        name="listSupervisors",
+        summary="List the supervisors of hosts, as the newest workers tell of them.",
+        handler=list_supervisors,
+        role=Role.VIEWER,
+        everything=True,
+        answer=Pools,
     ),
     Route(
         method="GET",

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import msgspec
 
 from interlock.lifecycles.worker import TAKING, WORKER, Worker, WorkerState
 from interlock.store.records import Record
 from interlock.wire.workers import WorkerOrders, WorkerSpec, WorkerView
+
+MISSED_BEATS = 3
+"""A worker is silent when so many heartbeats are missing."""
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -95,6 +100,14 @@ def view_of(record: Record) -> WorkerView:
         code_version=spec.version,
         metadata=spec.metadata,
     )
+
+
+def marked(view: WorkerView, now: datetime, beat_every_s: float) -> WorkerView:
+    """Return the view with whether the worker is silent."""
+    heard = view.last_heartbeat_at or view.created_at
+    late = now - heard > timedelta(seconds=MISSED_BEATS * beat_every_s)
+    living = WorkerState(view.state) not in WORKER.terminal
+    return msgspec.structs.replace(view, silent=True) if late and living else view
 
 
 def orders_of(state: WorkerState, body: WorkerBody, beat_every_s: float) -> WorkerOrders:

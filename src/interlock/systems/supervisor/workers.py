@@ -19,11 +19,13 @@ from interlock.store.records import Commit, Committed, Count, Entry, Key, Query,
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.waiting import waker
-from interlock.systems.supervisor.body import WorkerBody, decode_body, orders_of, view_of
+from interlock.systems.supervisor.body import WorkerBody, decode_body, marked, orders_of, view_of
 from interlock.systems.supervisor.checking import check
 from interlock.systems.supervisor.deciding import TROUBLES, Draft, LetGo, beaten, died, gone, silent
 from interlock.systems.supervisor.letting_go import let_go
-from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
+from interlock.systems.supervisor.pools import pools_of
+from interlock.systems.supervisor.tasks import tasks_of
+from interlock.wire.workers import PoolView, WorkerBeat, WorkerOrders, WorkerSpec, WorkerTasks, WorkerView
 
 LOOK_EVERY_S = 0.1
 """How often a waiting worker's record is looked at, at most, while others keep the store busy."""
@@ -291,14 +293,28 @@ class Workers:
 
     async def get(self, worker_id: str) -> WorkerView:
         """The worker as it stands."""
-        return view_of(await self._load(worker_id))
+        return (await self._marked([await self._load(worker_id)]))[0]
+
+    async def tasks(self, worker_id: str) -> WorkerTasks:
+        """Return what it executes now, and what it has executed lately."""
+        return await tasks_of(self.engine.store, decode_body(await self._load(worker_id)).runner_id)
+
+    async def pools(self, *, limit: int = 500) -> list[PoolView]:
+        """Return the supervisors of hosts, as the newest workers tell of them."""
+        page = await self.engine.store.find(Query(kind=WORKER.name, limit=limit))
+        return pools_of(await self._marked(page.records))
 
     async def find(self, query: Query) -> tuple[list[WorkerView], str]:
         """A page of workers, and the cursor of the next one."""
         page = await self.engine.store.find(query)
         # Hundreds of names for each of hundreds of workers would be most of the page.
-        views = [msgspec.structs.replace(view_of(record), tasks=None) for record in page.records]
-        return views, page.cursor
+        views = await self._marked(page.records)
+        return [msgspec.structs.replace(view, tasks=None) for view in views], page.cursor
+
+    async def _marked(self, records: Sequence[Record]) -> list[WorkerView]:
+        now = await self.engine.clock.now()
+        every_s = self.settings.durations.worker_beat_every_s
+        return [marked(view_of(record), now, every_s) for record in records]
 
     async def count(self, query: Query, *, cap: int = 10_000) -> Count:
         """How many match, up to a cap."""

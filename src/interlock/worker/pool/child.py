@@ -12,8 +12,10 @@ import contextlib
 import os
 import signal
 from asyncio.subprocess import Process
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias
+
+import msgspec
 
 from interlock.processes import credentials
 from interlock.worker.executors.kin import descendants
@@ -21,6 +23,8 @@ from interlock.worker.executors.kin import descendants
 URL = "INTERLOCK_URL"
 POOL = "INTERLOCK_POOL"
 """In the environment of a worker in a pool: the process of the pool."""
+ABOUT = "INTERLOCK_POOL_ABOUT"
+"""What the worker says of its pool when it registers: a JSON object of texts."""
 READY = "INTERLOCK_POOL_READY"
 """The descriptor on which it says that it has begun."""
 
@@ -97,11 +101,13 @@ Start: TypeAlias = Callable[[str, Callable[[], None]], Awaitable[Child]]
 """Starts a worker under a name; the other is called when something has become of it."""
 
 
-def started_with(command: Sequence[str], url: str) -> Start:
-    """Workers that are started like this, with their name behind it.
+def started_with(command: Sequence[str], url: str, about: Mapping[str, str] | None = None) -> Start:
+    """Workers that are started like this, with their name behind it; `about` is what they say of their pool.
 
     They are not told the URL of the store or server on their command line: every process can read that.
     """
+
+    told = {ABOUT: msgspec.json.encode(about).decode()} if about else {}
 
     async def start(name: str, changed: Callable[[], None]) -> Child:
         ours, theirs = os.pipe()
@@ -111,7 +117,7 @@ def started_with(command: Sequence[str], url: str) -> Start:
                 process = await asyncio.create_subprocess_exec(
                     *(*command, "--name", name),
                     process_group=0,
-                    env={**environment, POOL: str(os.getpid()), READY: str(theirs)},
+                    env={**environment, **told, POOL: str(os.getpid()), READY: str(theirs)},
                     pass_fds=(theirs, pipe),
                 )
         except BaseException:
@@ -131,6 +137,13 @@ def say_ready(incarnation: str) -> None:
         with contextlib.suppress(OSError):
             os.write(int(named), incarnation.encode())
             os.close(int(named))
+
+
+def about_pool() -> dict[str, str]:
+    """Return what this worker says of its pool; nothing where it is in none."""
+    with contextlib.suppress(msgspec.MsgspecError):
+        return msgspec.json.decode(os.environ.get(ABOUT, "{}"), type=dict[str, str])
+    return {}
 
 
 def pool_of_this_process() -> str:
