@@ -133,6 +133,7 @@ async def fill(server: Running, text: str = "the letter to Ada") -> dict[str, st
     assert (await client.post("/api/simulations", json=flu)).status_code == 201
     return {
         "/jobs/:id": f"/jobs/{fails}",
+        "/queues/:name": "/queues/idle",
         "/workers/:id": f"/workers/{worker['id']}",
         "/runs/:id": f"/runs/{run['id']}",
         "/simulations/:id": "/simulations/flu",

@@ -68,10 +68,11 @@ def queues_sheet(queues: Iterable[QueueView], now: datetime, *, terminal: bool) 
             _count(queue.pending, capped=queue.capped),
             _count(queue.running, capped=queue.capped),
             shown(queue.oldest_created_at, now, terminal=terminal),
+            queue.state,
         )
         for queue in queues
     ]
-    return Sheet("queue", "", ("name", "pending", "running", "oldest pending"), rows)
+    return Sheet("queue", "", ("name", "pending", "running", "oldest pending", "state"), rows)
 
 
 def step_row(step: StepShown) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What `interlock job list|show|history|explain` and `interlock queue list` do."""
+"""What `interlock job list|show|history|explain` and `interlock queue …` do."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import typer
 
 from interlock.cli import job_sheets, printing
 from interlock.cli.answers import print_struct
-from interlock.cli.connecting import ask
+from interlock.cli.connecting import actor, ask
 from interlock.cli.finding import Found, blocked, find, whole_id
 from interlock.cli.steps import StepShown, steps_in
 from interlock.remote.offering import Reach
 from interlock.systems.orchestrator.explaining import Explanation
+from interlock.systems.orchestrator.queues import QueueState
 from interlock.wire.filters import MAX_SCANNED, read_filter
 from interlock.wire.harmless import harmless, harmless_lines
-from interlock.wire.jobs import JobView, QueueView
+from interlock.wire.jobs import JobView, QueueHold, QueueView
 
 PAGE = 1_000
 
@@ -121,7 +122,7 @@ def list_queues(store: str | None, *, as_json: bool) -> None:
     """Print the queues that have jobs which have not ended."""
 
     async def work(port: Reach) -> tuple[list[QueueView], datetime]:
-        return await port.here.jobs.queues(), await port.now()
+        return await port.here.queues.list(), await port.now()
 
     queues, now = ask(store, work)
     if as_json:
@@ -129,4 +130,20 @@ def list_queues(store: str | None, *, as_json: bool) -> None:
         return
     printing.print_sheets([job_sheets.queues_sheet(queues, now, terminal=printing.on_terminal())])
     if not queues:
-        typer.echo("No queue has a job that has not ended.", err=True)
+        typer.echo("No queue has a job that has not ended, and none is paused.", err=True)
+
+
+def hold_queue(store: str | None, verb: str, name: str, reason: str, *, as_json: bool) -> None:
+    """Pause or resume a queue."""
+
+    async def work(port: Reach) -> QueueHold:
+        held: QueueHold = await getattr(port.here.queues, verb)(name, reason=reason, actor=actor())
+        return held
+
+    held = ask(store, work)
+    if as_json:
+        print_struct(held)
+    elif held.state == QueueState.PAUSED:
+        typer.echo(f"The queue {harmless(name)} is paused: its jobs wait, and those that run go on.")
+    else:
+        typer.echo(f"The jobs of the queue {harmless(name)} are given out.")

@@ -16,6 +16,7 @@ from interlock.remote.jobs import HttpJobs
 from interlock.remote.journal import HttpJournal
 from interlock.remote.lines import NewLines
 from interlock.remote.quarantine import HttpQuarantine
+from interlock.remote.queues import HttpQueues
 from interlock.remote.runs import HttpRuns
 from interlock.remote.simulations import HttpSimulations
 from interlock.remote.tokens import HttpTokens
@@ -39,6 +40,7 @@ class HttpHousehold:
         self.jobs = HttpJobs(asker, names=names, clock=clock)
         self.artifacts = HttpArtifacts(asker)
         self.workers = HttpWorkers(asker, names=names)
+        self.queues = HttpQueues(asker, names=names)
         self.quarantine = HttpQuarantine(asker)
         self.tokens = HttpTokens(asker, names=names)
         self.workloads = HttpWorkloads(asker)

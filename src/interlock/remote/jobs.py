@@ -16,13 +16,13 @@ import msgspec
 
 from interlock.errors import InvalidArguments, UnknownJob
 from interlock.lifecycles.job import JOB
-from interlock.remote.answers import HistoryPage, JobPage, LogPage, Queues, Submitted
+from interlock.remote.answers import HistoryPage, JobPage, LogPage, Submitted
 from interlock.remote.asking import Asker
 from interlock.store.records import Count, Entry, Query
 from interlock.systems.orchestrator.beside import Chunk
 from interlock.systems.orchestrator.explaining import Explanation
 from interlock.wire.filters import Filter
-from interlock.wire.jobs import JobSpec, JobView, QueueView
+from interlock.wire.jobs import JobSpec, JobView
 from interlock.wire.trees import MAX_NODES, NODES, TreeView
 
 MAX_BULK = 1_000
@@ -160,10 +160,6 @@ class HttpJobs:
     async def explain(self, job_id: str) -> Explanation:
         """What it waits for, whose turn it is and when the next deadline is; or how it ended."""
         return await self._asker.get(_path(job_id, "explain"), Explanation)
-
-    async def queues(self) -> list[QueueView]:
-        """The queues that have jobs which have not ended."""
-        return list((await self._asker.get("/api/queues", Queues)).queues)
 
     def _named(self, request_id: str | None) -> str:
         return request_id if request_id is not None else self._names()

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Literal, Protocol, TypeAlias
 
+from interlock.remote.queues import QueuesOffer
 from interlock.remote.workers import WorkersOffer
 from interlock.remote.workloads import WorkloadsOffer
 from interlock.store.records import Count, Entry, Feed, Key, Query
@@ -18,7 +19,7 @@ from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.analysing.analysing import FlakyJobs
 from interlock.systems.runs.reporting.reporting import ReportView
 from interlock.wire.artifacts import ArtifactView
-from interlock.wire.jobs import JobSpec, JobView, QueueView
+from interlock.wire.jobs import JobSpec, JobView
 from interlock.wire.runs import RunExplanation, RunFilter, RunJobView, RunSpec, RunView
 from interlock.wire.simulations import SimulationFilter, SimulationSpec, SimulationView
 from interlock.wire.trees import NODES, TreeView
@@ -85,10 +86,6 @@ class JobsOffer(Protocol):
 
     async def explain(self, job_id: str) -> Explanation:
         """What it waits for, whose turn it is and when the next deadline is; or how it ended."""
-        ...
-
-    async def queues(self) -> list[QueueView]:
-        """The queues that have jobs which have not ended."""
         ...
 
 
@@ -338,6 +335,11 @@ class Place(Protocol):
     @property
     def workers(self) -> WorkersOffer:
         """The workers."""
+        ...
+
+    @property
+    def queues(self) -> QueuesOffer:
+        """The queues."""
         ...
 
     @property

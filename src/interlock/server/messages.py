@@ -156,7 +156,7 @@ class AttemptList(_Out, frozen=True, kw_only=True):
 
 
 class QueueList(_Out, frozen=True, kw_only=True):
-    """The queues that have jobs which have not ended."""
+    """Queues, by name."""
 
     queues: tuple[QueueView, ...]
 

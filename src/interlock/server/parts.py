@@ -24,6 +24,7 @@ from interlock.server.limits import Buckets, Connections
 from interlock.server.logs import Log
 from interlock.server.metrics import CountedCommits, Metrics
 from interlock.server.overview import Overview
+from interlock.server.queues import QueueBoard
 from interlock.server.settings import ServerSettings
 from interlock.server.streaming import Broadcast, Readers
 from interlock.server.waiting_room import WaitingRoom
@@ -70,6 +71,7 @@ class Parts:
         self.metrics = Metrics()
         self.census = Census(household.store)
         self.overview = Overview(self)
+        self.queue_board = QueueBoard(self)
         self.following = Following(household.store)
         self.waiting_room = WaitingRoom(household.store)
         self.hearing = Hearing(household.orchestrator.hear)

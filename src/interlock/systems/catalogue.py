@@ -16,6 +16,7 @@ from interlock.systems.access.lifecycle import TOKEN
 from interlock.systems.access.sessions import SESSION
 from interlock.systems.figures.lifecycle import FIGURES
 from interlock.systems.orchestrator.beside import ARTIFACT, CHILDREN, LOG, RESULT
+from interlock.systems.orchestrator.queues import QUEUE
 from interlock.systems.orchestrator.trees.body import TREE
 from interlock.systems.quarantine.lifecycle import STANDING
 from interlock.systems.runs.analysing.history import HISTORY
@@ -42,6 +43,7 @@ JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
         PULSE.name: PULSE,
         TOKEN.name: TOKEN,
         SESSION.name: SESSION,
+        QUEUE.name: QUEUE,
     }
 )
 """Every machine that a journal may speak of: attempts and leases live inside the record of a job."""
@@ -66,6 +68,7 @@ _KEPT = (
     PULSE.name,
     TOKEN.name,
     SESSION.name,
+    QUEUE.name,
 )
 
 _UNTOLD = (FIGURES,)

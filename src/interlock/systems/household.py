@@ -31,6 +31,7 @@ from interlock.systems.orchestrator.artifacts import Artifacts
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.jobs import Jobs
 from interlock.systems.orchestrator.orchestrator import Orchestrator, Seeds, random_seed
+from interlock.systems.orchestrator.queues import Queues
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.trees.keeping import Trees
 from interlock.systems.orchestrator.waiting import Waiting
@@ -94,7 +95,10 @@ class Household:
         self.stops = StopNotices(self.committer)
         remembered_s = settings.durations.request_ttl_s
         self.engine = Engine(store, self.stops, clock, ids=host.ids, remembered_s=remembered_s)
-        self.orchestrator = Orchestrator(self.engine, settings=settings, seeds=host.seeds)
+        self.queues = Queues(self.engine)
+        self.orchestrator = Orchestrator(
+            self.engine, settings=settings, seeds=host.seeds, queues=self.queues.open_among
+        )
         self.jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below))
         self.workers = Workers(self.engine, settings=settings, ids=JobIds(host.below, prefix="w_"))
         self.stops.tell = self.workers.tell
@@ -147,6 +151,7 @@ class Household:
         """Carry word from one record to others; answers how much there was."""
         back = await recover(self.store, limit=SWEEP) + await self.trees.keep(limit=SWEEP)
         back += await self.quarantine.keep()
+        await self.queues.look()
         return back + await deliver(self.store, self._couriers, self._handlers, Postage(), limit=DELIVERY)
 
     async def retain(self, retention: Retention) -> int:

@@ -14,6 +14,7 @@ from enum import StrEnum
 from interlock.lifecycles import attempt, job, lease, process, run, simulation, task, worker, workload
 from interlock.machine import Blueprint
 from interlock.systems.access.lifecycle import TokenState
+from interlock.systems.orchestrator.queues import QueueState
 from interlock.systems.quarantine.lifecycle import StandingState
 from interlock.systems.runs.analysing.history import HistoryState
 from interlock.systems.runs.caching.lifecycle import CacheState
@@ -53,6 +54,7 @@ NAMED: Mapping[str, Mapping[str, Meaning]] = {
     },
     "token": {TokenState.ACTIVE: ACTIVE},
     "standing": {StandingState.WATCHED: ACTIVE, StandingState.QUARANTINED: BAD},
+    "queue": {QueueState.OPEN: ACTIVE, QueueState.PAUSED: WAITING},
     "history": {HistoryState.STEADY: GOOD, HistoryState.FLAKY: BAD},
     "cache": {CacheState.SAVING: ACTIVE, CacheState.EVICTED: STOPPED},
 }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 
 import msgspec
 
+from interlock.wire.figures import Figure
 from interlock.wire.runner import Progress
 from interlock.wire.views import View
 
@@ -154,10 +155,37 @@ class JobView(View, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class QueueView(View, frozen=True, kw_only=True, omit_defaults=True):
-    """A queue that has jobs which have not ended. Counts are capped; `capped` says when."""
+    """A queue: what is in it, and whether it is paused. Counts are capped; `capped` says when."""
 
     name: str
+    state: str = "open"
+    """`paused`: its jobs are not given out."""
     pending: int = 0
     running: int = 0
     capped: bool = False
     oldest_created_at: datetime | None = None
+    """When the oldest pending job was submitted; null where that is not known without a long search."""
+    reason: str = ""
+    """Why it is paused."""
+    paused_at: datetime | None = None
+    paused_by: str = ""
+    workers: int | None = None
+    """Live workers that take its jobs; null where that is not known, or not shown to this token."""
+    slots: int | None = None
+    """How many tasks these workers execute at once, of all their queues."""
+    busy: int | None = None
+    lately: Figure | None = None
+    """What has happened to its jobs in the last hour; null where no server counts."""
+
+
+class QueueHold(View, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether the jobs of a queue are given out."""
+
+    name: str
+    state: str
+    """`open` or `paused`."""
+    reason: str = ""
+    by: str = ""
+    """Who has paused or resumed it."""
+    at: datetime | None = None
+    """When it was paused or resumed; null where it never was."""

@@ -313,7 +313,7 @@ async def test_the_backlog_of_every_queue_is_what_the_queues_say(house: House, f
         elif number % 8:
             await house.jobs.cancel(job_id)
         await count(figures)
-        queues = {each.name: (each.pending, each.running) for each in await house.jobs.queues()}
+        queues = {each.name: (each.pending, each.running) for each in await house.port.here.queues.list()}
         assert await figures.backlog() == queues
 
 

@@ -6,7 +6,7 @@ import { Jobs } from "./jobs";
 import { Journal } from "./journal";
 import { MachinePage, Machines } from "./machines";
 import { Overview } from "./overview";
-import { Queues } from "./queues";
+import { QueuePage, Queues } from "./queues";
 import { RunPage, Runs } from "./runs";
 import { SimulationPage, Simulations } from "./simulations";
 import { WorkerPage, Workers } from "./workers";
@@ -23,6 +23,7 @@ export const PAGES: readonly Page[] = [
   { pattern: "/jobs", title: "Jobs", show: () => <Jobs /> },
   { pattern: "/jobs/:id", title: "", show: (at) => <JobPage key={at["id"]} id={at["id"] ?? ""} /> },
   { pattern: "/queues", title: "Queues", show: () => <Queues /> },
+  { pattern: "/queues/:name", title: "", show: (at) => <QueuePage key={at["name"]} name={at["name"] ?? ""} /> },
   { pattern: "/workers", title: "Workers", show: () => <Workers /> },
   { pattern: "/workers/:id", title: "", show: (at) => <WorkerPage key={at["id"]} id={at["id"] ?? ""} /> },
   { pattern: "/runs", title: "Runs", show: () => <Runs /> },

@@ -164,7 +164,7 @@ function Remedy({ finding, look }: { finding: Finding; look: () => void }) {
 
 const seconds = (value: number) => span(value * 1_000);
 
-function Charts({ points, stepS }: { points: readonly Point[]; stepS: number }) {
+export function Charts({ points, stepS }: { points: readonly Point[]; stepS: number }) {
   const times = points.map((point) => Date.parse(point.at) / 1_000);
   const line = (name: string, colour: string, of: (point: Point) => number | null | undefined): Line => ({
     name,

@@ -15,6 +15,7 @@ from interlock.server.api import (
     machines,
     outcomes,
     quarantine,
+    queues,
     run_actions,
     runner,
     runs,
@@ -33,6 +34,7 @@ from interlock.server.declaring import Route
 ROUTES: tuple[Route, ...] = (
     *submitting.ROUTES,
     *jobs.ROUTES,
+    *queues.ROUTES,
     *trees.ROUTES,
     *actions.ROUTES,
     *attempts.ROUTES,

@@ -30,7 +30,6 @@ from interlock.server.messages import (
     LogLineView,
     LogPage,
     PageQuery,
-    QueueList,
     RetryRequest,
     Submitted,
     entry_view,
@@ -149,12 +148,6 @@ async def retry_job(call: Call) -> Submitted:
     return Submitted(ids=(new_id,), id=new_id)
 
 
-async def list_queues(call: Call) -> QueueList:
-    """The queues that can be seen."""
-    queues = await call.parts.household.jobs.queues(among=call.principal.queues or None)
-    return QueueList(queues=tuple(queues))
-
-
 async def _own(call: Call) -> str:
     """The id in the address; only for somebody who cannot see everything it has to be looked at first."""
     return (await job_of(call)).id if call.principal.scoped else shaped(call.path["job_id"])
@@ -260,15 +253,5 @@ ROUTES = (
         example={"request_id": "again-17"},
         answer_example={"id": "j_0123456789ac", "ids": ["j_0123456789ac"]},
         links=(Link("getJob", "job_id"),),
-    ),
-    Route(
-        method="GET",
-        path="/api/queues",
-        name="listQueues",
-        summary="List the queues that have jobs which have not ended.",
-        handler=list_queues,
-        role=Role.VIEWER,
-        confined=Confined.HIDES,
-        answer=QueueList,
     ),
 )

@@ -118,6 +118,16 @@ def answered(
     )
 
 
+def by_queue(parts: Sequence[Part], now: datetime, minutes: int) -> dict[str, Figure]:
+    """Return what has happened in each queue, from the records of `keys_for`."""
+    question = Question(minutes=minutes)
+    span, queues = _Span(question, now), dict[str, Cell]()
+    for period, pair, cell in _cells(parts):
+        if span.step_of(question.grain, period) is not None:
+            queues.setdefault(pair[0], Cell()).add(cell)
+    return {queue: Figure(**_figure(cell)) for queue, cell in queues.items() if queue}
+
+
 def _cells(parts: Iterable[Part]) -> Iterator[tuple[int, Pair, Cell]]:
     for part in parts:
         for period, cells in part.cells.items():

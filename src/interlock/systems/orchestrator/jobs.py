@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from typing import TypeAlias
 
@@ -16,7 +16,7 @@ from interlock.engine.batching import commit_all_surely
 from interlock.engine.paging import every_entry
 from interlock.errors import InterlockError, UnknownJob
 from interlock.lifecycles import job
-from interlock.lifecycles.job import JOB, JobState
+from interlock.lifecycles.job import JOB
 from interlock.plurals import counted
 from interlock.store.records import (
     Commit,
@@ -38,6 +38,7 @@ from interlock.systems.orchestrator.claimers import look_for_lacks
 from interlock.systems.orchestrator.explaining import Explanation, explain
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.many import cancel_all, retry_all
+from interlock.systems.orchestrator.queues import look_for_pause
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.stopping import cancelled, commit_of
 from interlock.systems.orchestrator.trees.explaining import look_around
@@ -46,13 +47,12 @@ from interlock.systems.orchestrator.trees.viewing import tree_below
 from interlock.systems.orchestrator.viewing import apart, view_of
 from interlock.systems.orchestrator.words import nobody
 from interlock.systems.quarantine.lifecycle import QUARANTINED, STANDING
-from interlock.wire.jobs import JobSpec, JobView, QueueView
+from interlock.wire.jobs import JobSpec, JobView
 from interlock.wire.trees import NODES, TreeView
 
 BULK = 500
 """How many jobs are submitted together."""
 MAX_COUNT = 10_000
-QUEUE_PAGES = 5
 
 _Wanted: TypeAlias = tuple[JobSpec, msgspec.Raw]
 """A spec without its input, and the input."""
@@ -326,44 +326,16 @@ class Jobs:
             before = await self.count(waiting, cap=MAX_COUNT, within=MAX_COUNT)
             number = f"{before.number}{' or more' if before.capped else ''}"
             ahead = (f"; {number} older ones wait there" if before.number else "") + ahead
-        lacks = await look_for_lacks(self.engine.store, [record], now, names=in_general)
-        return explain(record, now, ahead=ahead, around=around, lack=lacks.get(record.id))
+        lack = await look_for_pause(self.engine.store, record)
+        if lack is None:
+            lacks = await look_for_lacks(self.engine.store, [record], now, names=in_general)
+            lack = lacks.get(record.id)
+        return explain(record, now, ahead=ahead, around=around, lack=lack)
 
     async def _quarantined(self) -> str:
         held = (await self.count(Query(kind=STANDING.name, states=(QUARANTINED,)), cap=MAX_COUNT)).number
         are = f"{counted(held, 'worker')} {'is' if held == 1 else 'are'}"
         return f"; {are} quarantined (interlock worker quarantined)" if held else ""
-
-    async def queues(self, *, among: Iterable[str] | None = None) -> list[QueueView]:
-        """The queues that have jobs which have not ended: `among` these, or as the newest jobs show."""
-        if among is not None:
-            named = [await self._queue(name) for name in sorted(among)]
-            return [queue for queue in named if queue.pending or queue.running]
-        names: dict[str, None] = {}
-        for state in (job.RUNNING, job.PENDING):
-            cursor = ""
-            for _ in range(QUEUE_PAGES):
-                query = Query(kind=JOB.name, states=(state,), cursor=cursor, limit=1_000)
-                page = await self.engine.store.find(query)
-                names |= dict.fromkeys(record.queue or "" for record in page.records)
-                if not (cursor := page.cursor):
-                    break
-        return [await self._queue(name) for name in sorted(names)]
-
-    async def _queue(self, name: str) -> QueueView:
-        def query(state: JobState, limit: int = 100) -> Query:
-            return Query(kind=JOB.name, states=(state,), queue=name, newest_first=False, limit=limit)
-
-        pending = await self.count(query(job.PENDING), cap=MAX_COUNT)
-        running = await self.count(query(job.RUNNING), cap=MAX_COUNT)
-        oldest = (await self.engine.store.find(query(job.PENDING, limit=1))).records
-        return QueueView(
-            name=name,
-            pending=pending.number,
-            running=running.number,
-            capped=pending.capped or running.capped,
-            oldest_created_at=oldest[0].created_at if oldest else None,
-        )
 
     async def _load(self, job_id: str) -> Record:
         (record,) = await self.engine.store.load([Key(JOB.name, job_id)])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TypeAlias
@@ -71,6 +71,8 @@ Claimed: TypeAlias = "list[Grant] | InterlockError"
 """What somebody was given, or why it was nothing."""
 Seeds = Callable[[], bytes]
 """Where the secrets of leases come from."""
+OpenAmong = Callable[[Sequence[str]], Awaitable[tuple[str, ...]]]
+"""Return those of some queues whose jobs are given out."""
 
 
 def random_seed() -> bytes:
@@ -105,8 +107,10 @@ class Orchestrator:
         settings: OrchestratorSettings = DEFAULT_SETTINGS,
         seeds: Seeds = random_seed,
         vault: Vault | None = None,
+        queues: OpenAmong | None = None,
     ) -> None:
         self.engine = engine
+        self._open_among = queues or _all_of
         self.settings = settings
         self._seeds = seeds
         self._vault = vault or Vault(policy=settings.secrets)
@@ -170,7 +174,11 @@ class Orchestrator:
         ]
         limit = sum(request.limit for request in requests)
         claim = Claim(
-            kind=JOB.name, queues=first.queues, labels=first.labels, handlers=first.tasks, limit=limit
+            kind=JOB.name,
+            queues=await self._open_among(first.queues),
+            labels=first.labels,
+            handlers=first.tasks,
+            limit=limit,
         )
         bundles: list[Bundle] = []
 
@@ -185,7 +193,7 @@ class Orchestrator:
 
         outcomes: Sequence[Outcome] = ()
         try:
-            outcomes = await self.engine.claim(claim, decide)
+            outcomes = await self.engine.claim(claim, decide) if claim.queues else ()
         except StoreUnavailable:
             given = await self._find_out([(each.place, offer) for each in bundles for offer in each.offers])
         else:
@@ -375,6 +383,10 @@ class Orchestrator:
         self._held.move_to_end(held.record.id)
         if len(self._held) > MAX_HELD:
             self._held.popitem(last=False)
+
+
+async def _all_of(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(names)
 
 
 def _nobody_looks(_: Sequence[Commit], __: Sequence[Outcome]) -> None:

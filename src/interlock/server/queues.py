@@ -1,0 +1,173 @@
+"""The queues as they stand, found with a bounded number of small reads.
+
+No index names a queue, so nothing here counts or searches by queue. Where few jobs wait, the jobs themselves
+are counted; where there are many, the backlog comes from the figures, which are a few seconds old. An answer
+serves for two seconds, so that many dashboards cost as much as one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from interlock.lifecycles import job
+from interlock.lifecycles.job import JOB, JobState
+from interlock.lifecycles.worker import WORKER
+from interlock.store.records import Query, Record
+from interlock.systems.figures.chart import by_queue
+from interlock.systems.figures.series import Backlog
+from interlock.systems.orchestrator.claimers import LIVING
+from interlock.systems.orchestrator.queues import told_of
+from interlock.systems.supervisor.body import view_of
+from interlock.wire.figures import Figure
+from interlock.wire.jobs import QueueHold, QueueView
+from interlock.wire.workers import WorkerView
+
+if TYPE_CHECKING:
+    from interlock.server.parts import Parts
+
+FRESH_S = 2.0
+ANSWERS = 64
+WORKERS = 500
+"""How many workers are looked at; where there are more, nothing is said about workers."""
+JOBS = 200
+"""How many jobs of a state are looked at, the oldest first; up to here they are counted exactly."""
+FIRST, LIGHT = 5, 65_536
+"""The others are looked at when the first ones have no more bytes than this together: inputs may be large."""
+QUEUES = 500
+LATELY_MIN = 60
+
+
+class Some(msgspec.Struct, frozen=True):
+    """The oldest jobs of a state."""
+
+    records: tuple[Record, ...]
+    all: bool
+    """Whether there are no more."""
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the list of queues is made from."""
+
+    pending: Some
+    running: Some
+    backlog: Backlog = {}
+    """As the figures tell it."""
+    lately: dict[str, Figure] | None = None
+    """None where no server has counted yet."""
+    holds: tuple[QueueHold, ...] = ()
+    workers: tuple[WorkerView, ...] | None = None
+    """None where there are too many to be looked at, or who asks may not see them."""
+    among: frozenset[str] = frozenset()
+    """The queues that may be seen; none named means all of them."""
+
+
+class QueueBoard:
+    """Looks at the queues of one server's store, and remembers for a moment."""
+
+    def __init__(self, parts: Parts, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._parts = parts
+        self._monotonic = monotonic
+        self._answers: dict[frozenset[str], tuple[float, tuple[QueueView, ...]]] = {}
+        self._alone = asyncio.Lock()
+
+    async def take(self, among: frozenset[str] = frozenset()) -> tuple[QueueView, ...]:
+        """Return the queues: all of them, or those that a token is confined to."""
+        async with self._alone:
+            known = self._answers.get(among)
+            if known is not None and self._monotonic() < known[0] + FRESH_S:
+                return known[1]
+            views = tuple(views_of(await self._look(among)))
+            self._answers.pop(among, None)
+            while len(self._answers) >= ANSWERS:
+                del self._answers[next(iter(self._answers))]
+            self._answers[among] = (self._monotonic(), views)
+            return views
+
+    def forget(self) -> None:
+        """Look again with the next request, as after a queue was paused."""
+        self._answers.clear()
+
+    async def _look(self, among: frozenset[str]) -> Seen:
+        household = self._parts.household
+        now = await household.engine.clock.now()
+        parts = await household.figures.recent(now)
+        return Seen(
+            pending=await self._some(job.PENDING),
+            running=await self._some(job.RUNNING),
+            backlog=await household.figures.backlog(),
+            lately=by_queue(parts, now, LATELY_MIN) if parts else None,
+            holds=tuple(await household.queues.paused()),
+            workers=None if among else await self._workers(),
+            among=among,
+        )
+
+    async def _some(self, state: JobState) -> Some:
+        store = self._parts.store
+        query = Query(kind=JOB.name, states=(state,), newest_first=False, limit=FIRST)
+        first = await store.find(query)
+        if not first.cursor or sum(len(record.body) for record in first.records) > LIGHT:
+            return Some(first.records, not first.cursor)
+        query = msgspec.structs.replace(query, cursor=first.cursor, limit=JOBS - FIRST)
+        rest = await store.find(query)
+        return Some((*first.records, *rest.records), not rest.cursor)
+
+    async def _workers(self) -> tuple[WorkerView, ...] | None:
+        page = await self._parts.store.find(Query(kind=WORKER.name, states=LIVING, limit=WORKERS))
+        return None if page.cursor else tuple(map(view_of, page.records))
+
+
+def views_of(seen: Seen) -> list[QueueView]:
+    """Return the queues that have jobs, workers, a pause, or something that happened lately. Pure."""
+    pending = _numbers(seen.pending, {name: both[0] for name, both in seen.backlog.items()})
+    running = _numbers(seen.running, {name: both[1] for name, both in seen.backlog.items()})
+    holds = {hold.name: hold for hold in seen.holds}
+    served = {queue for worker in seen.workers or () for queue in worker.queues}
+    names = {*pending, *running, *holds, *served, *(seen.lately or ())}
+    oldest = _oldest(seen.pending.records)
+    return [
+        QueueView(
+            name=name,
+            pending=pending.get(name, 0),
+            running=running.get(name, 0),
+            oldest_created_at=oldest.get(name) if pending.get(name) else None,
+            lately=None if seen.lately is None else seen.lately.get(name, Figure()),
+            **told_of(holds.get(name)),
+            **_served(name, seen.workers),
+        )
+        for name in sorted(names)
+        if name and (not seen.among or name in seen.among)
+    ][:QUEUES]
+
+
+def _numbers(some: Some, counted: dict[str, int]) -> dict[str, int]:
+    """Return how many jobs are in each queue: from the jobs if these are all, else as they were counted."""
+    if not some.all:
+        return {name: number for name, number in counted.items() if number}
+    numbers: dict[str, int] = {}
+    for record in some.records:
+        numbers[record.queue or ""] = numbers.get(record.queue or "", 0) + 1
+    return numbers
+
+
+def _oldest(records: Iterable[Record]) -> dict[str, datetime]:
+    oldest: dict[str, datetime] = {}
+    for record in records:
+        oldest.setdefault(record.queue or "", record.created_at)
+    return oldest
+
+
+def _served(name: str, workers: Iterable[WorkerView] | None) -> dict[str, Any]:
+    if workers is None:
+        return {}
+    mine = [worker for worker in workers if name in worker.queues and not worker.draining]
+    return {
+        "workers": len(mine),
+        "slots": sum(worker.capacity for worker in mine),
+        "busy": sum(min(worker.active, worker.capacity) for worker in mine),
+    }

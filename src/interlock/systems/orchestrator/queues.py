@@ -1,0 +1,225 @@
+"""Queues: what waits in each, and pausing one so that none of its jobs is given out.
+
+A paused queue has a record; others need none. A claim costs nothing more for it: a process that gives out
+work keeps the names of the paused queues in memory and reads them again whenever it delivers messages, once a
+second on a server. The process that pauses a queue knows it at once, other processes a moment later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from interlock.engine.applying import Decision, Engine
+from interlock.errors import InvalidJob
+from interlock.lifecycles import job
+from interlock.lifecycles.job import JOB, JobState
+from interlock.machine import Event, Machine, Moved, Refusal, Refused, command, ignore, on, rest, state
+from interlock.store.contract import Store
+from interlock.store.limits import MAX_ID
+from interlock.store.records import Change, Commit, Key, Note, Query, Record, StepLine
+from interlock.systems.orchestrator.claimers import Lack
+from interlock.wire.jobs import QueueHold, QueueView
+
+MAX_COUNT = 10_000
+PAGES = 5
+"""How many pages of jobs are read to learn the names of queues."""
+MOST = 1_000
+"""How many paused queues are known."""
+
+
+class QueueState(StrEnum):
+    """Where a queue stands."""
+
+    OPEN = "open"
+    PAUSED = "paused"
+
+
+OPEN, PAUSED = QueueState.OPEN, QueueState.PAUSED
+
+pause = command("pause", "Give out no job of the queue.", by="operator")
+resume = command("resume", "Give out its jobs again.", by="operator")
+
+# fmt: off
+QUEUE = Machine[QueueState, None](
+    "queue",
+    "Whether the jobs of a queue are given out.",
+    initial=OPEN,
+    spine=(OPEN, PAUSED),
+    stop=(resume,),
+    states=(
+        rest(OPEN, "Its jobs are given to workers."),
+        state(PAUSED, "Its jobs wait; those that run go on.", turn="operator"),
+    ),
+    rows=(
+        on(pause, OPEN, PAUSED, owner="operator", why="What the jobs need is away, or must be left alone."),
+        on(resume, PAUSED, OPEN, owner="operator", why="The jobs can be done again."),
+        ignore(pause, PAUSED, why="it is paused"),
+        ignore(resume, OPEN, why="it is not paused"),
+    ),
+)
+# fmt: on
+
+
+class QueueBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the record of a queue keeps."""
+
+    reason: str = ""
+    by: str = ""
+    """Who has paused or resumed it."""
+
+
+class Queues:
+    """The queues in a store."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._paused: frozenset[str] | None = None
+
+    # Pausing
+
+    async def open_among(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the queues that are not paused, as far as it is known here."""
+        if self._paused is None:
+            await self.look()
+        paused = self._paused
+        return tuple(name for name in names if name not in paused) if paused else tuple(names)
+
+    async def look(self) -> None:
+        """Read again which queues are paused."""
+        self._paused = frozenset(hold.name for hold in await self.paused())
+
+    async def paused(self) -> list[QueueHold]:
+        """Return the paused queues, by name."""
+        found = (await self._engine.store.find(Query(kind=QUEUE.name, states=(PAUSED,), limit=MOST))).records
+        return sorted(map(hold_of, found), key=lambda each: each.name)
+
+    async def pause(
+        self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+    ) -> QueueHold:
+        """Give out no job of a queue until it is resumed; jobs that run go on."""
+        return await self._tell(pause, name, reason, actor, request_id)
+
+    async def resume(
+        self, name: str, *, reason: str = "", actor: str = "", request_id: str | None = None
+    ) -> QueueHold:
+        """Give out the jobs of a queue again."""
+        return await self._tell(resume, name, reason, actor, request_id)
+
+    async def _tell(
+        self, event: Event, name: str, reason: str, actor: str, request_id: str | None
+    ) -> QueueHold:
+        _check(name)
+        asked = self._engine.asked(request_id, f"{event.name} a queue", (name, reason))
+        key = Key(QUEUE.name, name)
+
+        def decide(found: Sequence[Record | None], _: datetime) -> Decision[None]:
+            change = _moved(key, found[0], event, QueueBody(reason=reason, by=actor))
+            request = asked.answered(b"null") if asked else None
+            return Decision(None, Commit(changes=(change,), request=request) if change else None)
+
+        async def do() -> QueueHold:
+            await self._engine.apply_once(asked, [key], decide)
+            await self.look()
+            (record,) = await self._engine.store.load([key])
+            return QueueHold(name=name, state=OPEN) if record is None else hold_of(record)
+
+        return await self._engine.answer_once(asked, QueueHold, do)
+
+    # Looking
+
+    async def list(self, *, among: Iterable[str] | None = None) -> list[QueueView]:
+        """Return queues that have jobs which have not ended, as the newest jobs show, or are paused."""
+        holds = {hold.name: hold for hold in await self.paused()}
+        named = sorted(among if among is not None else {*await self._names(), *holds})
+        views = [await self._view(name, holds.get(name)) for name in named]
+        return [view for view in views if view.pending or view.running or view.name in holds]
+
+    async def _names(self) -> dict[str, None]:
+        names: dict[str, None] = {}
+        for one in (job.RUNNING, job.PENDING):
+            cursor = ""
+            for _ in range(PAGES):
+                query = Query(kind=JOB.name, states=(one,), cursor=cursor, limit=1_000)
+                page = await self._engine.store.find(query)
+                names |= dict.fromkeys(record.queue or "" for record in page.records)
+                if not (cursor := page.cursor):
+                    break
+        return names
+
+    async def _view(self, name: str, hold: QueueHold | None) -> QueueView:
+        def query(state: JobState, limit: int = 100) -> Query:
+            return Query(kind=JOB.name, states=(state,), queue=name, newest_first=False, limit=limit)
+
+        store = self._engine.store
+        pending = await store.count(query(job.PENDING), cap=MAX_COUNT)
+        running = await store.count(query(job.RUNNING), cap=MAX_COUNT)
+        oldest = (await store.find(query(job.PENDING, limit=1))).records
+        return QueueView(
+            name=name,
+            pending=pending.number,
+            running=running.number,
+            capped=pending.capped or running.capped,
+            oldest_created_at=oldest[0].created_at if oldest else None,
+            **told_of(hold),
+        )
+
+
+async def look_for_pause(store: Store, waiting: Record) -> Lack | None:
+    """Return that the queue of a job is paused; None where it is not, or the job waits for no worker."""
+    if waiting.ready_at is None or waiting.queue is None:
+        return None
+    (record,) = await store.load([Key(QUEUE.name, waiting.queue)])
+    if record is None or record.state != PAUSED:
+        return None
+    hold = hold_of(record)
+    by, why = (f" by {hold.by}" if hold.by else ""), (f": {hold.reason}" if hold.reason else "")
+    return Lack(f"The queue {hold.name} was paused{by}{why}.", f"interlock queue resume {hold.name}")
+
+
+def told_of(hold: QueueHold | None) -> dict[str, Any]:
+    """Return what the view of a queue says about its pause."""
+    if hold is None:
+        return {"state": OPEN}
+    return {"state": hold.state, "reason": hold.reason, "paused_at": hold.at, "paused_by": hold.by}
+
+
+def hold_of(record: Record) -> QueueHold:
+    """Return whether a queue is paused, since when and why."""
+    body = msgspec.json.decode(record.body, type=QueueBody)
+    return QueueHold(name=record.id, state=record.state, reason=body.reason, by=body.by, at=record.updated_at)
+
+
+def _moved(key: Key, record: Record | None, event: Event, body: QueueBody) -> Change | None:
+    """Return the change that an event makes; None where it changes nothing."""
+    decision = QUEUE.decide(QueueState(record.state) if record else OPEN, None, event)
+    if isinstance(decision, Refused) and decision.kind is Refusal.IGNORED:
+        return None
+    if not isinstance(decision, Moved):
+        raise decision.error()
+    steps = tuple(
+        StepLine(QUEUE.name, "", step.event, step.source, step.target, step.owner, step.moves)
+        for step in decision.steps
+    )
+    return Change(
+        kind=QUEUE.name,
+        id=key.id,
+        expected=record.version if record else 0,
+        expected_at=record.updated_at if record else None,
+        state=decision.state,
+        body=msgspec.json.encode(body),
+        note=Note(steps=steps, actor=body.by, reason=body.reason),
+    )
+
+
+def _check(name: str) -> None:
+    if not (0 < len(name) <= MAX_ID and name.isprintable()):
+        raise InvalidJob(
+            f"The name of a queue has 1 to {MAX_ID} printable characters.",
+            todo="See the names: interlock queue list",
+            facts={"queue": name[:MAX_ID]},
+        )
