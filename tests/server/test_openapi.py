@@ -40,6 +40,17 @@ def test_every_route_is_in_the_document_with_its_role_and_the_other_way_round() 
     assert said == {(r.path, r.method, None if r.role is None else str(r.role)) for r in ROUTES}
 
 
+def test_a_token_and_the_cookie_of_a_session_are_described_as_ways_to_be_let_in() -> None:
+    schemes = DOCUMENT["components"]["securitySchemes"]
+    assert {name: scheme["type"] for name, scheme in schemes.items()} == {
+        "token": "http",
+        "session": "apiKey",
+    }
+    assert (schemes["session"]["in"], schemes["session"]["name"]) == ("cookie", "interlock_session")
+    assert DOCUMENT["security"] == [{"token": []}, {"session": []}]
+    assert document_of(ROUTES, tokens_required=False)["security"][-1] == {}
+
+
 def test_names_are_used_once_and_links_lead_somewhere() -> None:
     names = [one["operationId"] for _, _, one in operations()]
     assert len(set(names)) == len(names)

@@ -22,9 +22,15 @@ from interlock.store.records import Query
 from interlock.systems.access.principals import Role
 from interlock.systems.access.sessions import LIFETIME, SESSION
 
-PLAIN = "interlock_session"
-"""The name of the cookie without TLS."""
-HOST = f"__Host-{PLAIN}"
+
+def plain(server: Running) -> str:
+    """Return the name of the cookie without TLS: the browser opens the server at its port."""
+    return f"interlock_session_{server.address[1]}"
+
+
+def host(server: Running) -> str:
+    """Return the name of the cookie under TLS."""
+    return f"__Host-{plain(server)}"
 
 
 @pytest.fixture
@@ -86,7 +92,7 @@ async def test_a_browser_signs_in_once_and_is_known_by_a_cookie_that_no_script_r
         "signed_in": True,
     }
     said = answer.headers["set-cookie"].split("; ")
-    assert said[0].startswith(f"{PLAIN}=is_")
+    assert said[0].startswith(f"{plain(guarded)}=is_")
     assert set(said[1:]) == {"Path=/", f"Max-Age={LIFETIME.seconds:.0f}", "HttpOnly", "SameSite=Strict"}
     assert answer.headers["cache-control"] == "no-store"
     assert token not in answer.text
@@ -99,17 +105,48 @@ async def test_a_browser_signs_in_once_and_is_known_by_a_cookie_that_no_script_r
 async def test_behind_a_proxy_with_tls_the_cookie_is_for_this_host_and_encrypted_connections_only(
     guarded: Running,
 ) -> None:
-    host = guarded.url.removeprefix("http://")
+    address = guarded.url.removeprefix("http://")
     sent = {"token": await guarded.token(Role.VIEWER)}
-    answer = await guarded.client().post("/api/sessions", json=sent, headers={"Origin": f"https://{host}"})
+    answer = await guarded.client().post("/api/sessions", json=sent, headers={"Origin": f"https://{address}"})
     cookie = answer.headers["set-cookie"]
-    assert cookie.startswith(f"{HOST}=is_")
+    assert cookie.startswith(f"{host(guarded)}=is_")
     assert "; Secure" in cookie
     client = guarded.client()
     client.headers["Cookie"] = cookie.partition(";")[0]
     assert (await client.get("/api/session")).status_code == 200
-    out = await client.post("/api/session/end", headers={"Origin": f"https://{host}"})
-    assert out.headers["set-cookie"].startswith(f"{HOST}=;")
+    out = await client.post("/api/session/end", headers={"Origin": f"https://{address}"})
+    assert out.headers["set-cookie"].startswith(f"{host(guarded)}=;")
+
+
+async def test_two_servers_on_one_host_do_not_sign_each_other_out(guarded: Running) -> None:
+    """A browser sends the cookies of a host to all of its ports."""
+    async with running(settings=any_port(tokens_required=True)) as another:
+        first, second = (
+            await signed_in(guarded, Role.VIEWER, "ann"),
+            await signed_in(another, Role.ADMIN, "bob"),
+        )
+        jar = dict(each.cookie.split("=", 1) for each in (first, second))
+        for browser, name in ((first, "ann"), (second, "bob")):
+            browser.client.headers["Cookie"] = "; ".join(f"{key}={value}" for key, value in jar.items())
+            assert (await browser.client.get("/api/session")).json()["name"] == name
+        out = await first.post("/api/session/end")
+        assert out.headers["set-cookie"].startswith(f"{plain(guarded)}=; ")
+        assert (await second.client.get("/api/session")).status_code == 200
+
+
+async def test_servers_behind_one_proxy_share_the_cookie_of_the_address_that_is_opened(
+    guarded: Running,
+) -> None:
+    client = guarded.client()
+    for opened, name in (("localhost", "interlock_session"), ("localhost:8443", "interlock_session_8443")):
+        own = {"Host": opened, "Origin": f"http://{opened}"}
+        sent = {"token": await guarded.token(Role.VIEWER, f"of-{len(opened)}")}
+        answer = await client.post("/api/sessions", json=sent, headers=own)
+        client.cookies.clear()
+        cookie = answer.headers["set-cookie"].partition(";")[0]
+        assert cookie.startswith(f"{name}=is_"), answer.text
+        asked = await client.get("/api/session", headers={"Host": opened, "Cookie": cookie})
+        assert asked.status_code == 200
 
 
 async def test_a_server_with_tls_takes_cookies_for_this_host_only(tmp_path: Path) -> None:
@@ -121,7 +158,7 @@ async def test_a_server_with_tls_takes_cookies_for_this_host_only(tmp_path: Path
         own = {"Origin": server.url}
         answer = await client.post("/api/sessions", json=sent, headers=own)
         cookie = answer.headers["set-cookie"]
-        assert cookie.startswith(f"{HOST}=is_")
+        assert cookie.startswith(f"{host(server)}=is_")
         assert "; Secure" in cookie
         client.cookies.clear()
         client.headers["Cookie"] = cookie.partition(";")[0]
@@ -155,7 +192,7 @@ async def test_whoever_tries_tokens_out_at_the_sign_in_is_slowed_down_like_elsew
     settings = any_port(tokens_required=True, stranger_rate=Rate(0.001, 4))
     async with running(settings=settings) as server:
         ways = [server.client(), server.client("il_nonsense")]
-        ways[0].headers["Cookie"] = f"{PLAIN}=is_nonsense"
+        ways[0].headers["Cookie"] = f"{plain(server)}=is_nonsense"
         told = [(await Browser(server).sign_in("nonsense")).status_code for _ in range(2)]
         told += [(await way.get("/api/jobs")).status_code for way in ways]
         assert told == [401] * 4  # each is counted once, wherever it was shown
@@ -178,7 +215,7 @@ async def test_signing_out_ends_the_session_and_takes_the_cookie_away(guarded: R
     other.client.headers["Cookie"] = browser.cookie
     out = await browser.post("/api/session/end")
     assert out.json() == {"signed_in": False}
-    assert out.headers["set-cookie"].startswith(f"{PLAIN}=; ")
+    assert out.headers["set-cookie"].startswith(f"{plain(guarded)}=; ")
     assert "Max-Age=0" in out.headers["set-cookie"]
     for each in (browser, other):
         assert (await each.client.get("/api/session")).status_code == 401
@@ -190,7 +227,7 @@ async def test_nobody_ends_the_session_of_somebody_else_by_its_id(guarded: Runni
     ann = await signed_in(guarded, Role.VIEWER)
     forged = ann.secret[:-64] + "0" * 64
     client = guarded.client(await guarded.token(Role.VIEWER, "bob"))
-    client.headers["Cookie"] = f"{PLAIN}={forged}"
+    client.headers["Cookie"] = f"{plain(guarded)}={forged}"
     assert (await client.post("/api/session/end")).status_code == 200
     assert (await ann.client.get("/api/session")).status_code == 200
 
@@ -317,7 +354,9 @@ async def test_a_bearer_token_goes_before_a_cookie(guarded: Running) -> None:
 )
 async def test_a_cookie_that_is_not_clearly_ours_lets_nobody_in(guarded: Running, sent: str) -> None:
     browser = await signed_in(guarded, Role.VIEWER)
-    browser.client.headers["Cookie"] = sent.format(plain=PLAIN, host=HOST, secret=browser.secret)
+    browser.client.headers["Cookie"] = sent.format(
+        plain=plain(guarded), host=host(guarded), secret=browser.secret
+    )
     assert (await browser.client.get("/api/session")).status_code == 401
 
 
@@ -334,7 +373,9 @@ async def test_a_cookie_that_is_not_clearly_ours_lets_nobody_in(guarded: Running
 )
 async def test_cookies_of_others_beside_ours_do_no_harm(guarded: Running, sent: str) -> None:
     browser = await signed_in(guarded, Role.VIEWER)
-    browser.client.headers["Cookie"] = sent.format(plain=PLAIN, host=HOST, secret=browser.secret)
+    browser.client.headers["Cookie"] = sent.format(
+        plain=plain(guarded), host=host(guarded), secret=browser.secret
+    )
     assert (await browser.client.get("/api/session")).status_code == 200
 
 
@@ -383,7 +424,7 @@ async def test_a_session_of_a_confined_token_sees_its_queues_only(guarded: Runni
 
 
 async def test_where_no_token_is_asked_for_it_says_so(server: Running) -> None:
-    for headers in ({}, {"Cookie": f"{PLAIN}=is_stale"}):
+    for headers in ({}, {"Cookie": f"{plain(server)}=is_stale"}):
         asked = (await server.client().get("/api/session", headers=headers)).json()
         assert asked["name"] == "local"
         assert asked["roles"] == ["viewer", "submitter", "operator", "admin", "runner"]

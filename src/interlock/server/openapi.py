@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from interlock.server.api.seeing import SHAPE
+from interlock.server.cookies import NAME, PREFIX
 from interlock.server.declaring import BYTES, Route
 from interlock.server.messages import MAX_BULK
 from interlock.server.problems import (
@@ -37,6 +38,22 @@ _EVENT = {
     },
 }
 _PARAMETER = re.compile(r"{(\w+)}")
+_CREDENTIALS = {
+    "token": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "il_…",
+        "description": "An access token: `interlock token create NAME --role ROLE`.",
+    },
+    "session": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": NAME,
+        "description": "A browser that has signed in (`POST /api/sessions`). The name of the cookie ends "
+        f"with the port of the address, if it has one (`{NAME}_8088`), and begins with `{PREFIX}` under TLS. "
+        "With a cookie, a request that changes something must come from a page of this server.",
+    },
+}
 _NAMES = {"token_name": r"^[A-Za-z0-9_.@-]{1,64}$"}
 """What parameters of paths look like that are no ids."""
 
@@ -59,9 +76,9 @@ def document_of(routes: Sequence[Route], *, tokens_required: bool = True) -> dic
         "paths": paths,
         "components": {
             "schemas": components,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "bearerFormat": "il_…"}},
+            "securitySchemes": _CREDENTIALS,
         },
-        "security": [{"token": []}] if tokens_required else [{"token": []}, {}],
+        "security": [*({name: []} for name in _CREDENTIALS), *(() if tokens_required else ({},))],
     }
 
 

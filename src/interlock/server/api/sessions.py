@@ -48,7 +48,7 @@ async def sign_in(call: Call) -> Response:
     call.parts.sign_ins.take(principal.name)
     opened = await call.parts.sessions.open(principal)
     encrypted = is_encrypted(call.headers, tls=_tls(call))
-    cookie = set_cookie(opened.text, int(LIFETIME.seconds), encrypted=encrypted)
+    cookie = set_cookie(call.headers, opened.text, int(LIFETIME.seconds), encrypted=encrypted)
     body = msgspec.json.encode(_seen(principal))
     return Response(body, media_type="application/json", headers={"Set-Cookie": cookie})
 
