@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 from tests.server.runners import Runner, done
-from tests.server.running import Running
+from tests.server.running import Running, any_port, running
+from tests.server.test_sessions import signed_in
 from tests.waiting import PATIENCE_S
-from tests.web.visiting import Visitor
+from tests.web.visiting import WIDE, Visitor, visit
+
+from interlock.systems.access.principals import Role
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -66,3 +71,35 @@ async def test_a_worker_shows_its_slots_is_held_and_leaves_its_last_words(
     assert await page.get_by_role("button", name="Resume").count() == 0
     await expect(page.get_by_role("row", name="terminate")).to_be_visible()  # its history
     assert await visitor.complaints() == []
+
+
+async def test_admin_shows_the_server_and_its_store_and_signs_another_browser_out(
+    browser: Browser, tmp_path: Path
+) -> None:
+    async with running(f"sqlite:///{tmp_path}/jobs.db", any_port(tokens_required=True)) as server:
+        admin, viewer = await server.token(Role.ADMIN, "ann"), await server.token(Role.VIEWER, "vera")
+        other = await signed_in(server, Role.VIEWER, "bob")
+        context = await browser.new_context(viewport=WIDE)  # type: ignore[arg-type]
+        visitor = await visit(context, server.url)
+        page = visitor.page
+        page.on("dialog", lambda dialog: dialog.accept())
+        for token, sees in ((viewer, False), (admin, True)):
+            await page.goto(f"{server.url}/admin")
+            await page.get_by_label("Token").fill(token)
+            await page.get_by_role("button", name="Sign in").click()
+            await expect(page.get_by_role("heading", name="Server")).to_be_visible()
+            await expect(page.get_by_role("row", name="deadlines")).to_be_visible()
+            assert (await page.get_by_role("heading", name="Store").count() == 1) is sees
+            if not sees:
+                await page.get_by_role("button", name="Sign out").click()
+                await page.get_by_label("Token").wait_for()
+        await expect(page.get_by_text("SQLite 3")).to_be_visible()
+        await expect(page.get_by_role("row", name="session")).to_contain_text("30 d")
+        browsers = page.locator("section", has_text="Browsers that are signed in")
+        await expect(browsers.get_by_role("row", name="ann")).to_contain_text("this browser")
+        await browsers.get_by_role("row", name="bob").get_by_role("button", name="Sign out").click()
+        await expect(browsers.get_by_role("row", name="bob")).to_have_count(0)
+        assert (await other.client.get("/api/session")).status_code == 401
+        assert await visitor.complaints() == []
+        assert await visitor.sideways() == []
+        await context.close()

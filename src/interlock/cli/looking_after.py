@@ -102,6 +102,7 @@ def status_sheets(found: StoreStatus) -> list[Sheet]:
         ("store", found.url),
         ("server", found.server),
         ("schema", f"version {found.schema_version} of {found.wanted_version}"),
+        *([("size", f"{found.size_bytes:,} bytes")] if found.size_bytes is not None else []),
         ("journal", f"{counted(found.entries)} entries, the oldest of {oldest}"),
         ("requests", counted(found.requests)),
         *_connections(found.connections),

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -28,7 +29,7 @@ from interlock.server.queues import QueueBoard
 from interlock.server.settings import ServerSettings
 from interlock.server.streaming import Broadcast, Readers
 from interlock.server.waiting_room import WaitingRoom
-from interlock.store.contract import Store
+from interlock.store.contract import Store, StoreStatus
 from interlock.store.urls import store_for
 from interlock.systems.access.checking import BELIEVED_S, TokenCheck
 from interlock.systems.access.principals import Principal
@@ -83,6 +84,9 @@ class Parts:
         household.workers.on_orders = self.bells.ring
         self.stopping = asyncio.Event()
         """Set when the server is asked to end: streams and long polls end then."""
+        self.started_at: datetime | None = None
+        self.store_status: tuple[float, StoreStatus] | None = None
+        """What the store last said about itself, and when."""
         self._loops: tuple[Loop, ...] = ()
         self._running: asyncio.Task[None] | None = None
         household.engine.committer = CountedCommits(household.engine.committer, self.metrics)
@@ -108,6 +112,7 @@ class Parts:
 
     async def start(self) -> None:
         """Begin to look after the store."""
+        self.started_at = await self.household.engine.clock.now()
         settings = self.household.orchestrator.settings
         for lack in (*settings.edges.lacking, *Vault(policy=settings.secrets).warnings()):
             self.log.warning(lack)

@@ -300,6 +300,11 @@ class Readers:
     def __init__(self) -> None:
         self._open: Counter[str] = Counter()
 
+    @property
+    def open(self) -> int:
+        """How many are open in all."""
+        return self._open.total()
+
     def enter(self, name: str, most: int) -> None:
         """One more, or too many."""
         if self._open[name] >= most:

@@ -92,6 +92,8 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     cap: int | None = None
     """Where counting ends: a count that is as large means at least so many."""
     connections: ServerConnections | None = None
+    size_bytes: int | None = None
+    """How much room the database takes; null where the store does not know."""
 
 
 class Store(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from interlock.server.api import (
     actions,
+    administration,
     artifacts,
     attempts,
     caches,
@@ -56,6 +57,7 @@ ROUTES: tuple[Route, ...] = (
     *figures.ROUTES,
     *tokens.ROUTES,
     *sessions.ROUTES,
+    *administration.ROUTES,
     *health.ROUTES,
 )
 """Everything that can be asked for, beside the document that says so."""

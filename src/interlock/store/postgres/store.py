@@ -213,7 +213,7 @@ class PostgresStore:
     async def status(self) -> StoreStatus:
         """What is there, counted as far as `CAP`."""
         rows = await self._ask("Reading the status", "status", CAP)
-        [[ours, all_, most]] = await self._ask("Reading the status", "connections", APPLICATION)
+        [[ours, all_, most, size]] = await self._ask("Reading the status", "connections", APPLICATION)
         return status_of(
             rows,
             url=self._target.shown,
@@ -221,6 +221,7 @@ class PostgresStore:
             wanted_version=len(MIGRATIONS),
             cap=CAP,
             connections=self._connections.described(ours, all_, most),
+            size_bytes=size,
         )
 
     async def _ask(

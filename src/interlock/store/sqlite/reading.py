@@ -167,6 +167,9 @@ def status(connection: sqlite3.Connection, url: str) -> StoreStatus:
         oldest = connection.execute("SELECT at_us FROM journal ORDER BY sequence LIMIT 1").fetchone()
         requests = _count_up_to_cap(connection, "requests")
         version = applied_version(connection)
+        pages, page_bytes = (
+            int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size")
+        )
     return StoreStatus(
         url=url,
         server=f"SQLite {sqlite3.sqlite_version}",
@@ -177,6 +180,7 @@ def status(connection: sqlite3.Connection, url: str) -> StoreStatus:
         oldest_entry_at=moment(oldest[0]) if oldest else None,
         requests=requests,
         cap=_STATUS_CAP,
+        size_bytes=pages * page_bytes,
     )
 
 

@@ -17,11 +17,15 @@ from enum import StrEnum
 import msgspec
 
 from interlock.engine.applying import Decision, Engine
+from interlock.errors import InterlockError
 from interlock.machine import Deadline, Event, Machine, Moved, command, end, ignore, on, state, timer
-from interlock.store.records import Change, Commit, Committed, Key, Note, Record, StepLine
+from interlock.store.records import Change, Commit, Committed, Key, Note, Query, Record, StepLine
 from interlock.systems.access.checking import BELIEVED_S, MAX_REMEMBERED, TokenCheck, not_signed_in
 from interlock.systems.access.principals import NotSignedIn, Principal, Role
 from interlock.systems.access.secret import ID_BYTES, SECRET_BYTES, Secret, read_secret
+from interlock.wire.views import View
+
+MOST_LISTED = 500
 
 
 class SessionState(StrEnum):
@@ -35,6 +39,7 @@ class SessionState(StrEnum):
 OPEN, ENDED, EXPIRED = SessionState.OPEN, SessionState.ENDED, SessionState.EXPIRED
 
 sign_out = command("sign_out", "End the session of this browser.", by="person")
+revoke = command("revoke", "End the session of another browser.", by="admin")
 expire = timer("expire", "Its time is over.", by="clock")
 
 LIFETIME = Deadline(expire, "session_lifetime_s", 12 * 3_600.0, since="the browser signed in")
@@ -45,16 +50,18 @@ SESSION = Machine[SessionState, None](
     "A browser that has signed in with a token.",
     initial=OPEN,
     spine=(OPEN, EXPIRED),
-    stop=(sign_out,),
+    stop=(sign_out, revoke),
     states=(
         state(OPEN, "The browser is let in, as far as its token is.", turn="person", within=LIFETIME),
-        end(ENDED, "The browser has signed out."),
+        end(ENDED, "The browser has signed out, or was signed out."),
         end(EXPIRED, "Its time is over."),
     ),
     rows=(
         on(sign_out, OPEN, ENDED, owner="person", why="A browser that is shared must not stay signed in."),
+        on(revoke, OPEN, ENDED, owner="admin", why="A browser that is lost must not stay signed in."),
         on(expire, OPEN, EXPIRED, owner="clock", why="A browser that is left open must not stay signed in."),
         ignore(sign_out, (ENDED, EXPIRED), why="it is over"),
+        ignore(revoke, (ENDED, EXPIRED), why="it is over"),
         ignore(expire, (ENDED, EXPIRED), why="it is over"),
     ),
 )
@@ -71,6 +78,22 @@ class SessionBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Of the secret that was used to sign in: a rotated token ends the sessions of its old secret."""
     digest: str
     expires_at: datetime
+
+
+class SessionView(View, frozen=True, kw_only=True):
+    """A browser that has signed in, without its secret."""
+
+    id: str
+    name: str
+    """Of the token that was used."""
+    token_id: str
+    state: str
+    created_at: datetime
+    expires_at: datetime
+
+
+class UnknownSession(InterlockError, code="unknown_session", status=404):
+    """No session has this id, or it has ended."""
 
 
 class Sessions:
@@ -153,16 +176,43 @@ class Sessions:
                 return Decision(None)
             if not hmac.compare_digest(secret.digest, _read(record).digest):
                 return Decision(None)
-            return Decision(None, Commit(changes=(_moved(record, sign_out, "signed out"),)))
+            name = _read(record).name
+            return Decision(None, Commit(changes=(_moved(record, sign_out, "signed out", actor=name),)))
 
         await self._engine.apply([Key(SESSION.name, secret.id)], decide)
         self._known.pop(secret.id, None)
+
+    async def list(self) -> list[SessionView]:
+        """Return the open sessions, the newest first."""
+        page = await self._engine.store.find(Query(kind=SESSION.name, states=(OPEN,), limit=MOST_LISTED))
+        now = await self._engine.clock.now()
+        return [view for view in map(_view, page.records) if view.expires_at > now]
+
+    async def revoke(self, session_id: str, *, actor: str = "", reason: str = "") -> SessionView:
+        """Sign a browser out; other servers believe its cookie for a few seconds more."""
+        key = Key(SESSION.name, session_id)
+
+        def decide(records: Sequence[Record | None], _: datetime) -> Decision[None]:
+            record = records[0]
+            if record is None or record.state != OPEN:
+                raise UnknownSession(
+                    f"No browser is signed in with the session {session_id[:64]}.",
+                    todo="See which are: GET /api/server/sessions",
+                    facts={"session_id": session_id[:64]},
+                )
+            return Decision(None, Commit(changes=(_moved(record, revoke, reason, actor=actor),)))
+
+        await self._engine.apply([key], decide)
+        self._known.pop(session_id, None)
+        (after,) = await self._engine.store.load([key])
+        assert after is not None
+        return _view(after)
 
     async def sweep(self, *, limit: int = 100) -> int:
         """Expire sessions whose time is over; they let nobody in before that either."""
 
         def decide(records: Sequence[Record], _: datetime) -> list[Commit]:
-            return [Commit(changes=(_moved(record, expire, ""),)) for record in records]
+            return [Commit(changes=(_moved(record, expire, "", actor="clock"),)) for record in records]
 
         outcomes = await self._engine.due([SESSION.name], limit, decide)
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
@@ -192,7 +242,19 @@ def _read(record: Record) -> SessionBody:
     return msgspec.json.decode(record.body, type=SessionBody)
 
 
-def _moved(record: Record, event: Event, reason: str) -> Change:
+def _view(record: Record) -> SessionView:
+    body = _read(record)
+    return SessionView(
+        id=record.id,
+        name=body.name,
+        token_id=body.token_id,
+        state=record.state,
+        created_at=record.created_at,
+        expires_at=body.expires_at,
+    )
+
+
+def _moved(record: Record, event: Event, reason: str, *, actor: str) -> Change:
     decision = SESSION.decide(SessionState(record.state), None, event)
     if not isinstance(decision, Moved):
         raise decision.error()
@@ -207,5 +269,5 @@ def _moved(record: Record, event: Event, reason: str) -> Change:
         expected_at=record.updated_at,
         state=decision.state,
         body=record.body,
-        note=Note(steps=steps, actor=_read(record).name if event is sign_out else "clock", reason=reason),
+        note=Note(steps=steps, actor=actor, reason=reason),
     )

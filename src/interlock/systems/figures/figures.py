@@ -153,6 +153,11 @@ class Figures:
         (record,) = await self._engine.store.load([HEAD])
         return {} if record is None else _head(record).backlog
 
+    async def counted_until(self) -> datetime | None:
+        """Return up to when the journal has been counted; None when no server has begun to."""
+        (record,) = await self._engine.store.load([HEAD])
+        return None if record is None else _head(record).at
+
     async def _begin(self, now: datetime) -> int:
         """Count from now on."""
         head = Head(cursor=await self._engine.store.latest(), at=now)

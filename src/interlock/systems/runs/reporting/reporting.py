@@ -35,6 +35,7 @@ from interlock.systems.runs.reporting.lifecycle import (
     GIVEN_UP,
     REPORT,
     SENDING,
+    WAITING,
     ReportState,
     report_id,
 )
@@ -67,6 +68,12 @@ class ReportView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     given_up_at: datetime | None = None
     """When it will be given up on."""
     updated_at: datetime
+
+
+class FailedReport(ReportView, frozen=True, kw_only=True, omit_defaults=True):
+    """A report that a receiver does not have, and its run."""
+
+    run_id: str
 
 
 class Reporting:
@@ -158,6 +165,17 @@ class Reporting:
         """Who is told about a run, and how far that is."""
         found = await self._engine.store.find(Query(kind=REPORT.name, parent=run_id, newest_first=False))
         return [_view(record) for record in found.records]
+
+    async def failing(self) -> list[FailedReport]:
+        """Return reports that have failed and are tried again, or were given up on; the newest of them."""
+        query = Query(kind=REPORT.name, states=(WAITING, GIVEN_UP), limit=MOST)
+        found = (await self._engine.store.find(query)).records
+        views = [(_view(record), record.parent or "") for record in found]
+        return [
+            FailedReport(run_id=run_id, **msgspec.structs.asdict(view))
+            for view, run_id in views
+            if view.last_error
+        ]
 
     async def again(self, run_id: str) -> list[ReportView]:
         """Tell those once more who were given up on; answers who is told now. Safe to repeat."""

@@ -1,0 +1,315 @@
+"""The server for admins: its health, its store, webhooks, and browsers that have signed in."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import time
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from interlock.errors import StoreUnavailable
+from interlock.server.declaring import Call, Route
+from interlock.server.messages import Reason
+from interlock.server.parts import Parts
+from interlock.store.contract import ServerConnections, StoreStatus
+from interlock.systems.access.principals import Role
+from interlock.systems.access.sessions import SessionView, UnknownSession
+from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.runs.reporting.reporting import FailedReport
+
+STATUS_FOR_S = 30.0
+"""How long the status of a store serves: it counts every state of every kind, up to a cap."""
+STATUS_S = 5.0
+
+
+class LoopHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """How a loop is, with its last error."""
+
+    name: str
+    rounds: int
+    done: int
+    """How much it has found to do."""
+    failures_in_a_row: int
+    last_success_at: datetime | None
+    last_error: str
+
+
+class ServerView(msgspec.Struct, frozen=True, kw_only=True):
+    """One server process."""
+
+    version: str
+    python: str
+    at: datetime
+    """The store's clock."""
+    started_at: datetime | None
+    memory_bytes: int | None
+    """What the process holds in memory; null where the system does not tell."""
+    connections: int
+    max_connections: int
+    waiting_runners: int
+    """Runners that wait for work."""
+    streams: int
+    """Live streams that are open."""
+    tokens_required: bool
+    counted_until: datetime | None
+    """Up to when the journal has been counted for the figures; null when no server has begun to."""
+    loops: tuple[LoopHealth, ...]
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """How long records of a kind are kept after they have ended."""
+
+    kind: str
+    seconds: float
+    states: tuple[str, ...]
+    """Where they have ended."""
+
+
+class StoreView(msgspec.Struct, frozen=True, kw_only=True):
+    """The store of a server, and what is kept for how long."""
+
+    url: str
+    """Without its password."""
+    server: str
+    schema_version: int
+    wanted_version: int
+    durable: bool
+    durability: str
+    shared: bool
+    """Several hosts may use it at once."""
+    size_bytes: int | None
+    records: dict[str, dict[str, int]]
+    """By kind and state, counted up to `cap`."""
+    entries: int
+    oldest_entry_at: datetime | None
+    cap: int | None
+    connections: ServerConnections | None
+    retention: tuple[Kept, ...]
+    pruned: int
+    """Records that the last round of retention has removed."""
+
+
+class Incoming(msgspec.Struct, frozen=True, kw_only=True):
+    """A webhook that starts runs."""
+
+    name: str
+    path: str
+    keys: int
+    """How many secrets this server has for it; with none it is refused."""
+
+
+class Receiver(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is told about runs."""
+
+    name: str
+    kind: str
+    to: str
+    """Its host; the rest of its address may be a secret."""
+    able: bool
+    """Whether this server has the secret that it needs."""
+    words: tuple[str, ...] = ()
+
+
+class WebhooksView(msgspec.Struct, frozen=True, kw_only=True):
+    """Webhooks in both directions, as the project file of this server names them."""
+
+    incoming: tuple[Incoming, ...]
+    receivers: tuple[Receiver, ...]
+    failing: tuple[FailedReport, ...]
+    """Deliveries that have failed and are tried again, or were given up on; the newest."""
+
+
+class OpenSessions(msgspec.Struct, frozen=True, kw_only=True):
+    """Browsers that have signed in, the newest first."""
+
+    sessions: tuple[SessionView, ...]
+    own: str
+    """The session of this request; empty where it came with a token."""
+
+
+class RevokeSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why a session is ended."""
+
+    reason: Reason = ""
+
+
+async def show_server(call: Call) -> ServerView:
+    """Return how this process is."""
+    parts = call.parts
+    return ServerView(
+        version=version("interlock"),
+        python=platform.python_version(),
+        at=await parts.household.engine.clock.now(),
+        started_at=parts.started_at,
+        memory_bytes=_memory(),
+        connections=len(parts.connections),
+        max_connections=parts.connections.most,
+        waiting_runners=parts.waiting_room.waiting,
+        streams=parts.readers.open,
+        tokens_required=parts.tokens_required,
+        counted_until=await parts.household.figures.counted_until(),
+        loops=tuple(LoopHealth(**msgspec.structs.asdict(loop)) for loop in parts.health()),
+    )
+
+
+async def show_store(call: Call) -> StoreView:
+    """Return what the store says about itself, at most `STATUS_FOR_S` old."""
+    parts = call.parts
+    status, able = await _status(parts), parts.store.capabilities
+    retention = parts.settings.retention
+    return StoreView(
+        url=status.url,
+        server=status.server,
+        schema_version=status.schema_version,
+        wanted_version=status.wanted_version,
+        durable=able.durable,
+        durability=able.durability,
+        shared=able.shared,
+        size_bytes=status.size_bytes,
+        records=status.records,
+        entries=status.entries,
+        oldest_entry_at=status.oldest_entry_at,
+        cap=status.cap,
+        connections=status.connections,
+        retention=tuple(
+            Kept(kind=name, seconds=retention.of(name).total_seconds(), states=tuple(sorted(kind.ended)))
+            for name, kind in sorted(CATALOGUE.items())
+            if kind.ended
+        ),
+        pruned=parts.household.pruned.records,
+    )
+
+
+async def show_webhooks(call: Call) -> WebhooksView:
+    """Return which webhooks there are, and which deliveries fail."""
+    household = call.parts.household
+    edges = household.orchestrator.settings.edges
+    hooks = [
+        Incoming(name=one.name, path=f"/api/webhooks/generic/{one.name}", keys=len(one.keys))
+        for one in edges.triggers.hooks
+    ]
+    if edges.triggers.github_secrets or edges.triggers.rules:
+        keys = len(edges.triggers.github_secrets)
+        hooks.insert(0, Incoming(name="github", path="/api/webhooks/github", keys=keys))
+    return WebhooksView(
+        incoming=tuple(hooks),
+        receivers=(
+            *(
+                Receiver(name=one.name, kind="github", to=_host(one.api), able=one.token is not None)
+                for one in edges.reporting.github
+            ),
+            *(
+                Receiver(
+                    name=one.name, kind="webhook", to=_host(one.url), able=bool(one.keys), words=one.words
+                )
+                for one in edges.reporting.webhooks
+            ),
+        ),
+        failing=tuple(await household.runs.reporting.failing()),
+    )
+
+
+async def list_sessions(call: Call) -> OpenSessions:
+    """Return the browsers that have signed in."""
+    return OpenSessions(sessions=tuple(await call.parts.sessions.list()), own=call.principal.session_id)
+
+
+async def revoke_session(call: Call) -> SessionView:
+    """End the session of a browser; other servers notice within seconds."""
+    asked: RevokeSession = call.body
+    return await call.parts.sessions.revoke(call.path["session_id"], actor=call.actor, reason=asked.reason)
+
+
+async def _status(parts: Parts) -> StoreStatus:
+    known = parts.store_status
+    if known is not None and time.monotonic() < known[0] + STATUS_FOR_S:
+        return known[1]
+    try:
+        async with asyncio.timeout(STATUS_S):
+            status = await parts.store.status()
+    except TimeoutError:
+        raise StoreUnavailable(
+            f"The store has not told its status within {STATUS_S:g} s.", todo="Try again in a moment."
+        ) from None
+    parts.store_status = (time.monotonic(), status)
+    return status
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or ""
+
+
+def _memory() -> int | None:
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+_SESSION = {"session_id": "The id of a session."}
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/api/server",
+        name="showServer",
+        summary="Show how this server is: its loops, connections and memory.",
+        handler=show_server,
+        role=Role.ADMIN,
+        everything=True,
+        answer=ServerView,
+    ),
+    Route(
+        method="GET",
+        path="/api/server/store",
+        name="showStore",
+        summary="Show the store: its kind, schema and size, and how long ended records are kept.",
+        handler=show_store,
+        role=Role.ADMIN,
+        everything=True,
+        answer=StoreView,
+        errors=(StoreUnavailable,),
+    ),
+    Route(
+        method="GET",
+        path="/api/server/webhooks",
+        name="showWebhooks",
+        summary="Show which webhooks are configured, and which deliveries fail.",
+        handler=show_webhooks,
+        role=Role.ADMIN,
+        everything=True,
+        answer=WebhooksView,
+    ),
+    Route(
+        method="GET",
+        path="/api/server/sessions",
+        name="listSessions",
+        summary="List the browsers that have signed in.",
+        handler=list_sessions,
+        role=Role.ADMIN,
+        everything=True,
+        answer=OpenSessions,
+    ),
+    Route(
+        method="POST",
+        path="/api/server/sessions/{session_id}/revoke",
+        name="revokeSession",
+        summary="Sign a browser out; other servers notice within seconds.",
+        handler=revoke_session,
+        role=Role.ADMIN,
+        everything=True,
+        parameters=_SESSION,
+        bodies=(RevokeSession,),
+        body_required=False,
+        answer=SessionView,
+        errors=(UnknownSession,),
+        example={"reason": "the laptop was lost"},
+    ),
+)

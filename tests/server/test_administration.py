@@ -1,0 +1,126 @@
+"""What admins see of a server: its health, its store, its webhooks, and the browsers that have signed in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from tests.server.runners import Runner, done
+from tests.server.running import Running, any_port, running
+from tests.server.test_sessions import signed_in
+from tests.waiting import until
+
+from interlock.server.api import administration
+from interlock.systems.access.principals import Role
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.runs.edges import Edges
+from interlock.systems.runs.reporting.settings import ReportingSettings, WebhookReporting
+from interlock.systems.runs.secrets import Secret
+from interlock.systems.runs.triggers.rules import Hook, TriggerSettings
+
+
+async def test_a_server_tells_how_it_is_with_the_last_error_of_each_loop(
+    server: Running, client: httpx2.AsyncClient
+) -> None:
+    await server.parts.household.figures.round()
+    told = (await client.get("/api/server")).json()
+    assert {"deadlines", "figures", "journal"} <= {loop["name"] for loop in told["loops"]}
+    assert all(loop["last_error"] == "" for loop in told["loops"])
+    assert told["started_at"] <= told["at"]
+    assert told["counted_until"] is not None
+    assert 0 < told["connections"] <= told["max_connections"]
+    assert told["memory_bytes"] is None or told["memory_bytes"] > 1_000_000
+    assert (told["waiting_runners"], told["streams"], told["tokens_required"]) == (0, 0, False)
+
+
+async def test_the_store_is_described_with_its_size_and_what_is_kept_for_how_long(tmp_path: Path) -> None:
+    async with running(f"sqlite:///{tmp_path}/jobs.db") as server:
+        await server.submit()
+        client = server.client()
+        told = (await client.get("/api/server/store")).json()
+        assert told["server"].startswith("SQLite ")
+        assert told["schema_version"] == told["wanted_version"]
+        assert told["size_bytes"] >= 4_096
+        assert told["records"]["job"] == {"PENDING": 1}
+        kept = {each["kind"]: each for each in told["retention"]}
+        assert kept["job"]["seconds"] == 30 * 86_400
+        assert kept["message"]["seconds"] == 7 * 86_400
+        assert "COMPLETED" in kept["job"]["states"]
+        await server.submit()
+        again = (await client.get("/api/server/store")).json()
+        assert again["records"]["job"] == {"PENDING": 1}  # an answer serves for a while, since it counts
+        assert administration.STATUS_FOR_S <= 60
+
+
+async def test_webhooks_are_shown_without_their_secrets_and_with_deliveries_that_fail() -> None:
+    key = Secret(b"k" * 32)
+    receiver = WebhookReporting(
+        name="team", url="http://127.0.0.1:1/hook/s3cret", keys=(key,), allow=("127.0.0.1",)
+    )
+    edges = Edges(
+        triggers=TriggerSettings(hooks=(Hook(name="deploy", keys=(key,)), Hook(name="lacking"))),
+        reporting=ReportingSettings(webhooks=(receiver,), first_pause_s=3_600.0),
+    )
+    async with running(orchestration=OrchestratorSettings(edges=edges)) as server:
+        client, runner = server.client(), Runner(server.client())
+        plan = {"jobs": [{"name": "lint", "task": "a.lint"}]}
+        run = (await client.post("/api/runs", json={"workflow": "ci", "plan": plan})).json()
+
+        async def told() -> dict[str, Any]:
+            answer = await client.get("/api/server/webhooks")
+            assert answer.status_code == 200, answer.text
+            assert "s3cret" not in answer.text
+            found: dict[str, Any] = answer.json()
+            return found
+
+        shown = await told()
+        assert [(each["name"], each["keys"]) for each in shown["incoming"]] == [("deploy", 1), ("lacking", 0)]
+        (team,) = shown["receivers"]
+        assert (team["name"], team["to"], team["able"]) == ("team", "127.0.0.1", True)
+        assert shown["failing"] == []
+
+        async def granted() -> bool:
+            grants = await runner.grants()
+            for grant in grants:
+                await runner.say("complete", grant["token"], **done())
+            return bool(grants)
+
+        await until(granted, "the job of the run is given out")
+
+        async def fails() -> bool:
+            return bool((await told())["failing"])
+
+        await until(fails, "the receiver cannot be told")
+        (failing,) = (await told())["failing"]
+        assert (failing["run_id"], failing["reporter"], failing["state"]) == (run["id"], "team", "waiting")
+        assert failing["last_error"]
+
+
+async def test_an_admin_sees_the_browsers_that_have_signed_in_and_signs_one_out() -> None:
+    async with running(settings=any_port(tokens_required=True)) as server:
+        admin = await signed_in(server, Role.ADMIN, "ann")
+        other = await signed_in(server, Role.VIEWER, "bob")
+        shown = (await admin.client.get("/api/server/sessions")).json()
+        by_name = {each["name"]: each for each in shown["sessions"]}
+        assert set(by_name) == {"ann", "bob"}
+        assert shown["own"] == by_name["ann"]["id"]
+        assert other.secret not in str(shown)
+        path = f"/api/server/sessions/{by_name['bob']['id']}/revoke"
+        assert (await other.post(path, {})).status_code == 403
+        ended = await admin.post(path, {"reason": "the laptop was lost"})
+        assert (ended.status_code, ended.json()["state"]) == (200, "ended")
+        assert (await other.client.get("/api/session")).status_code == 401
+        refused = await admin.post(path, {})
+        assert (refused.status_code, refused.json()["code"]) == (404, "unknown_session")
+        listed = (await admin.client.get("/api/server/sessions")).json()["sessions"]
+        assert [each["name"] for each in listed] == ["ann"]
+
+
+async def test_only_admins_of_all_queues_see_the_server() -> None:
+    async with running(settings=any_port(tokens_required=True)) as server:
+        operator = server.client(await server.token(Role.OPERATOR))
+        confined = server.client(await server.token(Role.ADMIN, "mailer", queues=("mail",)))
+        for path in ("", "/store", "/webhooks", "/sessions"):
+            for client in (operator, confined):
+                assert (await client.get(f"/api/server{path}")).status_code == 403, path
