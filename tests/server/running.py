@@ -27,6 +27,7 @@ from interlock.server.parts import Parts
 from interlock.server.settings import ServerSettings
 from interlock.store.memory import MemoryStore
 from interlock.systems.access.principals import Role
+from interlock.systems.catalogue import OURS, Lifecycles
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Complete, Grant, LogLine, Succeeded
@@ -127,6 +128,7 @@ async def running(
     *,
     orchestration: OrchestratorSettings = DEFAULT_SETTINGS,
     more: Sequence[Route] = (),
+    lifecycles: Lifecycles = OURS,
 ) -> AsyncIterator[Running]:
     """A server in this process while this lasts."""
     ready: asyncio.Future[tuple[Listener, Parts]] = asyncio.get_running_loop().create_future()
@@ -138,6 +140,7 @@ async def running(
             orchestration=orchestration,
             log=Log("debug", "json", log),
             more=more,
+            lifecycles=lifecycles,
             started=lambda listener, parts: ready.set_result((listener, parts)),
             signals=False,
         )

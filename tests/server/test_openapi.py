@@ -111,7 +111,7 @@ async def check_answers(server: Running, client: httpx2.AsyncClient) -> None:
         if route.method != "GET" or route.answer is None or not route.bounded:
             continue
         names = {"job_id": job_id, "attempt_id": f"{job_id}.1.1", "name": "lease", "worker_id": worker.id}
-        names["token_name"] = issued.view.id
+        names |= {"token_name": issued.view.id, "kind": "job", "record_id": job_id}
         path = path_of(route, run_id=run.id, workload_id=load.workload_id, **names)
         params = {"job": job_id} if route.name == "listAttempts" else {}
         headers = {LEASE: held.token, RUNNER: "r"} if route.headers else {}

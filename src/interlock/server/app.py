@@ -30,7 +30,7 @@ def every_route(more: Sequence[Route] = ()) -> tuple[Route, ...]:
 
 def make_app(parts: Parts, *, more: Sequence[Route] = ()) -> ASGIApp:
     """The application of one server; `more` are routes beside our own."""
-    routes = every_route(more)
+    parts.routes = routes = every_route(more)
     web = Web(built(), routes)
     return Gate(Addresses(endpoints_of(routes, parts), web), parts, routes, web)
 

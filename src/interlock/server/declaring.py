@@ -123,6 +123,9 @@ class Route:
     """The lease of an attempt is enough for it, instead of a token: it is about that attempt alone."""
     repeatable: bool = False
     """It changes something, so it may carry a request id."""
+    fires: tuple[str, str] | None = None
+    """The machine and the event that it brings to the record that its path names, with no more than a request
+    id: a page of that record offers it where the table has something for the event."""
     everything: bool = False
     """It is about all queues, so a token that is confined to some is not enough."""
     confined: Confined | None = None

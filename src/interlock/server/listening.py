@@ -26,6 +26,7 @@ from interlock.server.declaring import Route
 from interlock.server.logs import Log, libraries_logging
 from interlock.server.parts import Parts, open_parts
 from interlock.server.settings import ServerSettings
+from interlock.systems.catalogue import OURS, Lifecycles
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 
 BACKLOG = 1_024
@@ -179,6 +180,7 @@ async def serve(
     orchestration: OrchestratorSettings = DEFAULT_SETTINGS,
     log: Log | None = None,
     more: Sequence[Route] = (),
+    lifecycles: Lifecycles = OURS,
     started: Callable[[Listener, Parts], None] | None = None,
     signals: bool = True,
 ) -> None:
@@ -187,7 +189,9 @@ async def serve(
     listening = bind(settings)
     log = log or Log()
     try:
-        async with open_parts(url, settings, orchestration=orchestration, log=log) as parts:
+        async with open_parts(
+            url, settings, orchestration=orchestration, log=log, lifecycles=lifecycles
+        ) as parts:
             allow_files(parts)
             listener = Listener(make_app(parts, more=more), parts, listening)
             with libraries_logging(log), stopped_by_signals(listener) if signals else nullcontext():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from interlock.server import following
 from interlock.server.bells import Bells
 from interlock.server.census import Census
 from interlock.server.claims import ClaimCheck
+from interlock.server.declaring import Route
 from interlock.server.door import Door, Endings, door_for
 from interlock.server.following import Following
 from interlock.server.gathering import Hearing
@@ -35,7 +36,7 @@ from interlock.systems.access.checking import BELIEVED_S, TokenCheck
 from interlock.systems.access.principals import Principal
 from interlock.systems.access.sessions import Sessions
 from interlock.systems.blobs import blobs_for, caches_for
-from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.catalogue import OURS, Lifecycles
 from interlock.systems.figures import figures
 from interlock.systems.household import DELIVERY, SWEEP, Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
@@ -55,13 +56,22 @@ class Parts:
     """One server's household, and everything around it."""
 
     def __init__(
-        self, url: str, household: Household, settings: ServerSettings, log: Log, door: Door
+        self,
+        url: str,
+        household: Household,
+        settings: ServerSettings,
+        log: Log,
+        door: Door,
+        lifecycles: Lifecycles = OURS,
     ) -> None:
         self.url = url
         self.household = household
         self.settings = settings
         self.log = log
         self.door = door
+        self.lifecycles = lifecycles
+        self.routes: Sequence[Route] = ()
+        """What the server answers; known once its application is made."""
         self.tokens = door.tokens
         self.connections = Connections(settings)
         self.check = TokenCheck(self.tokens, household.engine.clock)
@@ -202,10 +212,11 @@ async def open_parts(
     orchestration: OrchestratorSettings = DEFAULT_SETTINGS,
     log: Log | None = None,
     store: Callable[[], Store] | None = None,
+    lifecycles: Lifecycles = OURS,
 ) -> AsyncIterator[Parts]:
     """Everything that a server needs, open and looked after while this lasts."""
     settings = settings or ServerSettings()
-    opened = store() if store else store_for(url, CATALOGUE)
+    opened = store() if store else store_for(url, lifecycles.kinds)
     try:
         await opened.open()
     except BaseException:
@@ -228,7 +239,7 @@ async def open_parts(
     )
     try:
         door = await door_for(settings, household.tokens)
-        parts = Parts(url, household, settings, log or Log(), door)
+        parts = Parts(url, household, settings, log or Log(), door, lifecycles)
         await parts.start()
     except BaseException:
         await household.close()

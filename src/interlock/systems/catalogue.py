@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from interlock.engine.outbox import MESSAGE
 from interlock.lifecycles import MACHINES
 from interlock.machine import Machine
-from interlock.store.catalogue import catalogue_of
+from interlock.store.catalogue import Catalogue, catalogue_of
 from interlock.systems.access.lifecycle import TOKEN
 from interlock.systems.access.sessions import SESSION
 from interlock.systems.figures.lifecycle import FIGURES
@@ -78,3 +78,24 @@ CATALOGUE = {
     name: msgspec.structs.replace(kind, shown=SHOWN.get(name))
     for name, kind in catalogue_of([*(JOURNALLED[name] for name in _KEPT), *_UNTOLD]).items()
 }
+
+
+class Lifecycles(NamedTuple):
+    """What a server knows: machines by name, and the kinds of record that its store keeps."""
+
+    machines: Mapping[str, Machine[Any, Any]]
+    kinds: Catalogue
+
+
+OURS = Lifecycles(JOURNALLED, CATALOGUE)
+
+
+def lifecycles_with(own: Iterable[Machine[Any, Any]]) -> Lifecycles:
+    """Return our lifecycles and these, whose records the store shall keep as well."""
+    machines, kinds = dict(JOURNALLED), dict(CATALOGUE)
+    for machine in own:
+        if machine.name in machines or machine.name in kinds:
+            raise ValueError(f"There is a lifecycle {machine.name!r} already.")
+        machines[machine.name] = machine
+        kinds |= catalogue_of([machine])
+    return Lifecycles(machines, kinds)

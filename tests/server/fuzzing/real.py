@@ -34,7 +34,7 @@ class Real(Mapping[str, str]):
 
     def __init__(self, world: World, job_id: str, grant: Grant | None = None) -> None:
         self._made: dict[str, str] = {
-            **dict.fromkeys(("job_id", "job", "parent", "id"), job_id),
+            **dict.fromkeys(("job_id", "job", "parent", "id", "record_id"), job_id),
             "kind": "job",
             "name": "job",
             "attempt_id": f"{job_id}.1.1",

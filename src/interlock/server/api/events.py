@@ -13,7 +13,6 @@ from interlock.server.problems import BadRequest, TooMany
 from interlock.server.streaming import EventStream, Readers, Stream, Wanted
 from interlock.store.checking import known_kind
 from interlock.systems.access.principals import Role
-from interlock.systems.catalogue import CATALOGUE
 
 MAX_IDS = 100
 
@@ -68,7 +67,7 @@ class Admitted(Response):
 def _wanted(call: Call, asked: EventsQuery) -> Wanted:
     kinds = frozenset(filter(None, asked.kind.split(",")))
     for kind in kinds:
-        known_kind(CATALOGUE, kind)
+        known_kind(call.parts.lifecycles.kinds, kind)
     need_kinds(call, kinds)
     if not kinds and not call.principal.may(Role.ADMIN):
         kinds = kinds_for(call)

@@ -227,6 +227,7 @@ ROUTES = (
         handler=cancel_job,
         role=Role.OPERATOR,
         confined=Confined.HIDES,
+        fires=(JOB.name, "cancel"),
         parameters=_JOB,
         bodies=(CancelRequest,),
         body_required=False,

@@ -13,9 +13,7 @@ from interlock.store.records import Entry
 from interlock.systems.access.lifecycle import TOKEN
 from interlock.systems.access.principals import Role
 from interlock.systems.access.sessions import SESSION
-from interlock.systems.catalogue import CATALOGUE
 
-_EVERY_KIND = frozenset(CATALOGUE)
 PAGE = 1_000
 MAX_PAGES = 10
 """How far is read for entries that somebody wants only some of; the cursor goes on from there."""
@@ -25,7 +23,7 @@ async def read_journal(call: Call) -> JournalPage:
     """A stretch of it, after a cursor."""
     asked: JournalQuery = call.query
     if asked.kind:
-        known_kind(CATALOGUE, asked.kind)
+        known_kind(call.parts.lifecycles.kinds, asked.kind)
         need_kinds(call, (asked.kind,))
     elif asked.id:
         raise BadRequest("An id is not enough.", todo="Say of which kind it is: kind=job&id=…")
@@ -39,7 +37,8 @@ async def read_journal(call: Call) -> JournalPage:
 
 def kinds_for(call: Call) -> frozenset[str]:
     """Return the kinds of record whose journal may be read: of tokens and sessions only by an admin."""
-    return _EVERY_KIND if call.principal.may(Role.ADMIN) else _EVERY_KIND - {TOKEN.name, SESSION.name}
+    every = frozenset(call.parts.lifecycles.kinds)
+    return every if call.principal.may(Role.ADMIN) else every - {TOKEN.name, SESSION.name}
 
 
 def need_kinds(call: Call, kinds: Iterable[str]) -> None:

@@ -12,14 +12,13 @@ from starlette.responses import Response
 
 from interlock.errors import UnknownMachine, UnknownState
 from interlock.lifecycles import interlocking
-from interlock.machine import Blueprint, blueprint_of
+from interlock.machine import Blueprint, Machine, blueprint_of
 from interlock.server.api.journal import need_kinds
 from interlock.server.declaring import Call, Confined, Route
 from interlock.server.messages import MachineList, MachineView, PictureQuery, Standing, StandOfState
 from interlock.store.contract import Store
 from interlock.store.records import Query
 from interlock.systems.access.principals import Role
-from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.systems.meanings import meanings_of
 
 SVG = "image/svg+xml"
@@ -30,14 +29,14 @@ SAMPLE = 100
 _PICTURE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
 
 
-async def list_machines(_: Call) -> MachineList:
+async def list_machines(call: Call) -> MachineList:
     """All of them, in short."""
-    return MachineList(machines=tuple(map(_in_short, JOURNALLED)))
+    return MachineList(machines=tuple(map(_in_short, call.parts.lifecycles.machines.values())))
 
 
 async def get_machine(call: Call) -> dict[str, Any]:
     """One table: states, events, transitions, deadlines, and what is deliberately nothing."""
-    return _blueprint(call.path["name"]).as_dict()
+    return sheet_of(_known(call)).as_dict()
 
 
 async def draw_machine(call: Call) -> Response:
@@ -45,7 +44,7 @@ async def draw_machine(call: Call) -> Response:
     asked: PictureQuery = call.query
     passed = tuple(part.strip() for part in asked.path.split(",") if part.strip())
     # A picture takes some time to lay out, which nobody else should wait for.
-    text = await asyncio.to_thread(_picture, _known(call.path["name"]), asked.state, passed)
+    text = await asyncio.to_thread(_picture, _known(call), asked.state, passed)
     return Response(text, media_type=SVG, headers=_PICTURE_HEADERS)
 
 
@@ -57,12 +56,13 @@ async def draw_interlocking(_: Call) -> Response:
 
 async def stand_of_machine(call: Call) -> Standing:
     """Count the records in each state that is not final, and look at how long the oldest have been there."""
-    name = _known(call.path["name"])
-    if name not in CATALOGUE:  # attempts and leases live inside the record of a job
+    machine, kinds = _known(call), call.parts.lifecycles.kinds
+    name = machine.name
+    if name not in kinds:  # attempts and leases live inside the record of a job
         return Standing(machine=name, states=())
     need_kinds(call, (name,))
-    kind, now = CATALOGUE[name], await call.parts.household.engine.clock.now()
-    living = [state.name for state in _blueprint_named(name).states if state.name not in kind.ended]
+    kind, now = kinds[name], await call.parts.household.engine.clock.now()
+    living = [state.name for state in sheet_of(machine).states if state.name not in kind.ended]
     states = [await _stand_of(call.parts.store, name, state, now) for state in living]
     return Standing(machine=name, states=tuple(states))
 
@@ -81,25 +81,23 @@ async def _stand_of(store: Store, kind: str, state: str, now: datetime) -> Stand
     )
 
 
-def _known(name: str) -> str:
-    folded = name.casefold()
-    if folded not in JOURNALLED:
-        raise UnknownMachine(name[:64], tuple(JOURNALLED))
-    return folded
+def _known(call: Call) -> Machine[Any, Any]:
+    name, machines = call.path["name"], call.parts.lifecycles.machines
+    found = machines.get(name.casefold())
+    if found is None:
+        raise UnknownMachine(name[:64], tuple(machines))
+    return found
 
 
 @lru_cache(maxsize=64)
-def _blueprint_named(name: str) -> Blueprint:
-    return blueprint_of(JOURNALLED[name])
-
-
-def _blueprint(name: str) -> Blueprint:
-    return _blueprint_named(_known(name))
+def sheet_of(machine: Machine[Any, Any]) -> Blueprint:
+    """Return the table of a machine as data."""
+    return blueprint_of(machine)
 
 
 @lru_cache(maxsize=256)
-def _picture(name: str, state: str, path: tuple[str, ...]) -> str:
-    blueprint = _blueprint_named(name)
+def _picture(machine: Machine[Any, Any], state: str, path: tuple[str, ...]) -> str:
+    blueprint = sheet_of(machine)
     current = blueprint.state_named(state) if state else None
     return _drawn(blueprint, current, [blueprint.state_named(part) for part in path])
 
@@ -116,10 +114,10 @@ def _drawn(blueprint: Blueprint, current: str | None, path: list[str]) -> str:
 
 
 @lru_cache(maxsize=64)
-def _in_short(name: str) -> MachineView:
-    machine, blueprint = JOURNALLED[name], _blueprint_named(name)
+def _in_short(machine: Machine[Any, Any]) -> MachineView:
+    blueprint = sheet_of(machine)
     return MachineView(
-        name=name,
+        name=machine.name,
         doc=" ".join(blueprint.doc.split()),
         initial=blueprint.initial,
         states=tuple(state.name for state in blueprint.states),

@@ -296,6 +296,7 @@ ROUTES = (
         pause_simulation,
         PauseRequested,
         {"reason": "the cluster is needed", "request_id": "pause-17"},
+        fires=("simulation", "request_pause"),
     ),
     _action(
         "resume",
@@ -303,6 +304,7 @@ ROUTES = (
         resume_simulation,
         SimulationView,
         {"reason": "the night has come", "queue": "gpu", "request_id": "resume-17"},
+        fires=("simulation", "resume"),
         bodies=(ResumeSimulation,),
         errors=(UnknownSimulation, AlreadyThere, TransitionNotAllowed, InvalidSimulation, RequestIdReused),
     ),
@@ -312,6 +314,7 @@ ROUTES = (
         cancel_simulation,
         SimulationView,
         {"reason": "the question was another one", "request_id": "stop-17"},
+        fires=("simulation", "cancel"),
     ),
     _action(
         "transition",

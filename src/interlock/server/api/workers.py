@@ -237,6 +237,7 @@ def _hold(path: str, verb: str, summary: str, *, body: type[HoldRequest] = HoldR
         handler=pause if verb == "pause" else hold(verb),
         role=Role.OPERATOR,
         everything=True,
+        fires=(WORKER.name, verb) if verb in ("pause", "resume", "terminate") else None,
         parameters=_WORKER,
         bodies=(body,),
         body_required=False,
