@@ -179,6 +179,13 @@ def test_a_job_is_shown_with_its_attempts_its_input_and_its_result(ask: Ask, sho
     assert (view["result"], view["attempts"][0]["state"]) == (2, "SUCCEEDED")
 
 
+def test_a_canceled_job_is_shown_with_the_reason_that_was_given(ask: Ask, shop: Shop) -> None:
+    job_id = shop.submit()
+    assert ask("job", "cancel", job_id, "--reason", "wrong branch").returncode == 0
+    assert "about\tstop reason\tcancel: wrong branch" in ask("job", "show", job_id).stdout
+    assert json.loads(ask("job", "show", job_id, "--json").stdout)["cancel_reason"] == "wrong branch"
+
+
 @pytest.mark.parametrize("text", ["{0}", "j_{0}", "J_{0}", "{1}", "j_{1}"])
 def test_a_job_may_be_named_by_the_beginning_of_its_id(ask: Ask, shop: Shop, text: str) -> None:
     job_id = shop.submit()

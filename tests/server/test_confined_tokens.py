@@ -78,7 +78,7 @@ class Town:
         foreign = await jobs.submit(JobSpec(**named), actor="test")
         guest = await server.submit("shop.guest", queue=MINE, parent_job_id=foreign)
         waits = await server.submit("shop.waits", queue=MINE, parent_job_id=foreign)
-        await jobs.cancel(guest, reason="enough", actor="ann")
+        await jobs.cancel(guest, reason=f"enough of {foreign}", actor="ann")
         await jobs.cancel(foreign, reason=f"{SECRET} reason", actor=f"{SECRET}-admin")
         await jobs.cancel(child, reason=f"{SECRET} reason", actor=f"{SECRET}-admin")
         for _ in range(4):

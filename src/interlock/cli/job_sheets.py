@@ -123,7 +123,7 @@ def _about(view: JobView, now: datetime, *, terminal: bool) -> Iterator[tuple[st
     yield "ended", when(view.completed_at)
     yield "took", _took(view, now) if terminal else ""
     yield "next deadline", when(view.deadline_at)
-    yield "stop reason", view.stop_reason or ""
+    yield "stop reason", ": ".join(filter(None, (view.stop_reason, view.cancel_reason)))
     yield "losses", str(view.losses) if view.losses else ""
     costs = [one.cost for one in view.attempts if one.cost is not None]
     yield "cost", f"{sum(costs):g}" if costs else ""

@@ -111,8 +111,14 @@ class JournalQuery(_In, frozen=True, kw_only=True):
 
     after: Cursor = ""
     limit: Limit = 200
-    kind: Annotated[str, Meta(max_length=64)] = ""
-    id: Annotated[str, Meta(max_length=64)] = ""
+    kind: Annotated[str, Meta(max_length=64, description="Only of this kind of record.")] = ""
+    id: Annotated[str, Meta(max_length=64, description="Only of this record; needs its kind.")] = ""
+    state: Annotated[str, Meta(max_length=64, description="Only what led to this state.")] = ""
+    actor: Annotated[str, Meta(max_length=200, description="Only what this actor has done.")] = ""
+    trigger: Annotated[str, Meta(max_length=64, description="Only what this event has caused.")] = ""
+    newest: Annotated[
+        bool, Meta(description="The newest that the server remembers, newest first; without a cursor.")
+    ] = False
 
 
 class PictureQuery(_In, frozen=True, kw_only=True):

@@ -142,6 +142,10 @@ class Broadcast:
                 del self._blocks[next(iter(self._blocks))]
         return found
 
+    def remembered(self) -> list[Entry]:
+        """Return what is kept, oldest first."""
+        return list(self._kept.values())
+
     async def news(self, within_s: float) -> None:
         """Until there may be something, or for so long."""
         with suppress(TimeoutError):

@@ -140,6 +140,8 @@ class JobView(View, frozen=True, kw_only=True, omit_defaults=True):
     ready_at: datetime | None = None
     deadline_at: datetime | None = None
     stop_reason: str | None = None
+    cancel_reason: str | None = None
+    """Why it was canceled, in the words of whoever did it."""
     losses: int = 0
     failure: FailureView | None = None
     """Why it failed."""

@@ -37,6 +37,17 @@ async def test_a_job_that_waits_is_canceled_at_once(house: House) -> None:
     assert await house.faults() == []
 
 
+async def test_a_canceled_job_shows_the_words_of_whoever_canceled_it_first(house: House) -> None:
+    waits, runs, quiet, all_of = [await house.submit(queue=name) for name in ("a", "b", "c", "d")]
+    await house.claim(queues=("b",))
+    assert (await house.jobs.cancel(waits, reason="wrong branch")).cancel_reason == "wrong branch"
+    assert (await house.jobs.cancel(runs, reason="too slow")).cancel_reason == "too slow"
+    assert (await house.jobs.cancel(runs, reason="much too slow")).cancel_reason == "too slow"
+    assert (await house.jobs.cancel(quiet)).cancel_reason is None
+    await house.jobs.cancel_all([all_of], reason="x" * 5_000)
+    assert (await house.jobs.get(all_of)).cancel_reason == "x" * 1_000
+
+
 async def test_a_delayed_job_is_canceled_at_once(house: House) -> None:
     job_id = await house.submit(delay_s=60.0)
     assert (await house.jobs.cancel(job_id)).state == "CANCELED"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from interlock.server.api import (
     actions,
     administration,
+    alike,
     artifacts,
     attempts,
     caches,
@@ -38,6 +39,7 @@ ROUTES: tuple[Route, ...] = (
     *jobs.ROUTES,
     *queues.ROUTES,
     *trees.ROUTES,
+    *alike.ROUTES,
     *actions.ROUTES,
     *attempts.ROUTES,
     *artifacts.ROUTES,

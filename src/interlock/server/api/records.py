@@ -16,6 +16,7 @@ from msgspec import Meta
 from msgspec.structs import asdict
 
 from interlock.errors import InterlockError, InvalidRecord, UnknownName, UnknownState
+from interlock.machine.names import fold_name
 from interlock.server.api.journal import need_kinds
 from interlock.server.api.machines import sheet_of
 from interlock.server.api.seeing import is_shaped
@@ -124,7 +125,7 @@ def _kind(call: Call) -> Kind:
 
 def _state(kind: Kind, said: str) -> str:
     for state in kind.states:
-        if state.casefold() == said.casefold():
+        if fold_name(state) == fold_name(said):
             return state
     raise UnknownState(said[:64], kind.states, where=kind.name)
 

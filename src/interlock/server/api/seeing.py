@@ -110,10 +110,14 @@ async def sight_of(call: Call, written: Iterable[str | None]) -> Sight:
 async def shown(call: Call, views: Sequence[JobView]) -> list[JobView]:
     """Return jobs as whoever asks is shown them."""
     failures = [view.failure.error for view in views if view.failure is not None]
-    sight = await sight_of(call, [*(view.parent_job_id for view in views), *failures])
+    reasons = [view.cancel_reason for view in views]
+    sight = await sight_of(call, [*(view.parent_job_id for view in views), *failures, *reasons])
     return [
         msgspec.structs.replace(
-            view, parent_job_id=sight.id(view.parent_job_id), failure=sight.failure(view.failure)
+            view,
+            parent_job_id=sight.id(view.parent_job_id),
+            failure=sight.failure(view.failure),
+            cancel_reason=view.cancel_reason and sight.text(view.cancel_reason),
         )
         for view in views
     ]

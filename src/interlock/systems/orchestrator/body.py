@@ -150,6 +150,8 @@ class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """By shard: what an attempt has saved for the next one."""
     failure: Failure | None = None
     folded: Folded | None = None
+    cancel_reason: str = ""
+    """Why it was canceled, in the words that came with the first cancel."""
     children: int = 0
     origin_job_id: str | None = None
     secrets: tuple[str, ...] = ()

@@ -187,7 +187,7 @@ class Jobs:
         asked = self.engine.asked(request_id, f"cancel {job_id}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
-            draft = cancelled(_present(job_id, found[0]), now, self.settings, why)
+            draft = cancelled(_present(job_id, found[0]), now, self.settings, why, reason)
             commit = commit_of(draft, mark=self.engine.mark(), actor=actor, reason=reason)
             request = asked.answered(msgspec.json.encode(draft.job.state)) if asked else None
             return Decision(None, msgspec.structs.replace(commit, request=request))

@@ -20,6 +20,9 @@ from interlock.systems.orchestrator.words import words_of
 from interlock.systems.quarantine.counting import RUNNER_LOST, Lost, name_of
 from interlock.wire.runner import LogLine
 
+MAX_WORDS = 1_000
+"""How much of the reason for a cancel a job keeps; the journal has all of it."""
+
 
 class CancelChildren(msgspec.Struct, frozen=True):
     """The children of a job are to be stopped."""
@@ -28,14 +31,22 @@ class CancelChildren(msgspec.Struct, frozen=True):
     reason: str
 
 
-def cancelled(record: Record, now: datetime, settings: OrchestratorSettings, reason: str) -> Draft:
-    """The job after a cancel; raises what its table says where that cannot be."""
+def cancelled(
+    record: Record, now: datetime, settings: OrchestratorSettings, reason: str, words: str = ""
+) -> Draft:
+    """The job after a cancel; raises what its table says where that cannot be.
+
+    `reason` is the code, and `words` are what a person said; those of the first cancel are kept.
+    """
     draft = Draft.of(record, now, settings)
     draft.fire_due()
     draft.stop_reason = reason
+    first = draft.job.data.stop_reason is None
     refused = draft.tell_job(job.Cancel(at=now, still_active=draft.body.active, reason=reason))
     if refused is not None:
         raise refused.error()
+    if first:
+        draft.body.cancel_reason = words[:MAX_WORDS]
     return draft
 
 

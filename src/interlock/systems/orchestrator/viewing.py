@@ -48,6 +48,38 @@ def glimpse(record: Record) -> Glimpse:
     )
 
 
+class FailureGlimpse(msgspec.Struct, frozen=True, gc=False):
+    """As much of a failed job as tells its failure from another."""
+
+    task: str
+    failure_class: str
+    error: str
+    failed_at: datetime | None
+
+
+class _FailedData(msgspec.Struct, gc=False):
+    completed_at: datetime | None = None
+
+
+class _Failed(msgspec.Struct, gc=False):
+    task: str
+    data: _FailedData
+    failure: Failure | None = None
+
+
+_FAILED = msgspec.json.Decoder(_Failed)
+
+
+def glimpse_failure(record: Record) -> FailureGlimpse:
+    """A look at why a job has failed."""
+    seen = _FAILED.decode(record.body)
+    if seen.failure is None:
+        return FailureGlimpse(seen.task, "", "", seen.data.completed_at)
+    shown = failure_view(seen.failure)
+    assert shown is not None
+    return FailureGlimpse(seen.task, shown.failure_class, shown.error, seen.data.completed_at)
+
+
 def apart(record: Record) -> list[Key]:
     """Where the large results of a job are: of a completed one, and those that came after a cancel."""
     if b'"result_apart"' not in record.body:
@@ -81,6 +113,7 @@ def view_of(record: Record, kept: Mapping[str, msgspec.Raw] | None = None) -> Jo
         ready_at=record.ready_at,
         deadline_at=record.deadline_at,
         stop_reason=body.data.stop_reason,
+        cancel_reason=body.cancel_reason or None,
         losses=body.losses,
         failure=failure_view(body.failure),
         result=result_of(record, body, kept or {}),

@@ -1,0 +1,74 @@
+"""GET /api/jobs/{job_id}/alike: how many of the newest failed jobs failed the same way, and since when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+from tests.server.runners import Runner
+from tests.server.running import Running, any_port, running
+
+from interlock.server.api import alike
+from interlock.systems.access.principals import Role
+
+
+async def fail(server: Running, error: str, task: str = "shop.send", queue: str = "default") -> str:
+    """Return a job that has failed so."""
+    token = await server.token(Role.RUNNER, f"in-{queue}") if server.parts.tokens_required else None
+    job = await server.submit(task, queue=queue)
+    runner = Runner(server.client(token))
+    grant = await runner.grant(queues=[queue])
+    outcome = {"outcome": "failed", "error": error, "failure_class": "permanent"}
+    answer = await runner.say("complete", grant["token"], outcome=outcome)
+    assert answer.status_code == 200, answer.text
+    return job
+
+
+async def of(client: httpx2.AsyncClient, job: str) -> dict[str, Any]:
+    answer = await client.get(f"/api/jobs/{job}/alike")
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def test_the_same_failure_is_counted_whatever_numbers_and_ids_are_in_it(
+    client: httpx2.AsyncClient, server: Running
+) -> None:
+    first = await fail(server, "timeout after 30 s at 0x7f3a of j_0123456789ab")
+    await fail(server, "timeout after 31 s at 0x1111 of j_aaaaaaaaaaaa")
+    await fail(server, "disk full")
+    await fail(server, "timeout after 30 s at 0x7f3a of j_0123456789ab", task="shop.other")
+    waits = await server.submit(queue="idle")
+    last = await fail(server, "timeout after 5 s at 0x2 of j_bbbbbbbbbbbb")
+    told = await of(client, last)
+    assert (told["number"], told["looked_at"], told.get("more", False)) == (3, 5, False)
+    assert told["ids"][0] == last
+    assert told["ids"][-1] == first
+    (one,) = (await client.get("/api/jobs", params={"q": f"id:{first}"})).json()["jobs"]
+    assert told["since"] == one["completed_at"]
+    assert await of(client, waits) == {"number": 0, "looked_at": 0}
+
+
+async def test_only_so_many_are_looked_at_and_the_answer_says_so(
+    client: httpx2.AsyncClient, server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [await fail(server, f"boom {number}") for number in range(5)]
+    monkeypatch.setattr(alike, "MOST", 3)
+    monkeypatch.setattr(alike, "PAGE", 2)
+    told = await of(client, jobs[0])
+    assert (told["looked_at"], told["more"]) == (3, True)
+    assert told["number"] == 4  # the three, and the job itself, which is older
+    monkeypatch.setattr(alike, "MOST_BYTES", 1)
+    assert (await of(client, jobs[-1]))["looked_at"] == 2
+
+
+async def test_a_confined_token_counts_in_its_own_queues_only() -> None:
+    async with running(settings=any_port(tokens_required=True)) as server:
+        mine = await fail(server, "boom 1", queue="mine")
+        await fail(server, "boom 2", queue="theirs")
+        confined = server.client(await server.token(Role.VIEWER, "ada", queues=("mine",)))
+        told = await of(confined, mine)
+        assert (told["number"], told["looked_at"], told["ids"]) == (1, 1, [mine])
+        everywhere = server.client(await server.token(Role.VIEWER, "bob"))
+        assert (await of(everywhere, mine))["number"] == 2
