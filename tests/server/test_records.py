@@ -26,7 +26,8 @@ async def test_a_lifecycle_of_a_user_is_listed_and_shown_from_its_table_alone() 
             await pack(server, name, weight_g=7)
         await move(server, "b", "send", SENT)
         _, machines = await asked(server, "/api/machines")
-        assert "parcel" in [machine["name"] for machine in machines["machines"]]
+        recorded = {one["name"]: one.get("recorded", True) for one in machines["machines"]}
+        assert (recorded["parcel"], recorded["job"], recorded["attempt"]) == (True, True, False)
         _, standing = await asked(server, "/api/machines/parcel/standing")
         assert {one["state"]: one["number"] for one in standing["states"]} == {"packed": 2, "sent": 1}
         status, page = await asked(server, "/api/records/parcel")

@@ -138,6 +138,8 @@ async def fill(server: Running, text: str = "the letter to Ada") -> dict[str, st
         "/runs/:id": f"/runs/{run['id']}",
         "/simulations/:id": "/simulations/flu",
         "/machines/:name": "/machines/job",
+        "/records/:kind": "/records/message",
+        "/records/:kind/:id": f"/records/job/{fails}",
         "waits": waits,
     }
 

@@ -268,6 +268,8 @@ class MachineView(_Out, frozen=True, kw_only=True):
     fingerprint: str
     meanings: dict[str, Meaning]
     """How each state looks to people."""
+    recorded: bool = True
+    """Whether the store keeps records of it; others live inside of a record of another kind."""
 
 
 class MachineList(_Out, frozen=True, kw_only=True):

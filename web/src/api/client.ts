@@ -64,6 +64,13 @@ function problemOf(error: unknown, status: number): Problem {
   );
 }
 
+/** Make a request that the server itself has offered, under an id of its own. */
+export async function post(path: string): Promise<unknown> {
+  // The paths of the document are known when this is compiled; that of an offer only when it is made.
+  const offered = client.POST as unknown as (to: string, init: { body: object }) => Promise<Answered<unknown>>;
+  return ask(offered(path, { body: { request_id: requestId() } }));
+}
+
 /** A new id under which a request is done once, however often it is sent. */
 export function requestId(): string {
   return crypto.randomUUID();

@@ -10,6 +10,8 @@ export interface Machine {
   readonly states: readonly string[];
   readonly terminal: readonly string[];
   readonly meanings: Readonly<Record<string, Meaning>>;
+  /** Whether the store keeps records of it; others live inside of a record. */
+  readonly recorded?: boolean;
 }
 
 export const machines = signal<ReadonlyMap<string, Machine>>(new Map());

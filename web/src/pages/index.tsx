@@ -7,6 +7,7 @@ import { Journal } from "./journal";
 import { MachinePage, Machines } from "./machines";
 import { Overview } from "./overview";
 import { QueuePage, Queues } from "./queues";
+import { RecordPage, Records } from "./records";
 import { RunPage, Runs } from "./runs";
 import { SimulationPage, Simulations } from "./simulations";
 import { WorkerPage, Workers } from "./workers";
@@ -33,6 +34,12 @@ export const PAGES: readonly Page[] = [
   { pattern: "/workloads", title: "Workloads", show: () => <Workloads /> },
   { pattern: "/machines", title: "Machines", show: () => <Machines /> },
   { pattern: "/machines/:name", title: "", show: (at) => <MachinePage key={at["name"]} name={at["name"] ?? ""} /> },
+  { pattern: "/records/:kind", title: "", show: (at) => <Records key={at["kind"]} kind={at["kind"] ?? ""} /> },
+  {
+    pattern: "/records/:kind/:id",
+    title: "",
+    show: (at) => <RecordPage key={`${at["kind"]} ${at["id"]}`} kind={at["kind"] ?? ""} id={at["id"] ?? ""} />,
+  },
   { pattern: "/journal", title: "Journal", show: () => <Journal /> },
   { pattern: "/admin", title: "Admin", show: () => <Admin /> },
 ];

@@ -1,40 +1,46 @@
 /** The journal as it grows: what happened, to what, by whom and why. */
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import type { Entry } from "../api/client";
-import { machines } from "../lib/machines";
-import { query, setQuery } from "../lib/router";
+import { ask, client, type Entry } from "../api/client";
+import { filterOf, wants, type Filter } from "../lib/journal";
+import { useLoaded } from "../lib/loading";
+import { machines, tableOf } from "../lib/machines";
+import { pageOf } from "../lib/records";
+import { go, query } from "../lib/router";
 import { clock } from "../lib/time";
 import { useEntries } from "../live/live";
-import { Empty, Head, State } from "../ui/parts";
+import { Empty, Head, Refusal, State } from "../ui/parts";
 
 const MOST = 300;
 
 export function Journal() {
-  const kind = query.value.get("kind") ?? "";
-  const shown = useSignal<readonly Entry[]>([]);
+  const filter = filterOf(query.value);
+  const said = new URLSearchParams(filter).toString();
+  const { data, problem, look } = useLoaded(`journal ${said}`, (signal) =>
+    ask(client.GET("/api/journal", { params: { query: { ...filter, newest: true, limit: MOST } }, signal })),
+  );
+  const heard = useSignal<readonly Entry[]>([]);
   useEffect(() => {
-    shown.value = [];
-  }, [kind]);
+    heard.value = [];
+  }, [said]);
   useEntries((entries) => {
-    const wanted = entries.filter((entry) => !kind || entry.kind === kind);
-    if (wanted.length) shown.value = [...[...wanted].reverse(), ...shown.value].slice(0, MOST);
+    const wanted = entries.filter((entry) => wants(filter, entry));
+    if (wanted.length) heard.value = [...[...wanted].reverse(), ...heard.value].slice(0, MOST);
   });
+  const known = new Set(heard.value.map((entry) => entry.cursor));
+  const earlier = (data.value?.entries ?? []).filter((entry) => !known.has(entry.cursor));
+  const shown = [...heard.value, ...earlier].slice(0, MOST);
   return (
     <>
       <Head title="Journal">
-        <label>
-          Kind{" "}
-          <select value={kind} onChange={(event) => setQuery("kind", event.currentTarget.value)}>
-            <option value="">all</option>
-            {[...machines.value.keys()].map((name) => (
-              <option key={name} value={name}>
-                {name}
-              </option>
-            ))}
-          </select>
-        </label>
+        {filter.kind && filter.id && (
+          <a class="button" href={pageOf(filter.kind, filter.id)}>
+            The page of this {filter.kind}
+          </a>
+        )}
       </Head>
+      <Filters key={said} filter={filter} />
+      <Refusal problem={problem.value} again={look} />
       <section class="panel scroll" aria-label="Entries of the journal">
         <table>
           <thead>
@@ -47,38 +53,129 @@ export function Journal() {
             </tr>
           </thead>
           <tbody>
-            {shown.value.map((entry) => (
-              <tr key={entry.cursor}>
-                <td class="nowrap">
-                  <time dateTime={entry.at}>{clock(entry.at)}</time>
-                </td>
-                <td class="nowrap">
-                  {entry.kind}{" "}
-                  {entry.kind === "job" ? (
-                    <a class="mono" href={`/jobs/${encodeURIComponent(entry.id)}`}>
-                      {entry.id}
-                    </a>
-                  ) : (
-                    <span class="mono">{entry.id}</span>
-                  )}
-                </td>
-                <td>
-                  {entry.refusal
-                    ? `refused: ${entry.refusal}`
-                    : (entry.steps ?? []).map((step, place) => (
-                        <span key={place} class="step">
-                          {step.machine} {step.event} → <State machine={step.machine} state={step.to} />
-                        </span>
-                      ))}
-                </td>
-                <td>{entry.actor ?? ""}</td>
-                <td class="quiet">{entry.reason ?? ""}</td>
-              </tr>
+            {shown.map((entry) => (
+              <Line key={entry.cursor} entry={entry} />
             ))}
           </tbody>
         </table>
-        {shown.value.length === 0 && <Empty>Nothing has happened since this page was opened.</Empty>}
+        {shown.length === 0 && data.value && <Empty>{said ? "Nothing that the server remembers fits." : "Nothing has happened yet."}</Empty>}
+        {data.value?.gap && (
+          <p class="quiet">
+            Older entries are in the store: <code>GET /api/journal</code> reads all of them. The story of one record is whole.
+          </p>
+        )}
       </section>
     </>
+  );
+}
+
+function Line({ entry }: { entry: Entry }) {
+  return (
+    <tr>
+      <td class="nowrap">
+        <time dateTime={entry.at}>{clock(entry.at)}</time>
+      </td>
+      <td class="nowrap">
+        <a href={`/journal?${new URLSearchParams({ kind: entry.kind })}`}>{entry.kind}</a>{" "}
+        <a class="mono" href={pageOf(entry.kind, entry.id)}>
+          {entry.id}
+        </a>{" "}
+        <a
+          class="quiet"
+          href={`/journal?${new URLSearchParams({ kind: entry.kind, id: entry.id })}`}
+          aria-label={`The story of ${entry.id}`}
+        >
+          story
+        </a>
+      </td>
+      <td>
+        {entry.refusal
+          ? `refused: ${entry.refusal}`
+          : (entry.steps ?? []).map((step, place) => (
+              <span key={place} class="step">
+                {step.machine} {step.event} → <State machine={step.machine} state={step.to} />
+              </span>
+            ))}
+      </td>
+      <td>{entry.actor && <a href={`/journal?${new URLSearchParams({ actor: entry.actor })}`}>{entry.actor}</a>}</td>
+      <td class="quiet">{entry.reason ?? ""}</td>
+    </tr>
+  );
+}
+
+/** One field for each word; what is chosen is in the address. */
+function Filters({ filter }: { filter: Filter }) {
+  const kinds = [...machines.value.values()].filter((one) => one.recorded !== false).map((one) => one.name);
+  const table = filter.kind && machines.value.has(filter.kind) ? tableOf(filter.kind) : undefined;
+  const states = table ? table.states.map((state) => state.name) : [...machines.value.values()].flatMap((one) => one.states);
+  function chosen(form: HTMLFormElement): void {
+    const words = new URLSearchParams();
+    for (const [word, value] of new FormData(form)) if (String(value).trim()) words.set(word, String(value).trim());
+    if (!words.has("kind")) words.delete("id"); // an id is one of a kind
+    const said = words.toString();
+    go(said ? `/journal?${said}` : "/journal");
+  }
+  return (
+    <form
+      class="filters"
+      role="search"
+      aria-label="Filter"
+      onSubmit={(event) => {
+        event.preventDefault();
+        chosen(event.currentTarget);
+      }}
+    >
+      <label>
+        Kind
+        <select name="kind" defaultValue={filter.kind ?? ""} value={filter.kind ?? ""} onChange={(event) => event.currentTarget.form?.requestSubmit()}>
+          <option value="">all</option>
+          {kinds.map((name) => (
+            <option key={name} value={name}>
+              {name}
+            </option>
+          ))}
+        </select>
+      </label>
+      {filter.kind && <Word word="id" title="Id" filter={filter} />}
+      <Word word="state" title="State" filter={filter} words={[...new Set(states)].sort()} />
+      <Word word="trigger" title="Trigger" filter={filter} words={table?.events?.map((event) => event.name) ?? []} />
+      <Word word="actor" title="Actor" filter={filter} />
+      <button type="submit">Filter</button>
+      {Object.keys(filter).length > 0 && (
+        <a class="button" href="/journal">
+          Clear
+        </a>
+      )}
+    </form>
+  );
+}
+
+interface WordProps {
+  readonly word: keyof Filter;
+  readonly title: string;
+  readonly filter: Filter;
+  readonly words?: readonly string[];
+}
+
+function Word({ word, title, filter, words = [] }: WordProps) {
+  return (
+    <label>
+      {title}
+      <input
+        name={word}
+        class="mono"
+        defaultValue={filter[word] ?? ""}
+        list={words.length ? `words-${word}` : undefined}
+        autoComplete="off"
+        spellcheck={false}
+      />
+      {words.length > 0 && (
+        <datalist id={`words-${word}`}>
+          {words.map((each) => (
+            <option key={each} value={each} />
+          ))}
+        </datalist>
+      )}
+    </label>
   );
 }

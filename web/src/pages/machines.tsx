@@ -2,6 +2,7 @@
 import { ask, client } from "../api/client";
 import { useLoaded } from "../lib/loading";
 import { machines, pictureOf } from "../lib/machines";
+import { listOf, pageOf } from "../lib/records";
 import { span } from "../lib/time";
 import { useNews } from "../live/live";
 import { Head, Panel, State, Waiting, When } from "../ui/parts";
@@ -52,7 +53,18 @@ export function MachinePage({ name }: { name: string }) {
   if (!table) return <Waiting title={name} problem={problem.value} />;
   return (
     <>
-      <Head title={table.machine} />
+      <Head title={table.machine}>
+        {machines.value.get(name)?.recorded !== false && (
+          <>
+            <a class="button" href={listOf(name)}>
+              Records
+            </a>
+            <a class="button" href={`/journal?kind=${encodeURIComponent(name)}`}>
+              Journal
+            </a>
+          </>
+        )}
+      </Head>
       <p>{table.doc}</p>
       <Panel title="Lifecycle">
         <img class="picture" src={pictureOf(name, "", [])} alt={`The lifecycle of a ${name}; the tables below say the same.`} />
@@ -142,14 +154,21 @@ function Standing({ name }: { name: string }) {
             {states.map((one) => (
               <tr key={one.state}>
                 <td>
-                  <State machine={name} state={one.state} />
+                  <a href={`${listOf(name)}?state=${encodeURIComponent(one.state)}`}>
+                    <State machine={name} state={one.state} />
+                  </a>
                 </td>
                 <td class="number">
                   {one.number}
                   {one.capped ? "+" : ""}
                 </td>
                 <td>
-                  <When at={one.oldest_at} /> {one.oldest_id && <span class="mono quiet">{one.oldest_id}</span>}
+                  <When at={one.oldest_at} />{" "}
+                  {one.oldest_id && (
+                    <a class="mono" href={pageOf(name, one.oldest_id)}>
+                      {one.oldest_id}
+                    </a>
+                  )}
                 </td>
                 <td class="number">{one.median_stay_s == null ? "–" : span(one.median_stay_s * 1_000)}</td>
               </tr>

@@ -6,7 +6,8 @@ import { may, type Request } from "../lib/session";
 import { act } from "./toasts";
 
 interface Props {
-  readonly request: Request;
+  /** The request that it makes; none where the server has offered the action, and so has looked itself. */
+  readonly request?: Request;
   /** The machine, the state and the event that the request leads to: not shown where the table has nothing for it. */
   readonly legal?: readonly [machine: string, state: string, event: string];
   /** What is said when it was done. */
@@ -21,7 +22,7 @@ interface Props {
 
 export function Action({ request, legal, done, run, then, ask, danger = false, children }: Props) {
   const busy = useSignal(false);
-  if (!may(request) || (legal && !accepts(...legal))) return null;
+  if ((request && !may(request)) || (legal && !accepts(...legal))) return null;
   async function clicked(): Promise<void> {
     if (ask && !confirm(ask)) return;
     busy.value = true;

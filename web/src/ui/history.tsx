@@ -42,7 +42,17 @@ function rowsOf(entry: Entry) {
       </tr>,
     ];
   }
-  return (entry.steps ?? []).map((step, place) => (
+  if (!entry.steps?.length) {
+    return [
+      <tr key={`${entry.version} ${entry.at}`}>
+        {when}
+        <td colSpan={4}>{entry.version === 1 ? "created" : "changed"}</td>
+        <td>{entry.actor ?? ""}</td>
+        <td class="quiet">{entry.reason ?? ""}</td>
+      </tr>,
+    ];
+  }
+  return entry.steps.map((step, place) => (
     <tr key={`${entry.version}.${place}`}>
       {when}
       <td class="nowrap">

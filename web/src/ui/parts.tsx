@@ -1,6 +1,7 @@
 /** Small things that every page is made of. */
 import type { ComponentChildren } from "preact";
 import type { Problem } from "../api/client";
+import type { Loaded } from "../lib/loading";
 import { meaningOf } from "../lib/machines";
 import { ago, exact, now, span } from "../lib/time";
 
@@ -27,12 +28,20 @@ export function Took({ from, to }: { from: string | null | undefined; to: string
 }
 
 /** What went wrong, in the server's words, with what to do. */
-export function Refusal({ problem }: { problem: Problem | undefined }) {
+export function Refusal({ problem, again }: { problem: Problem | undefined; again?: () => void }) {
   if (!problem) return null;
   return (
     <div class="notice bad" role="alert">
       {problem.message} {problem.todo && <span class="todo">{problem.todo}</span>}
       {problem.allowed.length > 0 && <span> Allowed: {problem.allowed.join(", ")}.</span>}
+      {again && (
+        <>
+          {" "}
+          <button type="button" onClick={again}>
+            Try again
+          </button>
+        </>
+      )}
     </div>
   );
 }
@@ -53,6 +62,17 @@ export function Waiting({ title, problem }: { title: ComponentChildren; problem:
     <>
       <Head title={title} />
       {problem ? <Refusal problem={problem} /> : <Empty>Loading …</Empty>}
+    </>
+  );
+}
+
+/** One part of a page that is read on its own: what it shows, or its own refusal, which leaves the others alone. */
+export function Part<T>({ of, children }: { of: Loaded<T>; children: (data: T) => ComponentChildren }) {
+  const data = of.data.value;
+  return (
+    <>
+      <Refusal problem={of.problem.value} again={of.look} />
+      {data !== undefined && children(data)}
     </>
   );
 }

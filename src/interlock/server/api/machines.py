@@ -8,6 +8,7 @@ from functools import lru_cache
 from statistics import median
 from typing import Any
 
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from interlock.errors import UnknownMachine, UnknownState
@@ -31,7 +32,9 @@ _PICTURE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'u
 
 async def list_machines(call: Call) -> MachineList:
     """All of them, in short."""
-    return MachineList(machines=tuple(map(_in_short, call.parts.lifecycles.machines.values())))
+    machines, kinds = call.parts.lifecycles
+    views = [replace(_in_short(each), recorded=name in kinds) for name, each in machines.items()]
+    return MachineList(machines=tuple(views))
 
 
 async def get_machine(call: Call) -> dict[str, Any]:
