@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from interlock.server.messages import MAX_PAGE, Cursor, Limit, Reason, RequestId
+from interlock.wire.artifacts import ArtifactView
 from interlock.wire.runs import RunJobView, RunSpec, RunView
 
 RunFilterText = Annotated[
@@ -85,6 +86,22 @@ class RerunRequest(_In, frozen=True, kw_only=True):
     request_id: RequestId | None = None
 
 
+class RerunQuery(_In, frozen=True, kw_only=True):
+    """Which rerun is previewed."""
+
+    which: Annotated[
+        Literal["all", "failed", "from"], Meta(description="`from`: from one job on; the others are kept.")
+    ] = "all"
+    job: Annotated[str, Meta(max_length=200, description="With `from`: the name of the job.")] = ""
+
+
+class RunArtifactsQuery(_In, frozen=True, kw_only=True):
+    """The artifacts of which of its jobs."""
+
+    first: Annotated[int, Meta(ge=0, le=1_000_000, description="From which place of the plan on.")] = 0
+    limit: Annotated[int, Meta(ge=1, le=100, description="Of how many jobs at most.")] = 50
+
+
 class RunActionRequest(_In, frozen=True, kw_only=True):
     """Do something with every run that a filter means."""
 
@@ -109,4 +126,19 @@ class RunJobs(_Out, frozen=True, kw_only=True):
 
     run_id: str
     jobs: tuple[RunJobView, ...]
+    next: int | None = None
+
+
+class RunArtifact(_Out, frozen=True, kw_only=True):
+    """A file, and the name of the job that has left it behind."""
+
+    job: str
+    artifact: ArtifactView
+
+
+class RunArtifacts(_Out, frozen=True, kw_only=True):
+    """Artifacts of some jobs of a run in the order of its plan. `next` is where more jobs begin."""
+
+    run_id: str
+    artifacts: tuple[RunArtifact, ...]
     next: int | None = None

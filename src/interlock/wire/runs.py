@@ -8,6 +8,7 @@ whoever wants to know.
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 import msgspec
 
@@ -203,6 +204,45 @@ class RunView(View, frozen=True, kw_only=True, omit_defaults=True):
     awaiting: AwaitedApproval | None = None
     """What an operator has to approve before it goes on."""
     approvals: tuple[Approval, ...] = ()
+    terms: ForkTerms | None = None
+    """What its jobs are held to, where the change comes from a fork."""
+
+
+class RerunPreview(View, frozen=True, kw_only=True, omit_defaults=True):
+    """Which jobs a rerun would execute; the names are in the order of the plan."""
+
+    run_id: str
+    again: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    """Jobs that have succeeded and count as done in the new run."""
+    planned_anew: bool = False
+    """The run has no plan, so the planner makes one and no names are known yet."""
+
+
+class JobChange(View, frozen=True, kw_only=True, omit_defaults=True):
+    """How a job differs from the job of the same name in the last green run."""
+
+    name: str
+    change: Literal["failed", "slower", "new", "gone"]
+    """`failed`: it had succeeded; `slower`: by a quarter and by two seconds at least."""
+    job_id: str = ""
+    before_job_id: str = ""
+    took_s: float | None = None
+    before_s: float | None = None
+
+
+class RunComparison(View, frozen=True, kw_only=True, omit_defaults=True):
+    """A run beside the last green run of its workflow, repository and ref."""
+
+    run_id: str
+    green: RunView | None = None
+    """Without its jobs; missing when none of the earlier runs that were looked at is green."""
+    looked_at: int = msgspec.field(default_factory=int)
+    """How many earlier runs were looked at."""
+    changes: tuple[JobChange, ...] = ()
+    """The worst first: failed, slower, new, gone."""
+    more: int = 0
+    """How many changes are left out."""
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

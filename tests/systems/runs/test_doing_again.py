@@ -6,6 +6,7 @@ import pytest
 from tests.systems.runs.site import Site, planned
 
 from interlock.errors import InvalidRun, TransitionNotAllowed
+from interlock.systems.runs.rerunning import Which
 from interlock.wire.runs import Plan, RunSpec, RunView
 
 JOBS = (planned("a"), planned("b", "a"), planned("c", "a"), planned("d", "b", "c"), planned("e"))
@@ -83,3 +84,23 @@ async def test_a_run_that_was_canceled_before_its_plan_is_done_again_as_a_whole(
     await site.runs.cancel(view.id)
     again = await site.runs.rerun(view.id, "failed")
     assert await redone(site, again) == ["a", "b", "c", "d", "e"]
+
+
+async def test_a_preview_names_exactly_the_jobs_that_are_done_again(site: Site) -> None:
+    origin = await first(site, "e")
+    cases: tuple[tuple[Which, str], ...]
+    cases = (("all", ""), ("failed", ""), ("from", "b"), ("from", "a"), ("from", "e"))
+    for which, job in cases:
+        preview = await site.runs.preview(origin, which, job=job)
+        assert sorted((*preview.again, *preview.kept)) == ["a", "b", "c", "d", "e"]
+        again = await site.runs.rerun(origin, which, job=job)
+        assert await redone(site, again) == sorted(preview.again), (which, job)
+
+
+async def test_a_preview_is_refused_where_doing_it_again_would_be(site: Site) -> None:
+    going = await site.begin(*JOBS)
+    with pytest.raises(TransitionNotAllowed, match="only one whose outcome is decided"):
+        await site.runs.preview(going)
+    await site.runs.cancel(going)
+    with pytest.raises(InvalidRun, match="has no job 'z'"):
+        await site.runs.preview(await first(site), "from", job="z")

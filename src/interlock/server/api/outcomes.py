@@ -1,14 +1,17 @@
-"""What became of runs: who was told, why jobs have failed, and which are flaky."""
+"""What became of runs: who was told, why jobs have failed, what they left behind, and which are flaky."""
 
 from __future__ import annotations
 
 import msgspec
 
 from interlock.errors import UnknownRun
+from interlock.server.api.run_seeing import run_id_in
 from interlock.server.declaring import Call, Route
+from interlock.server.run_messages import RunArtifact, RunArtifacts, RunArtifactsQuery
 from interlock.systems.access.principals import Role
 from interlock.systems.runs.analysing.analysing import FlakyJobs, RunAnalysis
 from interlock.systems.runs.reporting.reporting import ReportView
+from interlock.wire.runs import RunComparison
 
 _RUN = {"run_id": "The id of a run."}
 
@@ -41,6 +44,29 @@ async def report_again(call: Call) -> Reports:
 async def analysis(call: Call) -> RunAnalysis:
     """The class of each failure, how sure one can be, and why."""
     return await call.parts.household.runs.analysing.of(call.path["run_id"])
+
+
+async def compare(call: Call) -> RunComparison:
+    """What has changed since the last green run."""
+    return await call.parts.household.runs.compare(run_id_in(call))
+
+
+async def list_artifacts(call: Call) -> RunArtifacts:
+    """What some of its jobs have left behind; a job that has not started has left nothing."""
+    asked: RunArtifactsQuery = call.query
+    household, run_id = call.parts.household, run_id_in(call)
+    jobs = await household.runs.jobs(run_id, first=asked.first, limit=asked.limit + 1)
+    shown = [job for job in jobs[: asked.limit] if job.started_at is not None]
+    found = [
+        RunArtifact(job=job.name, artifact=view)
+        for job in shown
+        for view in await household.artifacts.list(job.job_id)
+    ]
+    return RunArtifacts(
+        run_id=run_id,
+        artifacts=tuple(found),
+        next=asked.first + asked.limit if len(jobs) > asked.limit else None,
+    )
 
 
 async def flaky(call: Call) -> FlakyJobs:
@@ -88,6 +114,31 @@ ROUTES = (
         role=Role.VIEWER,
         everything=True,
         answer=RunAnalysis,
+        errors=(UnknownRun,),
+        parameters=_RUN,
+    ),
+    Route(
+        method="GET",
+        path="/api/runs/{run_id}/comparison",
+        name="compareRun",
+        summary="Compare a run with the last green run of its workflow, repository and ref.",
+        handler=compare,
+        role=Role.VIEWER,
+        everything=True,
+        answer=RunComparison,
+        errors=(UnknownRun,),
+        parameters=_RUN,
+    ),
+    Route(
+        method="GET",
+        path="/api/runs/{run_id}/artifacts",
+        name="listRunArtifacts",
+        summary="List what the jobs of a run have left behind, in the order of its plan.",
+        handler=list_artifacts,
+        role=Role.VIEWER,
+        everything=True,
+        query=RunArtifactsQuery,
+        answer=RunArtifacts,
         errors=(UnknownRun,),
         parameters=_RUN,
     ),

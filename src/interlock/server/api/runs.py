@@ -19,6 +19,7 @@ from interlock.server.run_messages import (
     CancelRun,
     DeclineRun,
     OneRun,
+    RerunQuery,
     RerunRequest,
     RunJobs,
     RunJobsQuery,
@@ -30,7 +31,7 @@ from interlock.store.records import Key
 from interlock.systems.access.principals import Role
 from interlock.wire.filter_words import BadFilter
 from interlock.wire.run_filters import read_run_filter
-from interlock.wire.runs import RunExplanation, RunView
+from interlock.wire.runs import RerunPreview, RunExplanation, RunView
 
 
 async def submit_run(call: Call) -> RunView:
@@ -116,6 +117,12 @@ async def rerun(call: Call) -> RunView:
     return await call.parts.household.runs.rerun(
         run_id_in(call), asked.which, job=asked.job, actor=call.actor, request_id=call.request_id
     )
+
+
+async def preview_rerun(call: Call) -> RerunPreview:
+    """Which jobs a rerun would execute."""
+    asked: RerunQuery = call.query
+    return await call.parts.household.runs.preview(run_id_in(call), asked.which, job=asked.job)
 
 
 _RUN = {"run_id": "The id of a run."}
@@ -289,5 +296,18 @@ ROUTES = (
         errors=(UnknownRun, InvalidRun, TransitionNotAllowed, RequestIdReused),
         example={"which": "failed", "request_id": "again-17"},
         links=(Link("getRun", "run_id"),),
+    ),
+    Route(
+        method="GET",
+        path="/api/runs/{run_id}/rerun",
+        name="previewRerun",
+        summary="Name the jobs that a rerun would execute, and those that it would keep.",
+        handler=preview_rerun,
+        role=Role.VIEWER,
+        everything=True,
+        parameters=_RUN,
+        query=RerunQuery,
+        answer=RerunPreview,
+        errors=(UnknownRun, InvalidRun, TransitionNotAllowed),
     ),
 )

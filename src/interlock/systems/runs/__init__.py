@@ -10,7 +10,7 @@ Reading order:
     orders       what a run wants of its jobs, carried out
     preparing    from CREATED to QUEUED; `planning` has the planners
     stopping     cancels, and giving way to a newer run
-    rerunning    which jobs are done again
+    rerunning    which jobs are done again; `comparing` is with the last green run
     reporting    from an outcome to REPORTED; the reporters
     runs         what people do with runs; `viewing`, `explaining` and `finding` show them
     ringing      how news is dealt with at once

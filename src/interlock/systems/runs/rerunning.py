@@ -17,7 +17,7 @@ from interlock.store.records import Record
 from interlock.systems.runs import body as letters
 from interlock.systems.runs.body import RunBody
 from interlock.systems.runs.plans import Graph, Piece
-from interlock.wire.runs import Plan
+from interlock.wire.runs import Plan, RerunPreview
 
 Which: TypeAlias = Literal["all", "failed", "from"]
 
@@ -55,6 +55,15 @@ def carried_over(run_id: str, body: RunBody, graph: Graph, which: Which, job: st
             facts={"run_id": run_id},
         )
     return frozenset(done)
+
+
+def preview_of(run_id: str, graph: Graph, kept: frozenset[int]) -> RerunPreview:
+    """Return the names of the jobs that are done again, and of those that are not."""
+    return RerunPreview(
+        run_id=run_id,
+        again=tuple(name for place, name in enumerate(graph.names) if place not in kept),
+        kept=tuple(name for place, name in enumerate(graph.names) if place in kept),
+    )
 
 
 def plan_of(pieces: Sequence[Piece], body: RunBody) -> Plan:

@@ -23,6 +23,7 @@ from interlock.systems.runs.analysing.signs import signs_of
 from interlock.systems.runs.body import Happened, RunBody, decode_run
 from interlock.systems.runs.checking import check_run
 from interlock.systems.runs.committing import PLANS, about, commit_of
+from interlock.systems.runs.comparing import LOOKS_BACK, compared, earlier_runs, is_green
 from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.explaining import MOST_LINES, explain, unfinished
 from interlock.systems.runs.finding import group_key, group_of, labels_of, query_of
@@ -33,7 +34,7 @@ from interlock.systems.runs.preparing import WORKFLOW, Preparing
 from interlock.systems.runs.reporting.ending import Ending
 from interlock.systems.runs.reporting.port import Reporter
 from interlock.systems.runs.reporting.reporting import Reporting, ReportView
-from interlock.systems.runs.rerunning import Which, carried_over, check_settled, plan_of
+from interlock.systems.runs.rerunning import Which, carried_over, check_settled, plan_of, preview_of
 from interlock.systems.runs.stopping import DECLINED, Stopping, approved, present
 from interlock.systems.runs.tending import Tending
 from interlock.systems.runs.viewing import job_views, view_of
@@ -41,6 +42,8 @@ from interlock.wire.runs import (
     Approval,
     ForkTerms,
     Plan,
+    RerunPreview,
+    RunComparison,
     RunExplanation,
     RunFilter,
     RunJobView,
@@ -49,6 +52,7 @@ from interlock.wire.runs import (
 )
 
 PAGE = 500
+COMPARED_AT_ONCE = 20
 ALL = RunFilter()
 
 
@@ -247,6 +251,30 @@ class Runs:
             happened = msgspec.structs.replace(happened, at=record.created_at)
         again = Again(run_id, plan, carried, body.terms, body.claimed, approvals, happened)
         return await self._submit(body.spec, again.plan, asked=asked, actor=actor, again=again)
+
+    async def preview(self, run_id: str, which: Which = "all", *, job: str = "") -> RerunPreview:
+        """Return which jobs a rerun would execute; raise where a rerun would be refused."""
+        record = await self._load(run_id)
+        check_settled(record)
+        body = decode_run(record.body)
+        graph = await self._plans.graph(run_id, body.pieces)
+        if graph is None:
+            return RerunPreview(run_id=run_id, planned_anew=True)
+        return preview_of(run_id, graph, carried_over(run_id, body, graph, which, job))
+
+    async def compare(self, run_id: str) -> RunComparison:
+        """Return what has changed since the last green run of the same workflow, repository and ref."""
+        view = await self.view(run_id)
+        wanted, cursor, looked_at = earlier_runs(view), "", 0
+        while wanted is not None and looked_at < LOOKS_BACK:
+            found, cursor = await self.find(wanted, cursor=cursor, limit=COMPARED_AT_ONCE)
+            for place, each in enumerate(found, 1):
+                if is_green(each, view):
+                    return compared(view, await self.view(each.id), looked_at + place)
+            looked_at += len(found)
+            if not cursor:
+                break
+        return compared(view, None, looked_at)
 
     # Looking
 

@@ -53,6 +53,7 @@ def view_of(
         superseded_by=body.superseded_by,
         awaiting=body.awaits,
         approvals=body.approvals,
+        terms=body.fork_terms,
     )
 
 

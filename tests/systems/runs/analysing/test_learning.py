@@ -103,3 +103,16 @@ async def test_a_large_run_teaches_in_portions(site: Site) -> None:
     while await site.finish(run_id):
         pass
     assert len(await histories(site)) == 450
+
+
+async def test_a_run_that_went_well_names_its_jobs_that_are_flaky(site: Site) -> None:
+    first = await begin(site, "lint", "test")
+    await site.finish(first, "test")
+    second = await begin(site, "lint", "test")
+    await site.finish(second)
+    for run_id in (first, second):
+        (found,) = (await site.runs.analysing.of(run_id)).flaky
+        assert (found.job, found.contradicted) == ("test", 1)
+    other = await begin(site, "lint")
+    await site.finish(other)
+    assert (await site.runs.analysing.of(other)).flaky == ()

@@ -23,7 +23,6 @@ from interlock.systems.runs.analysing.history import (
     FLAKY,
     HISTORY,
     Ended,
-    HistoryBody,
     Named,
     body_of,
     ended_of,
@@ -39,16 +38,7 @@ from interlock.wire.runs import RunExplanation, RunJobView, RunView
 AT_ONCE = 200
 MAX_FINDINGS = 100
 MAX_WORDS = 10
-
-
-class RunAnalysis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What somebody should know about a run that has not gone well."""
-
-    run_id: str
-    findings: tuple[Finding, ...] = ()
-    """Of the jobs that have failed, in the order of the plan; at most a hundred."""
-    more: int = 0
-    """How many failed jobs are left out."""
+MAX_LOOKED_AT = 500
 
 
 class FlakyJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -66,6 +56,18 @@ class FlakyJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     latest: str
     """What happened there."""
     updated_at: datetime
+
+
+class RunAnalysis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What somebody should know about a run that has not gone well."""
+
+    run_id: str
+    findings: tuple[Finding, ...] = ()
+    """Of the jobs that have failed, in the order of the plan; at most a hundred."""
+    more: int = 0
+    """How many failed jobs are left out."""
+    flaky: tuple[FlakyJob, ...] = ()
+    """Its jobs that have passed and failed on one commit lately, also those that have passed here."""
 
 
 class FlakyJobs(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,18 +90,14 @@ class Analysing:
     async def of(self, run_id: str) -> RunAnalysis:
         """What there is to say about the failed jobs of a run."""
         run = await self._view(run_id)
-        failed = [job for job in run.jobs if job.failure is not None]
-        shown = failed[:MAX_FINDINGS]
-        histories = await self._histories(run, shown)
-        findings = [
-            finding_of(job, run.source.sha, history, self._signs)
-            for job, history in zip(shown, histories, strict=True)
-        ]
-        return RunAnalysis(run_id=run_id, findings=tuple(findings), more=len(failed) - len(shown))
+        findings, more = await self._findings(run)
+        return RunAnalysis(run_id=run_id, findings=findings, more=more, flaky=await self._flaky_in(run))
 
     async def explained(self, told: RunExplanation) -> RunExplanation:
         """The same, with why its jobs have failed."""
-        findings = (await self.of(told.run_id)).findings if told.state in SETTLED else ()
+        if told.state not in SETTLED:
+            return told
+        findings, _ = await self._findings(await self._view(told.run_id))
         return msgspec.structs.replace(told, findings=tuple(map(in_words, findings[:MAX_WORDS])))
 
     async def flaky(
@@ -152,11 +150,26 @@ class Analysing:
         if new:
             await self._engine.apply([Key(HISTORY.name, name.id) for name, _ in new], decide)
 
-    async def _histories(self, run: RunView, jobs: Sequence[RunJobView]) -> list[HistoryBody | None]:
+    async def _findings(self, run: RunView) -> tuple[tuple[Finding, ...], int]:
+        failed = [job for job in run.jobs if job.failure is not None]
+        shown = failed[:MAX_FINDINGS]
+        records = await self._histories(run, shown)
+        findings = [
+            finding_of(job, run.source.sha, body_of(record) if record else None, self._signs)
+            for job, record in zip(shown, records, strict=True)
+        ]
+        return tuple(findings), len(failed) - len(shown)
+
+    async def _flaky_in(self, run: RunView) -> tuple[FlakyJob, ...]:
+        """Return the flaky jobs of a run; of a very large one only the first are looked at."""
+        found = await self._histories(run, run.jobs[:MAX_LOOKED_AT])
+        flaky = [_flaky_job(record) for record in found if record and record.state == FLAKY]
+        return tuple(flaky[:MAX_FINDINGS])
+
+    async def _histories(self, run: RunView, jobs: Sequence[RunJobView]) -> list[Record | None]:
         if not run.source.repository or not jobs:
             return [None] * len(jobs)
-        keys = [Key(HISTORY.name, _named(run, job).id) for job in jobs]
-        return [body_of(record) if record else None for record in await self._engine.store.load(keys)]
+        return list(await self._engine.store.load([Key(HISTORY.name, _named(run, job).id) for job in jobs]))
 
 
 def _named(run: RunView, job: RunJobView) -> Named:
