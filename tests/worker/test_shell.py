@@ -78,7 +78,7 @@ async def test_shell_steps_run_one_after_the_other_with_a_live_log(board: Board,
     await ended(board, job)
     assert job.result["exit_code"] == 0
     assert [step["name"] for step in job.result["steps"]] == ["greet", "pwd"]
-    assert {(line.level, line.text) for line in job.log if line.level != "info"} == {
+    assert {(line.level, line.text) for line in job.log if line.level in ("stdout", "stderr")} == {
         ("stdout", "hello"),
         ("stderr", "you"),
         ("stdout", "/"),
@@ -201,6 +201,8 @@ async def test_the_log_names_steps_and_says_how_each_ended(board: Board, start: 
         "The step 'test' begins.",
         "The step 'test' ended with exit code 4.",
     ]
+    marks = ["step", "passed", "step", "failed", "step", "failed", "step", "failed"]
+    assert [line.level for line in job.log if line.level != "stdout"] == marks, "programs read levels"
     assert re.search(r"exit code 4 after [0-9.]+ s\.$", job.lines[-1])
     assert job.failure.error == "The step 'test' ended with exit code 4.", "the same each time"
 

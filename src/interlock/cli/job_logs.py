@@ -22,7 +22,14 @@ from interlock.systems.orchestrator.beside import Chunk, Placed, lines_of
 from interlock.systems.orchestrator.waiting import waker
 from interlock.wire.harmless import harmless
 
-_LOUD = {"error": "red", "critical": "red", "warning": "yellow", "stderr": "yellow", "gap": "red"}
+_LOUD = {
+    "error": "red",
+    "critical": "red",
+    "failed": "red",
+    "warning": "yellow",
+    "stderr": "yellow",
+    "gap": "red",
+}
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,8 @@
      "artifacts": [{"name": "coverage", "path": "htmlcov"}]}
 
 Each step is `sh -c`; what it writes becomes the job's log as it comes, with the levels `stdout` and
-`stderr`. Of `steps` the log also says when each begins, and how it ended. The first step that fails ends
+`stderr`. Of `steps` the log also says when each begins, and how it ended, with levels of their own (`step`,
+`passed` and `failed`), so that readers can tell the steps apart. The first step that fails ends
 the job, with its exit code and its last lines. When a step ends, or is told to stop, everything that it has
 started ends with it: a daemon does not outlive its step. Whether all of it is known to be gone is what a
 cancelled job says in the end. Artifacts are kept when the steps have ended, also when one of them has failed.
@@ -43,6 +44,8 @@ from interlock.worker.outcomes import StepFailed
 from interlock.worker.tasks import Task
 
 NAME = "interlock.shell"
+STEP, PASSED, FAILED = "step", "passed", "failed"
+"""Levels of the lines with which a step begins and ends; what a step writes itself is stdout or stderr."""
 UNPROTECTED = (
     "This job is untrusted, and this worker does not isolate steps: they can read what its user can read. "
     "Start it with --isolate (docs/guides/running-workers.md)."
@@ -149,20 +152,21 @@ async def _told(
 ) -> StepEnd:
     """Run a step; with `aloud` the log says when it begins and how it ended. A failure is raised."""
     if aloud:
-        ctx.log(f"The step {step.title!r} begins.")
+        ctx.log(f"The step {step.title!r} begins.", STEP)
     began = time.monotonic()
     try:
         end = await _run_step(commands, step, env, workdir)
     except StepFailed as failed:
         after = "" if failed.exit_code is None else f" after {_lasted(time.monotonic() - began)}"
-        ctx.log(f"{str(failed).removesuffix('.')}{after}.", "error")
+        ctx.log(f"{str(failed).removesuffix('.')}{after}.", FAILED if aloud else "error")
         raise
     if end.exit_code != 0:
         ended = "was stopped: it took too long" if end.exit_code is None else how_it_ended(end.exit_code)
         lasted = _lasted(end.duration_s)
-        ctx.log(f"The step {step.title!r} {ended} after {lasted}; the job goes on.", "warning")
+        level = FAILED if aloud else "warning"
+        ctx.log(f"The step {step.title!r} {ended} after {lasted}; the job goes on.", level)
     elif aloud:
-        ctx.log(f"The step {step.title!r} succeeded after {_lasted(end.duration_s)}.")
+        ctx.log(f"The step {step.title!r} succeeded after {_lasted(end.duration_s)}.", PASSED)
     return end
 
 
