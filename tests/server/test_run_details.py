@@ -92,10 +92,11 @@ async def test_artifacts_of_a_run_are_listed_by_job_page_by_page(tmp_path: Path)
 async def test_the_view_of_a_forks_run_says_what_its_jobs_are_held_to(client: httpx2.AsyncClient) -> None:
     run_id = await made(client, source={**SOURCE, "from_fork": True})
     view = await until(client, run_id, "AWAITING_APPROVAL")
-    assert view.terms is not None
-    assert (view.terms.queue, view.terms.approval) == ("untrusted", True)
+    assert view.held_to is not None
+    shown = (await get(client, f"/api/runs/{run_id}"))["held_to"]
+    assert shown == {"queue": "untrusted", "labels": []}, "a queue that is the default is named too"
     own = await until(client, await made(client, source=SOURCE), "QUEUED")
-    assert own.terms is None
+    assert own.held_to is None
 
 
 async def test_a_viewer_may_look_at_all_of_it() -> None:

@@ -122,6 +122,13 @@ class ForkTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which labels its runners have, likewise."""
 
 
+class HeldTo(View, frozen=True, kw_only=True, omit_defaults=False):
+    """Where the jobs of a change from a fork run, whatever its workflow file says."""
+
+    queue: str
+    labels: tuple[str, ...]
+
+
 class AwaitedApproval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a run waits for an operator."""
 
@@ -204,8 +211,8 @@ class RunView(View, frozen=True, kw_only=True, omit_defaults=True):
     awaiting: AwaitedApproval | None = None
     """What an operator has to approve before it goes on."""
     approvals: tuple[Approval, ...] = ()
-    terms: ForkTerms | None = None
-    """What its jobs are held to, where the change comes from a fork."""
+    held_to: HeldTo | None = None
+    """Where its jobs run, where the change comes from a fork."""
 
 
 class RerunPreview(View, frozen=True, kw_only=True, omit_defaults=True):

@@ -53,3 +53,79 @@ export function timesOf(jobs: readonly Node[]): { critical: ReadonlySet<string> 
   }
   return { critical };
 }
+
+/** One job, or all variants of one matrix. */
+export interface Item<T> {
+  readonly name: string;
+  readonly needs: readonly string[];
+  readonly jobs: readonly T[];
+}
+
+/** Return the items of a graph in the order of the plan; jobs `test (a)` and `test (b)` are the item `test`. */
+export function itemsOf<T extends Node>(jobs: readonly T[]): Item<T>[] {
+  const groups = new Map<string, T[]>();
+  for (const job of jobs) {
+    const base = baseOf(job.name);
+    const group = groups.get(base);
+    if (group) group.push(job);
+    else groups.set(base, [job]);
+  }
+  const itemOf = new Map<string, string>();
+  for (const [base, group] of groups) {
+    for (const job of group) itemOf.set(job.name, group.length > 1 ? base : job.name);
+  }
+  return [...groups.values()].map((group) => {
+    const name = itemOf.get(group[0]?.name ?? "") ?? "";
+    const needs = group.flatMap((job) => job.needs ?? []).map((need) => itemOf.get(need) ?? need);
+    return { name, needs: [...new Set(needs)].filter((need) => need !== name), jobs: group };
+  });
+}
+
+function baseOf(name: string): string {
+  return name.endsWith(")") ? (name.split(" (", 1)[0] ?? name) : name;
+}
+
+/** A larger graph is drawn with all its lines: to find those that follow from others would take too long. */
+const MOST_THINNED = 500;
+
+/** Return the needs of an item to which a line is drawn: those that do not follow from the others. */
+export function linesTo<T>(item: Item<T>, items: readonly Item<T>[]): string[] {
+  if (items.length > MOST_THINNED) return [...item.needs];
+  const known = new Map(items.map((each) => [each.name, each]));
+  const above = (name: string, seen: Set<string>): Set<string> => {
+    for (const need of known.get(name)?.needs ?? []) {
+      if (seen.has(need)) continue;
+      seen.add(need);
+      above(need, seen);
+    }
+    return seen;
+  };
+  const reached = item.needs.map((need) => above(need, new Set()));
+  return item.needs.filter((need) => !reached.some((each) => each.has(need)));
+}
+
+export interface Place {
+  readonly x: number;
+  readonly y: number;
+  readonly height: number;
+}
+
+/** Return where each item is, and how large the whole is. */
+export function placesOf<T extends { readonly name: string }>(
+  layers: readonly (readonly T[])[],
+  heightOf: (item: T) => number,
+  { width, gapX, gapY }: { width: number; gapX: number; gapY: number },
+): { places: Map<string, Place>; width: number; height: number } {
+  const places = new Map<string, Place>();
+  let tallest = 0;
+  layers.forEach((layer, column) => {
+    let y = 0;
+    for (const item of layer) {
+      const height = heightOf(item);
+      places.set(item.name, { x: column * (width + gapX), y, height });
+      y += height + gapY;
+    }
+    tallest = Math.max(tallest, y - gapY);
+  });
+  return { places, width: layers.length * (width + gapX) - gapX, height: tallest };
+}

@@ -1,21 +1,67 @@
 /** Runs: what CI has done, what it does, and what waits for approval. */
-import { ask, client, type components, requestId } from "../api/client";
-import { layersOf, timesOf } from "../lib/graph";
+import { ask, client, type components } from "../api/client";
 import { useLoaded } from "../lib/loading";
-import { hasEnded } from "../lib/machines";
-import { go, query } from "../lib/router";
+import { query } from "../lib/router";
 import { useNews } from "../live/live";
-import { Action } from "../ui/action";
 import { FilterBox } from "../ui/filter";
-import { History } from "../ui/history";
-import { Empty, Facts, Head, Panel, Refusal, State, Took, Waiting, When } from "../ui/parts";
+import { FlakyTable } from "../ui/flaky";
+import { Empty, Head, Refusal, State, Tally, Took, When } from "../ui/parts";
 
 type Run = components["schemas"]["RunView"];
-type RunJob = components["schemas"]["RunJobView"];
 
 const WORDS = ["state:running", "state:failed", "state:awaiting_approval", "workflow:", "since:1d"];
 
+const VIEWS = [
+  ["All runs", "/runs"],
+  ["Waiting for approval", "/runs?q=state%3Aawaiting_approval"],
+  ["Flaky jobs", "/runs?view=flaky"],
+] as const;
+
 export function Runs() {
+  const flaky = query.value.get("view") === "flaky";
+  return (
+    <>
+      <Head title={flaky ? "Flaky jobs" : "Runs"} />
+      <nav class="views" aria-label="Views of runs">
+        {VIEWS.map(([title, to]) => (
+          <a key={to} href={to} aria-current={isHere(to) ? "true" : undefined}>
+            {title}
+          </a>
+        ))}
+      </nav>
+      {flaky ? <Flaky /> : <RunList />}
+    </>
+  );
+}
+
+function isHere(to: string): boolean {
+  const wanted = new URL(to, location.href).searchParams;
+  return ["q", "view"].every((name) => (wanted.get(name) ?? "") === (query.value.get(name) ?? ""));
+}
+
+function Flaky() {
+  const { data, problem } = useLoaded("flaky jobs", (signal) =>
+    ask(client.GET("/api/flaky", { params: { query: { limit: 200 } }, signal })),
+  );
+  const jobs = data.value?.jobs ?? [];
+  return (
+    <>
+      <p class="quiet">Jobs that have passed and failed on one commit, of the latest 20 commits of each.</p>
+      <Refusal problem={problem.value} />
+      <section class="panel scroll" aria-label="List of flaky jobs">
+        <FlakyTable jobs={jobs} where />
+        {data.value && jobs.length === 0 && <Empty>No job has passed and failed on one commit lately.</Empty>}
+        {data.value?.cursor && (
+          <p class="quiet">
+            There are more; <code>interlock run flaky</code> lists all of them.
+          </p>
+        )}
+      </section>
+    </>
+  );
+}
+
+function RunList() {
   const q = query.value.get("q") ?? "";
   const { data, problem, look } = useLoaded(`runs ${q}`, (signal) =>
     ask(client.GET("/api/runs", { params: { query: { q, limit: 100 } }, signal })),
@@ -24,7 +70,6 @@ export function Runs() {
   const runs = data.value?.runs ?? [];
   return (
     <>
-      <Head title="Runs" />
       <FilterBox q={q} words={WORDS} />
       <Refusal problem={problem.value} />
       <section class="panel scroll" aria-label="List of runs">
@@ -81,215 +126,4 @@ export function Runs() {
 function titleOf(run: Run): string {
   const { repository, ref, sha, title } = run.source ?? {};
   return [title, repository, ref?.replace("refs/heads/", ""), sha?.slice(0, 9)].filter(Boolean).join(" · ");
-}
-
-function Tally({ tally }: { tally: Readonly<Record<string, number>> }) {
-  return (
-    <>
-      {Object.entries(tally).map(([state, number]) => (
-        <span key={state} class="nowrap">
-          {number} <State machine="job" state={state} />
-        </span>
-      ))}
-    </>
-  );
-}
-
-export function RunPage({ id }: { id: string }) {
-  const path = { params: { path: { run_id: id } } };
-  const { data, problem, look } = useLoaded(`run ${id}`, async (signal) => {
-    const [run, explanation, history] = await Promise.all([
-      ask(client.GET("/api/runs/{run_id}", { params: { path: { run_id: id }, query: { jobs: true } }, signal })),
-      ask(client.GET("/api/runs/{run_id}/explain", { ...path, signal })),
-      ask(client.GET("/api/runs/{run_id}/history", { ...path, signal })),
-    ]);
-    return { run, explanation, entries: history.entries };
-  });
-  useNews((entry) => entry.id === id || entry.kind === "job", look);
-  const shown = data.value;
-  if (!shown) return <Waiting title={id} problem={problem.value} />;
-  const { run, explanation, entries } = shown;
-  const jobs = run.jobs ?? [];
-  return (
-    <>
-      <Head
-        title={
-          <>
-            <span class="mono">{run.id}</span> <State machine="run" state={run.state} />{" "}
-            {run.outcome && <State machine="run" state={run.outcome} />}
-          </>
-        }
-      >
-        <RunActions run={run} look={look} />
-      </Head>
-      <Refusal problem={problem.value} />
-      <p>{explanation.sentence}</p>
-      {run.awaiting && (
-        <div class="notice waiting">
-          It waits for approval: {run.awaiting.reason}. <ApproveButtons run={run} look={look} />
-        </div>
-      )}
-      <Panel title="Jobs">{jobs.length ? <Graph jobs={jobs} /> : <Empty>There is no plan yet.</Empty>}</Panel>
-      <div class="columns">
-        <Panel title="About">
-          <Facts
-            rows={[
-              ["workflow", run.workflow],
-              ["title", run.source?.title],
-              ["repository", run.source?.repository],
-              ["ref", run.source?.ref],
-              ["commit", run.source?.sha && <code>{run.source.sha}</code>],
-              ["by", run.source?.actor],
-              ["fork", run.source?.from_fork && "the change comes from a fork"],
-              ["submitted", <When at={run.created_at} />],
-              ["took", run.started_at && <Took from={run.started_at} to={run.completed_at ?? run.reported_at} />],
-              ["group", run.concurrency_group],
-              ["culprit", run.culprit],
-              ["error", run.error],
-              ["reason", run.reason],
-              ["does again", run.origin_run_id && <RunLink id={run.origin_run_id} />],
-              ["superseded by", run.superseded_by && <RunLink id={run.superseded_by} />],
-            ]}
-          />
-        </Panel>
-        {(run.skipped ?? []).length > 0 && (
-          <Panel title="Left out">
-            <Facts rows={(run.skipped ?? []).map((job) => [job.name, job.why] as const)} />
-          </Panel>
-        )}
-      </div>
-      <History entries={entries} />
-    </>
-  );
-}
-
-function RunLink({ id }: { id: string }) {
-  return (
-    <a class="mono" href={`/runs/${encodeURIComponent(id)}`}>
-      {id}
-    </a>
-  );
-}
-
-function RunActions({ run, look }: { run: Run; look: () => void }) {
-  const path = { params: { path: { run_id: run.id } } };
-  const again = (which: "failed" | "all", label: string) => (
-    <Action
-      request="POST /api/runs/{run_id}/rerun"
-      done="A new run was submitted."
-      run={async () => {
-        const made = await ask(
-          client.POST("/api/runs/{run_id}/rerun", { ...path, body: { which, request_id: requestId() } }),
-        );
-        go(`/runs/${made.id}`);
-      }}
-    >
-      {label}
-    </Action>
-  );
-  if (run.outcome || hasEnded("run", run.state)) {
-    return (
-      <>
-        {again("failed", "Rerun what failed")}
-        {again("all", "Rerun all")}
-      </>
-    );
-  }
-  return (
-    <Action
-      request="POST /api/runs/{run_id}/cancel"
-      legal={["run", run.state, "cancel"]}
-      done="Cancel was requested."
-      danger
-      run={() => ask(client.POST("/api/runs/{run_id}/cancel", { ...path, body: { request_id: requestId() } }))}
-      then={look}
-    >
-      Cancel
-    </Action>
-  );
-}
-
-function ApproveButtons({ run, look }: { run: Run; look: () => void }) {
-  const path = { params: { path: { run_id: run.id } } };
-  const body = () => ({ request_id: requestId() });
-  return (
-    <>
-      <Action
-        request="POST /api/runs/{run_id}/approve"
-        done="It was approved."
-        run={() => ask(client.POST("/api/runs/{run_id}/approve", { ...path, body: body() }))}
-        then={look}
-      >
-        Approve
-      </Action>{" "}
-      <Action
-        request="POST /api/runs/{run_id}/decline"
-        done="It was declined."
-        danger
-        run={() => ask(client.POST("/api/runs/{run_id}/decline", { ...path, body: body() }))}
-        then={look}
-      >
-        Decline
-      </Action>
-    </>
-  );
-}
-
-const WIDTH = 190;
-const HEIGHT = 46;
-const GAP_X = 56;
-const GAP_Y = 16;
-
-/** The jobs of a run, each to the right of what it needs; those that decide how long it takes are marked. */
-function Graph({ jobs }: { jobs: readonly RunJob[] }) {
-  const layers = layersOf(jobs);
-  const critical = timesOf(jobs).critical;
-  const at = new Map<string, { x: number; y: number }>();
-  layers.forEach((layer, column) =>
-    layer.forEach((job, row) => at.set(job.name, { x: column * (WIDTH + GAP_X), y: row * (HEIGHT + GAP_Y) })),
-  );
-  const width = layers.length * (WIDTH + GAP_X) - GAP_X;
-  const height = Math.max(...layers.map((layer) => layer.length)) * (HEIGHT + GAP_Y) - GAP_Y;
-  return (
-    <div class="scroll">
-      <div class="graph" style={{ width: `${width}px`, height: `${height}px` }}>
-        <svg width={width} height={height} aria-hidden="true">
-          {jobs.flatMap((job) =>
-            (job.needs ?? []).map((need) => {
-              const from = at.get(need);
-              const to = at.get(job.name);
-              if (!from || !to) return null;
-              const [x1, y1, x2, y2] = [from.x + WIDTH, from.y + HEIGHT / 2, to.x, to.y + HEIGHT / 2];
-              const middle = (x1 + x2) / 2;
-              return (
-                <path
-                  key={`${need} ${job.name}`}
-                  class={critical.has(job.name) && critical.has(need) ? "edge critical" : "edge"}
-                  d={`M${x1} ${y1} C${middle} ${y1} ${middle} ${y2} ${x2} ${y2}`}
-                />
-              );
-            }),
-          )}
-        </svg>
-        {jobs.map((job) => {
-          const place = at.get(job.name) ?? { x: 0, y: 0 };
-          return (
-            <a
-              key={job.name}
-              class={`node ${critical.has(job.name) ? "critical" : ""}`}
-              style={{ left: `${place.x}px`, top: `${place.y}px`, width: `${WIDTH}px`, height: `${HEIGHT}px` }}
-              href={`/jobs/${encodeURIComponent(job.job_id)}`}
-              title={[job.why, job.reason, job.failure?.error].filter(Boolean).join(" · ")}
-            >
-              <b>{job.name}</b>
-              <span>
-                <State machine="job" state={job.state} /> {job.started_at && <Took from={job.started_at} to={job.completed_at} />}
-                {job.required === false && <span class="quiet"> optional</span>}
-              </span>
-            </a>
-          );
-        })}
-      </div>
-    </div>
-  );
 }

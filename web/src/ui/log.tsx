@@ -1,5 +1,5 @@
 /** The log of a job: live, with search, levels, wrapping, and a jump to the first error. */
-import { useComputed, useSignal } from "@preact/signals";
+import { type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { ask, client, type components } from "../api/client";
 import { clock } from "../lib/time";
@@ -7,19 +7,15 @@ import { useNews } from "../live/live";
 import { ansi } from "./ansi";
 import { Empty, Panel } from "./parts";
 
-type Line = components["schemas"]["LogLineView"];
+export type Line = components["schemas"]["LogLineView"];
 
-const LOUD = new Set(["error", "critical", "gap"]);
-const MOST_SHOWN = 5_000;
+const LOUD = new Set(["error", "critical", "failed", "gap"]);
+export const MOST_SHOWN = 5_000;
 const MOST_CHARACTERS = 4_000;
 
-export function Log({ job }: { job: string }) {
+/** Return what a job has written so far, live. */
+export function useLines(job: string): ReadonlySignal<readonly Line[]> {
   const lines = useSignal<readonly Line[]>([]);
-  const wanted = useSignal("");
-  const loudOnly = useSignal(false);
-  const wrap = useSignal(true);
-  const follow = useSignal(true);
-  const box = useRef<HTMLOListElement>(null);
   const state = useRef({ cursor: "", seen: 0, busy: false });
 
   async function look(): Promise<void> {
@@ -50,6 +46,16 @@ export function Log({ job }: { job: string }) {
 
   useEffect(() => void look(), []);
   useNews((entry) => entry.id.startsWith(job), () => void look());
+  return lines;
+}
+
+export function Log({ job }: { job: string }) {
+  const lines = useLines(job);
+  const wanted = useSignal("");
+  const loudOnly = useSignal(false);
+  const wrap = useSignal(true);
+  const follow = useSignal(true);
+  const box = useRef<HTMLOListElement>(null);
   useEffect(() => {
     if (follow.value && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [lines.value.length]);
@@ -108,19 +114,27 @@ export function Log({ job }: { job: string }) {
       </div>
       <ol ref={box} class={`log mono ${wrap.value ? "" : "unwrapped"}`} tabIndex={0} aria-label="Lines of the log">
         {shown.value.map((line) => (
-          <li
-            key={`${line.shard}.${line.attempt}.${line.offset ?? 0}.${line.at}.${line.level}`}
-            class={`level-${line.level}`}
-            data-loud={LOUD.has(line.level) ? "" : undefined}
-          >
-            <time dateTime={line.at}>{clock(line.at)}</time> <span dir="auto">{ansi(line.text.slice(0, MOST_CHARACTERS))}</span>
-            {line.text.length > MOST_CHARACTERS && (
-              <span class="quiet"> … {line.text.length - MOST_CHARACTERS} more characters, in the download</span>
-            )}
-          </li>
+          <LogLine key={keyOf(line)} line={line} />
         ))}
       </ol>
     </Panel>
+  );
+}
+
+/** Return what tells a line from all others of its job. */
+export function keyOf(line: Line): string {
+  return `${line.shard}.${line.attempt}.${line.offset ?? 0}.${line.at}.${line.level}`;
+}
+
+/** One line in its colours; loud ones can be jumped to. */
+export function LogLine({ line }: { line: Line }) {
+  return (
+    <li class={`level-${line.level}`} data-loud={LOUD.has(line.level) ? "" : undefined}>
+      <time dateTime={line.at}>{clock(line.at)}</time> <span dir="auto">{ansi(line.text.slice(0, MOST_CHARACTERS))}</span>
+      {line.text.length > MOST_CHARACTERS && (
+        <span class="quiet"> … {line.text.length - MOST_CHARACTERS} more characters, in the download</span>
+      )}
+    </li>
   );
 }
 

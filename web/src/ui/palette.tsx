@@ -70,6 +70,10 @@ export function Palette() {
               <kbd>/</kbd> <kbd>⌘K</kbd>
             </dt>
             <dd>Find an id or a page</dd>
+            <dt>
+              <kbd>+</kbd> <kbd>-</kbd> <kbd>0</kbd>
+            </dt>
+            <dd>Zoom the graph of a run, or show all of it</dd>
           </dl>
           <button type="button" onClick={() => { palette.value = ""; }}>
             Close

@@ -10,6 +10,19 @@ export function State({ machine, state }: { machine: string; state: string }) {
   return <span class={`chip ${meaningOf(machine, state)}`}>{state}</span>;
 }
 
+/** How many jobs there are in each state. */
+export function Tally({ tally }: { tally: Readonly<Record<string, number>> }) {
+  return (
+    <>
+      {Object.entries(tally).map(([state, number]) => (
+        <span key={state} class="nowrap">
+          {number} <State machine="job" state={state} />
+        </span>
+      ))}
+    </>
+  );
+}
+
 /** How long ago something was; the exact moment when it is pointed at. */
 export function When({ at }: { at: string | null | undefined }) {
   if (!at) return <span class="quiet">–</span>;

@@ -14,7 +14,7 @@ from interlock.systems.runs import body as letters
 from interlock.systems.runs.admitting import confined
 from interlock.systems.runs.body import RunBody, decode_run
 from interlock.systems.runs.plans import Piece
-from interlock.wire.runs import RunJobView, RunView, SkippedJob
+from interlock.wire.runs import HeldTo, RunJobView, RunView, SkippedJob
 
 
 def view_of(
@@ -53,8 +53,13 @@ def view_of(
         superseded_by=body.superseded_by,
         awaiting=body.awaits,
         approvals=body.approvals,
-        terms=body.fork_terms,
+        held_to=_held_to(body),
     )
+
+
+def _held_to(body: RunBody) -> HeldTo | None:
+    terms = body.fork_terms
+    return None if terms is None else HeldTo(queue=terms.queue, labels=terms.labels)
 
 
 def _tally(jobs: Sequence[RunJobView]) -> dict[str, int]:
