@@ -101,7 +101,8 @@ HOSTILE = "\n".join(
 async def test_hostile_texts_run_nothing_and_break_nothing(server: Running, visitor: Visitor) -> None:
     page = visitor.page
     made = await fill(server, HOSTILE)
-    for path in ("/jobs", made["/jobs/:id"], f"/jobs/{made['waits']}", "/journal", "/"):
+    jobs, runs = ("/jobs", made["/jobs/:id"], f"/jobs/{made['waits']}"), ("/runs", made["/runs/:id"])
+    for path in (*jobs, *runs, "/journal", "/"):
         await visitor.open(path)
         assert await page.evaluate("() => window.ran") is None, path
         assert await page.locator("main script, main img[src=x], main h1:has-text('Mine')").count() == 0, path
