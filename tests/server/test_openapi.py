@@ -102,6 +102,8 @@ async def check_answers(server: Running, client: httpx2.AsyncClient) -> None:
     worker = await server.parts.household.workers.register(WorkerSpec(name="a"))
     plan = Plan(jobs=(PlannedJob(name="a", task="a.b"),))
     run = await server.parts.household.runs.submit(RunSpec(plan=plan))
+    over = await server.parts.household.runs.submit(RunSpec(plan=plan))
+    await server.parts.household.runs.cancel(over.id)
     await server.parts.household.simulations.create_run(SimulationSpec(task="a.b", run_id=run.id))
     load = WorkloadFact(workload_id="load_1", job_id=await server.submit(task=TASK), happened=Happened.READY)
     await server.parts.household.workloads.tell([load])
@@ -113,6 +115,9 @@ async def check_answers(server: Running, client: httpx2.AsyncClient) -> None:
         names = {"job_id": job_id, "attempt_id": f"{job_id}.1.1", "name": "lease", "worker_id": worker.id}
         names |= {"token_name": issued.view.id, "kind": "job", "record_id": job_id}
         path = path_of(route, run_id=run.id, workload_id=load.workload_id, **names)
+        names["token_name"] = issued.view.id
+        run_id = over.id if route.name == "previewRerun" else run.id
+        path = path_of(route, run_id=run_id, workload_id=load.workload_id, **names)
         params = {"job": job_id} if route.name == "listAttempts" else {}
         headers = {LEASE: held.token, RUNNER: "r"} if route.headers else {}
         answer = await client.get(path, params=params, headers=headers)
