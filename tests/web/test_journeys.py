@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -11,23 +9,13 @@ from playwright.async_api import Browser, expect
 from tests.server.runners import Runner, done
 from tests.server.running import Running, any_port, running
 from tests.waiting import PATIENCE_S
-from tests.web.visiting import WIDE, Visitor, fill, visit
+from tests.web.visiting import WIDE, Visitor, fill, visit, visiting
 
 from interlock.systems.access.principals import Role
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 expect.set_options(timeout=PATIENCE_S * 1_000)
-
-
-@asynccontextmanager
-async def visiting(browser: Browser, url: str) -> AsyncIterator[Visitor]:
-    """Somebody who looks at another server than the one of the fixture."""
-    context = await browser.new_context(viewport=WIDE)  # type: ignore[arg-type]
-    try:
-        yield await visit(context, url)
-    finally:
-        await context.close()
 
 
 async def test_a_job_appears_in_the_list_by_itself_and_its_page_follows_it_to_the_end(

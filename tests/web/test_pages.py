@@ -8,9 +8,14 @@ import pytest
 from tests.effort import pick
 from tests.server.running import Running
 from tests.waiting import until
-from tests.web.visiting import PATTERNS, Visitor, fill, path_of
+from tests.web.visiting import NARROW, PATTERNS, ZOOMED, Visitor, fill, path_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+MOVING = """() => document.getAnimations().map(
+  (each) => `${each.animationName ?? each.transitionProperty} of ${each.effect.target.outerHTML}`)"""
+"""What moves although the visitor has asked for less motion."""
 
 
 async def look_at(visitor: Visitor, path: str, *, dark: bool = True) -> list[str]:
@@ -20,7 +25,9 @@ async def look_at(visitor: Visitor, path: str, *, dark: bool = True) -> list[str
     found = [f"light: {each}" for each in await visitor.complaints()]
     await visitor.page.emulate_media(color_scheme="dark")
     found += [f"dark: {each}" for each in (await visitor.complaints("color-contrast") if dark else ())]
-    found += [f"narrow: {each}" for each in await visitor.sideways()]
+    found += [f"narrow: {each}" for each in await visitor.sideways(NARROW)]
+    found += [f"zoomed: {each}" for each in await visitor.sideways(ZOOMED)]
+    found += [f"moves: {each}" for each in await visitor.page.evaluate(MOVING)]
     return found + visitor.taken()
 
 

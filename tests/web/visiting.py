@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from playwright.async_api import BrowserContext, ConsoleMessage, Page, Request, Response
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response
 from tests.server.runners import Runner
 from tests.server.running import Running
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 ROOT = Path(__file__).parents[2]
 AXE = ROOT / "web/node_modules/axe-core/axe.min.js"
@@ -18,10 +20,25 @@ PATTERNS = re.findall(r'pattern: "([^"]+)"', (ROOT / "web/src/pages/index.tsx").
 """The addresses of all pages, with `:names` in them."""
 NARROW = {"width": 375, "height": 740}
 WIDE = {"width": 1280, "height": 800}
+ZOOMED = {"width": 640, "height": 400}
+"""What is left of a wide window when everything is twice as large."""
+
+COUNT_NEWS = """() => {
+  window.news = 0;
+  const Own = window.SharedWorker;
+  window.SharedWorker = class extends Own {
+    constructor(...given) {
+      super(...given);
+      this.port.addEventListener("message", () => { window.news += 1; });
+    }
+  };
+}"""
+"""For pages that count how often they are told that something has happened."""
 
 _SETTLED = """() => {
   const main = document.querySelector("main");
-  return main && main.querySelector("h1, .empty, .notice") && !/Loading/.test(main.innerText);
+  return main && main.ariaBusy !== "true" && main.querySelector("h1, .empty, .notice")
+    && !/Loading/.test(main.innerText);
 }"""
 _SIDEWAYS = """async () => {
   const frame = () => new Promise((shown) => requestAnimationFrame(shown));
@@ -76,9 +93,9 @@ class Visitor:
         found: list[str] = await self.page.evaluate(_COMPLAINTS, rules)
         return found
 
-    async def sideways(self) -> list[str]:
-        """Return what reaches out of the page on a telephone."""
-        await self.page.set_viewport_size(NARROW)  # type: ignore[arg-type]
+    async def sideways(self, size: Mapping[str, int] = NARROW) -> list[str]:
+        """Return what reaches out of the page in a window of this size."""
+        await self.page.set_viewport_size(size)  # type: ignore[arg-type]
         found: list[str] = await self.page.evaluate(_SIDEWAYS)
         await self.page.set_viewport_size(WIDE)  # type: ignore[arg-type]
         return found
@@ -109,6 +126,25 @@ async def visit(context: BrowserContext, url: str) -> Visitor:
     """Return a visitor with a page of its own in a context."""
     context.set_default_timeout(PATIENCE_S * 1_000)
     return Visitor(context, await context.new_page(), url)
+
+
+@asynccontextmanager
+async def visiting(browser: Browser, url: str) -> AsyncIterator[Visitor]:
+    """Somebody who looks at another server than the one of the fixture."""
+    context = await browser.new_context(viewport=WIDE)  # type: ignore[arg-type]
+    try:
+        yield await visit(context, url)
+    finally:
+        await context.close()
+
+
+async def told(page: Page, least: int) -> None:
+    """Wait until the worker that all tabs share has told the page so often that something has happened."""
+
+    async def enough() -> bool:
+        return int(await page.evaluate("() => window.news")) >= least
+
+    await until(enough, f"the page was told {least} times")
 
 
 async def fill(server: Running, text: str = "the letter to Ada") -> dict[str, str]:

@@ -1,7 +1,9 @@
 /** The dashboard: a frame with the pages in it. */
 import { render } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { signedOut, unreachableSince } from "./api/client";
+import { drawInTime } from "./lib/drawing";
+import { assembling, holdPage } from "./lib/loading";
 import { loadMachines } from "./lib/machines";
 import { followLinks, match, path } from "./lib/router";
 import { loadSession } from "./lib/session";
@@ -20,18 +22,18 @@ function App() {
   if (signedOut.value) return <SignIn />;
   return (
     <div class="shell">
-      <a class="hidden-text" href="#content">
+      <a class="skip button" href="#content">
         Skip to the content
       </a>
       <Side />
-      <main id="content" tabIndex={-1}>
-        {unreachableSince.value > 0 && (
-          <div class="notice bad" role="alert">
-            The server cannot be reached. This page shows what was last known, and goes on by itself.
-          </div>
-        )}
+      <main id="content" tabIndex={-1} aria-busy={assembling.value}>
         <Page />
       </main>
+      {unreachableSince.value > 0 && (
+        <div class="notice bad gone" role="alert">
+          The server cannot be reached. This page shows what was last known, and goes on by itself.
+        </div>
+      )}
       <Palette />
       <Toasts />
     </div>
@@ -79,22 +81,32 @@ function Page() {
   );
 }
 
+/** A page with its title. Another page has the focus at its beginning, as if it were loaded anew. */
 function Titled({ title, children }: { title: string; children: preact.ComponentChildren }) {
+  const opened = useRef(path.value);
   useEffect(() => {
     document.title = `${title} · Interlock`;
   }, [title]);
+  useEffect(() => {
+    if (opened.current !== path.value) document.getElementById("content")?.focus({ preventScroll: true });
+    opened.current = path.value;
+  }, [path.value]);
   return <>{children}</>;
 }
 
 /** Learn who is looking and what the tables are; asked again until the server answers. */
 async function enter(): Promise<void> {
+  const release = holdPage();
   try {
     await Promise.all([loadSession(), loadMachines()]);
   } catch {
     if (!signedOut.value) setTimeout(enter, 2_000);
+  } finally {
+    release();
   }
 }
 
+drawInTime();
 followLinks();
 begin();
 void enter();

@@ -206,8 +206,11 @@ class Stream:
         self._place = broadcast.place_after(cursor)
 
     def beginning(self) -> bytes:
-        """Where the reader is, so that it can come back there although nothing has happened yet."""
-        return b"retry: 1000\nid: %s\n\n" % self.cursor.encode()
+        """Where the reader is, so that it can come back there although nothing has happened yet.
+
+        It is an event with data: browsers tell scripts no id without one.
+        """
+        return b"retry: 1000\nid: %s\nevent: begin\ndata: {}\n\n" % self.cursor.encode()
 
     async def next(self) -> bytes:
         """What has happened; after a long silence a sign of life."""

@@ -1,7 +1,35 @@
 /** Reading from the server into a page: the latest answer wins, and what is shown stays while it is renewed. */
-import { type Signal, useSignal } from "@preact/signals";
-import { useCallback, useEffect, useRef } from "preact/hooks";
+import { effect, type Signal, signal, useSignal } from "@preact/signals";
+import { useCallback, useLayoutEffect, useRef } from "preact/hooks";
 import { Problem } from "../api/client";
+import { path } from "./router";
+
+/** Whether a page that was opened waits for its parts. It is shown when all are there, so that nothing moves. */
+export const assembling = signal(true);
+let missing = 0;
+
+effect(() => {
+  assembling.value = path.value !== ""; // another page begins anew
+  seeWhetherAllIsThere();
+});
+
+/** Look when what is there has been drawn: a part may have parts of its own. */
+function seeWhetherAllIsThere(): void {
+  setTimeout(() => {
+    if (!missing) assembling.value = false;
+  });
+}
+
+/** Let a page that is opened wait for a part of it; return how to tell that the part is there. */
+export function holdPage(): () => void {
+  let held = true;
+  missing += 1;
+  return () => {
+    if (held) missing -= 1;
+    held = false;
+    if (!missing) seeWhetherAllIsThere();
+  };
+}
 
 export interface Loaded<T> {
   /** The latest answer; kept while a newer one is on its way. */
@@ -15,7 +43,7 @@ export interface Loaded<T> {
 export function useLoaded<T>(key: string, read: (signal: AbortSignal) => Promise<T>): Loaded<T> {
   const data = useSignal<T | undefined>(undefined);
   const problem = useSignal<Problem | undefined>(undefined);
-  const latest = useRef({ read, busy: false, wanted: false, stop: new AbortController() });
+  const latest = useRef({ read, busy: false, wanted: false, stop: new AbortController(), release: () => {} });
   latest.current.read = read;
 
   const look = useCallback((): void => {
@@ -41,6 +69,7 @@ export function useLoaded<T>(key: string, read: (signal: AbortSignal) => Promise
       )
       .finally(() => {
         if (signal.aborted) return;
+        state.release();
         state.busy = false;
         if (state.wanted) {
           state.wanted = false;
@@ -49,14 +78,18 @@ export function useLoaded<T>(key: string, read: (signal: AbortSignal) => Promise
       });
   }, []);
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     const state = latest.current;
     state.stop = new AbortController();
     state.busy = state.wanted = false;
+    state.release = holdPage();
     data.value = undefined;
     problem.value = undefined;
     look();
-    return () => state.stop.abort();
+    return () => {
+      state.stop.abort();
+      state.release();
+    };
   }, [key]);
 
   return { data, problem, look };

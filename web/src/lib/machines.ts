@@ -1,6 +1,7 @@
 /** The lifecycles, as the server declares them: names of states, what they mean, and pictures. */
 import { signal } from "@preact/signals";
 import { ask, client, type components } from "../api/client";
+import { holdPage } from "./loading";
 
 export type Meaning = "waiting" | "active" | "good" | "bad" | "stopped";
 
@@ -51,14 +52,18 @@ export function tableOf(machine: string): Table | undefined {
   const found = tables.value.get(machine);
   if (!found && !asked.has(machine)) {
     asked.add(machine);
-    ask(client.GET("/api/machines/{name}", { params: { path: { name: machine } } })).then(
-      (table) => {
-        tables.value = new Map([...tables.value, [machine, table]]);
-      },
-      () => asked.delete(machine),
-    );
+    void Promise.resolve().then(holdPage).then((release) => readTable(machine).finally(release));
   }
   return found;
+}
+
+async function readTable(machine: string): Promise<void> {
+  try {
+    const table = await ask(client.GET("/api/machines/{name}", { params: { path: { name: machine } } }));
+    tables.value = new Map([...tables.value, [machine, table]]);
+  } catch {
+    asked.delete(machine); // it is asked for again with the next look
+  }
 }
 
 /** Return whether an event leads somewhere from a state, or is accepted there: whether asking for it makes sense. */

@@ -33,6 +33,7 @@ export function followLinks(): void {
     if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
     const link = (event.target as Element).closest?.("a[href]") as HTMLAnchorElement | null;
     if (!link || link.target || link.origin !== location.origin || link.hasAttribute("download")) return;
+    if (link.hash && link.pathname + link.search === location.pathname + location.search) return; // a place on this page
     if (link.pathname.startsWith("/api/") || link.pathname === "/docs" || link.pathname === "/metrics") return;
     event.preventDefault();
     go(link.href);

@@ -53,6 +53,9 @@ function open(): void {
     pauseMs = FIRST_PAUSE_MS;
     tellState(true);
   };
+  stream.addEventListener("begin", (event: MessageEvent<string>) => {
+    cursor = event.lastEventId;
+  });
   stream.addEventListener("entry", (event: MessageEvent<string>) => {
     cursor = event.lastEventId || cursor;
     pending.push(JSON.parse(event.data) as Entry);

@@ -9,7 +9,7 @@ import { History, pathOf } from "../ui/history";
 import { CopyAs } from "../ui/copy";
 import { Log } from "../ui/log";
 import { Timeline } from "../ui/timeline";
-import { Facts, Head, Json, Panel, Refusal, State, Took, Waiting, When } from "../ui/parts";
+import { Facts, Head, Json, Panel, Picture, Refusal, State, Took, Waiting, When } from "../ui/parts";
 
 type Node = components["schemas"]["TreeNode"];
 type Artifact = components["schemas"]["ArtifactView"];
@@ -65,8 +65,7 @@ export function JobPage({ id }: { id: string }) {
           />
         </Panel>
         <Panel title="Lifecycle">
-          <img
-            class="picture"
+          <Picture
             src={pictureOf("job", job.state, pathOf(entries, "job"))}
             alt={`The lifecycle of a job. It is ${job.state}, after ${pathOf(entries, "job").join(", ") || "nothing"}.`}
           />

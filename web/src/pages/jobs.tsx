@@ -1,7 +1,8 @@
 /** Jobs: one box with the filter grammar of the command line and the API, and a list that stays where it is. */
 import { useSignal } from "@preact/signals";
-import { useCallback, useEffect, useRef } from "preact/hooks";
+import { useCallback, useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { ask, client, type Job, Problem, requestId } from "../api/client";
+import { holdPage } from "../lib/loading";
 import { hasEnded } from "../lib/machines";
 import { go, query } from "../lib/router";
 import { may } from "../lib/session";
@@ -61,6 +62,11 @@ function List({ q }: { q: string }) {
   return (
     <>
       <Head title="Jobs">
+        {list.fresh.value > 0 && (
+          <button type="button" onClick={list.showFresh}>
+            Show {list.fresh.value === PAGE ? `${PAGE}+` : list.fresh.value} new
+          </button>
+        )}
         {selected.value.size > 0 && <span class="quiet">{selected.value.size} selected</span>}
         {selected.value.size > 0 && may("POST /api/jobs/actions") && (
           <>
@@ -77,13 +83,6 @@ function List({ q }: { q: string }) {
       <FilterBox q={q} words={WORDS} />
       <Views q={q} />
       <Refusal problem={list.problem.value} />
-      {list.fresh.value > 0 && (
-        <p>
-          <button type="button" onClick={list.showFresh}>
-            Show {list.fresh.value === PAGE ? `${PAGE}+` : list.fresh.value} new
-          </button>
-        </p>
-      )}
       <section class="panel scroll" aria-label="List of jobs">
         <table class="rows" aria-rowcount={count?.capped ? -1 : (count?.number ?? jobs.length)}>
           <caption class="hidden-text">Jobs, newest first</caption>
@@ -296,7 +295,11 @@ function useJobs(q: string) {
     void begin();
   }, []);
 
-  useEffect(() => void begin(), []);
+  useLayoutEffect(() => {
+    const release = holdPage();
+    void begin().finally(release);
+    return release;
+  }, []);
   useEntries((entries) => {
     for (const entry of entries) if (entry.kind === "job") state.current.changed.add(entry.id);
   });

@@ -5,7 +5,7 @@ import { machines, pictureOf } from "../lib/machines";
 import { listOf, pageOf } from "../lib/records";
 import { span } from "../lib/time";
 import { useNews } from "../live/live";
-import { Head, Panel, State, Waiting, When } from "../ui/parts";
+import { Head, Panel, Picture, State, Waiting, When } from "../ui/parts";
 
 export function Machines() {
   const all = [...machines.value.values()];
@@ -13,7 +13,7 @@ export function Machines() {
     <>
       <Head title="Machines" />
       <Panel title="How they depend on each other">
-        <img class="picture" src="/api/machines/interlocking.svg" alt="Which machine sends what to which other one." />
+        <Picture src="/api/machines/interlocking.svg" alt="Which machine sends what to which other one." />
       </Panel>
       <section class="panel scroll" aria-label="List of machines">
         <table>
@@ -67,7 +67,7 @@ export function MachinePage({ name }: { name: string }) {
       </Head>
       <p>{table.doc}</p>
       <Panel title="Lifecycle">
-        <img class="picture" src={pictureOf(name, "", [])} alt={`The lifecycle of a ${name}; the tables below say the same.`} />
+        <Picture src={pictureOf(name, "", [])} alt={`The lifecycle of a ${name}; the tables below say the same.`} />
       </Panel>
       <Standing name={name} />
       <Panel title="States">

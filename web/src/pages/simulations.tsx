@@ -6,7 +6,7 @@ import { now, span } from "../lib/time";
 import { useNews } from "../live/live";
 import { Action } from "../ui/action";
 import { History, pathOf } from "../ui/history";
-import { Empty, Facts, Head, Json, Panel, Refusal, State, Took, Waiting, When } from "../ui/parts";
+import { Empty, Facts, Head, Json, Panel, Picture, Refusal, State, Took, Waiting, When } from "../ui/parts";
 
 type Simulation = components["schemas"]["SimulationView"];
 
@@ -170,8 +170,7 @@ export function SimulationPage({ id }: { id: string }) {
           />
         </Panel>
         <Panel title="Lifecycle">
-          <img
-            class="picture"
+          <Picture
             src={pictureOf("simulation", one.status, pathOf(entries, "simulation"))}
             alt={`The lifecycle of a simulation. It is ${one.status}.`}
           />

@@ -1,5 +1,5 @@
 /** A chart over time, in the colours of the theme; the same numbers are a table for those who cannot see it. */
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { Panel } from "./parts";
@@ -27,7 +27,7 @@ export function Chart({ title, times, lines, unit = String }: Props) {
   const data = [times, ...lines.map((line) => line.values)] as unknown as uPlot.AlignedData;
   const shape = lines.map((line) => line.name).join();
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     const element = box.current;
     if (!element) return;
     const styles = getComputedStyle(document.documentElement);
@@ -66,7 +66,7 @@ export function Chart({ title, times, lines, unit = String }: Props) {
     };
   }, [shape, theme.value]);
 
-  useEffect(() => plot.current?.setData(data), [times, ...lines.map((line) => line.values)]);
+  useLayoutEffect(() => plot.current?.setData(data), [times, ...lines.map((line) => line.values)]);
 
   const last = lines.map((line) => `${line.name} ${unit(line.values.findLast((value) => value !== null) ?? 0)}`).join(", ");
   return (

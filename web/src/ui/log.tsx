@@ -1,7 +1,8 @@
 /** The log of a job: live, with search, levels, wrapping, and a jump to the first error. */
 import { type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { ask, client, type components } from "../api/client";
+import { holdPage } from "../lib/loading";
 import { clock } from "../lib/time";
 import { useNews } from "../live/live";
 import { ansi } from "./ansi";
@@ -44,7 +45,11 @@ export function useLines(job: string): ReadonlySignal<readonly Line[]> {
     }
   }
 
-  useEffect(() => void look(), []);
+  useLayoutEffect(() => {
+    const release = holdPage();
+    void look().finally(release);
+    return release;
+  }, []);
   useNews((entry) => entry.id.startsWith(job), () => void look());
   return lines;
 }

@@ -1,7 +1,8 @@
 /** Small things that every page is made of. */
 import type { ComponentChildren } from "preact";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Problem } from "../api/client";
-import type { Loaded } from "../lib/loading";
+import { holdPage, type Loaded } from "../lib/loading";
 import { meaningOf } from "../lib/machines";
 import { ago, exact, now, span } from "../lib/time";
 
@@ -40,9 +41,19 @@ export function Took({ from, to }: { from: string | null | undefined; to: string
   return <span class="nowrap">{span(Math.max(0, end - Date.parse(from)))}</span>;
 }
 
-/** What went wrong, in the server's words, with what to do. */
+/** A picture that the server draws; the page waits for it, so that nothing moves when it is there. */
+export function Picture({ src, alt }: { src: string; alt: string }) {
+  const release = useRef(() => {});
+  useLayoutEffect(() => {
+    release.current = holdPage();
+    return () => release.current();
+  }, []);
+  return <img class="picture" src={src} alt={alt} onLoad={() => release.current()} onError={() => release.current()} />;
+}
+
+/** What went wrong, in the server's words, with what to do; that the server is gone is told once for all pages. */
 export function Refusal({ problem, again }: { problem: Problem | undefined; again?: () => void }) {
-  if (!problem) return null;
+  if (!problem || problem.code === "unreachable") return null;
   return (
     <div class="notice bad" role="alert">
       {problem.message} {problem.todo && <span class="todo">{problem.todo}</span>}

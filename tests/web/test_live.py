@@ -1,0 +1,119 @@
+"""Pages follow what happens: nothing is missed or doubled, and no faster than people can read."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+from tests.server.runners import Runner
+from tests.server.running import Running, any_port, running
+from tests.waiting import PATIENCE_S, until
+from tests.web.visiting import COUNT_NEWS, Visitor, told, visit, visiting
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+expect.set_options(timeout=PATIENCE_S * 1_000)
+
+RENDERS_A_SECOND = 5
+
+COUNT_RENDERS = """() => {
+  window.renders = 0;
+  const everything = { subtree: true, childList: true, characterData: true, attributes: true };
+  new MutationObserver(() => { window.renders += 1; }).observe(document.getElementById("app"), everything);
+}"""
+HIDE = """(hidden) => {
+  Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+async def journal_of(visitor: Visitor) -> list[str]:
+    """Return the jobs of which the journal tells on the page, newest first."""
+    return await visitor.page.locator("main tbody tr td:nth-child(2) a").all_inner_texts()
+
+
+async def test_a_page_that_is_only_watched_renders_at_most_five_times_a_second(
+    server: Running, visitor: Visitor
+) -> None:
+    page, job = visitor.page, await server.submit(queue="watched")
+    runner = Runner(server.client())
+    await page.add_init_script(f"({COUNT_NEWS})()")
+    await page.clock.install()
+    paths = ("/journal", f"/jobs/{job}", "/jobs")
+    for path in paths:
+        await visitor.open(path)
+        await visitor.live()
+        later = int(await page.evaluate("() => Date.now()")) + 60_000
+        await page.clock.pause_at(later / 1_000)  # nobody has touched anything for so long
+        await page.evaluate(COUNT_RENDERS)
+        token = (await runner.grant(queues=["watched"]))["token"] if path == paths[1] else ""
+        before = int(await page.evaluate("() => window.news"))
+        for number in range(1, 9):
+            await server.submit()
+            if token:
+                lines = [["2026-01-01T00:00:00Z", "info", f"line {number}"]]
+                assert (await runner.say("heartbeat", token, log=lines)).status_code == 200
+            await told(page, before + number)
+            await page.clock.run_for(125)
+        renders = int(await page.evaluate("() => window.renders"))
+        await page.clock.resume()
+        assert 1 <= renders <= RENDERS_A_SECOND + 1, (path, renders)  # both ends of the second may have one
+
+
+async def test_a_hidden_page_asks_for_nothing_and_shows_everything_when_it_is_seen_again(
+    server: Running, visitor: Visitor
+) -> None:
+    await visitor.open("/jobs")
+    await visitor.live()
+    other = await visit(visitor.context, visitor.url)
+    await other.open("/jobs")
+    await other.live()
+    await visitor.page.evaluate(HIDE, True)
+    asked: list[str] = []
+    visitor.page.on("request", lambda request: asked.append(request.url))
+    jobs = [await server.submit() for _ in range(3)]
+    await expect(other.page.get_by_role("link", name=jobs[-1])).to_be_visible()
+    assert asked == []
+    assert await visitor.page.get_by_role("link", name=jobs[-1]).count() == 0
+    await visitor.page.evaluate(HIDE, False)
+    await expect(visitor.page.get_by_role("link", name=jobs[-1])).to_be_visible()
+    assert other.taken() == []
+
+
+async def test_the_stream_is_closed_while_every_tab_is_hidden_and_goes_on_where_it_was(
+    server: Running, visitor: Visitor
+) -> None:
+    readers = server.parts.broadcast
+    await visitor.open("/journal")
+    await visitor.live()
+    expected: list[str] = []
+    for _ in range(2):  # first before anything has happened: only the server knows where it begins
+        await visitor.page.evaluate(HIDE, True)
+        await until(lambda: readers.readers == 0, "the stream is closed")
+        expected = [*reversed([await server.submit() for _ in range(3)]), *expected]
+        await visitor.page.evaluate(HIDE, False)
+        await expect(visitor.page.get_by_role("link", name=expected[0])).to_be_visible()
+        assert await journal_of(visitor) == expected
+
+
+async def test_nothing_is_missed_or_doubled_when_the_server_starts_again(
+    browser: Browser, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    async with AsyncExitStack() as stack:
+        async with running(url) as server:
+            port = server.address[1]
+            visitor = await stack.enter_async_context(visiting(browser, server.url))
+            await visitor.open("/journal")
+            await visitor.live()
+            expected = [await server.submit()]
+            await expect(visitor.page.get_by_role("link", name=expected[0])).to_be_visible()
+        for _ in range(2):
+            await visitor.page.get_by_text("○ looking").wait_for()
+            async with running(url, any_port(port=port)) as server:
+                expected = [*reversed([await server.submit() for _ in range(3)]), *expected]
+                await visitor.live()
+                await expect(visitor.page.get_by_role("link", name=expected[0])).to_be_visible()
+                assert await journal_of(visitor) == expected
