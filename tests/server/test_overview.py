@@ -24,7 +24,7 @@ from interlock.systems.figures import figures
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.quarantine.counting import Lost, QuarantineSettings
 from interlock.wire.jobs import RetryRule
-from interlock.wire.runner import ClaimRequest, Complete, Failed, Succeeded
+from interlock.wire.runner import ClaimRequest, Complete, Failed, Heartbeat, Succeeded
 from interlock.wire.workers import WorkerBeat, WorkerSpec
 
 SELDOM = OrchestratorSettings(
@@ -173,6 +173,21 @@ async def test_a_deadline_that_nobody_saw_to_is_found_until_a_sweep(server: Runn
     assert finding["remedy"]["command"] == f"interlock job show {job_id}"
     await server.parts.household.sweep()
     assert "deadline_missed" not in await found(server)
+
+
+async def test_a_missed_deadline_is_found_however_many_older_jobs_run(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "JOBS", 1)
+    older, late = await server.submit(queue="older"), await server.submit(queue="late")
+    grant = await server.hold(older, "older")
+    await server.hold(late, "late")
+    server.jump(SELDOM.durations.lease_ttl_s - 1)
+    await server.parts.household.orchestrator.hear(
+        [Heartbeat(token=grant.token, runner_id="r", sequence=1)]
+    )
+    server.jump(32)
+    assert (await found(server))["deadline_missed"]["id"] == late
 
 
 async def test_a_loop_of_the_server_that_fails_is_found_until_it_works_again(

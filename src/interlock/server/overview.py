@@ -1,7 +1,7 @@
 """What is wrong now, found with a bounded number of small questions to the store.
 
-Nothing here counts a table: the backlog is known from the figures, workers are few, and of jobs only some of
-the oldest and newest are looked at. No question names a queue, because no index does. An answer serves for
+Nothing here counts a table: the backlog is known from the figures, workers are few, of jobs only some of the
+oldest and newest are looked at, and missed deadlines are found by deadline. No question names a queue, because no index does. An answer serves for
 some seconds, so that many dashboards cost as much as one.
 """
 
@@ -21,7 +21,7 @@ from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.worker import WORKER
 from interlock.plurals import counted
 from interlock.server.trends import Trends
-from interlock.store.records import Query, Record
+from interlock.store.records import Commit, Query, Record
 from interlock.systems.figures.series import Backlog, Part
 from interlock.systems.figures.tally import facts_of
 from interlock.systems.orchestrator.claimers import LIVING, Claimer, Lack, claimer_of, lack, nobody_listens
@@ -40,7 +40,9 @@ CAP = 10_000
 WORKERS = 500
 """How many workers are looked at; where there are more, nothing is said about workers that are missing."""
 JOBS = 40
-"""How many of the oldest and of the newest pending jobs are looked at, and of the oldest running ones."""
+"""How many of the oldest and of the newest pending jobs are looked at."""
+OVERDUE = 10
+"""How many missed deadlines are looked at, the longest ago first: records may be large."""
 FIRST, LIGHT = 5, 65_536
 """The others are looked at when the first ones have no more bytes than this together: inputs may be large."""
 FINDINGS = 50
@@ -61,7 +63,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     backlog: Backlog = {}
     waiting: tuple[Record, ...] = ()
     """Some of the oldest and newest pending jobs."""
-    running: tuple[Record, ...] = ()
+    overdue: tuple[Record, ...] = ()
+    """Those of which the deadline passed longest ago."""
     workers: tuple[Record, ...] = ()
     all_workers: bool = True
     standings: tuple[StandingView, ...] = ()
@@ -114,7 +117,7 @@ class Overview:
             numbers=_confined(backlog) if queues else await self._numbers(map(view_of, page.records)),
             backlog=backlog,
             waiting=tuple(record for record in waiting if not queues or record.queue in queues),
-            running=() if queues else await self._some(job.RUNNING),
+            overdue=() if queues else await self._overdue(),
             workers=page.records,
             all_workers=not page.cursor,
             standings=() if queues else tuple(await household.quarantine.list()),
@@ -123,6 +126,18 @@ class Overview:
             beat_every_s=household.orchestrator.settings.durations.worker_beat_every_s,
             confined=queues,
         )
+
+    async def _overdue(self) -> tuple[Record, ...]:
+        """Look at what a sweep would take first, and leave it as it is."""
+        found: tuple[Record, ...] = ()
+
+        def look(records: Sequence[Record], _: datetime) -> list[Commit]:
+            nonlocal found
+            found = tuple(records)
+            return []
+
+        await self._parts.store.due((JOB.name, WORKER.name), OVERDUE, look)
+        return found
 
     async def _some(self, state: JobState, *, newest_first: bool = False) -> tuple[Record, ...]:
         query = Query(kind=JOB.name, states=(state,), newest_first=newest_first, limit=min(FIRST, JOBS))
@@ -294,7 +309,7 @@ def _quarantined(seen: Seen) -> Iterator[Finding]:
 
 def _overdue(seen: Seen) -> Iterator[Finding]:
     """Records whose deadline has passed and that no sweep has dealt with."""
-    for record in (*seen.running, *seen.workers):
+    for record in seen.overdue:
         if _is_late(seen, record.deadline_at):
             assert record.deadline_at is not None
             ago = counted(int((seen.now - record.deadline_at).total_seconds()), "second")
