@@ -114,8 +114,6 @@ async def check_answers(server: Running, client: httpx2.AsyncClient) -> None:
             continue
         names = {"job_id": job_id, "attempt_id": f"{job_id}.1.1", "name": "lease", "worker_id": worker.id}
         names |= {"token_name": issued.view.id, "kind": "job", "record_id": job_id}
-        path = path_of(route, run_id=run.id, workload_id=load.workload_id, **names)
-        names["token_name"] = issued.view.id
         run_id = over.id if route.name == "previewRerun" else run.id
         path = path_of(route, run_id=run_id, workload_id=load.workload_id, **names)
         params = {"job": job_id} if route.name == "listAttempts" else {}

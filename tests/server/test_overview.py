@@ -183,9 +183,7 @@ async def test_a_missed_deadline_is_found_however_many_older_jobs_run(
     grant = await server.hold(older, "older")
     await server.hold(late, "late")
     server.jump(SELDOM.durations.lease_ttl_s - 1)
-    await server.parts.household.orchestrator.hear(
-        [Heartbeat(token=grant.token, runner_id="r", sequence=1)]
-    )
+    await server.parts.household.orchestrator.hear([Heartbeat(token=grant.token, runner_id="r", sequence=1)])
     server.jump(32)
     assert (await found(server))["deadline_missed"]["id"] == late
 
