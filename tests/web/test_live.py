@@ -94,7 +94,7 @@ async def test_the_stream_is_closed_while_every_tab_is_hidden_and_goes_on_where_
         await until(lambda: readers.readers == 0, "the stream is closed")
         expected = [*reversed([await server.submit() for _ in range(3)]), *expected]
         await visitor.page.evaluate(HIDE, False)
-        await expect(visitor.page.get_by_role("link", name=expected[0])).to_be_visible()
+        await expect(visitor.page.get_by_role("link", name=expected[0], exact=True)).to_be_visible()
         assert await journal_of(visitor) == expected
 
 
@@ -109,11 +109,11 @@ async def test_nothing_is_missed_or_doubled_when_the_server_starts_again(
             await visitor.open("/journal")
             await visitor.live()
             expected = [await server.submit()]
-            await expect(visitor.page.get_by_role("link", name=expected[0])).to_be_visible()
+            await expect(visitor.page.get_by_role("link", name=expected[0], exact=True)).to_be_visible()
         for _ in range(2):
             await visitor.page.get_by_text("○ looking").wait_for()
             async with running(url, any_port(port=port)) as server:
                 expected = [*reversed([await server.submit() for _ in range(3)]), *expected]
                 await visitor.live()
-                await expect(visitor.page.get_by_role("link", name=expected[0])).to_be_visible()
+                await expect(visitor.page.get_by_role("link", name=expected[0], exact=True)).to_be_visible()
                 assert await journal_of(visitor) == expected
