@@ -9,27 +9,27 @@ import { History, pathOf } from "../ui/history";
 import { CopyAs } from "../ui/copy";
 import { Log } from "../ui/log";
 import { Timeline } from "../ui/timeline";
-import { Facts, Head, Json, Panel, Picture, Refusal, State, Took, Waiting, When } from "../ui/parts";
+import { Facts, Head, Json, Panel, Part, Picture, Refusal, State, Took, Waiting, When } from "../ui/parts";
 
 type Node = components["schemas"]["TreeNode"];
 type Artifact = components["schemas"]["ArtifactView"];
 
 export function JobPage({ id }: { id: string }) {
   const path = { params: { path: { job_id: id } } };
-  const { data, problem, look } = useLoaded(`job ${id}`, async (signal) => {
-    const [job, explanation, history, tree, artifacts] = await Promise.all([
-      ask(client.GET("/api/jobs/{job_id}", { ...path, signal })),
-      ask(client.GET("/api/jobs/{job_id}/explain", { ...path, signal })),
-      ask(client.GET("/api/jobs/{job_id}/history", { ...path, signal })),
-      ask(client.GET("/api/jobs/{job_id}/tree", { params: { ...path.params, query: { limit: 200 } }, signal })),
-      ask(client.GET("/api/jobs/{job_id}/artifacts", { ...path, signal })),
-    ]);
-    return { job, explanation, entries: history.entries, tree, artifacts: artifacts.artifacts };
-  });
-  useNews((entry) => entry.id === id || entry.id.startsWith(`${id}.`), look);
-  const shown = data.value;
-  if (!shown) return <Waiting title={id} problem={problem.value} />;
-  const { job, explanation, entries, tree, artifacts } = shown;
+  // Each part is read by itself: what one of them refuses takes nothing from the others.
+  const { data, problem, look } = useLoaded(`job ${id}`, (signal) => ask(client.GET("/api/jobs/{job_id}", { ...path, signal })));
+  const explanation = useLoaded(`explain ${id}`, (signal) => ask(client.GET("/api/jobs/{job_id}/explain", { ...path, signal })));
+  const history = useLoaded(`history ${id}`, (signal) => ask(client.GET("/api/jobs/{job_id}/history", { ...path, signal })));
+  const tree = useLoaded(`tree ${id}`, (signal) =>
+    ask(client.GET("/api/jobs/{job_id}/tree", { params: { ...path.params, query: { limit: 200 } }, signal })),
+  );
+  const artifacts = useLoaded(`artifacts ${id}`, (signal) => ask(client.GET("/api/jobs/{job_id}/artifacts", { ...path, signal })));
+  const looks: readonly (() => void)[] = [look, explanation.look, history.look, tree.look, artifacts.look];
+  const lookAgain = () => looks.forEach((each) => each());
+  useNews((entry) => entry.id === id || entry.id.startsWith(`${id}.`), lookAgain);
+  const job = data.value;
+  if (!job) return <Waiting title={id} problem={problem.value} />;
+  const passed = pathOf(history.data.value?.entries ?? [], "job");
   return (
     <>
       <Head
@@ -39,10 +39,10 @@ export function JobPage({ id }: { id: string }) {
           </>
         }
       >
-        <Actions job={job} look={look} />
+        <Actions job={job} look={lookAgain} />
       </Head>
-      <Refusal problem={problem.value} />
-      <p>{explanation.sentence}</p>
+      <Refusal problem={problem.value} again={look} />
+      <Part of={explanation}>{(told) => <p>{told.sentence}</p>}</Part>
       <div class="columns">
         <Panel title="About">
           <Facts
@@ -59,15 +59,15 @@ export function JobPage({ id }: { id: string }) {
               ["parent", job.parent_job_id && <JobLink id={job.parent_job_id} />],
               ["does again", job.origin_job_id && <JobLink id={job.origin_job_id} />],
               ["run", job.run_id && <a class="mono" href={`/runs/${encodeURIComponent(job.run_id)}`}>{job.run_id}</a>],
-              ["stopped", job.stop_reason],
+              ["stopped", job.stop_reason && [job.stop_reason, job.cancel_reason].filter(Boolean).join(": ")],
               ["losses", job.losses || ""],
             ]}
           />
         </Panel>
         <Panel title="Lifecycle">
           <Picture
-            src={pictureOf("job", job.state, pathOf(entries, "job"))}
-            alt={`The lifecycle of a job. It is ${job.state}, after ${pathOf(entries, "job").join(", ") || "nothing"}.`}
+            src={pictureOf("job", job.state, passed)}
+            alt={`The lifecycle of a job. It is ${job.state}, after ${passed.join(", ") || "nothing"}.`}
           />
         </Panel>
       </div>
@@ -82,13 +82,18 @@ export function JobPage({ id }: { id: string }) {
               <Json value={job.failure.details} />
             </details>
           )}
+          <Alike id={job.id} />
         </Panel>
       )}
       <Attempts attempts={job.attempts ?? []} />
       <Timeline created={job.created_at} attempts={job.attempts ?? []} />
       <Log key={job.id} job={job.id} />
-      {tree && tree.nodes.length > 1 && <Tree nodes={tree.nodes} here={job.id} cut={tree.cut ?? false} />}
-      {artifacts.length > 0 && <Artifacts artifacts={artifacts} />}
+      <Part of={tree}>
+        {(whole) => whole.nodes.length > 1 && <Tree nodes={whole.nodes} here={job.id} cut={whole.cut ?? false} />}
+      </Part>
+      <Part of={artifacts}>
+        {(page) => page.artifacts.length > 0 && <Artifacts artifacts={page.artifacts} />}
+      </Part>
       <div class="columns">
         <Panel title="Input">
           <Json value={job.input} />
@@ -106,8 +111,31 @@ export function JobPage({ id }: { id: string }) {
           ["Python", `await il.job("${job.id}")`],
         ]}
       />
-      <History entries={entries} />
+      <Part of={history}>{(page) => <History entries={page.entries} />}</Part>
     </>
+  );
+}
+
+/** The same failure elsewhere: how many of the newest failed jobs, and since when. */
+function Alike({ id }: { id: string }) {
+  const alike = useLoaded(`alike ${id}`, (signal) =>
+    ask(client.GET("/api/jobs/{job_id}/alike", { params: { path: { job_id: id } }, signal })),
+  );
+  return (
+    <Part of={alike}>
+      {({ number, looked_at: looked, more, since, ids = [] }) => {
+        const among = `${more ? "newest " : ""}${looked.toLocaleString()} failed ${looked === 1 ? "job" : "jobs"}`;
+        if (number <= 1) return looked > 0 && <p class="quiet">No other of the {among} failed the same way.</p>;
+        return (
+          <p>
+            {number.toLocaleString()} of the {among} failed the same way, the first <When at={since} />.{" "}
+            <a href={`/jobs?q=${encodeURIComponent(`id:${ids.join(",")}`)}`}>
+              Show {ids.length < number ? `${ids.length} of them` : "them"}
+            </a>
+          </p>
+        );
+      }}
+    </Part>
   );
 }
 

@@ -31,7 +31,7 @@ export function useKeys(): void {
         palette.value = "find";
         return;
       }
-      if (event.metaKey || event.ctrlKey || event.altKey || isTyping(event.target)) return;
+      if (event.metaKey || event.ctrlKey || event.altKey || palette.value || isTyping(event.target)) return;
       const found = KEYS.find(([keys]) => keys === `${first} ${event.key}`);
       clearTimeout(forget);
       if (found) {

@@ -1,6 +1,8 @@
 /** Go to any id or page by typing it, and see which keys there are. */
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { machines } from "../lib/machines";
+import { listOf, pageOf } from "../lib/records";
 import { go } from "../lib/router";
 import { KEYS, palette } from "./keys";
 
@@ -27,8 +29,14 @@ function targetsFor(text: string): Target[] {
     label: title,
     to,
   }));
+  const kinds = [...machines.value.values()].filter((one) => one.recorded !== false).map((one) => one.name);
+  const [kind = "", id = ""] = said.split(/\s+/);
+  const record = id && kinds.includes(kind) ? [{ label: `${kind} ${id}`, to: pageOf(kind, id) }] : [];
+  const lists = kinds
+    .filter((name) => said && name.includes(said.toLowerCase()))
+    .map((name) => ({ label: `Records of the kind ${name}`, to: listOf(name) }));
   const filter = said.includes(":") ? [{ label: `Jobs ${said}`, to: `/jobs?q=${encodeURIComponent(said)}` }] : [];
-  return [...ids, ...filter, ...pages];
+  return [...ids, ...record, ...filter, ...pages, ...lists];
 }
 
 export function Palette() {
@@ -36,7 +44,8 @@ export function Palette() {
   const text = useSignal("");
   const chosen = useSignal(0);
   const open = palette.value;
-  useEffect(() => {
+  // Before the next key can arrive: an effect that waits for the picture would leave that key to the page.
+  useLayoutEffect(() => {
     if (open) {
       text.value = "";
       chosen.value = 0;

@@ -1,0 +1,103 @@
+"""The page of a job, part by part: what one part refuses leaves the others alone."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from playwright.async_api import Route, expect
+from tests.server.runners import Runner
+from tests.server.running import Running
+from tests.waiting import PATIENCE_S
+from tests.web.visiting import Visitor
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+expect.set_options(timeout=PATIENCE_S * 1_000)
+
+
+async def fail(server: Running, error: str) -> str:
+    """Return a job that has failed so."""
+    job = await server.submit("shop.fail", queue="shop")
+    runner = Runner(server.client())
+    grant = await runner.grant(queues=["shop"])
+    outcome = {"outcome": "failed", "error": error, "failure_class": "permanent"}
+    answer = await runner.say("complete", grant["token"], outcome=outcome)
+    assert answer.status_code == 200, answer.text
+    return job
+
+
+async def test_a_part_that_is_refused_says_so_itself_and_the_others_are_shown(
+    server: Running, visitor: Visitor
+) -> None:
+    page = visitor.page
+    job = await fail(server, "no route to host")
+    refused = set()
+
+    async def refuse(route: Route) -> None:
+        part = route.request.url.rpartition("/")[2].partition("?")[0]
+        refused.add(part)
+        body = {"code": "unavailable", "error": f"The {part} cannot be read.", "todo": "Look again."}
+        await route.fulfill(status=503, content_type="application/problem+json", body=json.dumps(body))
+
+    visitor.expected = ("503",)
+    parts = ("explain", "history", "tree", "artifacts", "alike")
+    for part in parts:
+        await page.route(f"**/api/jobs/{job}/{part}*", refuse)
+    await visitor.open(f"/jobs/{job}")
+    for part in parts:
+        await expect(page.get_by_role("alert").filter(has_text=f"The {part} cannot be read.")).to_be_visible()
+    await expect(page.locator("h1 .chip")).to_have_text("FAILED")
+    await expect(page.get_by_text("no route to host").first).to_be_visible()
+    assert await visitor.complaints() == []
+    await page.unroute_all()
+    for part in parts:
+        alert = page.get_by_role("alert").filter(has_text=f"The {part} cannot be read.")
+        await alert.get_by_role("button", name="Try again").click()
+        await expect(alert).to_have_count(0)
+    await expect(page.get_by_role("heading", name="History")).to_be_visible()
+    assert refused == set(parts)
+    visitor.taken()
+
+
+async def test_the_same_failure_elsewhere_and_the_reason_of_a_cancel_are_shown(
+    server: Running, visitor: Visitor
+) -> None:
+    page = visitor.page
+    await fail(server, "disk full")
+    jobs = [await fail(server, f"timeout after {seconds} s") for seconds in (3, 5, 8)]
+    await visitor.open(f"/jobs/{jobs[-1]}")
+    await expect(page.get_by_text("3 of the 4 failed jobs failed the same way, the first")).to_be_visible()
+    await page.get_by_role("link", name="Show them").click()
+    await expect(page.get_by_role("region", name="List of jobs").get_by_role("row")).to_have_count(4)
+    canceled = await server.submit()
+    await server.parts.household.jobs.cancel(canceled, reason="wrong <branch>")
+    await visitor.open(f"/jobs/{canceled}")
+    await expect(page.get_by_text("cancel: wrong <branch>")).to_be_visible()
+
+
+async def test_keys_typed_right_after_the_slash_reach_the_palette_and_not_the_page(
+    server: Running, visitor: Visitor
+) -> None:
+    page = visitor.page
+    job = await server.submit()
+    await visitor.open("/jobs")
+    await page.get_by_role("link", name=job).wait_for()
+    # Nothing is painted for a while, as on a machine that is busy: what waits for the picture comes late.
+    await page.evaluate("""() => {
+      const late = [];
+      window.requestAnimationFrame = (draw) => late.push(draw);
+      window.paint = () => late.splice(0).forEach((draw) => draw(performance.now()));
+    }""")
+    await page.keyboard.type("/cr")
+    assert await page.get_by_role("combobox", name="Find").input_value() == "cr"
+    await page.evaluate("() => window.paint()")
+    await page.keyboard.press("Escape")
+    (view,) = await server.parts.household.jobs.get_many([job])
+    assert view is not None
+    assert view.state == "PENDING"  # neither c nor r was heard by the list
+    await page.keyboard.press("/")
+    await page.keyboard.type("message")
+    await page.evaluate("() => window.paint()")
+    await page.get_by_role("option", name="Records of the kind message").click()
+    await page.wait_for_url("**/records/message")
