@@ -7,6 +7,20 @@ const OWN: Readonly<Record<string, string>> = {
   simulation: "/simulations",
 };
 
+/** Ids begin with a letter that says what they are. */
+const LETTERS: Readonly<Record<string, string>> = { j: "job", w: "worker", r: "run", s: "simulation" };
+
+/** Return the kind that an id is of, or that the beginning of one is of; empty when it is no such id. */
+export function kindOf(id: string): string {
+  const letter = /^([a-z])_[0-9a-f]*$/.exec(id)?.[1] ?? "";
+  return LETTERS[letter] ?? "";
+}
+
+/** Return a text in pieces, in which every second one is a whole id that `kindOf` knows. */
+export function idsIn(text: string): string[] {
+  return text.split(/\b([jwrs]_[0-9a-f]{12})\b/);
+}
+
 /** Return the address of the page of a record. */
 export function pageOf(kind: string, id: string): string {
   return `${OWN[kind] ?? `/records/${encodeURIComponent(kind)}`}/${encodeURIComponent(id)}`;

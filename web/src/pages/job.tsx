@@ -9,10 +9,11 @@ import { History, pathOf } from "../ui/history";
 import { CopyAs } from "../ui/copy";
 import { Log } from "../ui/log";
 import { Timeline } from "../ui/timeline";
-import { Facts, Head, Json, Panel, Part, Picture, Refusal, State, Took, Waiting, When } from "../ui/parts";
+import { Facts, Head, Json, Panel, Part, Picture, Refusal, State, Took, Waiting, When, Words } from "../ui/parts";
 
 type Node = components["schemas"]["TreeNode"];
 type Artifact = components["schemas"]["ArtifactView"];
+type Explanation = components["schemas"]["Explanation"];
 
 export function JobPage({ id }: { id: string }) {
   const path = { params: { path: { job_id: id } } };
@@ -27,6 +28,7 @@ export function JobPage({ id }: { id: string }) {
   const looks: readonly (() => void)[] = [look, explanation.look, history.look, tree.look, artifacts.look];
   const lookAgain = () => looks.forEach((each) => each());
   useNews((entry) => entry.id === id || entry.id.startsWith(`${id}.`), lookAgain);
+  useNews((entry) => entry.kind === "worker" && data.value?.state === explanation.data.value?.state, explanation.look, 1_000);
   const job = data.value;
   if (!job) return <Waiting title={id} problem={problem.value} />;
   const passed = pathOf(history.data.value?.entries ?? [], "job");
@@ -42,7 +44,7 @@ export function JobPage({ id }: { id: string }) {
         <Actions job={job} look={lookAgain} />
       </Head>
       <Refusal problem={problem.value} again={look} />
-      <Part of={explanation}>{(told) => <p>{told.sentence}</p>}</Part>
+      <Part of={explanation}>{(told) => <Explained told={told} />}</Part>
       <div class="columns">
         <Panel title="About">
           <Facts
@@ -112,6 +114,41 @@ export function JobPage({ id }: { id: string }) {
         ]}
       />
       <Part of={history}>{(page) => <History entries={page.entries} />}</Part>
+    </>
+  );
+}
+
+/** What a job waits for, or how it ended; what to do about it, and whose turn it is. */
+function Explained({ told }: { told: Explanation }) {
+  return (
+    <>
+      <p>
+        <Words text={told.sentence} />
+      </p>
+      {told.todo && (
+        <p>
+          → <code><Words text={told.todo} /></code>
+        </p>
+      )}
+      {told.lines && told.lines.length > 0 && (
+        <details>
+          <summary>What has not ended, and whose turn it is</summary>
+          <ul class="tree">
+            {told.lines.map((line) => (
+              <li key={line.entity}>
+                {line.entity} <span class="quiet">{line.state}:</span> <Words text={line.sentence} />
+                {line.turn && <span class="quiet"> The turn of: {line.turn}.</span>}
+                {line.deadline_at && (
+                  <span class="quiet">
+                    {" "}
+                    {line.deadline_event} <When at={line.deadline_at} />.
+                  </span>
+                )}
+              </li>
+            ))}
+          </ul>
+        </details>
+      )}
     </>
   );
 }

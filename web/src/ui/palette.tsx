@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { machines } from "../lib/machines";
-import { listOf, pageOf } from "../lib/records";
+import { kindOf, listOf, pageOf } from "../lib/records";
 import { go } from "../lib/router";
 import { KEYS, palette } from "./keys";
 
@@ -11,20 +11,10 @@ interface Target {
   readonly to: string;
 }
 
-/** Ids begin with a letter that says what they are. */
-const IDS: readonly (readonly [RegExp, string, string])[] = [
-  [/^j_[0-9a-f]*$/, "Job", "/jobs/"],
-  [/^w_[0-9a-f]*$/, "Worker", "/workers/"],
-  [/^r_[0-9a-f]*$/, "Run", "/runs/"],
-  [/^s_[0-9a-f]*$/, "Simulation", "/simulations/"],
-];
-
 function targetsFor(text: string): Target[] {
   const said = text.trim();
-  const ids = IDS.filter(([shape]) => shape.test(said)).map(([, noun, root]) => ({
-    label: `${noun} ${said}`,
-    to: root + encodeURIComponent(said),
-  }));
+  const known = kindOf(said);
+  const ids = known ? [{ label: `${known.charAt(0).toUpperCase()}${known.slice(1)} ${said}`, to: pageOf(known, said) }] : [];
   const pages = KEYS.filter(([, title]) => title.toLowerCase().includes(said.toLowerCase())).map(([, title, to]) => ({
     label: title,
     to,

@@ -4,6 +4,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Problem } from "../api/client";
 import { holdPage, type Loaded } from "../lib/loading";
 import { meaningOf } from "../lib/machines";
+import { idsIn, kindOf, pageOf } from "../lib/records";
 import { ago, exact, now, span } from "../lib/time";
 
 /** A state in the colour of its meaning; the word is there for those who see no colours. */
@@ -128,6 +129,23 @@ export function Facts({ rows }: { rows: readonly (readonly [string, ComponentChi
 
 export function Empty({ children }: { children: ComponentChildren }) {
   return <p class="empty">{children}</p>;
+}
+
+/** A sentence of the server, in which ids lead to their pages. */
+export function Words({ text }: { text: string }) {
+  return (
+    <>
+      {idsIn(text).map((piece, place) =>
+        place % 2 ? (
+          <a key={place} class="mono" href={pageOf(kindOf(piece), piece)}>
+            {piece}
+          </a>
+        ) : (
+          piece
+        ),
+      )}
+    </>
+  );
 }
 
 /** JSON as a person reads it. It is text: nothing in it can become markup. */
