@@ -11,7 +11,8 @@ import pytest
 from tests.server.runners import Runner, done
 from tests.server.running import FOR_EVER_S, Running, running
 
-from interlock.server import queues
+from interlock.remote.household import RemoteOrchestrator
+from interlock.server import overview, queues
 from interlock.server.queues import Seen, Some, views_of
 from interlock.store.records import Record
 from interlock.systems.access.principals import Role
@@ -111,6 +112,36 @@ async def test_a_queue_is_paused_and_resumed_and_says_who_did_it_and_why(
     assert (await client.post("/api/queues/resume", json={"queue": "mail"})).json()["state"] == "open"
     assert len(await runner.grants(queues=["mail"])) == 1
     assert "paused_at" not in (await listed(client))["mail"]
+
+
+async def test_the_overview_names_a_paused_queue_with_jobs_and_asks_for_no_worker_there(
+    server: Running, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "FRESH_S", 0.0)
+    await server.submit(queue="mail")
+    await client.post("/api/queues/pause", json={"queue": "mail", "reason": "the mail server is away"})
+    await server.parts.household.figures.round()
+    (finding,) = (await client.get("/api/overview")).json()["findings"]
+    assert finding["code"] == "queue_paused"
+    told = "The queue mail was paused by local: the mail server is away. Waiting: 1 job."
+    assert finding["sentence"] == told
+    assert finding["remedy"]["command"] == "interlock queue resume mail"
+    await client.post("/api/queues/resume", json={"queue": "mail"})
+    (finding,) = (await client.get("/api/overview")).json()["findings"]
+    assert finding["code"] == "no_worker"
+
+
+async def test_a_program_lists_pauses_and_resumes_queues_through_the_server(server: Running) -> None:
+    await server.submit(queue="mail")
+    remote = RemoteOrchestrator(server.url)
+    await remote.connect()
+    try:
+        assert (await remote.here.queues.pause("mail", reason="away")).state == "paused"
+        (mail,) = await remote.here.queues.list()
+        assert (mail.name, mail.state, mail.pending, mail.reason) == ("mail", "paused", 1, "away")
+        assert (await remote.here.queues.resume("mail")).state == "open"
+    finally:
+        await remote.disconnect()
 
 
 async def test_only_operators_pause_and_only_queues_that_they_see(server: Running) -> None:

@@ -26,6 +26,7 @@ from interlock.systems.figures.series import Backlog, Part
 from interlock.systems.figures.tally import facts_of
 from interlock.systems.orchestrator.claimers import LIVING, Claimer, Lack, claimer_of, lack, nobody_listens
 from interlock.systems.supervisor.body import view_of
+from interlock.wire.jobs import QueueHold
 from interlock.wire.overview import Finding, LiveNumbers, OverviewView, Remedy
 from interlock.wire.workers import StandingView, WorkerView
 
@@ -72,6 +73,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     loops: tuple[Health, ...] = ()
     beat_every_s: float = 10.0
     confined: frozenset[str] = frozenset()
+    paused: tuple[QueueHold, ...] = ()
 
 
 class Overview:
@@ -125,6 +127,9 @@ class Overview:
             loops=() if queues else tuple(self._parts.health()),
             beat_every_s=household.orchestrator.settings.durations.worker_beat_every_s,
             confined=queues,
+            paused=tuple(
+                each for each in await household.queues.paused() if not queues or each.name in queues
+            ),
         )
 
     async def _overdue(self) -> tuple[Record, ...]:
@@ -174,9 +179,12 @@ def _confined(backlog: Backlog) -> LiveNumbers:
 
 def findings(seen: Seen) -> Iterator[Finding]:
     """Return everything that is wrong. Pure."""
-    lacking = list(_without_workers(seen))
+    paused = list(_paused(seen))
+    yield from paused
+    held = {hold.name for hold in seen.paused}  # more workers would not help there
+    lacking = [each for each in _without_workers(seen) if each.queue not in held]
     yield from lacking
-    yield from _trends(seen, {each.queue for each in lacking})
+    yield from _trends(seen, held | {each.queue for each in lacking})
     if not seen.confined:
         yield from _silent(seen)
         yield from _quarantined(seen)
@@ -187,6 +195,30 @@ def findings(seen: Seen) -> Iterator[Finding]:
 def _rank(finding: Finding) -> tuple[bool, float, str, str]:
     since = finding.since.timestamp() if finding.since else float("inf")
     return finding.level != ERROR, since, finding.code, finding.id
+
+
+def _paused(seen: Seen) -> Iterator[Finding]:
+    """Queues whose jobs wait because an operator has paused them."""
+    for hold in seen.paused:
+        pending = seen.backlog.get(hold.name, (0, 0))[0]
+        by, why = (f" by {hold.by}" if hold.by else ""), (f": {hold.reason}" if hold.reason else "")
+        if pending:
+            yield Finding(
+                code="queue_paused",
+                level=WARNING,
+                sentence=f"The queue {hold.name} was paused{by}{why}. Waiting: {counted(pending, 'job')}.",
+                kind="queue",
+                id=hold.name,
+                queue=hold.name,
+                since=hold.at,
+                remedy=Remedy(
+                    verb="resume",
+                    kind="queue",
+                    id=hold.name,
+                    role="operator",
+                    command=f"interlock queue resume {hold.name}",
+                ),
+            )
 
 
 def _without_workers(seen: Seen) -> Iterator[Finding]:

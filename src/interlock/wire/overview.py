@@ -11,10 +11,10 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What can be done about a finding: a button, and the same as a command."""
 
     verb: str
-    """`resume` or `terminate` a worker, `lift` a quarantine, `open` a page, or `start` a worker, which only
-    the command does."""
+    """`resume` a worker or a queue, `terminate` a worker, `lift` a quarantine, `open` a page, or `start` a
+    worker, which only the command does."""
     kind: str
-    """What the verb is done to: `worker`, `runner`, `job`, `jobs` or `server`."""
+    """What the verb is done to: `worker`, `queue`, `runner`, `job`, `jobs` or `server`."""
     id: str = ""
     """Which of them; of `jobs` the filter."""
     role: str = "viewer"
@@ -27,7 +27,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that is wrong now."""
 
     code: str
-    """`no_worker`, `backlog_grows`, `failures_jumped`, `worker_silent`, `runner_quarantined`,
+    """`no_worker`, `queue_paused`, `backlog_grows`, `failures_jumped`, `worker_silent`, `runner_quarantined`,
     `deadline_missed` or `loop_fails`."""
     level: str
     """`error`: work stands still or is lost; `warning`: it may be soon."""

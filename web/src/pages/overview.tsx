@@ -115,6 +115,17 @@ function Remedy({ finding, look }: { finding: Finding; look: () => void }) {
           Resume
         </Action>
       );
+    case "resume queue":
+      return (
+        <Action
+          request="POST /api/queues/resume"
+          done={`The jobs of ${id} are given out.`}
+          run={() => ask(client.POST("/api/queues/resume", { body: { queue: id, ...body } }))}
+          then={look}
+        >
+          Resume
+        </Action>
+      );
     case "terminate worker":
       return (
         <Action

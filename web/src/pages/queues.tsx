@@ -6,7 +6,7 @@ import { useNews } from "../live/live";
 import { Action } from "../ui/action";
 import { Empty, Facts, Head, Panel, Refusal, State, Waiting, When } from "../ui/parts";
 import { Charts } from "./overview";
-import { alive, Slots, WorkerTable } from "./workers";
+import { alive, WorkerTable } from "./workers";
 
 type Queue = components["schemas"]["QueueView"];
 
@@ -24,7 +24,7 @@ export function Queues() {
       <Head title="Queues" />
       <Refusal problem={problem.value} />
       <section class="panel scroll" aria-label="List of queues">
-        <table>
+        <table class="middle">
           <thead>
             <tr>
               <th>Queue</th>
@@ -35,7 +35,7 @@ export function Queues() {
               <th>Workers</th>
               <th class="number">Done, 1 h</th>
               <th class="number">Failed, 1 h</th>
-              <th>Wait 50 %, 95 %</th>
+              <th>Wait 50, 95 %</th>
               <th>
                 <span class="hidden-text">Action</span>
               </th>
@@ -98,7 +98,7 @@ function Takers({ queue }: { queue: Queue }) {
   if (queue.workers === 0) return queue.pending ? <span class="chip bad">none</span> : <span class="quiet">none</span>;
   return (
     <>
-      {queue.workers} · <Slots active={queue.busy ?? 0} capacity={queue.slots ?? 0} />
+      {queue.workers} <span class="quiet">({queue.busy ?? 0} of {queue.slots ?? 0} slots busy)</span>
     </>
   );
 }

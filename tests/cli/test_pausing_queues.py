@@ -1,0 +1,32 @@
+"""`interlock queue pause` and `queue resume`: what is printed, and what a job says meanwhile."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cli.shop import Ask, Shop
+
+
+def test_a_queue_is_paused_listed_explained_and_resumed(ask: Ask, shop: Shop) -> None:
+    job_id = shop.submit(queue="mail")
+    answer = ask("queue", "pause", "mail", "--reason", "the mail server is away")
+    assert (answer.returncode, answer.stdout) == (
+        0,
+        "The queue mail is paused: its jobs wait, and those that run go on.\n",
+    )
+    (listed,) = json.loads(ask("queue", "list", "--json").stdout)
+    assert (listed["state"], listed["reason"], listed["pending"]) == ("paused", "the mail server is away", 1)
+    assert ask("queue", "list").stdout.split("\t")[-1].strip() == "paused"
+    told = ask("job", "explain", job_id).stdout
+    assert "the mail server is away" in told
+    assert "→ interlock queue resume mail" in told
+    assert ask("queue", "resume", "mail").stdout == "The jobs of the queue mail are given out.\n"
+    assert json.loads(ask("queue", "resume", "mail", "--json").stdout)["state"] == "open"
+
+
+def test_what_is_no_name_of_a_queue_is_refused_with_what_to_do(ask: Ask, shop: Shop) -> None:
+    assert shop
+    answer = ask("queue", "pause", "x" * 65)
+    assert answer.returncode == 2
+    assert "1 to 64 printable characters" in answer.stderr
+    assert "interlock queue list" in answer.stderr
