@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from tests.cli.shop import Ask, Shop
 
 
@@ -24,8 +25,8 @@ def test_a_queue_is_paused_listed_explained_and_resumed(ask: Ask, shop: Shop) ->
     assert json.loads(ask("queue", "resume", "mail", "--json").stdout)["state"] == "open"
 
 
-def test_what_is_no_name_of_a_queue_is_refused_with_what_to_do(ask: Ask, shop: Shop) -> None:
-    assert shop
+@pytest.mark.usefixtures("shop")
+def test_what_is_no_name_of_a_queue_is_refused_with_what_to_do(ask: Ask) -> None:
     answer = ask("queue", "pause", "x" * 65)
     assert answer.returncode == 2
     assert "1 to 64 printable characters" in answer.stderr
