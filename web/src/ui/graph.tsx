@@ -8,10 +8,11 @@ import "../styles/graph.css";
 
 export type RunJob = components["schemas"]["RunJobView"];
 
-const SIZES = { width: 208, gapX: 52, gapY: 16 };
+const SIZES = { width: 228, gapX: 48, gapY: 16 };
 const JOB = 50;
-const FOLDED = 76;
 const HEAD = 38;
+const TALLY = 21;
+const EDGE = 2;
 const VARIANT = 46;
 const LEAST_ZOOM = 0.2;
 const MOST_ZOOM = 2;
@@ -36,7 +37,7 @@ export function Graph({ jobs, chosen, choose, flaky }: Props) {
   const critical = timesOf(jobs).critical;
   const isOpen = (item: Item<RunJob>): boolean => unfolded.value.has(item.name);
   const heightOf = (item: Item<RunJob>): number =>
-    item.jobs.length === 1 ? JOB : isOpen(item) ? HEAD + item.jobs.length * VARIANT : FOLDED;
+    item.jobs.length === 1 ? JOB : isOpen(item) ? HEAD + item.jobs.length * VARIANT : foldedHeight(item);
   const { places, width, height } = placesOf(layersOf(items), heightOf, SIZES);
   const matrices = items.filter((item) => item.jobs.length > 1);
 
@@ -97,7 +98,7 @@ export function Graph({ jobs, chosen, choose, flaky }: Props) {
         </button>
       </div>
       <div ref={view} class="graph-view" role="group" aria-label="Graph of the jobs" tabIndex={0}>
-        <div class="graph-room" style={{ width: `${width * zoom.value}px`, height: `${height * zoom.value}px` }}>
+        <div class="graph-room" style={{ width: `${width * zoom.value + EDGE}px`, height: `${height * zoom.value + EDGE}px` }}>
           <div
             class="graph"
             style={{ width: `${width}px`, height: `${height}px`, transform: `scale(${zoom.value})` }}
@@ -135,6 +136,12 @@ export function Graph({ jobs, chosen, choose, flaky }: Props) {
       </div>
     </>
   );
+}
+
+/** A folded matrix has a line for every two states that its variants are in. */
+function foldedHeight(item: Item<RunJob>): number {
+  const states = new Set(item.jobs.map((job) => job.state)).size;
+  return Math.max(JOB, HEAD + Math.ceil(states / 2) * TALLY);
 }
 
 interface FoldProps {

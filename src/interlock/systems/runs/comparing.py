@@ -18,7 +18,7 @@ from interlock.wire.runs import JobChange, RunComparison, RunFilter, RunJobView,
 
 LOOKS_BACK = 100
 """How many earlier runs are read at most."""
-WITHIN = timedelta(days=30)
+WITHIN = timedelta(days=14)
 MOST_CHANGES = 200
 SLOWER_BY = 1.25
 SLOWER_BY_S = 2.0
