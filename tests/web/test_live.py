@@ -31,7 +31,7 @@ HIDE = """(hidden) => {
 
 async def journal_of(visitor: Visitor) -> list[str]:
     """Return the jobs of which the journal tells on the page, newest first."""
-    return await visitor.page.locator("main tbody tr td:nth-child(2) a").all_inner_texts()
+    return await visitor.page.locator("main tbody tr td:nth-child(2) a.mono").all_inner_texts()
 
 
 async def test_a_page_that_is_only_watched_renders_at_most_five_times_a_second(
