@@ -1,7 +1,7 @@
 """What is wrong now, found with a bounded number of small questions to the store.
 
 Nothing here counts a table: the backlog is known from the figures, workers are few, of jobs only some of the
-oldest and newest are looked at, and missed deadlines are found by deadline. No question names a queue, because
+oldest and newest are looked at, missed deadlines are found by deadline. No question names a queue, because
 no index does. An answer serves for some seconds, so that many dashboards cost as much as one.
 """
 
