@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 import pytest_asyncio
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 from tests.server.runners import Runner, done
 from tests.server.running import Running, running
 from tests.server.test_artifacts import keeping, upload
@@ -269,3 +270,28 @@ async def test_a_viewer_sees_a_run_and_no_button_that_would_be_refused(
     await visitor.open(f"/runs/{waits}")
     await expect(page.get_by_text("It waits for approval")).to_be_visible()
     assert await page.get_by_role("button", name=re.compile("Approve|Decline|Cancel")).count() == 0
+
+
+async def test_lines_that_come_while_others_are_read_are_shown_too(server: Running, visitor: Visitor) -> None:
+    page, client = visitor.page, server.client()
+    run_id = await submit(client, {"jobs": [{"name": "pack", "task": "shop.pack"}]})
+    grant = await Runner(client).grant(wait_s=30)
+    await visitor.open(f"/runs/{run_id}")
+    await visitor.live()
+    held, let_go = asyncio.Event(), asyncio.Event()
+
+    async def answer(route: Route) -> None:
+        """Answer what was there when it was asked for, but late."""
+        response = await route.fetch()
+        held.set()
+        await let_go.wait()
+        await route.fulfill(response=response)
+
+    await page.route("**/logs*", answer)
+    await page.get_by_role("button", name=re.compile("^pack")).click()
+    await held.wait()
+    lines = [[AT.format(1), "stdout", "the only line"]]
+    await Runner(client).say("complete", grant["token"], **done(), log=lines)
+    await expect(page.locator("h1")).to_contain_text("REPORTED")
+    let_go.set()
+    await expect(page.get_by_text("the only line")).to_be_visible()

@@ -17,11 +17,15 @@ const MOST_CHARACTERS = 4_000;
 /** Return what a job has written so far, live. */
 export function useLines(job: string): ReadonlySignal<readonly Line[]> {
   const lines = useSignal<readonly Line[]>([]);
-  const state = useRef({ cursor: "", seen: 0, busy: false });
+  const state = useRef({ cursor: "", seen: 0, busy: false, wanted: false });
 
   async function look(): Promise<void> {
-    if (state.current.busy) return;
+    if (state.current.busy) {
+      state.current.wanted = true; // what has come meanwhile may not be among what is being read
+      return;
+    }
     state.current.busy = true;
+    state.current.wanted = false;
     try {
       // A page whose cursor is empty is the last one so far: it is read again from its own beginning.
       for (;;) {
@@ -33,7 +37,7 @@ export function useLines(job: string): ReadonlySignal<readonly Line[]> {
         if (fresh.length) lines.value = [...lines.value, ...fresh];
         if (!page.cursor) {
           state.current.seen = page.lines.length;
-          return;
+          break;
         }
         state.current.cursor = page.cursor;
         state.current.seen = 0;
@@ -43,6 +47,7 @@ export function useLines(job: string): ReadonlySignal<readonly Line[]> {
     } finally {
       state.current.busy = false;
     }
+    if (state.current.wanted) await look();
   }
 
   useLayoutEffect(() => {
