@@ -1,10 +1,10 @@
 /** One run: its graph, the steps of its jobs, what changed since it was green, and what can be done with it. */
-import { useSignal } from "@preact/signals";
+import { useComputed, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { ask, client, type components, requestId } from "../api/client";
 import { useLoaded } from "../lib/loading";
-import { hasEnded } from "../lib/machines";
+import { hasEnded, meaningOf } from "../lib/machines";
 import { go, query, setQuery } from "../lib/router";
 import { bytes } from "../lib/sizes";
 import { span } from "../lib/time";
@@ -30,7 +30,8 @@ export function RunPage({ id }: { id: string }) {
     ]);
     return { run, explanation, entries: history.entries };
   });
-  useNews((entry) => entry.id === id || (data.value?.run.jobs ?? []).some((job) => job.job_id === entry.id), look);
+  const own = useComputed(() => new Set([id, ...(data.value?.run.jobs ?? []).map((job) => job.job_id)]));
+  useNews((entry) => own.value.has(entry.id), look);
   const analysis = useLoaded(`analysis of ${id}`, (signal) =>
     ask(client.GET("/api/runs/{run_id}/analysis", { ...path, signal })),
   );
@@ -208,7 +209,8 @@ function Names({ names }: { names: readonly string[] }) {
 function RunActions({ run, look }: { run: Run; look: () => void }) {
   const path = { params: { path: { run_id: run.id } } };
   if (isSettled(run)) {
-    const allGood = (run.jobs ?? []).length > 0 && (run.jobs ?? []).every((job) => job.completed_at && !job.failure);
+    const jobs = run.jobs ?? [];
+    const allGood = jobs.length > 0 && jobs.every((job) => meaningOf("job", job.state) === "good");
     return (
       <>
         {!allGood && (
