@@ -14,6 +14,8 @@ from tests.web.browsers import ARGUMENTS, chromium
 from tests.web.visiting import WIDE, Visitor, visit
 from tools import dashboard
 
+from interlock.testing.servers import PostgresServer
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -48,3 +50,10 @@ async def visitor(browser: Browser, server: Running) -> AsyncIterator[Visitor]:
     yield visitor
     await context.close()
     assert visitor.taken() == []
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def on_postgres(postgres: PostgresServer) -> AsyncIterator[Running]:
+    """A server on PostgreSQL that asks for no token."""
+    async with running(postgres.new_database()) as one:
+        yield one

@@ -38,7 +38,7 @@ AFTER_A_LOOK = "(ms) => new Promise((over) => setTimeout(over, ms))"
 LOOK_MS, OVERVIEW_MS = 300, 2_100
 """So long after the news a page looks at the latest."""
 FEEDS, ROW = ("/journal", "/runs", "/simulations", "/workloads"), "<tr><td"
-"""What is new comes first there and moves the rows below; jobs come faster, so their list waits for a click."""
+"""What is new comes first there and moves the rows below; the list of jobs waits for a click instead."""
 
 FIRST_REQUESTS = 16
 FIRST_BYTES = 250_000

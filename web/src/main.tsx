@@ -6,7 +6,7 @@ import { drawInTime } from "./lib/drawing";
 import { assembling, holdPage } from "./lib/loading";
 import { loadMachines } from "./lib/machines";
 import { followLinks, match, path } from "./lib/router";
-import { loadSession } from "./lib/session";
+import { loadSession, sees, session } from "./lib/session";
 import { begin, streaming } from "./live/live";
 import { PAGES } from "./pages";
 import { SignIn } from "./pages/sign_in";
@@ -47,7 +47,7 @@ function Side() {
         <img src="/icon.svg" alt="" width="24" height="24" /> Interlock
       </a>
       <nav aria-label="Pages">
-        {PAGES.filter((page) => page.title).map((page) => {
+        {PAGES.filter((page) => page.title && (!page.needs || !session.value || sees(page.needs))).map((page) => {
           const root = page.pattern;
           const here = root === "/" ? path.value === "/" : path.value === root || path.value.startsWith(`${root}/`);
           return (

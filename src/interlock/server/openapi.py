@@ -99,6 +99,8 @@ def _operation(route: Route, schemas: Mapping[Any, Any], routes: Sequence[Route]
     else:
         operation["description"] = f"Needs the role {route.role}."
         operation["x-role"] = str(route.role)
+        if route.everything:
+            operation["x-everything"] = True
     if route.bodies:
         content: dict[str, Any] = {"schema": _one_of([schemas[body] for body in route.bodies])}
         if route.example is not None:

@@ -1,7 +1,7 @@
 /** Who is looking, and what they may do: a button that would be refused is not shown. */
 import { signal } from "@preact/signals";
 import { ask, client } from "../api/client";
-import { ROLES } from "../api/roles";
+import { EVERYTHING, ROLES } from "../api/roles";
 
 interface Session {
   readonly name: string;
@@ -11,6 +11,9 @@ interface Session {
 }
 
 export type Request = keyof typeof ROLES;
+export type Everything = (typeof EVERYTHING)[number];
+
+const all: ReadonlySet<string> = new Set(EVERYTHING);
 
 export const session = signal<Session | undefined>(undefined);
 
@@ -20,7 +23,12 @@ export async function loadSession(): Promise<void> {
 
 /** Return whether whoever is looking may make this request. */
 export function may(request: Request): boolean {
-  return session.value?.roles.includes(ROLES[request]) ?? false;
+  return (session.value?.roles.includes(ROLES[request]) ?? false) && sees(request);
+}
+
+/** Return whether a request is answered as far as queues go: not if it is about all, and the token about some. */
+export function sees(request: Request | Everything): boolean {
+  return session.value !== undefined && (!session.value.queues?.length || !all.has(request));
 }
 
 export async function signOut(): Promise<void> {

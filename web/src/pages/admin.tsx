@@ -3,14 +3,14 @@ import { useEffect } from "preact/hooks";
 import { ask, client, type components, requestId } from "../api/client";
 import { useLoaded } from "../lib/loading";
 import { hasEnded } from "../lib/machines";
-import { may, session, signOut } from "../lib/session";
+import { may, sees, session, signOut } from "../lib/session";
 import { now, span } from "../lib/time";
 import { useNews } from "../live/live";
 import { Action } from "../ui/action";
 import { Empty, Facts, Head, Panel, Refusal, State, When } from "../ui/parts";
 
 export function Admin() {
-  const seesAll = !session.value?.queues?.length;
+  const seesAll = sees("GET /api/quarantine");
   const isAdmin = seesAll && may("POST /api/server/sessions/{session_id}/revoke");
   return (
     <>

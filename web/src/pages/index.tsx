@@ -1,5 +1,6 @@
 /** Which page is where. Those with a title are in the side bar. */
 import type { ComponentChildren } from "preact";
+import type { Everything } from "../lib/session";
 import { Admin } from "./admin";
 import { JobPage } from "./job";
 import { Jobs } from "./jobs";
@@ -17,6 +18,8 @@ import { Workloads } from "./workloads";
 interface Page {
   readonly pattern: string;
   readonly title: string;
+  /** What it shows is about all queues: the side bar does not lead there with a token that is confined to some. */
+  readonly needs?: Everything;
   readonly show: (at: Record<string, string>) => ComponentChildren;
 }
 
@@ -26,13 +29,13 @@ export const PAGES: readonly Page[] = [
   { pattern: "/jobs/:id", title: "", show: (at) => <JobPage key={at["id"]} id={at["id"] ?? ""} /> },
   { pattern: "/queues", title: "Queues", show: () => <Queues /> },
   { pattern: "/queues/:name", title: "", show: (at) => <QueuePage key={at["name"]} name={at["name"] ?? ""} /> },
-  { pattern: "/workers", title: "Workers", show: () => <Workers /> },
+  { pattern: "/workers", title: "Workers", needs: "GET /api/workers", show: () => <Workers /> },
   { pattern: "/workers/:id", title: "", show: (at) => <WorkerPage key={at["id"]} id={at["id"] ?? ""} /> },
-  { pattern: "/runs", title: "Runs", show: () => <Runs /> },
+  { pattern: "/runs", title: "Runs", needs: "GET /api/runs", show: () => <Runs /> },
   { pattern: "/runs/:id", title: "", show: (at) => <RunPage key={at["id"]} id={at["id"] ?? ""} /> },
-  { pattern: "/simulations", title: "Simulations", show: () => <Simulations /> },
+  { pattern: "/simulations", title: "Simulations", needs: "GET /api/simulations", show: () => <Simulations /> },
   { pattern: "/simulations/:id", title: "", show: (at) => <SimulationPage key={at["id"]} id={at["id"] ?? ""} /> },
-  { pattern: "/workloads", title: "Workloads", show: () => <Workloads /> },
+  { pattern: "/workloads", title: "Workloads", needs: "GET /api/workloads", show: () => <Workloads /> },
   { pattern: "/machines", title: "Machines", show: () => <Machines /> },
   { pattern: "/machines/:name", title: "", show: (at) => <MachinePage key={at["name"]} name={at["name"] ?? ""} /> },
   { pattern: "/records/:kind", title: "", show: (at) => <Records key={at["kind"]} kind={at["kind"] ?? ""} /> },
@@ -41,6 +44,6 @@ export const PAGES: readonly Page[] = [
     title: "",
     show: (at) => <RecordPage key={`${at["kind"]} ${at["id"]}`} kind={at["kind"] ?? ""} id={at["id"] ?? ""} />,
   },
-  { pattern: "/journal", title: "Journal", show: () => <Journal /> },
+  { pattern: "/journal", title: "Journal", needs: "GET /api/journal", show: () => <Journal /> },
   { pattern: "/admin", title: "Admin", show: () => <Admin /> },
 ];

@@ -3,6 +3,7 @@ import { ask, client } from "../api/client";
 import { useLoaded } from "../lib/loading";
 import { machines, pictureOf } from "../lib/machines";
 import { listOf, pageOf } from "../lib/records";
+import { sees } from "../lib/session";
 import { span } from "../lib/time";
 import { useNews } from "../live/live";
 import { Head, Panel, Picture, State, Waiting, When } from "../ui/parts";
@@ -69,7 +70,7 @@ export function MachinePage({ name }: { name: string }) {
       <Panel title="Lifecycle">
         <Picture src={pictureOf(name, "", [])} alt={`The lifecycle of a ${name}; the tables below say the same.`} />
       </Panel>
-      <Standing name={name} />
+      {sees("GET /api/machines/{name}/standing") && <Standing name={name} />}
       <Panel title="States">
         <div class="scroll">
           <table>

@@ -11,7 +11,7 @@ import { useNews } from "../live/live";
 import { Action } from "../ui/action";
 import { Compare } from "../ui/compare";
 import { History, pathOf } from "../ui/history";
-import { Empty, Facts, Head, Json, Panel, Part, Refusal, State, Waiting, When } from "../ui/parts";
+import { Empty, Facts, Head, Json, Panel, Picture, Part, Refusal, State, Waiting, When } from "../ui/parts";
 
 type View = components["schemas"]["RecordView"];
 type Table = components["schemas"]["Blueprint"];
@@ -220,8 +220,7 @@ export function RecordPage({ kind, id }: { kind: string; id: string }) {
         </Panel>
         {table && (
           <Panel title="Lifecycle">
-            <img
-              class="picture"
+            <Picture
               src={pictureOf(kind, record.state, passed)}
               alt={`The lifecycle of a ${kind}. It is ${record.state}, after ${passed.join(", ") || "nothing"}.`}
             />

@@ -6,7 +6,7 @@ import { query } from "../lib/router";
 import { useNews } from "../live/live";
 import { Action } from "../ui/action";
 import { History, pathOf } from "../ui/history";
-import { Empty, Facts, Head, Panel, Refusal, State, Took, Waiting, When } from "../ui/parts";
+import { Empty, Facts, Head, Panel, Picture, Refusal, State, Took, Waiting, When } from "../ui/parts";
 
 type Worker = components["schemas"]["WorkerView"];
 type Task = components["schemas"]["WorkerTask"];
@@ -234,8 +234,7 @@ export function WorkerPage({ id }: { id: string }) {
       <div class="columns">
         <About worker={worker} />
         <Panel title="Lifecycle">
-          <img
-            class="picture"
+          <Picture
             src={pictureOf("worker", worker.state, pathOf(entries, "worker"))}
             alt={`The lifecycle of a worker. It is ${worker.state}.`}
           />

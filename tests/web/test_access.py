@@ -1,0 +1,124 @@
+"""Every page with a confined token, with a token that is revoked meanwhile, and without its server."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+from tests.effort import pick
+from tests.server.running import Running, any_port, running
+from tests.waiting import PATIENCE_S
+from tests.web.visiting import PATTERNS, Visitor, fill, path_of, visit, visiting
+
+from interlock.systems.access.principals import Role
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+expect.set_options(timeout=PATIENCE_S * 1_000)
+
+SOME = pick(quick=("/", "/queues", "/workers", "/admin"), thorough=tuple(PATTERNS))
+SECRET = "zebra"
+"""Is in everything of another queue, and nowhere else."""
+
+
+async def sign_in(page: Page, url: str, token: str) -> None:
+    """Sign in with a token, and wait until the page is there."""
+    await page.goto(url)
+    await page.get_by_label("Token").fill(token)
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+
+
+async def tabs_of(visitor: Visitor, made: dict[str, str]) -> list[Visitor]:
+    """Open some pages, each in a tab of its own."""
+    tabs = []
+    for pattern in SOME:
+        tab = await visit(visitor.context, visitor.url)
+        await tab.open(path_of(pattern, made))
+        tabs.append(tab)
+    return tabs
+
+
+async def test_a_confined_token_sees_its_queue_on_every_page_and_no_way_to_a_page_that_is_refused(
+    browser: Browser, tmp_path: Path
+) -> None:
+    async with running(f"sqlite:///{tmp_path}/jobs.db") as server:
+        made = await fill(server)
+        named = {"queue": SECRET, "labels": (f"{SECRET}-label",), "description": f"a {SECRET}"}
+        theirs = await server.submit(f"{SECRET}.task", **named)
+        token = await server.token(Role.OPERATOR, "ada", ["shop"])
+        async with visiting(browser, server.url) as visitor:
+            page = visitor.page
+            await sign_in(page, server.url, token)
+            for pattern in PATTERNS:
+                await visitor.open(path_of(pattern, made))
+                content = await page.content()
+                assert SECRET not in content, pattern
+                assert theirs not in content, pattern
+            await visitor.open("/jobs")
+            links = await page.get_by_role("navigation", name="Pages").get_by_role("link").all()
+            paths = [await link.get_attribute("href") or "" for link in links]
+            assert {"/", "/jobs", "/queues", "/admin"} <= set(paths)
+            visitor.taken()
+            for path in paths:
+                await visitor.open(path)
+                assert await page.get_by_text("is confined to shop").count() == 0, path
+            assert [each for each in visitor.taken() if "/api/events" not in each] == []
+
+
+async def test_every_page_asks_for_a_token_when_its_own_is_revoked(browser: Browser, tmp_path: Path) -> None:
+    async with running(f"sqlite:///{tmp_path}/jobs.db") as server:
+        made = await fill(server)
+        admin, token = await server.token(Role.ADMIN), await server.token(Role.VIEWER, "ada")
+        async with visiting(browser, server.url) as visitor:
+            await sign_in(visitor.page, server.url, token)
+            tabs = await tabs_of(visitor, made)
+            answer = await server.client(admin).post("/api/tokens/ada/revoke", json={})
+            assert answer.status_code == 200, answer.text
+            for tab in tabs:
+                await tab.page.bring_to_front()
+                await tab.page.get_by_label("Token").wait_for()
+                assert await tab.page.locator("main h1").inner_text() == "Interlock"
+
+
+async def test_every_page_keeps_what_it_knows_while_the_server_is_gone(
+    browser: Browser, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    async with AsyncExitStack() as stack:
+        async with running(url) as server:
+            port = server.address[1]
+            made = await fill(server)
+            visitor = await stack.enter_async_context(visiting(browser, server.url))
+            tabs = await tabs_of(visitor, made)
+            before = [await tab.page.locator("main h1").inner_text() for tab in tabs]
+        for tab in tabs:
+            await tab.page.bring_to_front()
+            await expect(tab.page.get_by_role("alert")).to_have_count(1)
+            await expect(tab.page.get_by_role("alert")).to_contain_text("The server cannot be reached.")
+        assert [await tab.page.locator("main h1").inner_text() for tab in tabs] == before
+        async with running(url, any_port(port=port)):
+            for tab in tabs:
+                await tab.page.bring_to_front()
+                await expect(tab.page.get_by_role("alert")).to_have_count(0)
+        await stack.aclose()
+
+
+async def test_the_main_journeys_work_on_postgresql_too(browser: Browser, on_postgres: Running) -> None:
+    async with visiting(browser, on_postgres.url) as visitor:
+        page = visitor.page
+        await visitor.open("/jobs")
+        await visitor.live()
+        job = await on_postgres.submit()
+        await page.get_by_role("link", name=job).click()
+        await expect(page.locator("h1 .chip")).to_have_text("PENDING")
+        await page.get_by_role("button", name="Cancel").click()
+        await expect(page.locator("h1 .chip")).to_have_text("CANCELED")
+        made = await fill(on_postgres)
+        wrong = {}
+        for pattern in PATTERNS:
+            await visitor.open(path_of(pattern, made))
+            wrong |= {pattern: found} if (found := visitor.taken()) else {}
+        assert wrong == {}
