@@ -1,0 +1,69 @@
+"""Very many jobs: a list of any length costs the page as much as a short one."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import Page
+from tests.effort import pick
+from tests.server.running import Running
+from tests.waiting import until
+from tests.web.visiting import Visitor
+
+from interlock.wire.jobs import JobSpec
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ROWS = pick(quick=1_000, thorough=10_000)
+BATCH = 500
+IN_THE_PAGE = 80
+"""A window of 800 pixels has room for 20 rows; some more are drawn above and below."""
+
+SHOWN = r"""() => {
+  const said = /([\d,]+) shown of/.exec(document.querySelector("main").innerText);
+  return said ? Number(said[1].replace(",", "")) : 0;
+}"""
+SCROLL_UP = """async () => {
+  const frame = () => new Promise((shown) => requestAnimationFrame(shown));
+  const body = document.querySelector("table.rows tbody");
+  let draws = 0;
+  new MutationObserver(() => { draws += 1; }).observe(body, { childList: true, subtree: true });
+  const steps = [];
+  for (let at = document.body.scrollHeight; at > 0; at -= 1_000) {
+    draws = 0;
+    scrollTo(0, at);
+    await frame().then(frame);
+    const box = body.getBoundingClientRect();
+    const seen = document.elementFromPoint(box.left + 100, Math.max(box.top, 0) + 300);
+    steps.push([body.rows.length, draws, seen?.closest("tr.space") ? "space" : "rows"]);
+  }
+  return steps;
+}"""
+
+
+async def shown(page: Page) -> int:
+    """Return how many jobs the list says that it shows."""
+    return int(await page.evaluate(SHOWN))
+
+
+async def test_a_list_of_any_length_keeps_few_rows_in_the_page_and_draws_once_for_each_step(
+    server: Running, visitor: Visitor
+) -> None:
+    for _ in range(0, ROWS, BATCH):
+        await server.parts.household.jobs.submit_many([JobSpec(task="shop.send")] * BATCH, actor="test")
+    page = visitor.page
+    await visitor.open("/jobs")
+    known = 0
+    while known < ROWS:
+        before = known
+
+        async def more(before: int = before) -> bool:
+            await page.evaluate("() => scrollTo(0, document.body.scrollHeight)")
+            return await shown(page) > before
+
+        await until(more, f"more than {before} jobs are shown")
+        known = await shown(page)
+        assert await page.locator("table.rows tbody tr").count() <= IN_THE_PAGE
+    steps = await page.evaluate(SCROLL_UP)
+    assert len(steps) > ROWS * 40 / 1_000 - 2
+    assert [step for step in steps if step[0] > IN_THE_PAGE or step[1] > 2] == []
+    assert {step[2] for step in steps[:-1]} == {"rows"}, "the window is never on empty space"
