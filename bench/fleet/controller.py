@@ -21,7 +21,7 @@ from bench.rounds import Figure, Pace
 from interlock.systems.fleet.coverage import Verdict
 from interlock.systems.fleet.driving import Drive, Driver, Hands
 from interlock.systems.fleet.line import Access, over_grpc
-from interlock.systems.fleet.results import WorkloadResult
+from interlock.systems.fleet.outcome import WorkloadResult
 from interlock.systems.fleet.spec import WorkloadSpec
 
 FEW, MANY = 5, 50

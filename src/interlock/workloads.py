@@ -23,18 +23,14 @@ from interlock.systems.fleet.files import files_of
 from interlock.systems.fleet.line import CA, CERT, KEY, TOKEN, Access, over_grpc
 from interlock.systems.fleet.lines import Lines, Reference
 from interlock.systems.fleet.live import LEVEL, Live, line_of
-from interlock.systems.fleet.results import WorkloadResult, in_short
-from interlock.systems.fleet.spec import QUEUE, TASK, WorkloadSpec, checked
-from interlock.systems.orchestrator.failures import FailureClass
+from interlock.systems.fleet.outcome import WorkloadResult, in_short
+from interlock.systems.fleet.spec import DRIVE_S, NEVER_AGAIN, QUEUE, TASK, WorkloadSpec, checked
 from interlock.wire.fleet.errors import WorkloadFailed
-from interlock.wire.jobs import RetryRule
 from interlock.worker.context import Context, TaskCancelled
 from interlock.worker.tasks import task
 
 FIRST = 1
 """The attempt at a job that drives; no other does."""
-NEVER_AGAIN = {str(each): RetryRule(retries=0) for each in FailureClass if each is not FailureClass.LOST}
-"""A load test must not start again by itself, whatever has ended it."""
 
 
 @task(
@@ -42,7 +38,7 @@ NEVER_AGAIN = {str(each): RetryRule(retries=0) for each in FailureClass if each 
     queue=QUEUE,
     retry=NEVER_AGAIN,
     losses=0,
-    timeout_s=3_900.0,
+    timeout_s=DRIVE_S,
     executor="async",
     description="One workload on many agents.",
 )

@@ -30,7 +30,7 @@ _CODES = """\b
 Exit codes:
   0    all agents completed
   1    PARTIAL: as many as the policy needs, but not all; or DEGRADED: all of them, but further
-       apart than skew-limit, or with numbers that cannot be true
+       apart than skew-limit, or with numbers that cannot be true; or a threshold was missed
   2    the question was wrong, or nothing could be started
   3    it has failed
   4    it was stopped by somebody else

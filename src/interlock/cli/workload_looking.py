@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -25,10 +25,9 @@ from interlock.lifecycles.workload import WORKLOAD
 from interlock.plurals import counted
 from interlock.remote.offering import Reach
 from interlock.store.records import Query
-from interlock.systems.fleet.live import LEVEL, AgentLive, Live, read_line
-from interlock.systems.fleet.results import WorkloadResult
-from interlock.systems.fleet.spec import TASK, WorkloadSpec
-from interlock.systems.orchestrator.beside import Chunk
+from interlock.systems.fleet.live import AgentLive, Live, lives_in
+from interlock.systems.fleet.outcome import WorkloadResult
+from interlock.systems.fleet.spec import TASK, spec_of
 from interlock.wire.filters import read_filter
 from interlock.wire.jobs import JobView
 from interlock.wire.workloads import WorkloadView
@@ -63,7 +62,7 @@ def show_list(store: str | None, limit: int, *, as_json: bool) -> None:
         return
     terminal = on_terminal()
     rows = [
-        (view.id, view.state, view.description, str(len(_spec(view).agents)),
+        (view.id, view.state, view.description, str(len(spec_of(view).agents)),
          shown(view.created_at, now, terminal=terminal), _said(view, now))
         for view in views
     ]  # fmt: skip
@@ -107,7 +106,7 @@ def watch(store: str | None, text: str, *, as_json: bool) -> int:
 
     async def work(reach: Reach) -> int:
         found = await _driver(reach, text)
-        title = f"{found.description or found.id} on {counted(len(_spec(found).agents), 'agent')}"
+        title = f"{found.description or found.id} on {counted(len(spec_of(found).agents), 'agent')}"
         screen = Silent() if as_json else Screen(title) if on_terminal() else Lines()
         screen.begin()
         try:
@@ -138,18 +137,11 @@ async def _lives(reach: Reach, found: JobView) -> AsyncIterator[Live]:
         view = await reach.here.jobs.get(found.id)
         members = await _agents(reach, found.id)
         async for chunk in chunks():
-            for live in _seconds(chunk):
+            for live in lives_in(chunk):
                 yield _with_members(live, members)
         if has_ended(view):
             return
         await asyncio.sleep(POLL_S)
-
-
-def _seconds(chunk: Chunk) -> Iterator[Live]:
-    for line in chunk.lines:
-        if line.level == LEVEL:
-            with suppress(msgspec.MsgspecError):
-                yield read_line(line.text)
 
 
 def _with_members(live: Live, members: tuple[WorkloadView, ...]) -> Live:
@@ -202,7 +194,7 @@ async def _heard(reach: Reach, view: JobView) -> Live | None:
         return None
     last: Live | None = None
     async for chunk in reach.new_chunks(view.id)():
-        last = next(reversed(list(_seconds(chunk))), last)
+        last = next(reversed(list(lives_in(chunk))), last)
     return last
 
 
@@ -235,16 +227,6 @@ def _silence(view: WorkloadView, now: datetime) -> str:
     if view.deadline_at is None or view.deadline_at > now:
         return ""
     return f"not heard of since {view.updated_at:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _spec(view: JobView) -> WorkloadSpec:
-    class Input(msgspec.Struct):
-        workload: WorkloadSpec
-
-    try:
-        return msgspec.json.decode(view.input, type=Input).workload
-    except msgspec.ValidationError:
-        return WorkloadSpec(kind="")
 
 
 def _undriven_since(view: JobView, now: datetime) -> datetime | None:

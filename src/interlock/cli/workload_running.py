@@ -31,7 +31,7 @@ from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.fleet.coverage import Verdict
 from interlock.systems.fleet.line import Access
 from interlock.systems.fleet.live import Live
-from interlock.systems.fleet.results import WorkloadResult
+from interlock.systems.fleet.outcome import WorkloadResult
 from interlock.systems.fleet.spec import TASK, WorkloadSpec
 from interlock.systems.fleet.workload_file import read_workload
 from interlock.wire.jobs import JobView
@@ -105,7 +105,8 @@ def exit_code(view: JobView, result: WorkloadResult | None) -> int:
     """What a job that drove a fleet is worth."""
     if view.state == job.COMPLETED:
         less = (Verdict.PARTIAL, Verdict.DEGRADED)
-        return PARTIAL if result is not None and result.verdict in less else COMPLETED
+        lacks = result is not None and (result.verdict in less or bool(result.missed))
+        return PARTIAL if lacks else COMPLETED
     return CANCELED if view.state == job.CANCELED else FAILED
 
 

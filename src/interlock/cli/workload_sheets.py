@@ -8,7 +8,7 @@ from interlock.cli.printing import Sheet
 from interlock.systems.fleet.coverage import Verdict
 from interlock.systems.fleet.figures import in_ms, took
 from interlock.systems.fleet.live import Live
-from interlock.systems.fleet.results import AgentResult, WorkloadResult
+from interlock.systems.fleet.outcome import AgentResult, WorkloadResult
 
 AGENT_COLUMNS = ("agent", "outcome", "done", "errors", "p99 ms", "clock ms", "began ms")
 """As many as a terminal of 80 columns shows; the report has more."""
@@ -54,6 +54,8 @@ def _about(result: WorkloadResult) -> Iterator[tuple[str, str]]:
             f"p99.9 {took(found.p999_ms)}, max {took(found.max_ms)}"
         ),
     )
+    for each in result.thresholds:
+        yield "threshold", f"{'passed' if each.passed else 'MISSED'}: {each.sentence}"
     yield "lasted", f"{result.duration_s:.2f} s"
     if result.spread is not None:
         spread, known = result.spread.spread_ns / 1e6, result.spread.uncertainty_ns / 1e6

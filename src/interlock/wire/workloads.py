@@ -1,4 +1,4 @@
-"""What a controller tells about the workload on one agent, and how that is shown."""
+"""What a controller tells about the workload on one agent, and how that and its numbers are shown."""
 
 from __future__ import annotations
 
@@ -48,6 +48,13 @@ class WorkloadFact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     error: Text = ""
     operations: Total = 0
     errors: Total = 0
+    rate: Annotated[float, Meta(ge=0, le=1e12)] = 0.0
+    """Operations per second, in its latest report."""
+    offset_ms: float | None = None
+    """How far its clock is ahead of the controller's, and how well that is known."""
+    uncertainty_ms: float | None = None
+    began_ms: float | None = None
+    """How much after the common start it began, by true time."""
 
 
 class WorkloadFacts(Secretive, frozen=True, kw_only=True):
@@ -82,5 +89,35 @@ class WorkloadView(View, frozen=True, kw_only=True, omit_defaults=True):
     """The agent, or its controller, was not heard of any more."""
     operations: int = 0
     errors: int = 0
+    rate: float = 0.0
+    """Operations per second, as it reported last."""
+    offset_ms: float | None = None
+    """How far its clock is ahead of the controller's, and how well that is known."""
+    uncertainty_ms: float | None = None
+    began_ms: float | None = None
+    """How much after the common start it began, by true time."""
     deadline_at: datetime | None = None
     """When it is written off unless something is heard."""
+
+
+class Latencies(msgspec.Struct, frozen=True, kw_only=True):
+    """What a histogram says, in milliseconds; nothing (null) where nothing was measured."""
+
+    count: int = 0
+    mean_ms: float | None = None
+    p50_ms: float | None = None
+    p90_ms: float | None = None
+    p99_ms: float | None = None
+    p999_ms: float | None = None
+    max_ms: float | None = None
+
+
+class SecondView(msgspec.Struct, frozen=True, kw_only=True):
+    """One second as it is shown and saved."""
+
+    second: int
+    """From this one on, since the common start."""
+    agents: int
+    operations: int
+    errors: int
+    latencies: Latencies

@@ -18,7 +18,7 @@ from interlock.systems.fleet.driving import Drive, Driver, Hands
 from interlock.systems.fleet.line import NOTHING_NEEDED, Access, Line, over_grpc
 from interlock.systems.fleet.lines import Reference
 from interlock.systems.fleet.live import Live
-from interlock.systems.fleet.results import WorkloadResult
+from interlock.systems.fleet.outcome import WorkloadResult
 from interlock.systems.fleet.spec import WorkloadSpec, checked
 from interlock.testing.agent_process import AgentProcess
 from interlock.wire.workloads import Happened, WorkloadFact

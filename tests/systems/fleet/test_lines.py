@@ -18,7 +18,7 @@ from interlock.systems.fleet.line import report_of
 from interlock.systems.fleet.lines import ANSWER_S, EXCHANGES, Reference
 from interlock.systems.fleet.live import Live
 from interlock.systems.fleet.merging import Report
-from interlock.systems.fleet.results import WorkloadResult
+from interlock.systems.fleet.outcome import WorkloadResult
 from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.testing.virtual_time import VirtualTime
 from interlock.wire.fleet import fleet_pb2 as wire

@@ -21,8 +21,9 @@ from interlock.systems.fleet.drawing import nice, scale_for
 from interlock.systems.fleet.files import files_of
 from interlock.systems.fleet.histograms import by_nines, empty, latencies
 from interlock.systems.fleet.merging import Merged
+from interlock.systems.fleet.outcome import WorkloadResult
 from interlock.systems.fleet.report import page
-from interlock.systems.fleet.results import Ending, Known, WorkloadResult, result_of
+from interlock.systems.fleet.results import Ending, Known, result_of
 from interlock.systems.fleet.spec import WorkloadSpec, checked, with_port
 from interlock.systems.fleet.starting import choose_start
 from interlock.systems.fleet.workload_file import read_workload
@@ -183,11 +184,17 @@ def test_every_fault_of_a_workload_file_is_told_with_its_line_and_column() -> No
     assert "docs/guides/fleet.md" in refused.value.todo
 
 
+def test_thresholds_are_read_from_the_file_and_an_unknown_one_is_refused_with_its_place() -> None:
+    spec = read_workload("kind: sleep\nthresholds: {p99_ms: 250, rate: 900}\n", "load.yml", ["a"])
+    assert spec.thresholds == {"p99_ms": 250.0, "rate": 900.0}
+    with pytest.raises(InvalidWorkload, match=r"load\.yml:2:14: there is no threshold 'p98_ms'"):
+        read_workload("kind: sleep\nthresholds: {p98_ms: 250}\n", "load.yml", ["a"])
+
+
 @pytest.mark.parametrize(
     ("key", "words"),
     [
         ("stages", "'stages': the rate is constant; run several workloads one after the other"),
-        ("thresholds", "'thresholds': judge result.json, for example with jq"),
         ("vus", "'vus'; did you mean concurrency?"),
         ("iterations", "'iterations'; did you mean operations?"),
         ("url", "'url': it belongs under with, for kind http"),

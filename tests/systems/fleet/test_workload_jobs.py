@@ -15,7 +15,7 @@ from interlock.errors import JobFailed
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.fleet.coverage import Verdict
-from interlock.systems.fleet.results import WorkloadResult
+from interlock.systems.fleet.outcome import WorkloadResult
 from interlock.systems.fleet.spec import QUEUE, TASK, WorkloadSpec
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.testing.agent_process import AgentProcess

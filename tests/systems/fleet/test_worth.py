@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from interlock.cli.workload_running import exit_code
+from interlock.lifecycles import job
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Offset
 from interlock.systems.fleet.coverage import Policy, Verdict
@@ -16,15 +19,18 @@ from interlock.systems.fleet.figures import in_ms, took
 from interlock.systems.fleet.files import files_of
 from interlock.systems.fleet.live import live_of
 from interlock.systems.fleet.merging import Merged
+from interlock.systems.fleet.outcome import WorkloadResult
 from interlock.systems.fleet.report import page
-from interlock.systems.fleet.results import Ending, Known, WorkloadResult, result_of
-from interlock.systems.fleet.spec import WorkloadSpec
+from interlock.systems.fleet.results import Ending, Known, result_of
+from interlock.systems.fleet.spec import TASK, WorkloadSpec
 from interlock.systems.fleet.starting import choose_start
+from interlock.wire.jobs import JobView
 from interlock.wire.workloads import Happened
 
 from .test_merging import NS, report
 
 DONE, LOST = Status.COMPLETED, None
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def result(merged: Merged, finals: dict[str, Status | None], **spec: Any) -> WorkloadResult:
@@ -186,3 +192,22 @@ def test_a_column_in_milliseconds_has_no_exponents() -> None:
     assert [in_ms(each) for each in (None, 0.123, 12.34, 3_370.4, 123_456.0)] == [
         "", "0.123", "12.3", "3370", "123456",
     ]  # fmt: skip
+
+
+def test_each_threshold_is_judged_by_the_result_and_a_missed_one_is_said_everywhere() -> None:
+    limits = {"p99_ms": 0.5, "rate": 10.0, "error_share": 0.0}
+    merged = merged_of(late("a:1", 0.0))
+    found = result(merged, {"a:1": DONE}, thresholds=limits)
+    assert [(each.name, each.passed) for each in found.thresholds] == [
+        ("p99_ms", False),
+        ("rate", True),
+        ("error_share", True),
+    ]
+    assert [each.name for each in found.missed] == ["p99_ms"]
+    assert "p99_ms is 1" in page(found)
+    nothing = result(Merged(["a:1"]), {"a:1": LOST}, thresholds=limits)
+    assert not any(each.passed for each in nothing.thresholds)
+    view = JobView(
+        id="j_1", state=job.COMPLETED, version=1, task=TASK, queue="q", created_at=NOW, updated_at=NOW
+    )
+    assert (exit_code(view, found), exit_code(view, result(merged, {"a:1": DONE}))) == (1, 0)

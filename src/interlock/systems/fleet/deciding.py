@@ -36,6 +36,10 @@ class WorkloadBody(msgspec.Struct, kw_only=True, omit_defaults=True):
     why_lost: str = ""
     operations: int = 0
     errors: int = 0
+    rate: float = 0.0
+    offset_ms: float | None = None
+    uncertainty_ms: float | None = None
+    began_ms: float | None = None
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -101,6 +105,10 @@ def heard(draft: Draft, fact: WorkloadFact) -> None:
     body.agent, body.kind = fact.agent or body.agent, fact.kind or body.kind
     body.operations = max(body.operations, fact.operations)
     body.errors = max(body.errors, fact.errors)
+    body.rate = fact.rate
+    if fact.offset_ms is not None:
+        body.offset_ms, body.uncertainty_ms = fact.offset_ms, fact.uncertainty_ms
+    body.began_ms = body.began_ms if fact.began_ms is None else fact.began_ms
     for event in _events(draft, fact):
         draft.tell(event)
     if fact.happened is Happened.LOST:
@@ -137,6 +145,10 @@ def view_of(record: Record) -> WorkloadView:
         lost=body.lost,
         operations=body.operations,
         errors=body.errors,
+        rate=body.rate,
+        offset_ms=body.offset_ms,
+        uncertainty_ms=body.uncertainty_ms,
+        began_ms=body.began_ms,
         deadline_at=record.deadline_at,
     )
 

@@ -27,9 +27,10 @@ from interlock.systems.fleet.lines import Lines, Reference
 from interlock.systems.fleet.live import Live, live_of
 from interlock.systems.fleet.member import Member
 from interlock.systems.fleet.merging import Merged, Report
-from interlock.systems.fleet.results import Known, WorkloadResult, result_of
+from interlock.systems.fleet.outcome import WorkloadResult
+from interlock.systems.fleet.results import Known, result_of
 from interlock.systems.fleet.spec import WorkloadSpec
-from interlock.systems.fleet.starting import NS, Start, choose_start
+from interlock.systems.fleet.starting import NS, Start, began_ms, choose_start
 from interlock.systems.fleet.telling import Teller
 from interlock.systems.fleet.workloads import workload_id_of
 from interlock.wire.fleet.errors import WorkloadFailed
@@ -298,7 +299,8 @@ class Drive:
         for member in self._members:
             if member.happened is None:
                 continue
-            last = self.merged.parts[member.agent].last
+            part = self.merged.parts[member.agent]
+            last, offset = part.last, member.offset
             teller.say(
                 WorkloadFact(
                     workload_id=member.workload_id,
@@ -309,6 +311,10 @@ class Drive:
                     error=member.error[:2_000],
                     operations=last.operations if last else 0,
                     errors=last.errors if last else 0,
+                    rate=part.rate,
+                    offset_ms=offset.offset_ns / 1e6 if offset else None,
+                    uncertainty_ms=offset.uncertainty_ns / 1e6 if offset else None,
+                    began_ms=began_ms(self._start, offset, part.started_at_ns),
                 )
             )
 

@@ -10,8 +10,8 @@ import msgspec
 from hdrh.log import HistogramLogWriter
 
 from interlock.systems.fleet.histograms import Histogram
+from interlock.systems.fleet.outcome import WorkloadResult
 from interlock.systems.fleet.report import page
-from interlock.systems.fleet.results import WorkloadResult
 
 _COLUMNS = (
     "second", "agents", "operations", "errors", "mean_ms", "p50_ms", "p90_ms", "p99_ms", "p999_ms", "max_ms",

@@ -13,9 +13,10 @@ from bisect import bisect_left
 from itertools import accumulate
 from typing import TypeAlias
 
-import msgspec
 from hdrh.codec import HdrCookieException, HdrHistogramSettingsException, HdrLengthException
 from hdrh.histogram import HdrHistogram
+
+from interlock.wire.workloads import Latencies
 
 Histogram: TypeAlias = HdrHistogram
 
@@ -28,6 +29,7 @@ COOKIE, HEADER_BYTES = (0x1C849314).to_bytes(4, "big"), 8
 """How a compressed histogram of the format's second version begins: this, and the length of what follows."""
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 STEPS_OF_A_NINE = 20
+MOST_NINES = 6
 
 _BROKEN = (
     ValueError,
@@ -46,18 +48,6 @@ _BROKEN = (
 
 class CorruptHistogram(Exception):
     """What an agent has sent cannot be what it has measured."""
-
-
-class Latencies(msgspec.Struct, frozen=True, kw_only=True):
-    """What a histogram says, in milliseconds; nothing (null) where nothing was measured."""
-
-    count: int = 0
-    mean_ms: float | None = None
-    p50_ms: float | None = None
-    p90_ms: float | None = None
-    p99_ms: float | None = None
-    p999_ms: float | None = None
-    max_ms: float | None = None
 
 
 def empty() -> Histogram:
@@ -114,6 +104,15 @@ def by_nines(histogram: Histogram) -> list[tuple[float, float]]:
         nines = most * step / steps
         found.append((nines, _value_at(histogram, totals, 100 * (1 - 10.0**-nines)) / 1e6))
     return found
+
+
+def at_nines(histogram: Histogram) -> list[tuple[float, float]]:
+    """Return the same curve at nines that all histograms have in common, so that two can be compared."""
+    last = histogram.get_counts_array_index(histogram.max_value)
+    totals = list(accumulate(histogram.counts[: last + 1]))
+    most = min(MOST_NINES, math.log10(max(2, totals[-1])))
+    nines = [step / STEPS_OF_A_NINE for step in range(math.ceil(most * STEPS_OF_A_NINE) + 1)]
+    return [(each, _value_at(histogram, totals, 100 * (1 - 10.0**-each)) / 1e6) for each in nines]
 
 
 def _value_at(histogram: Histogram, totals: list[int], percentile: float) -> int:

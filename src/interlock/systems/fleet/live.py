@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from interlock.plurals import counted
 from interlock.systems.fleet.figures import some, took
-from interlock.systems.fleet.histograms import Latencies
-from interlock.systems.fleet.merging import Merged
 from interlock.systems.fleet.spec import WorkloadSpec
-from interlock.wire.workloads import Happened
+from interlock.systems.orchestrator.beside import Chunk
+from interlock.wire.workloads import Happened, Latencies
+
+if TYPE_CHECKING:
+    from interlock.systems.fleet.merging import Merged
 
 LEVEL = "stats"
 """The level of the log at which the numbers of each second are."""
@@ -111,3 +115,11 @@ def line_of(live: Live) -> str:
 def read_line(text: str) -> Live:
     """What `line_of` has written."""
     return msgspec.json.decode(text, type=Live)
+
+
+def lives_in(chunk: Chunk) -> Iterator[Live]:
+    """Yield every second that some lines of a log tell of."""
+    for line in chunk.lines:
+        if line.level == LEVEL:
+            with suppress(msgspec.MsgspecError):
+                yield read_line(line.text)

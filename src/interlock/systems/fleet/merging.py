@@ -19,7 +19,8 @@ import msgspec
 
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet import histograms
-from interlock.systems.fleet.histograms import CorruptHistogram, Histogram, Latencies
+from interlock.systems.fleet.histograms import CorruptHistogram, Histogram
+from interlock.wire.workloads import Latencies, SecondView
 
 NS = 1_000_000_000
 MOST_SAMPLES = 5
@@ -101,17 +102,6 @@ class Second:
     packed: str = ""
     """The histogram again when the second is settled: a few hundred bytes, not 270,000."""
     latencies: Latencies = _NOTHING
-
-
-class SecondView(msgspec.Struct, frozen=True, kw_only=True):
-    """One second as it is shown and saved."""
-
-    second: int
-    """From this one on, since the common start."""
-    agents: int
-    operations: int
-    errors: int
-    latencies: Latencies
 
 
 class Merged:

@@ -8,8 +8,8 @@ from interlock.plurals import counted
 from interlock.systems.fleet import histograms
 from interlock.systems.fleet.drawing import Curve, Mark, Plot
 from interlock.systems.fleet.figures import took
-from interlock.systems.fleet.merging import SecondView
-from interlock.systems.fleet.results import WorkloadResult
+from interlock.systems.fleet.outcome import WorkloadResult
+from interlock.wire.workloads import SecondView
 
 _PAUSES = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900)
 _MOST_MARKS = 10

@@ -9,8 +9,8 @@ from interlock.plurals import counted
 from interlock.systems.fleet.coverage import Verdict
 from interlock.systems.fleet.drawing import plot
 from interlock.systems.fleet.figures import in_ms, took
+from interlock.systems.fleet.outcome import AgentResult, WorkloadResult
 from interlock.systems.fleet.plots import plots_of
-from interlock.systems.fleet.results import AgentResult, WorkloadResult
 from interlock.systems.fleet.style import STYLE
 
 _SIGNS = {
@@ -48,6 +48,9 @@ def _head(result: WorkloadResult, title: str) -> Iterator[str]:
     yield f'<header><h1>{title}<span class="pill {_SIGNS[result.verdict]}">{result.verdict}</span></h1>'
     yield f'<p class="lead">{escape(result.sentence)}</p>'
     yield from (f'<p class="warn note">{escape(warning)}</p>' for warning in result.warnings)
+    for each in result.thresholds:
+        sign, word = ("good", "passed") if each.passed else ("bad", "missed")
+        yield f'<p class="soft"><span class="pill {sign}">{word}</span> {escape(each.sentence)}</p>'
     yield f'<p class="soft">{" · ".join(map(escape, said))}</p></header>'
 
 

@@ -13,82 +13,11 @@ from interlock.systems.fleet import histograms
 from interlock.systems.fleet.clocks import Offset
 from interlock.systems.fleet.coverage import Coverage, Verdict, covered, verdict_of
 from interlock.systems.fleet.figures import some, took
-from interlock.systems.fleet.histograms import Latencies
-from interlock.systems.fleet.merging import Merged, Part, SecondView
+from interlock.systems.fleet.merging import Merged, Part
+from interlock.systems.fleet.outcome import LOST, AgentResult, WorkloadResult
 from interlock.systems.fleet.spec import WorkloadSpec
-from interlock.systems.fleet.starting import Spread, Start, spread_of
-
-LOST = "LOST"
-MOST_SECONDS_IN_A_RESULT = 600
-"""Of a longer workload the result of the job has the sums, and the files have every second."""
-
-
-class AgentResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of one agent."""
-
-    agent: str
-    workload_id: str = ""
-    status: str = ""
-    """COMPLETED, ERROR, ABORTED or LOST."""
-    version: str = ""
-    """Of Interlock, as the agent says; empty when it was not asked or does not say."""
-    error: str = ""
-    operations: int = 0
-    errors: int = 0
-    dropped: int = 0
-    """Operations that were due and never began, because all before them took too long."""
-    bytes: int = 0
-    left_out: bool = False
-    """Its numbers are not in those of the whole result, which speaks for the others."""
-    latencies: Latencies = Latencies()
-    offset_ms: float | None = None
-    """How far its clock is ahead of the controller's, and how well that is known."""
-    uncertainty_ms: float | None = None
-    began_ms: float | None = None
-    """How much after the chosen instant it began, by true time."""
-    late_ms: float = 0.0
-    """What it says itself about that, by a clock that nobody can set."""
-    reports: int = 0
-    coalesced: int = 0
-    missing: int = 0
-    corrupt: str = ""
-    """What was wrong with its numbers; they are not part of the percentiles."""
-    error_samples: tuple[str, ...] = ()
-
-
-class WorkloadResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of all of them."""
-
-    verdict: Verdict
-    sentence: str
-    """The verdict and why, for people."""
-    name: str
-    kind: str
-    policy: str
-    coverage: Coverage
-    duration_s: float
-    """How long it took from the common start on."""
-    operations: int
-    """Like all numbers below it of those agents alone that the result speaks for."""
-    errors: int
-    bytes: int
-    rate: float
-    """Operations per second, from when the first agent began until the last one ended."""
-    latencies: Latencies
-    dropped: int = 0
-    """Operations that were due and never began."""
-    warnings: tuple[str, ...] = ()
-    """What to know before the numbers are believed, each in a sentence."""
-    started_at: datetime | None = None
-    start_bound_ms: float | None = None
-    """Two of them begin at most so far apart, for all that was known before."""
-    spread: Spread | None = None
-    agents: tuple[AgentResult, ...] = ()
-    seconds: tuple[SecondView, ...] = ()
-    histogram: str = ""
-    """The merged one, in HdrHistogram's own encoding."""
-    received_bytes: int = 0
-    """What the reports took on the wire."""
+from interlock.systems.fleet.starting import Start, began_ms, spread_of
+from interlock.systems.fleet.thresholds import judged
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,6 +65,11 @@ def result_of(known: Known, merged: Merged) -> WorkloadResult:
     began = {part.agent: part.started_at_ns for part in parts if part.started_at_ns}
     began_ns, ended_ns = merged.span_ns
     lasted_s = (ended_ns - began_ns) / 1e9
+    rate = merged.operations / lasted_s if lasted_s > 0 else 0.0
+    latencies = histograms.latencies(merged.histogram)
+    thresholds = judged(
+        known.spec.thresholds, latencies, rate=rate, operations=merged.operations, errors=merged.errors
+    )
     return WorkloadResult(
         verdict=verdict,
         sentence=_sentence(verdict, coverage, known, flaws),
@@ -147,8 +81,8 @@ def result_of(known: Known, merged: Merged) -> WorkloadResult:
         operations=merged.operations,
         errors=merged.errors,
         bytes=merged.transferred,
-        rate=merged.operations / lasted_s if lasted_s > 0 else 0.0,
-        latencies=histograms.latencies(merged.histogram),
+        rate=rate,
+        latencies=latencies,
         dropped=merged.backlog,
         warnings=tuple(_warnings(known, merged, flaws)),
         started_at=known.started_at,
@@ -158,21 +92,12 @@ def result_of(known: Known, merged: Merged) -> WorkloadResult:
         seconds=tuple(merged.seconds()),
         histogram=histograms.written(merged.histogram),
         received_bytes=sum(part.received for part in merged.parts.values()),
+        thresholds=tuple(thresholds),
     )
-
-
-def in_short(result: WorkloadResult) -> WorkloadResult:
-    """As a job keeps it: of a long workload without the seconds, which are in the files."""
-    if len(result.seconds) <= MOST_SECONDS_IN_A_RESULT:
-        return result
-    return msgspec.structs.replace(result, seconds=())
 
 
 def _agent(known: Known, part: Part) -> AgentResult:
     ending, offset, last = known.endings[part.agent], known.offsets.get(part.agent), part.last
-    began_ms = None
-    if known.start and offset and part.started_at_ns:
-        began_ms = (part.started_at_ns - offset.offset_ns - known.start.at_ns) / 1e6
     return AgentResult(
         agent=part.agent,
         workload_id=ending.workload_id,
@@ -187,7 +112,7 @@ def _agent(known: Known, part: Part) -> AgentResult:
         latencies=histograms.latencies(part.histogram),
         offset_ms=offset.offset_ns / 1e6 if offset else None,
         uncertainty_ms=offset.uncertainty_ns / 1e6 if offset else None,
-        began_ms=began_ms,
+        began_ms=began_ms(known.start, offset, part.started_at_ns),
         late_ms=part.late_ns / 1e6,
         reports=part.reports,
         coalesced=part.coalesced,

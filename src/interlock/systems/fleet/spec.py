@@ -1,4 +1,4 @@
-"""What somebody asks of a fleet: one workload, which agents, and what is put up with."""
+"""What is asked of a fleet: one workload, which agents, what is put up with, and the job that drives it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import msgspec
 from interlock.errors import InvalidWorkload
 from interlock.systems.fleet.coverage import Policy
 from interlock.systems.fleet.starting import FARTHEST_S
+from interlock.systems.fleet.thresholds import faults_of
+from interlock.systems.orchestrator.failures import FailureClass
+from interlock.wire.jobs import JobSpec, JobView, RetryRule
 
 TASK = "interlock.workload"
 """The task whose jobs drive a fleet."""
@@ -19,6 +22,10 @@ MOST_AGENTS = 1_000
 LONGEST_S = 3_600.0
 MOST_OPERATIONS = 2**53
 MOST_RATE = 1_000_000.0
+NEVER_AGAIN = {str(each): RetryRule(retries=0) for each in FailureClass if each is not FailureClass.LOST}
+"""A load test must not start again by itself, whatever has ended it."""
+DRIVE_S = LONGEST_S + 300.0
+"""How long the job that drives one may take."""
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -48,6 +55,8 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """How long an agent may take to answer and to be READY."""
     lost_after_s: float = 20.0
     """How long an agent may leave a ping unanswered before it is lost."""
+    thresholds: dict[str, float] = {}
+    """What the result has to reach: p99_ms, error_share, rate and others, each with its limit."""
 
 
 def checked(spec: WorkloadSpec) -> WorkloadSpec:
@@ -61,6 +70,33 @@ def checked(spec: WorkloadSpec) -> WorkloadSpec:
             facts={"faults": faults},
         )
     return msgspec.structs.replace(spec, agents=agents)
+
+
+class _Input(msgspec.Struct):
+    """What a job that drives a fleet is given."""
+
+    workload: WorkloadSpec
+
+
+def job_of(spec: WorkloadSpec, queue: str = QUEUE) -> JobSpec:
+    """Return the job that drives a workload."""
+    return JobSpec(
+        task=TASK,
+        queue=queue,
+        description=spec.name,
+        input=msgspec.Raw(msgspec.json.encode(_Input(spec))),
+        retry=NEVER_AGAIN,
+        losses=0,
+        timeout_s=DRIVE_S,
+    )
+
+
+def spec_of(view: JobView) -> WorkloadSpec:
+    """Return what the job that drives a workload was given; one of no kind if that cannot be read."""
+    try:
+        return msgspec.json.decode(view.input, type=_Input).workload
+    except msgspec.MsgspecError:
+        return WorkloadSpec(kind="")
 
 
 def with_port(agent: str) -> str:
@@ -89,6 +125,7 @@ def _faults(spec: WorkloadSpec) -> Iterator[str]:
         yield "kind has 1 to 100 printable characters"
     if len(spec.name) > 100 or not spec.name.isprintable():
         yield "name has at most 100 printable characters"
+    yield from faults_of(spec.thresholds)
 
 
 def _agent_faults(agents: Sequence[str]) -> Iterator[str]:

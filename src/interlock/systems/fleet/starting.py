@@ -72,6 +72,13 @@ def spread_of(start: Start, began_ns: Mapping[str, int], offsets: Mapping[str, O
     )
 
 
+def began_ms(start: Start | None, offset: Offset | None, started_at_ns: int) -> float | None:
+    """Return how much after the common start an agent began, by true time; None when that is not known."""
+    if start is None or offset is None or not started_at_ns:
+        return None
+    return (started_at_ns - offset.offset_ns - start.at_ns) / 1e6
+
+
 def _too_large(offsets: Mapping[str, Offset], bound_ns: int, skew_limit_s: float) -> SkewTooLarge:
     worst = sorted(offsets.items(), key=lambda item: -item[1].uncertainty_ns)[:2]
     told = ", ".join(f"{agent} ±{took(offset.uncertainty_ns / 1e6)}" for agent, offset in worst)

@@ -29,10 +29,11 @@ from interlock.systems.fleet.spec import (
     checked,
 )
 from interlock.systems.fleet.starting import FARTHEST_S
+from interlock.systems.fleet.thresholds import HIGHEST, NAMES
 from interlock.systems.runs.planning.faults import Faults, Place
 from interlock.systems.runs.planning.kinds import Count, Schema, Word, scalar_text, shape
 from interlock.systems.runs.planning.nodes import FLOAT, INT, compose, place_of, plain
-from interlock.systems.runs.planning.shapes import Field, Object, Several
+from interlock.systems.runs.planning.shapes import Field, MapOf, Object, Several
 from interlock.wire.durations import read_duration
 
 PAGE = "docs/guides/fleet.md"
@@ -118,6 +119,7 @@ class WorkloadFile:
     skew_limit: float = 0.1
     ready_within: float = 10.0
     lost_after: float = 20.0
+    thresholds: Any = None
 
 
 def _made(**values: Any) -> WorkloadFile:
@@ -148,11 +150,13 @@ WORKLOAD_FILE = Object(
         Field("ready-within", While(0.01, FARTHEST_S), "How long an agent may take to be READY.", "10s"),
         Field("lost-after", While(1.0, FARTHEST_S),
               "How long an agent may leave a ping unanswered before it is lost.", "20s"),
+        Field("thresholds", MapOf(Number(0.0, HIGHEST), "threshold", "[a-z0-9_]+", keys=NAMES),
+              "Limits that the result has to keep: p99_ms and the like, error_share, rate.",
+              "{p99_ms: 250, error_share: 0.01, rate: 900}"),
     ),
     elsewhere={
         "iterations": "operations",
         "stages": "the rate is constant; run several workloads one after the other",
-        "thresholds": "judge result.json, for example with jq; the exit code says whether agents completed",
         "url": "it belongs under with, for kind http",
         "users": "concurrency",
         "vus": "concurrency",
@@ -185,6 +189,7 @@ def read_workload(text: str, file: str = "workload.yml", agents: Sequence[str] =
             skew_limit_s=found.skew_limit,
             ready_within_s=found.ready_within,
             lost_after_s=found.lost_after,
+            thresholds=found.thresholds or {},
         )
     )
 

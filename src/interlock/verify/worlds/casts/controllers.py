@@ -17,7 +17,7 @@ from interlock.systems.fleet.coverage import Verdict
 from interlock.systems.fleet.driving import SLACK_S, STOP_S
 from interlock.systems.fleet.line import Line
 from interlock.systems.fleet.lines import ANSWER_S, EXCHANGES, Reference
-from interlock.systems.fleet.results import WorkloadResult
+from interlock.systems.fleet.outcome import WorkloadResult
 from interlock.systems.fleet.spec import TASK, WorkloadSpec
 from interlock.systems.fleet.telling import LAST_WORDS_S
 from interlock.systems.fleet.workloads import workload_id_of
