@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 import pytest
+from tests.server.loads import ASKED
 from tests.server.running import Running
 
 from interlock.server.api import ROUTES
@@ -125,6 +126,7 @@ REPEATS = (
     Repeat(
         "transitionSimulation", _about("/api/simulations/{}/transition", Desk.simulation, status="running")
     ),
+    Repeat("startWorkload", _about("/api/workload-jobs", _nothing, workload=ASKED)),
     Repeat("revokeToken", _about("/api/tokens/{}/revoke", _token)),
 )
 SHOWN_ONCE = {"createToken", "rotateToken"}

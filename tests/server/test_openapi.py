@@ -9,6 +9,8 @@ from typing import Any
 import httpx2
 import jsonschema_rs
 import pytest
+from tests.server.loads import finished, started
+from tests.server.runners import done
 from tests.server.running import Running, any_port, path_of, running
 
 from interlock.server.app import every_route
@@ -107,6 +109,8 @@ async def check_answers(server: Running, client: httpx2.AsyncClient) -> None:
     await server.parts.household.simulations.create_run(SimulationSpec(task="a.b", run_id=run.id))
     load = WorkloadFact(workload_id="load_1", job_id=await server.submit(task=TASK), happened=Happened.READY)
     await server.parts.household.workloads.tell([load])
+    drives, runner, lease = await started(client)
+    assert (await runner.say("complete", lease, 2, **done(finished()))).status_code == 200
     held = await server.hold(await server.submit("shop.parent", queue="parents"), "parents")
     issued = await server.parts.tokens.create("ci", Role.VIEWER)
     for route in ROUTES:
@@ -114,6 +118,8 @@ async def check_answers(server: Running, client: httpx2.AsyncClient) -> None:
             continue
         names = {"job_id": job_id, "attempt_id": f"{job_id}.1.1", "name": "lease", "worker_id": worker.id}
         names |= {"token_name": issued.view.id, "kind": "job", "record_id": job_id}
+        if route.path.startswith("/api/workload-jobs/"):
+            names["job_id"] = drives
         run_id = over.id if route.name == "previewRerun" else run.id
         path = path_of(route, run_id=run_id, workload_id=load.workload_id, **names)
         params = {"job": job_id} if route.name == "listAttempts" else {}

@@ -36,11 +36,16 @@ class Offered(msgspec.Struct, frozen=True):
 
 def offered_kinds(named: Iterable[str] = ()) -> dict[str, Offered]:
     """Every kind by its name; one that is named goes before one of a package, and that before ours."""
-    homes = [*BUILT_IN.values(), *(point.value for point in entry_points(group=GROUP)), *named]
+    homes = [*offered_homes(), *named]
     offered: Mapping[str, Offered] = {
         kind.kind: Offered(home, kind) for home in homes for kind in [load_kind(home)]
     }
     return dict(sorted(offered.items()))
+
+
+def offered_homes() -> list[str]:
+    """Return where the kinds of Interlock and of installed packages are; nothing is imported."""
+    return [*BUILT_IN.values(), *(point.value for point in entry_points(group=GROUP))]
 
 
 def load_kind(home: str) -> Kind:

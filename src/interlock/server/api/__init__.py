@@ -30,6 +30,7 @@ from interlock.server.api import (
     webhooks,
     worker_actions,
     workers,
+    workload_jobs,
     workloads,
 )
 from interlock.server.declaring import Route
@@ -55,6 +56,7 @@ ROUTES: tuple[Route, ...] = (
     *simulations.ROUTES,
     *runner.ROUTES,
     *workers.ROUTES,
+    *workload_jobs.ROUTES,
     *workloads.ROUTES,
     *worker_actions.ROUTES,
     *quarantine.ROUTES,

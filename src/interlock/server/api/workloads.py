@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import msgspec
-from msgspec import Meta
-
 from interlock.errors import (
     InvalidWorkload,
     LeaseExpired,
@@ -18,9 +13,10 @@ from interlock.errors import (
 )
 from interlock.lifecycles.workload import WORKLOAD
 from interlock.server.api.runner import known_as
-from interlock.server.api.seeing import SHAPE, is_shaped
+from interlock.server.api.seeing import is_shaped
 from interlock.server.declaring import Call, Confined, Lane, Link, Route
-from interlock.server.messages import Cursor, HistoryPage, HistoryQuery, Limit, entry_view
+from interlock.server.messages import HistoryPage, HistoryQuery, entry_view
+from interlock.server.workload_messages import WorkloadPage, WorkloadsQuery
 from interlock.store.records import Key, Query
 from interlock.systems.access.principals import Role
 from interlock.systems.fleet.workloads import Workloads, unknown_workload
@@ -28,24 +24,6 @@ from interlock.wire.fleet.errors import UnknownWorkload
 from interlock.wire.workloads import WorkloadFacts, WorkloadsHeard, WorkloadView
 
 STATES = tuple(str(state) for state in WORKLOAD.states)
-
-
-class WorkloadsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which page of which workloads."""
-
-    job: Annotated[
-        str, Meta(pattern=f"^(?:{SHAPE})?$", description="Of this job: one of each of its agents.")
-    ] = ""
-    state: Annotated[str, Meta(max_length=20, description="IDLE, READY, RUNNING, FAILED or ABORTING.")] = ""
-    limit: Limit = 50
-    cursor: Cursor = ""
-
-
-class WorkloadPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Workloads, newest first."""
-
-    workloads: tuple[WorkloadView, ...]
-    cursor: str = ""
 
 
 async def tell(call: Call) -> WorkloadsHeard:

@@ -1,0 +1,454 @@
+"""Jobs that drive fleets: list, show and start them, and read the numbers of all their agents as one.
+
+A job that drives a fleet is submitted, explained and cancelled like any other. Everything here is read from
+records that are there anyway: the job, one record for each agent, the lines of its log, and its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
+from inspect import getdoc
+from typing import Any
+
+import msgspec
+import yaml
+
+from interlock.agent.kinds import Kind, load_kind, offered_homes
+from interlock.errors import (
+    CannotLoad,
+    InterlockError,
+    InvalidJob,
+    InvalidWorkload,
+    RequestIdReused,
+    TooLarge,
+    UnknownJob,
+)
+from interlock.lifecycles import job
+from interlock.lifecycles.job import JOB
+from interlock.lifecycles.workload import WORKLOAD
+from interlock.server.api.seeing import job_of, unknown_job
+from interlock.server.declaring import Call, Confined, Link, Route
+from interlock.server.workload_messages import (
+    PercentilePoint,
+    SecondsQuery,
+    StartedWorkload,
+    StartWorkload,
+    WorkloadJob,
+    WorkloadJobs,
+    WorkloadJobsQuery,
+    WorkloadJobView,
+    WorkloadKind,
+    WorkloadKinds,
+    WorkloadPercentiles,
+    WorkloadSeconds,
+)
+from interlock.store.records import Query
+from interlock.systems.access.principals import NotAllowed, Role
+from interlock.systems.fleet.live import Live, lives_in
+from interlock.systems.fleet.outcome import WorkloadResult
+from interlock.systems.fleet.spec import QUEUE, TASK, WorkloadSpec, checked, spec_of
+from interlock.systems.fleet.spec import job_of as driving_job
+from interlock.systems.fleet.workload_file import WORKLOAD_FILE
+from interlock.systems.orchestrator.beside import LOG, Chunk
+from interlock.wire.fleet.errors import UnknownWorkload
+from interlock.wire.jobs import JobView
+from interlock.wire.workloads import Latencies, SecondView
+
+MOST_AGENTS_SHOWN = 200
+RECORDS_LOOKED_AT = 400
+"""How many agents of newest workloads are looked at for one page of jobs."""
+CHUNKS, MOST_CHUNKS = 60, 360
+"""How many pieces of the log are read at once, and in all: each has the lines of a second or more."""
+MOST_POINTS = 600
+MOST_RESULT_BYTES = 16 * 1_048_576
+RESULT_FILE = "result.json"
+HIGHEST = ("p50_ms", "p90_ms", "p99_ms", "p999_ms", "max_ms")
+
+
+class _Short(msgspec.Struct):
+    """What a list shows of a result; the rest is skipped."""
+
+    verdict: str = ""
+    operations: int = 0
+    errors: int = 0
+    rate: float = 0.0
+    latencies: Latencies = Latencies()
+    thresholds: tuple[_Judged, ...] = ()
+
+
+class _Judged(msgspec.Struct):
+    passed: bool
+
+
+async def list_jobs(call: Call) -> WorkloadJobs:
+    """Return the jobs of the newest agents, and on the first page those that still wait for a worker.
+
+    Jobs are not filtered by task, because a store has no index of tasks. So a workload that was run by a
+    command, and of which no agent was ever READY, is among the jobs only.
+    """
+    asked: WorkloadJobsQuery = call.query
+    found, cursor = await call.parts.household.workloads.find(
+        Query(kind=WORKLOAD.name, cursor=asked.cursor, limit=RECORDS_LOOKED_AT)
+    )
+    views: dict[str, JobView] = {}
+    if not asked.cursor:
+        waiting, _ = await call.parts.household.jobs.find(
+            Query(kind=JOB.name, queue=QUEUE, limit=asked.limit)
+        )
+        views = {view.id: view for view in waiting if view.task == TASK}
+    ids = [each for each in dict.fromkeys(one.job_id for one in found) if each not in views]
+    views |= {view.id: view for view in await call.parts.household.jobs.get_many(ids) if view is not None}
+    newest = sorted(views.values(), key=lambda view: (view.created_at, view.id), reverse=True)
+    return WorkloadJobs(workloads=tuple(map(_short, newest[: asked.limit])), cursor=cursor)
+
+
+async def get_job(call: Call) -> WorkloadJobView:
+    """Return one of them, with its agents and its result."""
+    view = await _driver(call)
+    query = Query(kind=WORKLOAD.name, parent=view.id, limit=MOST_AGENTS_SHOWN)
+    agents, cursor = await call.parts.household.workloads.find(query)
+    result = await _result(call, view)
+    if result is not None:
+        result = msgspec.structs.replace(result, seconds=(), histogram="")
+    return WorkloadJobView(
+        job=_short(view, result),
+        spec=spec_of(view),
+        agents=tuple(sorted(agents, key=lambda each: each.agent)),
+        more_agents=bool(cursor),
+        result=result,
+    )
+
+
+async def get_seconds(call: Call) -> WorkloadSeconds:
+    """Return the seconds of a result, or those of the log while there is none."""
+    asked: SecondsQuery = call.query
+    view = await _driver(call)
+    seconds: Sequence[SecondView] = ()
+    if view.state in job.ENDED:
+        result = await _result(call, view)
+        if result is not None and not result.seconds:  # a long one has them in its file alone
+            result = await _result_file(call, view) or result
+        seconds = result.seconds if result is not None else ()
+    if not seconds:
+        seconds = _seconds(await _lives(call, view.id, asked.after))
+    wanted = [each for each in seconds if each.second > asked.after]
+    step = -(-len(wanted) // MOST_POINTS) or 1
+    points = tuple(_point(wanted[first : first + step]) for first in range(0, len(wanted), step))
+    return WorkloadSeconds(seconds=points, step=step, ended=view.state in job.ENDED)
+
+
+async def get_percentiles(call: Call) -> WorkloadPercentiles:
+    """Return the curve of the merged histogram."""
+    view = await _driver(call)
+    result = await _result(call, view)
+    name = spec_of(view).name
+    if result is None:
+        raise UnknownWorkload(
+            f"The workload {view.id} has no result: it is {view.state}.",
+            todo="Wait until it is over, or choose one that has completed.",
+            facts={"job_id": view.id, "state": view.state},
+        )
+    points: list[tuple[float, float]] = []
+    if result.histogram and result.latencies.count:
+        if find_spec("hdrh") is None:
+            raise CannotLoad(
+                "This server cannot read histograms: HdrHistogram is not installed beside it.",
+                todo='pip install "interlock[fleet]"',
+                facts={"missing": ["hdrh"]},
+            )
+        from interlock.systems.fleet import histograms  # noqa: PLC0415 - it is not installed everywhere
+
+        points = histograms.at_nines(histograms.unwritten(result.histogram))
+    curve = (
+        PercentilePoint(nines=nines, percentile=100 * (1 - 10.0**-nines), ms=value) for nines, value in points
+    )
+    return WorkloadPercentiles(job_id=view.id, name=name, latencies=result.latencies, points=tuple(curve))
+
+
+async def list_kinds(call: Call) -> WorkloadKinds:  # noqa: ARG001 - the same for everybody
+    """Return the kinds that can be imported here, each with the JSON Schema of what it is given."""
+    return WorkloadKinds(kinds=tuple(map(_kind, _kinds())), options=_options(), queue=QUEUE)
+
+
+async def start(call: Call) -> StartedWorkload:
+    """Check a workload, and submit the job that drives it."""
+    asked: StartWorkload = call.body
+    call.principal.need_queues([asked.queue])
+    spec = checked(asked.workload)
+    _check_given(spec)
+    file = _file(asked.workload)
+    if asked.check_only:
+        return StartedWorkload(file=file)
+    (job_id,) = await call.parts.household.jobs.submit_many(
+        [driving_job(spec, asked.queue)], actor=call.actor, request_id=call.request_id
+    )
+    return StartedWorkload(id=job_id, file=file)
+
+
+async def _driver(call: Call) -> JobView:
+    view = await job_of(call)
+    if view.task != TASK:
+        raise unknown_job(view.id)
+    return view
+
+
+def _short(view: JobView, result: WorkloadResult | None = None) -> WorkloadJob:
+    spec = spec_of(view)
+    made = WorkloadJob(
+        id=view.id,
+        state=view.state,
+        name=spec.name or view.description,
+        kind=spec.kind,
+        agents=len(spec.agents),
+        created_at=view.created_at,
+        started_at=view.started_at,
+        completed_at=view.completed_at,
+        error=view.failure.error if view.failure else view.stop_reason or "",
+        thresholds=len(spec.thresholds),
+    )
+    found: WorkloadResult | _Short | None = result
+    if found is None and isinstance(view.result, msgspec.Raw):
+        with suppress(msgspec.MsgspecError):
+            found = msgspec.json.decode(view.result, type=_Short)
+    if found is None:
+        return made
+    return msgspec.structs.replace(
+        made,
+        verdict=str(found.verdict),
+        rate=found.rate,
+        operations=found.operations,
+        errors=found.errors,
+        p50_ms=found.latencies.p50_ms,
+        p99_ms=found.latencies.p99_ms,
+        missed=sum(not each.passed for each in found.thresholds),
+    )
+
+
+async def _result(call: Call, view: JobView) -> WorkloadResult | None:
+    """Return what the job has returned; where it failed or was stopped, what it has saved."""
+    if view.state not in job.ENDED:
+        return None
+    if isinstance(view.result, msgspec.Raw):
+        with suppress(msgspec.MsgspecError):
+            return msgspec.json.decode(view.result, type=WorkloadResult)
+    return await _result_file(call, view)
+
+
+async def _result_file(call: Call, view: JobView) -> WorkloadResult | None:
+    artifacts = call.parts.household.artifacts
+    try:
+        found = await artifacts.find(view.id, RESULT_FILE)
+        if found.size > MOST_RESULT_BYTES:
+            return None
+        content = b"".join([piece async for piece in artifacts.read(found)])
+        return msgspec.json.decode(content, type=WorkloadResult)
+    except (InterlockError, msgspec.MsgspecError):  # no blobs, no file, or one of somebody else
+        return None
+
+
+async def _lives(call: Call, job_id: str, after: int) -> list[Live]:
+    """Return the newest seconds of a log, oldest first, back to the one that is known already."""
+    query = Query(kind=LOG.name, parent=job_id, limit=CHUNKS)
+    newest_first: list[Live] = []
+    for _ in range(MOST_CHUNKS // CHUNKS):
+        page = await call.parts.store.find(query)
+        for record in page.records:
+            newest_first += reversed(list(lives_in(msgspec.json.decode(record.body, type=Chunk))))
+        if not page.cursor or (newest_first and newest_first[-1].elapsed_s < after):
+            break
+        query = msgspec.structs.replace(query, cursor=page.cursor)
+    return newest_first[::-1]
+
+
+def _seconds(lives: Iterable[Live]) -> list[SecondView]:
+    """Return what was told second by second; errors are counted from the beginning there."""
+    seconds: dict[int, SecondView] = {}
+    errors: int | None = None
+    for live in lives:
+        fresh = 0 if errors is None else max(0, live.errors - errors)
+        errors = live.errors
+        seconds[int(live.elapsed_s)] = SecondView(
+            second=int(live.elapsed_s),
+            agents=live.running,
+            operations=round(live.rate),
+            errors=fresh,
+            latencies=live.latencies,
+        )
+    return [seconds[number] for number in sorted(seconds)]
+
+
+def _point(seconds: Sequence[SecondView]) -> SecondView:
+    """Return several seconds as one: no peak of a latency is lost."""
+    if len(seconds) == 1:
+        return seconds[0]
+    found = [each.latencies for each in seconds]
+    highest = {name: max(_known(found, name), default=None) for name in HIGHEST}
+    measured = [each for each in found if each.mean_ms is not None]
+    count = sum(each.count for each in measured)
+    mean_ms = sum((each.mean_ms or 0.0) * each.count for each in measured) / count if count else None
+    return SecondView(
+        second=seconds[0].second,
+        agents=max(each.agents for each in seconds),
+        operations=round(sum(each.operations for each in seconds) / len(seconds)),
+        errors=round(sum(each.errors for each in seconds) / len(seconds)),
+        latencies=Latencies(count=count, mean_ms=mean_ms, **highest),
+    )
+
+
+def _known(found: Iterable[Latencies], name: str) -> Iterator[float]:
+    yield from (value for each in found if (value := getattr(each, name)) is not None)
+
+
+@cache
+def _kinds() -> tuple[Kind, ...]:
+    """Return the kinds that can be imported beside this server; a package of others may fail in any way."""
+    found = []
+    for home in offered_homes():
+        with suppress(Exception):
+            found.append(load_kind(home))
+    return tuple(found)
+
+
+def _kind(kind: Kind) -> WorkloadKind:
+    schema: dict[str, Any] = {"type": "object"}
+    with suppress(TypeError):  # a type that JSON Schema has no word for
+        (schema,), components = msgspec.json.schema_components(
+            [kind.spec_type], ref_template="#/$defs/{name}"
+        )
+        schema = {**components.get(kind.spec_type.__name__, schema), "$defs": components}
+    return WorkloadKind(kind=kind.kind, about=(getdoc(kind) or "").partition("\n")[0], json_schema=schema)
+
+
+@cache
+def _options() -> dict[str, Any]:
+    """Return the schema of a workload, with what a workload file says about the same keys."""
+    schema = msgspec.json.schema(WorkloadSpec)
+    known = {field.name: field.doc for field in WORKLOAD_FILE.fields}
+    properties = schema["$defs"][WorkloadSpec.__name__]["properties"]
+    for name, each in properties.items():
+        each["description"] = known.get(_key(name), "")
+    return schema
+
+
+def _check_given(spec: WorkloadSpec) -> None:
+    """Raise when a kind that is known here is given what it does not take; agents check it again."""
+    known = {kind.kind: kind for kind in _kinds()}
+    kind = known.get(spec.kind)
+    if kind is None:
+        return
+    try:
+        kind.check(msgspec.convert(spec.spec, kind.spec_type))
+    except (msgspec.ValidationError, ValueError) as error:
+        raise InvalidWorkload(
+            f"The workload cannot be run: {spec.kind} does not take what it is given: {error}.",
+            todo="Correct spec; GET /api/workload-kinds has its schema.",
+            facts={"kind": spec.kind, "fault": str(error)},
+        ) from None
+
+
+def _file(spec: WorkloadSpec) -> str:
+    """Return a workload as a file for `interlock workload run`, without what is as by default."""
+    made = {_key(name): value for name, value in msgspec.to_builtins(spec).items()}
+    text: str = yaml.safe_dump(made, sort_keys=False, allow_unicode=True, default_flow_style=None)
+    return text
+
+
+def _key(name: str) -> str:
+    """Return what a workload file calls a field."""
+    return "with" if name == "spec" else name.removesuffix("_s").replace("_", "-")
+
+
+_ONE = {"job_id": "The id of a job that drives a fleet."}
+_BY_JOB = (
+    Link("getWorkloadJob", "job_id", "$response.body#/workloads/0/id"),
+    Link("listWorkloadJobs", "cursor", "$response.body#/cursor"),
+)
+
+
+def _look(part: str, name: str, summary: str, handler: Any, answer: Any, **other: Any) -> Route:
+    return Route(
+        method="GET",
+        path=f"/api/workload-jobs/{{job_id}}{part}",
+        name=name,
+        summary=summary,
+        handler=handler,
+        role=Role.VIEWER,
+        everything=True,
+        parameters=_ONE,
+        answer=answer,
+        **{"errors": (UnknownJob,), **other},
+    )
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/api/workload-jobs",
+        name="listWorkloadJobs",
+        summary="List jobs that drive fleets, newest first.",
+        handler=list_jobs,
+        role=Role.VIEWER,
+        everything=True,
+        query=WorkloadJobsQuery,
+        answer=WorkloadJobs,
+        links=_BY_JOB,
+    ),
+    Route(
+        method="POST",
+        path="/api/workload-jobs",
+        name="startWorkload",
+        summary="Start a workload: check it, and submit the job with which a worker drives its agents.",
+        handler=start,
+        role=Role.SUBMITTER,
+        confined=Confined.NAMES,
+        bodies=(StartWorkload,),
+        repeatable=True,
+        answer=StartedWorkload,
+        status=201,
+        errors=(InvalidWorkload, InvalidJob, TooLarge, RequestIdReused, NotAllowed),
+        example={
+            "workload": {
+                "kind": "http",
+                "name": "checkout",
+                "spec": {"url": "http://127.0.0.1:8080/"},
+                "agents": ["a.example", "b.example:7168"],
+                "duration_s": 30,
+                "rate": 200,
+                "thresholds": {"p99_ms": 250, "error_share": 0.01},
+            },
+            "request_id": "checkout-17",
+        },
+        answer_example={"id": "j_0123456789ab", "file": "kind: http\nname: checkout\n"},
+        links=(Link("getWorkloadJob", "job_id", "$response.body#/id"),),
+    ),
+    _look("", "getWorkloadJob", "Show a workload: its agents and its result.", get_job, WorkloadJobView),
+    _look(
+        "/seconds",
+        "getWorkloadSeconds",
+        "Show throughput and latencies of all agents second by second, also while it runs.",
+        get_seconds,
+        WorkloadSeconds,
+        query=SecondsQuery,
+    ),
+    _look(
+        "/percentiles",
+        "getWorkloadPercentiles",
+        "Show the merged histogram of a workload that is over as a curve of percentiles.",
+        get_percentiles,
+        WorkloadPercentiles,
+        errors=(UnknownJob, UnknownWorkload, CannotLoad),
+    ),
+    Route(
+        method="GET",
+        path="/api/workload-kinds",
+        name="listWorkloadKinds",
+        summary="List the kinds of workloads that this server knows, with their schemas.",
+        handler=list_kinds,
+        role=Role.VIEWER,
+        confined=Confined.NOTHING,
+        answer=WorkloadKinds,
+    ),
+)
