@@ -13,6 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from interlock.wire.runner import Secretive
+from interlock.wire.samples import Sample
 from interlock.wire.views import View
 
 PRIORITIES = {"low": -10, "normal": 0, "high": 10}
@@ -69,6 +70,10 @@ class SimulationView(View, frozen=True, kw_only=True, omit_defaults=True):
     """It stands, and a worker is being waited for that goes on with it."""
     saved_step: int = 0
     """The step after which it would go on elsewhere."""
+    saved_at: datetime | None = None
+    """When that was saved."""
+    saved_bytes: int = 0
+    """How large it is."""
     execution: int = 0
     """How often it was given to workers, by creating and by resuming it."""
     job_id: str = ""
@@ -80,6 +85,18 @@ class SimulationView(View, frozen=True, kw_only=True, omit_defaults=True):
     """Why the last execution ended before its time."""
     input: msgspec.Raw = msgspec.Raw(b"{}")
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class SimulationMetrics(View, frozen=True, kw_only=True, omit_defaults=True):
+    """The metrics of a simulation over its steps; of a long one every so many steps."""
+
+    run_id: str
+    status: str
+    steps: tuple[int, ...] = ()
+    series: dict[str, tuple[float | None, ...]] = msgspec.field(default_factory=dict)
+    """By name, a value for each of the steps; null where none was recorded."""
+    stride: int = 1
+    """One sample stands for so many steps: the latest of them."""
 
 
 class SimulationFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -108,6 +125,8 @@ class SimulationWord(msgspec.Struct, frozen=True, kw_only=True, tag_field="word"
     checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     """What the next step needs to know, where that was saved after this very step."""
     dangers: tuple[Danger, ...] = ()
+    samples: tuple[Sample, ...] = ()
+    """Metrics of steps that were not heard of yet."""
 
 
 class Begin(SimulationWord, frozen=True, kw_only=True, tag="begin"):
@@ -161,6 +180,8 @@ class SimulationOrders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     total_steps: int | None = None
     checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     danger_count: int = 0
+    sampled: int = 0
+    """Up to which step metrics are known."""
     beat_every_s: float = 5.0
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from interlock.errors import JobError, TooLarge
+from interlock.errors import InvalidArguments, JobError, TooLarge
+from interlock.wire.samples import MOST_METRICS, Sample, Samples, fault_of
 from interlock.wire.simulations import (
     Beat,
     Completed,
@@ -31,6 +32,8 @@ SAVE_EVERY_S = 0.2
 MAX_STATE_BYTES = 262_144
 MAX_TEXT_BYTES = 500
 MOST_DANGERS = 1_000
+MOST_UNSENT = 100
+"""So many samples at most are sent together; of more each stands for several steps."""
 
 
 class NotExecuted(JobError, code="not_executed", status=409):
@@ -62,6 +65,8 @@ class SimulationContext:
         self._lock = threading.Lock()
         self._dangers: list[Danger] = []
         self._danger_count = orders.danger_count
+        self._samples = Samples()
+        self._metrics: set[str] = set()
         self._pause = orders.pause
         self._taken = ""
 
@@ -98,6 +103,23 @@ class SimulationContext:
                 said = cut(self.context.mask.text(str(text)), MAX_TEXT_BYTES)
                 self._dangers.append(Danger(self._danger_count, self.step + 1, said))
 
+    def metrics(self, **values: float) -> None:
+        """Record numbers of the present step; they are shown as curves over all steps."""
+        measured = Sample(self.step + 1, {name: _number(name, value) for name, value in values.items()})
+        with self._lock:
+            self._metrics |= values.keys()
+            if fault := fault_of([measured], self._metrics):
+                raise InvalidArguments(
+                    f"These metrics cannot be recorded: {fault}.",
+                    todo=f"Record up to {MOST_METRICS} different finite numbers in a simulation.",
+                    facts={"step": measured.step, "fault": fault},
+                )
+            last = self._samples.last_step
+            known = self._samples if last < measured.step else self._samples.until(last - 1)
+            before = self._samples.kept[-1].values if last == measured.step else {}
+            fresh = Sample(measured.step, {**before, **measured.values})
+            self._samples = known.added([fresh], MOST_UNSENT)
+
     def log(self, text: object, level: str = "info") -> None:
         """Write a line to the log of the job that executes it."""
         self.context.log(text, level)
@@ -116,16 +138,17 @@ class SimulationContext:
             step=self.step,
             total_steps=self.total_steps,
             checkpoint=self._encoded(state),
-            dangers=self._told(),
+            **self._told(),
         )
 
     def latest(self) -> Beat:
         """A sign of life from beside the steps: how far they are, without what the next one needs."""
-        return Beat(step=self.step, total_steps=self.total_steps, dangers=self._told())
+        return Beat(step=self.step, total_steps=self.total_steps, **self._told())
 
     def heard(self, orders: SimulationOrders) -> None:
         """What was answered, to either."""
         self._forget_dangers(orders.danger_count)
+        self._forget_samples(orders.sampled)
         if not orders.go_on:
             self._taken = orders.reason or "it is not executed here any more"
         self._pause = self._pause or orders.pause
@@ -146,31 +169,50 @@ class SimulationContext:
             step=self.step,
             total_steps=self.total_steps,
             checkpoint=self._encoded(state),
-            dangers=self._told(),
+            **self._told(),
         )
 
     def done(self, result: object) -> Completed:
         """It has taken its last step."""
         raw = self.context.mask.raw(encode(result, "result"))
         return Completed(
-            step=self.step, total_steps=self.total_steps, result=_bounded("result", raw), dangers=self._told()
+            step=self.step, total_steps=self.total_steps, result=_bounded("result", raw), **self._told()
         )
 
     def failed(self, error: BaseException) -> Failed:
         """It cannot take the next one."""
         text = cut(self.context.mask.text(f"{type(error).__name__}: {error}"), MAX_TEXT_BYTES)
-        return Failed(step=self.step, total_steps=self.total_steps, error=text, dangers=self._told())
+        return Failed(step=self.step, total_steps=self.total_steps, error=text, **self._told())
 
     def _encoded(self, state: object) -> msgspec.Raw:
         return _bounded("state", self.context.mask.raw(encode(state, "state")))
 
-    def _told(self) -> tuple[Danger, ...]:
+    def _told(self) -> dict[str, Any]:
+        """Return what goes with every word: what was not heard of yet."""
         with self._lock:
-            return tuple(self._dangers)
+            done = tuple(each for each in self._samples.kept if each.step <= self.step)
+            return {"dangers": tuple(self._dangers), "samples": done}
+
+    def _forget_samples(self, sampled: int) -> None:
+        with self._lock:
+            later = tuple(each for each in self._samples.kept if each.step > sampled)
+            if len(later) < len(self._samples.kept):
+                self._samples = Samples(kept=later)
 
     def _forget_dangers(self, counted: int) -> None:
         with self._lock:
             self._dangers = [each for each in self._dangers if each.number > counted]
+
+
+def _number(name: str, value: object) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type]  # numbers of numpy as well
+    except (TypeError, ValueError):
+        raise InvalidArguments(
+            f"The metric {name} has to be a number, and is {str(value)[:60]!r}.",
+            todo="Record numbers; write text with sim.log().",
+            facts={"metric": name},
+        ) from None
 
 
 def not_executed(run_id: str, why: str) -> NotExecuted:

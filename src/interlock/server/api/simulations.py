@@ -49,6 +49,7 @@ from interlock.wire.simulations import (
     PRIORITIES,
     SaidOfSimulation,
     SimulationFilter,
+    SimulationMetrics,
     SimulationOrders,
     SimulationView,
 )
@@ -84,6 +85,11 @@ async def get_history(call: Call) -> HistoryPage:
     """What the journal says about a simulation and its pulse, oldest first."""
     entries = await _manager(call).history(_id_in(call))
     return HistoryPage(entries=tuple(map(entry_view, entries)))
+
+
+async def get_metrics(call: Call) -> SimulationMetrics:
+    """Return its metrics over the steps."""
+    return await _manager(call).metrics(_id_in(call))
 
 
 async def pause_simulation(call: Call) -> PauseRequested:
@@ -262,6 +268,18 @@ ROUTES = (
         everything=True,
         parameters=_ONE,
         answer=SimulationView,
+        errors=(UnknownSimulation,),
+    ),
+    Route(
+        method="GET",
+        path="/api/simulations/{run_id}/metrics",
+        name="getSimulationMetrics",
+        summary="Show the metrics that a simulation has recorded, over its steps.",
+        handler=get_metrics,
+        role=Role.VIEWER,
+        everything=True,
+        parameters=_ONE,
+        answer=SimulationMetrics,
         errors=(UnknownSimulation,),
     ),
     Route(

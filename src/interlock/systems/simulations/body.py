@@ -10,7 +10,7 @@ from interlock.lifecycles import simulation
 from interlock.lifecycles.simulation import Simulation
 from interlock.store.records import Record
 from interlock.systems.simulations.pulse import PulseBody
-from interlock.wire.simulations import SimulationSpec, SimulationView
+from interlock.wire.simulations import SimulationMetrics, SimulationSpec, SimulationView
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -72,6 +72,19 @@ def joined(data: Simulation, pulse: PulseBody) -> Simulation:
     )
 
 
+def metrics_of(record: Record, pulse_record: Record | None) -> SimulationMetrics:
+    """Return the metrics of a simulation as columns."""
+    samples = decode_pulse(pulse_record).samples
+    names = dict.fromkeys(name for sample in samples.kept for name in sample.values)
+    return SimulationMetrics(
+        run_id=record.id,
+        status=record.state,
+        steps=tuple(sample.step for sample in samples.kept),
+        series={name: tuple(sample.values.get(name) for sample in samples.kept) for name in names},
+        stride=samples.stride,
+    )
+
+
 def view_of(record: Record, pulse_record: Record | None, now: datetime, stale_s: float) -> SimulationView:
     """The simulation as it stands."""
     body, pulse = decode_body(record), decode_pulse(pulse_record)
@@ -100,6 +113,8 @@ def view_of(record: Record, pulse_record: Record | None, now: datetime, stale_s:
         cancel_requested=data.cancel_requested,
         resuming=execution.awaited and record.state in (simulation.PAUSED, simulation.INTERRUPTED),
         saved_step=pulse.saved_step,
+        saved_at=pulse.saved_at,
+        saved_bytes=memoryview(pulse.checkpoint).nbytes if isinstance(pulse.checkpoint, msgspec.Raw) else 0,
         execution=execution.number,
         job_id=execution.job_id,
         task=spec.task,

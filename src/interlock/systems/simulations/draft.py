@@ -147,6 +147,7 @@ class Draft:
         self.body.execution = msgspec.structs.replace(self.body.execution, attempt=attempt, awaited=False)
         self.pulse.execution, self.pulse.attempt = self.body.execution.number, attempt
         self.body.said = self.body.trouble = ""
+        self.pulse.samples = self.pulse.samples.until(self.pulse.saved_step)  # later steps are taken again
 
     # What it has become
 
@@ -210,6 +211,9 @@ class Draft:
             self.pulse.total_steps = word.total_steps
         if isinstance(word.checkpoint, msgspec.Raw) and word.step >= self.pulse.saved_step:
             self.pulse.checkpoint, self.pulse.saved_step = word.checkpoint, word.step
+            self.pulse.saved_at = self.now
+        if word.samples:
+            self.pulse.samples = self.pulse.samples.added(word.samples)
         self._warn(word.dangers)
 
     def _warn(self, dangers: tuple[Danger, ...]) -> None:

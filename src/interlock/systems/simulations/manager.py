@@ -28,14 +28,14 @@ from interlock.machine import Event, Refused
 from interlock.store.records import Count, Entry, Key, Pruned, Query, Record, Repeated
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.simulations.body import decode_pulse
+from interlock.systems.simulations.body import decode_pulse, metrics_of
 from interlock.systems.simulations.checking import check, job_change, unknown
 from interlock.systems.simulations.draft import Draft
 from interlock.systems.simulations.importing import Imported, import_directory
 from interlock.systems.simulations.listing import Found, found, query_of
 from interlock.systems.simulations.pulse import BEATING, PULSE
 from interlock.systems.simulations.tending import CancelJob, Tending, Written
-from interlock.wire.simulations import SimulationFilter, SimulationSpec, SimulationView
+from interlock.wire.simulations import SimulationFilter, SimulationMetrics, SimulationSpec, SimulationView
 
 PAGE = 500
 EVERYTHING = SimulationFilter()
@@ -197,6 +197,14 @@ class SimulationManager(Tending):
         if view is None:
             raise unknown(run_id)
         return view
+
+    async def metrics(self, run_id: str) -> SimulationMetrics:
+        """Return its metrics over the steps; a bounded number, however many steps there were."""
+        keys = [Key(SIMULATION.name, run_id), Key(PULSE.name, run_id)]
+        record, beside = await self.engine.store.load(keys)
+        if record is None:
+            raise unknown(run_id)
+        return metrics_of(record, beside)
 
     async def list_runs(
         self, wanted: SimulationFilter = EVERYTHING, *, cursor: str = "", limit: int = 100

@@ -29,6 +29,7 @@ from interlock.machine import (
     state,
     timer,
 )
+from interlock.wire.samples import Samples
 
 
 class PulseState(StrEnum):
@@ -95,4 +96,7 @@ class PulseBody(msgspec.Struct, kw_only=True, omit_defaults=True):
     checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     saved_step: int = 0
     """The step after which the checkpoint was saved."""
+    saved_at: datetime | None = None
     dangers: int = 0
+    samples: Samples = Samples()
+    """Metrics over the steps, in a bounded number."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from interlock.engine.applying import Applied, Decider, Decision, Engine, journalled_once
-from interlock.errors import InterlockError
+from interlock.errors import InterlockError, InvalidSimulation
 from interlock.lifecycles import lease, simulation
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.simulation import SIMULATION
@@ -24,6 +24,7 @@ from interlock.systems.simulations.checking import check_value, unknown
 from interlock.systems.simulations.draft import Draft
 from interlock.systems.simulations.pulse import PULSE
 from interlock.systems.simulations.worded import Speaker, hear
+from interlock.wire.samples import MOST_METRICS, MOST_NAME, MOST_SAMPLES, fault_of
 from interlock.wire.simulations import (
     AnySimulationWord,
     Beat,
@@ -231,6 +232,13 @@ class Tending:
             sizes["result"] = (word.result, self.settings.max_result_bytes)
         for noun, (raw, most) in sizes.items():
             check_value(noun, raw, most)
+        many = f"{len(word.samples)} samples at once" if len(word.samples) > MOST_SAMPLES else ""
+        if fault := many or fault_of(word.samples):
+            raise InvalidSimulation(
+                f"The metrics of a simulation cannot be kept: {fault}.",
+                todo=f"Record up to {MOST_METRICS} finite numbers under names of up to {MOST_NAME} letters.",
+                facts={"fault": fault},
+            )
 
 
 def _present(run_id: str, record: Record | None) -> Record:

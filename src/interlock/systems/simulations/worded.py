@@ -78,6 +78,7 @@ def orders_of(draft: Draft, why: str, beat_every_s: float) -> SimulationOrders:
         total_steps=known if known is not None else draft.body.spec.total_steps,
         checkpoint=draft.pulse.checkpoint,
         danger_count=draft.pulse.dangers,
+        sampled=draft.pulse.samples.last_step,
         beat_every_s=beat_every_s,
     )
 
