@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response
+from tests.server.loads import started
 from tests.server.runners import Runner
 from tests.server.running import Running
 from tests.waiting import PATIENCE_S, until
@@ -168,12 +169,15 @@ async def fill(server: Running, text: str = "the letter to Ada") -> dict[str, st
     run = (await client.post("/api/runs", json=asked)).json()
     flu = {"task": "flu", "scenario_name": "Flu", "total_steps": 10, "run_id": "flu"}
     assert (await client.post("/api/simulations", json=flu)).status_code == 201
+    load, _, _ = await started(client, text.splitlines()[0][:100])
     return {
         "/jobs/:id": f"/jobs/{fails}",
         "/queues/:name": "/queues/idle",
         "/workers/:id": f"/workers/{worker['id']}",
         "/runs/:id": f"/runs/{run['id']}",
         "/simulations/:id": "/simulations/flu",
+        "/workloads/:id": f"/workloads/{load}",
+        "/workloads/:id/agents/:agent": f"/workloads/{load}/agents/{load}_1_0",
         "/machines/:name": "/machines/job",
         "/records/:kind": "/records/message",
         "/records/:kind/:id": f"/records/job/{fails}",

@@ -72,7 +72,7 @@ function Page() {
   const at = path.value;
   for (const page of PAGES) {
     const found = match(page.pattern, at);
-    if (found) return <Titled title={page.title || Object.values(found).join(" ")}>{page.show(found)}</Titled>;
+    if (found) return <Titled title={page.title || page.name || Object.values(found).join(" ")}>{page.show(found)}</Titled>;
   }
   return (
     <Empty>

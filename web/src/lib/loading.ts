@@ -1,6 +1,6 @@
 /** Reading from the server into a page: the latest answer wins, and what is shown stays while it is renewed. */
 import { effect, type Signal, signal, useSignal } from "@preact/signals";
-import { useCallback, useLayoutEffect, useRef } from "preact/hooks";
+import { useCallback, useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { Problem } from "../api/client";
 import { path } from "./router";
 
@@ -37,6 +37,19 @@ export interface Loaded<T> {
   readonly problem: Signal<Problem | undefined>;
   /** Read again. */
   readonly look: () => void;
+}
+
+/** Call `look` every so often while the page can be seen; never while `everyMs` is 0. */
+export function useEvery(everyMs: number, look: () => void): void {
+  const latest = useRef(look);
+  latest.current = look;
+  useEffect(() => {
+    if (!everyMs) return;
+    const timer = setInterval(() => {
+      if (!document.hidden) latest.current();
+    }, everyMs);
+    return () => clearInterval(timer);
+  }, [everyMs]);
 }
 
 /** Load something whenever `key` changes, and again when `look` is called; never two at once. */

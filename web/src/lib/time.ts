@@ -28,6 +28,13 @@ export function span(ms: number): string {
   return `${sign}${Math.floor(total)} s`;
 }
 
+/** Return a short duration with three figures: `350 µs`, `5.21 ms`, `1.3 s`. */
+export function precise(ms: number): string {
+  if (ms >= 1_000) return span(ms);
+  const [value, unit] = ms < 1 ? [ms * 1_000, "µs"] : [ms, "ms"];
+  return `${value >= 100 ? Math.round(value) : Number(value.toPrecision(3))} ${unit}`;
+}
+
 /** Return a duration in one unit. */
 function roughly(ms: number): string {
   return ms < 10_000 ? `${Math.floor(ms / 1000)} s` : (span(ms).match(/^\d+ \w+/)?.[0] ?? span(ms));

@@ -11,15 +11,20 @@ import { QueuePage, Queues } from "./queues";
 import { RecordPage, Records } from "./records";
 import { RunPage } from "./run";
 import { Runs } from "./runs";
+import { SimulationCompare } from "./simulation_compare";
 import { SimulationPage, Simulations } from "./simulations";
 import { WorkerPage, Workers } from "./workers";
-import { Workloads } from "./workloads";
+import { AgentPage, WorkloadPage, Workloads } from "./workloads";
+import { WorkloadCompare } from "./workload_compare";
+import { WorkloadStart } from "./workload_start";
 
 interface Page {
   readonly pattern: string;
   readonly title: string;
   /** What it shows is about all queues: the side bar does not lead there with a token that is confined to some. */
   readonly needs?: Everything;
+  /** The title of the window, for a page that is not in the side bar. */
+  readonly name?: string;
   readonly show: (at: Record<string, string>) => ComponentChildren;
 }
 
@@ -34,8 +39,13 @@ export const PAGES: readonly Page[] = [
   { pattern: "/runs", title: "Runs", needs: "GET /api/runs", show: () => <Runs /> },
   { pattern: "/runs/:id", title: "", show: (at) => <RunPage key={at["id"]} id={at["id"] ?? ""} /> },
   { pattern: "/simulations", title: "Simulations", needs: "GET /api/simulations", show: () => <Simulations /> },
+  { pattern: "/simulations/compare", title: "", name: "Compare simulations", show: () => <SimulationCompare /> },
   { pattern: "/simulations/:id", title: "", show: (at) => <SimulationPage key={at["id"]} id={at["id"] ?? ""} /> },
   { pattern: "/workloads", title: "Workloads", needs: "GET /api/workloads", show: () => <Workloads /> },
+  { pattern: "/workloads/start", title: "", name: "Start a workload", show: () => <WorkloadStart /> },
+  { pattern: "/workloads/compare", title: "", name: "Compare workloads", show: () => <WorkloadCompare /> },
+  { pattern: "/workloads/:id", title: "", show: (at) => <WorkloadPage key={at["id"]} id={at["id"] ?? ""} /> },
+  { pattern: "/workloads/:id/agents/:agent", title: "", show: (at) => <AgentPage key={at["agent"]} id={at["agent"] ?? ""} /> },
   { pattern: "/machines", title: "Machines", show: () => <Machines /> },
   { pattern: "/machines/:name", title: "", show: (at) => <MachinePage key={at["name"]} name={at["name"] ?? ""} /> },
   { pattern: "/records/:kind", title: "", show: (at) => <Records key={at["kind"]} kind={at["kind"] ?? ""} /> },
