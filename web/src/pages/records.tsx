@@ -11,7 +11,7 @@ import { useNews } from "../live/live";
 import { Action } from "../ui/action";
 import { Compare } from "../ui/compare";
 import { History, pathOf } from "../ui/history";
-import { Empty, Facts, Head, Json, Panel, Picture, Part, Refusal, State, Waiting, When } from "../ui/parts";
+import { Empty, Facts, Head, Json, Panel, Part, Picture, Refusal, State, Waiting, When } from "../ui/parts";
 
 type View = components["schemas"]["RecordView"];
 type Table = components["schemas"]["Blueprint"];

@@ -123,7 +123,7 @@ export function Progress({ look }: { look: () => void }) {
           </button>
         </p>
       )}
-      <Refusal problem={now.problem} again={() => void goOn().then(look)} />
+      <Refusal problem={now.problem} again={() => void goOn().then(look)} always />
       {now.over && (
         <p class="head">
           <Back now={now} look={look} />

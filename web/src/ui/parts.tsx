@@ -52,9 +52,17 @@ export function Picture({ src, alt }: { src: string; alt: string }) {
   return <img class="picture" src={src} alt={alt} onLoad={() => release.current()} onError={() => release.current()} />;
 }
 
+interface RefusalProps {
+  readonly problem: Problem | undefined;
+  /** Try once more what was refused. */
+  readonly again?: () => void;
+  /** Tell also that the server is gone: where something was stopped by it, and does not go on by itself. */
+  readonly always?: boolean;
+}
+
 /** What went wrong, in the server's words, with what to do; that the server is gone is told once for all pages. */
-export function Refusal({ problem, again }: { problem: Problem | undefined; again?: () => void }) {
-  if (!problem || problem.code === "unreachable") return null;
+export function Refusal({ problem, again, always = false }: RefusalProps) {
+  if (!problem || (problem.code === "unreachable" && !always)) return null;
   return (
     <div class="notice bad" role="alert">
       {problem.message} {problem.todo && <span class="todo">{problem.todo}</span>}

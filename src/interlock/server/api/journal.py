@@ -99,12 +99,11 @@ async def _newest(call: Call, asked: JournalQuery, wanted: Wants) -> JournalPage
         first = max(0, record.version - STORY) if record else 0  # a version has an entry at most
         entries = (await parts.store.history(key, after_version=first, limit=STORY)).entries
     else:
-        feed = await parts.store.feed("", limit=PAGE)
-        gap = feed.gap
-        if len(feed.entries) < PAGE:
-            entries, cursor = feed.entries, feed.cursor or cursor
-        else:
-            entries, gap = parts.broadcast.remembered(), True
+        entries, gap = parts.broadcast.remembered(), True
+        if len(entries) < PAGE:
+            feed = await parts.store.feed("", limit=PAGE)
+            if len(feed.entries) < PAGE:
+                entries, cursor, gap = feed.entries, feed.cursor or cursor, feed.gap
     return _page([entry for entry in reversed(entries) if wanted(entry)][: asked.limit], cursor, gap=gap)
 
 
