@@ -107,6 +107,11 @@ async def test_runs_end_alike_on_every_store(sites: Sites) -> None:
         ended = await reported(here, again.id)
         # What is optional and had failed is done again, and fails again.
         assert (ended.outcome, ended.tally) == ("SUCCESS", {"COMPLETED": 19, "FAILED": 1})
+        once_more = await here.runs.rerun(bad.id, "failed")
+        compared = await there.runs.compare(once_more.id)
+        assert compared.green is not None
+        assert (compared.green.id, compared.looked_at) == (again.id, 1)
+        await reported(there, once_more.id)
         newer = await there.runs.submit(RunSpec(plan=plan(planned("a", queue="idle")), source=MAIN))
         assert (await reported(here, old.id)).superseded_by == newer.id
         await here.runs.cancel(newer.id)
@@ -121,8 +126,9 @@ async def test_runs_end_alike_on_every_store(sites: Sites) -> None:
             task.cancel()
         await asyncio.gather(*crews, return_exceptions=True)
     found, _ = await here.runs.find(RunFilter(workflow="bad"))
-    assert {view.id for view in found} == {bad.id, again.id}
-    assert [view.id for view in (await there.runs.find(RunFilter(origin_run_id=bad.id)))[0]] == [again.id]
+    assert {view.id for view in found} == {bad.id, again.id, once_more.id}
+    redone, _ = await there.runs.find(RunFilter(origin_run_id=bad.id))
+    assert [view.id for view in redone] == [once_more.id, again.id]
     for site in sites:
         await site.runs.close()
     assert await here.all_faults() == []
