@@ -99,7 +99,7 @@ async def taken(server: Running, work: Work) -> dict[str, int]:
         if set(re.findall(r"{(\w+)}", route.path)) <= {"job_id"}
         or route.path.startswith("/api/machines/{name}")
     ]
-    asked = [(path, {}) for path in paths]
+    asked: list[tuple[str, dict[str, str]]] = [(path, {}) for path in paths]
     asked += [("/api/jobs", {"limit": "100", "q": each}) for each in FILTERS]
     steps: dict[str, int] = {}
     for path, query in asked:

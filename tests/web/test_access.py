@@ -117,7 +117,7 @@ async def test_the_main_journeys_work_on_postgresql_too(browser: Browser, on_pos
         await page.get_by_role("button", name="Cancel").click()
         await expect(page.locator("h1 .chip")).to_have_text("CANCELED")
         made = await fill(on_postgres)
-        wrong = {}
+        wrong: dict[str, list[str]] = {}
         for pattern in PATTERNS:
             await visitor.open(path_of(pattern, made))
             wrong |= {pattern: found} if (found := visitor.taken()) else {}
