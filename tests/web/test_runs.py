@@ -108,7 +108,25 @@ async def test_a_matrix_is_folded_and_the_graph_is_zoomed_with_keys_and_on_a_tel
     await graph.evaluate("box => box.scrollTo(0, 0)")
     await page.keyboard.press("+")
     await page.keyboard.press("ArrowDown")
-    await until(lambda: graph.evaluate("box => box.scrollTop > 0"), "the graph has moved")
+    await until(lambda: graph.evaluate("box => box.scrollTop > 0"), "the graph has moved by a key")
+    await graph.evaluate("box => box.scrollTo(0, 0)")
+    await graph.scroll_into_view_if_needed()
+    box = await graph.bounding_box()
+    assert box is not None
+    await page.mouse.move(box["x"] + 30, box["y"] + 200)  # below the only job of the first column
+    await page.mouse.down()
+    await page.mouse.move(box["x"] + 30, box["y"] + 120, steps=4)
+    await page.mouse.up()
+    await until(lambda: graph.evaluate("box => box.scrollTop > 40"), "the graph has moved with the mouse")
+    before = await zoom_of(page)
+    await page.keyboard.down("Control")
+    await page.mouse.wheel(0, 120)
+    await page.keyboard.up("Control")
+
+    async def is_smaller() -> bool:
+        return await zoom_of(page) < before
+
+    await until(is_smaller, "the wheel has made it smaller")
     assert await visitor.sideways() == []
     await page.get_by_role("button", name="Unfold all").click()
     await expect(graph.get_by_role("button")).to_have_count(3)
