@@ -105,10 +105,12 @@ function List({ q }: { q: string }) {
           </>
         )}
         {selected.value.size === 0 && q && may("POST /api/jobs/actions") && <ActOnAll q={q} look={list.look} />}
-        <ChooseColumns of={COLUMNS} />
       </Head>
       <FilterBox q={q} words={WORDS} />
-      <Views q={q} />
+      <div class="beside">
+        <Views q={q} />
+        <ChooseColumns of={COLUMNS} />
+      </div>
       <Refusal problem={list.problem.value} again={list.look} />
       <Progress look={list.look} />
       <section class="panel scroll" aria-label="List of jobs">
