@@ -1,0 +1,32 @@
+"""The workers of a pool are told which pool they are of."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from interlock.worker.pool.child import ABOUT, about_pool, started_with
+
+SAYS = """
+import sys, pathlib
+from interlock.worker.pool.child import about_pool
+pathlib.Path(sys.argv[1]).write_text(repr(about_pool()))
+"""
+
+
+async def test_a_worker_that_a_pool_has_started_says_of_which_pool_it_is(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    start = started_with([sys.executable, "-c", SAYS, str(said)], "sqlite:///x.db", {"pool": "web"})
+    child = await start("web-1", lambda: None)
+    await child.gone()
+    assert (child.exit_code, said.read_text()) == (0, "{'pool': 'web'}")
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "[1]", '{"pool": 1}'])
+def test_what_a_worker_cannot_read_of_its_pool_it_does_not_say(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv(ABOUT, text)
+    assert about_pool() == {}
