@@ -60,6 +60,8 @@ from interlock.wire.workloads import Latencies, SecondView
 MOST_AGENTS_SHOWN = 200
 RECORDS_LOOKED_AT = 400
 """How many agents of newest workloads are looked at for one page of jobs."""
+JOBS_LOOKED_AT = 100
+"""How many of the newest jobs of a state are looked at for workloads that have no agents yet."""
 CHUNKS, MOST_CHUNKS = 60, 360
 """How many pieces of the log are read at once, and in all: each has the lines of a second or more."""
 MOST_POINTS = 600
@@ -84,10 +86,10 @@ class _Judged(msgspec.Struct):
 
 
 async def list_jobs(call: Call) -> WorkloadJobs:
-    """Return the jobs of the newest agents, and on the first page those that still wait for a worker.
+    """Return the jobs of the newest agents, and on the first page those that have no agents yet.
 
-    Jobs are not filtered by task, because a store has no index of tasks. So a workload that was run by a
-    command, and of which no agent was ever READY, is among the jobs only.
+    The latter are looked for among the newest jobs, because a store has no index of tasks or queues. So a
+    workload that has ended before an agent was READY is among the jobs only.
     """
     asked: WorkloadJobsQuery = call.query
     found, cursor = await call.parts.household.workloads.find(
@@ -95,10 +97,11 @@ async def list_jobs(call: Call) -> WorkloadJobs:
     )
     views: dict[str, JobView] = {}
     if not asked.cursor:
-        waiting, _ = await call.parts.household.jobs.find(
-            Query(kind=JOB.name, queue=QUEUE, limit=asked.limit)
-        )
-        views = {view.id: view for view in waiting if view.task == TASK}
+        for state in (job.PENDING, job.RUNNING):
+            newest_jobs, _ = await call.parts.household.jobs.find(
+                Query(kind=JOB.name, states=(state,), limit=JOBS_LOOKED_AT)
+            )
+            views |= {view.id: view for view in newest_jobs if view.task == TASK}
     ids = [each for each in dict.fromkeys(one.job_id for one in found) if each not in views]
     views |= {view.id: view for view in await call.parts.household.jobs.get_many(ids) if view is not None}
     newest = sorted(views.values(), key=lambda view: (view.created_at, view.id), reverse=True)
