@@ -37,7 +37,7 @@ TAKE_SHIFTS = """async () => {
 AFTER_A_LOOK = "(ms) => new Promise((over) => setTimeout(over, ms))"
 LOOK_MS, OVERVIEW_MS = 300, 2_100
 """So long after the news a page looks at the latest."""
-FEEDS, ROW = ("/journal", "/records/", "/runs", "/simulations", "/workloads"), "<tr><td"
+FEEDS, ROW = ("/journal", "/records/", "/runs", "/simulations", "/workloads"), "<tr"
 """What is new comes first there and moves the rows below; the list of jobs waits for a click instead."""
 
 FIRST_REQUESTS = 16
