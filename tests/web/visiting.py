@@ -156,7 +156,7 @@ async def fill(server: Running, text: str = "the letter to Ada") -> dict[str, st
     fails = await server.submit("shop.fail", description=text, queue="shop", input=msgspec.Raw(b'{"a": [1]}'))
     grant = await runner.grant(queues=["shop"])
     failed = {"outcome": "failed", "error": text, "details": text, "failure_class": "permanent"}
-    lines = [["2026-01-01T00:00:00Z", "error", line] for line in (*text.splitlines(), "long" * 5_000)]
+    lines = [["2026-01-01T00:00:00Z", "error", line] for line in (*text.splitlines(), "long" * 250_000)]
     answer = await runner.say("complete", grant["token"], outcome=failed, log=lines)
     assert answer.status_code == 200, answer.text
     await server.submit("shop.hold", queue="held")
