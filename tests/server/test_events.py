@@ -39,6 +39,16 @@ async def test_a_stream_says_at_once_where_it_begins(server: Running, client: ht
         assert events.response.headers["cache-control"] == "no-store"
 
 
+async def test_a_script_that_asks_for_it_is_told_where_the_stream_begins(
+    server: Running, client: httpx2.AsyncClient
+) -> None:
+    for asked, event in ((False, []), (True, ["event: begin", "data: {}"])):
+        async with client.stream("GET", "/api/events", params={"begin": asked}) as stream:
+            lines = stream.aiter_lines()
+            head = [await anext(lines) for _ in range(3 + len(event))]
+        assert head == ["retry: 1000", f"id: {server.parts.following.cursor}", *event, ""]
+
+
 async def test_whoever_comes_back_goes_on_where_they_were(
     server: Running, client: httpx2.AsyncClient
 ) -> None:

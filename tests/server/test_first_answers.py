@@ -95,6 +95,11 @@ async def _token(desk: Desk) -> str:
     return "spare"
 
 
+async def _paused_queue(desk: Desk) -> str:
+    await desk.post("/api/queues/pause", queue="mail")
+    return ""
+
+
 REPEATS = (
     Repeat("submitJobs", _about("/api/jobs", _nothing, task="t")),
     Repeat("cancelJob", _about("/api/jobs/{}/cancel", Desk.job)),
@@ -110,6 +115,8 @@ REPEATS = (
         "actOnWorkers",
         _about(f"{HELD}/actions", lambda d: d.worker("start"), filter="state:running", action="pause"),
     ),
+    Repeat("pauseQueue", _about("/api/queues/pause", _nothing, queue="mail")),
+    Repeat("resumeQueue", _about("/api/queues/resume", _paused_queue, queue="mail")),
     Repeat("submitRun", _about("/api/runs", _nothing, **PLAN)),
     Repeat("cancelRun", _about("/api/runs/{}/cancel", Desk.run)),
     Repeat("approveRun", _about("/api/runs/{}/approve", lambda desk: desk.run(FORK))),

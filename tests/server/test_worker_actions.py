@@ -88,7 +88,7 @@ async def test_the_same_request_is_done_once_with_each(client: httpx2.AsyncClien
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        ({"filter": "queue:x", "action": "pause"}, "bad_filter"),
+        ({"filter": "task:x", "action": "pause"}, "bad_filter"),
         ({"filter": "", "action": "stop"}, "bad_request"),
         ({"action": "pause"}, "bad_request"),
         ({"filter": "", "action": "pause", "dryrun": True}, "bad_request"),

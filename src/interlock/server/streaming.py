@@ -197,9 +197,10 @@ class Told(Protocol):
 class Stream:
     """What one reader is sent, from its cursor on."""
 
-    def __init__(self, broadcast: Broadcast, wanted: Wanted, cursor: str) -> None:
+    def __init__(self, broadcast: Broadcast, wanted: Wanted, cursor: str, *, announced: bool = False) -> None:
         self._broadcast = broadcast
         self._wanted = wanted
+        self._announced = announced
         self.cursor = cursor
         # Where it is among what is kept. Whoever begins where all others are is there by its place alone:
         # where the process has read to last need not be the cursor of any entry.
@@ -208,9 +209,10 @@ class Stream:
     def beginning(self) -> bytes:
         """Where the reader is, so that it can come back there although nothing has happened yet.
 
-        It is an event with data: browsers tell scripts no id without one.
+        Browsers tell scripts no id of an event without data, so these ask for an event of its own.
         """
-        return b"retry: 1000\nid: %s\nevent: begin\ndata: {}\n\n" % self.cursor.encode()
+        event = b"event: begin\ndata: {}\n" if self._announced else b""
+        return b"retry: 1000\nid: %s\n%s\n" % (self.cursor.encode(), event)
 
     async def next(self) -> bytes:
         """What has happened; after a long silence a sign of life."""

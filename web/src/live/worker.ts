@@ -48,7 +48,7 @@ function look(): void {
 }
 
 function open(): void {
-  stream = new EventSource(cursor ? `/api/events?after=${encodeURIComponent(cursor)}` : "/api/events");
+  stream = new EventSource(`/api/events?${new URLSearchParams({ begin: "true", ...(cursor && { after: cursor }) })}`);
   stream.onopen = () => {
     pauseMs = FIRST_PAUSE_MS;
     tellState(true);

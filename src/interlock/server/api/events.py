@@ -26,6 +26,8 @@ class EventsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Only of these kinds, separated by commas."""
     id: str = ""
     """Only about these records, separated by commas."""
+    begin: bool = False
+    """Whether the stream begins with an event `begin`, whose id is the cursor that it begins at."""
 
 
 async def follow_events(call: Call) -> Response:
@@ -36,7 +38,8 @@ async def follow_events(call: Call) -> Response:
     if after:
         await parts.broadcast.read(after, 1)  # a cursor that is none is refused before the stream begins
     # Whoever wants what comes now begins where all others are: there nothing has to be read for it alone.
-    stream = Stream(parts.broadcast, _wanted(call, asked), after or parts.broadcast.cursor)
+    wanted, cursor = _wanted(call, asked), after or parts.broadcast.cursor
+    stream = Stream(parts.broadcast, wanted, cursor, announced=asked.begin)
     return Admitted(
         EventStream(stream, parts.broadcast, parts.ending(call.principal)),
         parts.readers,
