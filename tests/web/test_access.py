@@ -68,6 +68,7 @@ async def test_a_confined_token_sees_its_queue_on_every_page_and_no_way_to_a_pag
             assert [each for each in visitor.taken() if "/api/events" not in each] == []
 
 
+@pytest.mark.long
 async def test_every_page_asks_for_a_token_when_its_own_is_revoked(browser: Browser, tmp_path: Path) -> None:
     async with running(f"sqlite:///{tmp_path}/jobs.db") as server:
         made = await fill(server)
@@ -83,6 +84,7 @@ async def test_every_page_asks_for_a_token_when_its_own_is_revoked(browser: Brow
                 assert await tab.page.locator("main h1").inner_text() == "Interlock"
 
 
+@pytest.mark.long
 async def test_every_page_keeps_what_it_knows_while_the_server_is_gone(
     browser: Browser, tmp_path: Path
 ) -> None:

@@ -96,6 +96,7 @@ async def happen(server: Running, made: dict[str, str]) -> None:
     )
 
 
+@pytest.mark.long
 async def test_nothing_moves_while_a_page_is_opened_and_while_things_happen(
     server: Running, visitor: Visitor
 ) -> None:

@@ -34,6 +34,7 @@ async def journal_of(visitor: Visitor) -> list[str]:
     return await visitor.page.locator("main tbody tr td:nth-child(2) a.mono").all_inner_texts()
 
 
+@pytest.mark.long
 async def test_a_page_that_is_only_watched_renders_at_most_five_times_a_second(
     server: Running, visitor: Visitor
 ) -> None:
