@@ -14,7 +14,7 @@ from interlock.store.urls import store_for
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.household import Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
-from interlock.systems.simulations.draft import Draft
+from interlock.systems.simulations.aggregate import SimulationAggregate
 from interlock.testing.servers import redis_server
 from interlock.wire.simulations import SimulationFilter, SimulationSpec
 
@@ -57,6 +57,6 @@ async def _fill(house: Household, stored: int) -> None:
         commits: list[Commit] = []
         for number in range(start, min(start + BATCH, stored)):
             spec = SimulationSpec(scenario_name=f"bench {number}")
-            draft = Draft.new(f"b{number:08}", spec, now, DEFAULT_SETTINGS)
+            draft = SimulationAggregate.new(f"b{number:08}", spec, now, DEFAULT_SETTINGS)
             commits.append(draft.commit(mark=f"m{number}", actor="bench"))
         await house.store.commit(commits)

@@ -29,11 +29,11 @@ def break_rule(way: str) -> None:
 def _unfenced() -> None:
     from interlock.lifecycles import LEASE, lease  # noqa: PLC0415 - only a broken fleet needs them
     from interlock.systems.orchestrator import hearing  # noqa: PLC0415
-    from interlock.systems.orchestrator.draft import Draft  # noqa: PLC0415
+    from interlock.systems.orchestrator.aggregate import JobAggregate  # noqa: PLC0415
     from interlock.systems.orchestrator.tokens import Token  # noqa: PLC0415
     from interlock.verify.mutants import Mutant, in_place  # noqa: PLC0415
 
-    def newest(draft: Draft, _: Token) -> Any:
+    def newest(draft: JobAggregate, _: Token) -> Any:
         return next((one for one in reversed(draft.body.attempts) if one.lease is not None), None)
 
     def rows() -> Iterator[Any]:

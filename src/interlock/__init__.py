@@ -17,7 +17,8 @@ The way of one job from submit to done, in the order in which to read the code:
     systems/orchestrator/dispatching.py      a worker asks for work; an attempt is granted under a lease
     worker/process.py, running.py            the worker executes it and keeps the lease alive
     systems/orchestrator/hearing.py          what the worker says is heard, under the live lease only
-    systems/orchestrator/draft.py            one machine moves, and the couplings tell the others
+    systems/orchestrator/aggregate.py        a job, its attempts and leases as one record
+    engine/aggregate.py, machine/cascade.py  one machine moves, the couplings follow, the record changes
     lifecycles/                              the tables, which alone say what may happen
     engine/, store/                          what was decided becomes true: all of it, or nothing
 """

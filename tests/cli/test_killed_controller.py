@@ -27,7 +27,7 @@ from interlock.store.records import Query
 from interlock.store.sqlite import SqliteStore
 from interlock.systems.catalogue import JOURNALLED
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.systems.fleet.deciding import CONTROLLER_LOST
+from interlock.systems.fleet.aggregate import CONTROLLER_LOST
 from interlock.systems.fleet.spec import QUEUE, TASK, WorkloadSpec
 from interlock.testing import watchdog
 from interlock.testing.agent_process import AgentProcess

@@ -53,6 +53,7 @@ DOCUMENTED: dict[str, Any] = {
     "terminal": {"REPORTED"},  # 002, transition 12
     "transitions": TRANSITIONS,
     "walks": WALKS,
+    "stays": {("CREATED", "unattended")},  # ours: it asks to be planned again
 }
 
 STATE_PAIRS = {

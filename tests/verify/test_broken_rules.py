@@ -8,13 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.rerouting import reroute
 
-from interlock.lifecycles import COUPLINGS, LEASE, lease
-from interlock.lifecycles.couplings import a_loss_is_left, no_loss_is_left
+from interlock.lifecycles import ATTEMPT, COUPLINGS, LEASE, lease
+from interlock.lifecycles.couplings import Receiver, a_loss_is_left, no_loss_is_left
 from interlock.machine import STAY, Row, on
+from interlock.machine.cascade import each
 from interlock.store.memory import MemoryStore
 from interlock.systems.orchestrator import hearing
-from interlock.systems.orchestrator.draft import Draft
+from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.tokens import Token
 from interlock.verify.checking import Violation, check, retell
 from interlock.verify.jobs import judging
@@ -53,7 +55,7 @@ def test_nothing_breaks_while_the_rules_are_there() -> None:
 def test_a_report_that_is_not_fenced_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with UPDATE … WHERE job = ?: whoever reports closes whichever attempt is open."""
 
-    def newest(draft: Draft, _: Token) -> Any:
+    def newest(draft: JobAggregate, _: Token) -> Any:
         return next((one for one in reversed(draft.body.attempts) if one.lease is not None), None)
 
     monkeypatch.setattr(hearing, "_attempt_of", newest)
@@ -70,10 +72,10 @@ def test_a_report_that_is_not_fenced_is_noticed(monkeypatch: pytest.MonkeyPatch)
 def test_a_message_that_is_heard_after_the_lease_has_expired_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fire = Draft.fire_due
+    fire = JobAggregate.fire_due
     # Sweeps still work: only who is heard does not look at the clock first.
     monkeypatch.setattr(
-        Draft,
+        JobAggregate,
         "fire_due",
         lambda draft: None if draft.record and draft.record.state == "RUNNING" else fire(draft),
     )
@@ -108,15 +110,10 @@ def test_a_completion_that_is_accepted_twice_is_noticed(monkeypatch: pytest.Monk
 
 
 def test_a_cancel_that_forgets_a_shard_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    reach = Draft.DELIVERIES["each of its attempts"]
+    def the_first(record: JobAggregate, _: Any) -> Any:
+        return [(one, one) for one in record.body.attempts[:1]]
 
-    def reach_the_first(draft: Draft, coupling: Any, one: Any) -> None:
-        everything = draft.body.attempts
-        draft.body.attempts = everything[:1]
-        reach(draft, coupling, one)
-        draft.body.attempts = everything
-
-    monkeypatch.setitem(Draft.DELIVERIES, "each of its attempts", reach_the_first)
+    reroute(monkeypatch, JobAggregate.wiring, Receiver.ITS_ATTEMPTS, each(ATTEMPT, the_first))
     violation = first_violation(Plan(name="shards", doc="", jobs=(JobPlan(shards=2),), workers=2, cancels=1))
     assert violation.claim == "a job that has ended has nothing waiting or active"
     assert len(violation.story) <= 4

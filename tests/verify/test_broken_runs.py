@@ -7,14 +7,17 @@ breaks. The tables are left alone; they have mutants of their own.
 from __future__ import annotations
 
 import pytest
+from tests.rerouting import reroute
 
+from interlock.lifecycles.couplings import Receiver
+from interlock.machine.cascade import order
 from interlock.systems.orchestrator import stopping as job_stopping
-from interlock.systems.orchestrator.draft import Draft
+from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.submitting import release
 from interlock.systems.orchestrator.words import Word
 from interlock.systems.runs import body as letters
 from interlock.systems.runs import preparing
-from interlock.systems.runs.draft import RunDraft
+from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.facts import RunFacts
 from interlock.systems.runs.orders import Order, follow
 from interlock.verify.checking import check
@@ -45,22 +48,22 @@ def first_broken_claim(plan: str | RunPlan) -> str:
 
 
 def test_a_run_that_is_stopped_and_tells_its_jobs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RunDraft.DELIVERIES, "each of its unfinished jobs", lambda *_: None)
-    monkeypatch.setitem(RunDraft.DELIVERIES, "each of its jobs", lambda *_: None)
+    for receiver in (Receiver.UNFINISHED_JOBS, Receiver.ITS_JOBS):
+        reroute(monkeypatch, RunAggregate.wiring, receiver, order(lambda *_: None))
     assert first_broken_claim("mutant-run-is-stopped") == "whatever a stopped run has left is being stopped"
 
 
 @pytest.mark.long
 def test_a_run_that_counts_a_job_twice_when_its_word_comes_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = RunDraft._hear
+    honest = RunAggregate._hear_job
 
-    def forgetful(self: RunDraft, word: Word) -> bool:
+    def forgetful(self: RunAggregate, word: Word) -> bool:
         if self._state_of(word.place) in letters.ENDED:
             self._states[word.place] = ord(letters.RUNNING)
         return honest(self, word)
 
     assert check(model_of(WORDS_TWICE)).ok
-    monkeypatch.setattr(RunDraft, "_hear", forgetful)
+    monkeypatch.setattr(RunAggregate, "_hear_job", forgetful)
     assert first_broken_claim(WORDS_TWICE) == "a run succeeds only when every required job has completed"
 
 
@@ -70,11 +73,11 @@ def test_a_run_that_takes_every_job_for_required(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_run_that_succeeds_when_nothing_is_left_however_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    def any_end_will_do(self: RunDraft, _: Word, __: str) -> None:
+    def any_end_will_do(self: RunAggregate, _: Word, __: str) -> None:
         self.body.left -= 1
         self.body.required_left -= 1
 
-    monkeypatch.setattr(RunDraft, "_count", any_end_will_do)
+    monkeypatch.setattr(RunAggregate, "_count", any_end_will_do)
     monkeypatch.setattr(RunFacts, "required", property(lambda _: False))
     claim = first_broken_claim("mutant-run-of-two")
     assert claim == "a run succeeds only when every required job has completed"
@@ -83,7 +86,7 @@ def test_a_run_that_succeeds_when_nothing_is_left_however_it_ended(monkeypatch: 
 def test_an_order_to_stop_that_makes_the_job_and_lets_runners_have_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def forgetful(order: Order, job: Draft) -> None:
+    def forgetful(order: Order, job: JobAggregate) -> None:
         if job.record is None:
             release(job)
         else:
@@ -100,7 +103,7 @@ def test_a_job_that_does_not_tell_its_run_how_it_ended(monkeypatch: pytest.Monke
 
 
 def test_a_deadline_that_is_passed_over_when_something_else_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RunDraft, "fire_due", lambda _: None)
+    monkeypatch.setattr(RunAggregate, "fire_due", lambda _: None)
     assert first_broken_claim("mutant-run") == "a run times out"
 
 

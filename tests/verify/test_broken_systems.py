@@ -13,7 +13,7 @@ from interlock.systems.orchestrator.trees.keeping import Trees
 from interlock.systems.orchestrator.trees.seating import Seating
 from interlock.systems.quarantine.quarantine import Quarantine
 from interlock.systems.simulations import tending, worded
-from interlock.systems.simulations.draft import Draft
+from interlock.systems.simulations.aggregate import SimulationAggregate
 from interlock.systems.simulations.tending import Tending
 from interlock.systems.simulations.worded import Speaker
 from interlock.systems.supervisor import workers
@@ -96,7 +96,7 @@ def test_trees_that_nobody_tends_are_noticed(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_simulation_that_hears_whoever_speaks_of_it_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     hear = worded.hear
 
-    def unfenced(draft: Draft, speaker: Speaker, *rest: Any) -> Any:
+    def unfenced(draft: SimulationAggregate, speaker: Speaker, *rest: Any) -> Any:
         pulse = draft.pulse
         if pulse.execution and pulse.attempt:
             speaker = Speaker(draft.id, pulse.execution, pulse.attempt, pulse.worker_id)
@@ -112,7 +112,7 @@ def test_a_simulation_that_goes_on_after_a_step_that_was_not_saved_is_noticed(
 ) -> None:
     orders_of = worded.orders_of
 
-    def hasty(draft: Draft, *rest: Any) -> Any:
+    def hasty(draft: SimulationAggregate, *rest: Any) -> Any:
         return msgspec.structs.replace(orders_of(draft, *rest), step=draft.pulse.step)
 
     monkeypatch.setattr(worded, "orders_of", hasty)
@@ -120,14 +120,14 @@ def test_a_simulation_that_goes_on_after_a_step_that_was_not_saved_is_noticed(
 
 
 def test_a_checkpoint_that_is_kept_under_another_step_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    note = Draft._note
+    note = SimulationAggregate._note
 
-    def off_by_one(self: Draft, word: Any) -> None:
+    def off_by_one(self: SimulationAggregate, word: Any) -> None:
         note(self, word)
         if self.pulse.saved_step == word.step:
             self.pulse.saved_step += 1
 
-    monkeypatch.setattr(Draft, "_note", off_by_one)
+    monkeypatch.setattr(SimulationAggregate, "_note", off_by_one)
     assert claim_broken("lab", "none") in (judging_simulations.SAVED, judging_simulations.RIGHTFUL)
 
 

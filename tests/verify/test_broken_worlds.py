@@ -13,13 +13,13 @@ from interlock.store.memory import MemoryStore
 from interlock.store.records import Commit, Conflict, Outcome, Record
 from interlock.systems.household import Household
 from interlock.systems.orchestrator import hearing, orchestrator
+from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import AttemptBody, decode_body
-from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.orchestrator import Orchestrator
 from interlock.systems.orchestrator.tokens import Token
 from interlock.systems.orchestrator.words import Word
 from interlock.systems.runs import preparing
-from interlock.systems.runs.draft import RunDraft
+from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.keeping import Keeper
 from interlock.verify.jobs import judging
 from interlock.verify.runs.deciding import APPROVED_FIRST
@@ -90,7 +90,7 @@ def test_an_orchestrator_that_hears_whoever_speaks_about_the_job_is_noticed(
 ) -> None:
     """The unfenced finish: what comes late is taken for what another runner has to say."""
 
-    def newest(draft: Draft, token: Token) -> AttemptBody | None:
+    def newest(draft: JobAggregate, token: Token) -> AttemptBody | None:
         mine = [one for one in draft.body.attempts if one.shard == token.shard]
         return mine[-1] if mine else None
 
@@ -169,7 +169,7 @@ def test_a_keeper_that_does_not_listen_to_the_jobs_of_its_runs_is_noticed(
 
 
 def test_a_run_that_lets_jobs_begin_before_what_they_need_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RunDraft, "_is_met", lambda *_: True)
+    monkeypatch.setattr(RunAggregate, "_is_met", lambda *_: True)
     assert claim_broken("ci", "none") == judging_runs.NEEDS
 
 
@@ -177,12 +177,12 @@ def test_a_run_that_lets_jobs_begin_before_what_they_need_is_noticed(monkeypatch
 def test_a_run_that_takes_every_end_for_a_success_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def lenient(self: RunDraft, word: Word, _: str) -> None:
+    def lenient(self: RunAggregate, word: Word, _: str) -> None:
         self.body.left -= 1
         self.body.required_left -= 1
         assert word.target
 
-    monkeypatch.setattr(RunDraft, "_count", lenient)
+    monkeypatch.setattr(RunAggregate, "_count", lenient)
     assert claim_broken("ci", "none") == SUCCESS_IS_EARNED
 
 

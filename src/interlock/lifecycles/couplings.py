@@ -7,6 +7,7 @@ whoever decides works out from the records of the same commit.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Protocol
 
 import msgspec
@@ -22,6 +23,33 @@ from interlock.lifecycles.task import TASK
 from interlock.lifecycles.worker import WORKER
 from interlock.lifecycles.workload import WORKLOAD
 from interlock.machine import Blueprint, Couplings, couple, map_of
+
+
+class Receiver(StrEnum):
+    """Whom a coupling means, seen from the machine that stepped."""
+
+    JOBS_OF_PLAN = "each job of the plan"
+    ITSELF = "itself"
+    ITS_JOBS = "each of its jobs"
+    UNFINISHED_JOBS = "each of its unfinished jobs"
+    ITS_AGENTS = "each of its agents"
+    FIRST_ATTEMPTS = "the first attempt of each shard"
+    ITS_ATTEMPTS = "each of its attempts"
+    ITS_CHILDREN = "each of its children"
+    DEPENDENTS = "each job that needs it"
+    ITS_SIBLINGS = "each of its siblings"
+    ITS_LEASE = "its lease"
+    ITS_ATTEMPT = "its attempt"
+    ITS_JOB = "its job"
+    NEXT_ATTEMPT = "the next attempt of the shard"
+    ITS_SIMULATION = "the simulation it executed"
+    ITS_PARENT = "its parent"
+    ITS_RUN = "its run"
+    HELD_LEASES = "each lease it holds"
+    ITS_PROCESS = "its process"
+    ITS_TASKS = "each of its tasks"
+    WAITING_TASKS = "each task that has not begun"
+    ITS_TASK = "the task under it"
 
 
 class Facts(Protocol):
@@ -164,115 +192,123 @@ def fail_fast(now: Facts) -> bool:
 # fmt: off
 COUPLINGS = Couplings[Facts]((
     # Down: what a run wants of its jobs.
-    couple(RUN, run.QUEUED, JOB, None, to="each job of the plan", why="The plan says what there is to do."),
-    couple(RUN, run.QUEUED, RUN, run.required_jobs_succeeded, to="itself", when=every_required_job_succeeded,
+    couple(RUN, run.QUEUED, JOB, None, to=Receiver.JOBS_OF_PLAN, why="The plan says what there is to do."),
+    couple(RUN, run.QUEUED, RUN, run.required_jobs_succeeded, to=Receiver.ITSELF,
+           when=every_required_job_succeeded,
            why="Of no required job all have succeeded, and nobody else would ever say so."),
-    couple(RUN, run.CANCEL_REQUESTED, JOB, job.Cancel, to="each of its jobs", why="A run is its jobs."),
-    couple(RUN, run.CANCEL_REQUESTED, RUN, run.all_stopped, to="itself", when=nothing_active,
+    couple(RUN, run.CANCEL_REQUESTED, JOB, job.Cancel, to=Receiver.ITS_JOBS, why="A run is its jobs."),
+    couple(RUN, run.CANCEL_REQUESTED, RUN, run.all_stopped, to=Receiver.ITSELF, when=nothing_active,
            why="Where nothing is active nobody has to be waited for."),
-    couple(RUN, (run.FAILED, run.TIMEOUT), JOB, job.Cancel, to="each of its unfinished jobs", when=fail_fast,
+    couple(RUN, (run.FAILED, run.TIMEOUT), JOB, job.Cancel, to=Receiver.UNFINISHED_JOBS, when=fail_fast,
            why="What can no longer change the run should not use up runners."),
-    couple(RUN, run.CANCEL_REQUESTED, WORKLOAD, workload.AbortReceived, to="each of its agents",
+    couple(RUN, run.CANCEL_REQUESTED, WORKLOAD, workload.AbortReceived, to=Receiver.ITS_AGENTS,
            why="A cancelled run leaves no load behind."),
-    couple(RUN, (run.FAILED, run.TIMEOUT), WORKLOAD, workload.AbortReceived, to="each of its agents",
+    couple(RUN, (run.FAILED, run.TIMEOUT), WORKLOAD, workload.AbortReceived, to=Receiver.ITS_AGENTS,
            when=fail_fast, why="Nor does one that has failed."),
 
     # Down: what a job wants of its attempts.
-    couple(JOB, job.PENDING, ATTEMPT, None, to="the first attempt of each shard", why="It is possible."),
-    couple(JOB, job.RUNNING, ATTEMPT, attempt.cancel, to="each of its attempts", holding=True,
+    couple(JOB, job.PENDING, ATTEMPT, None, to=Receiver.FIRST_ATTEMPTS, why="It is possible."),
+    couple(JOB, job.RUNNING, ATTEMPT, attempt.cancel, to=Receiver.ITS_ATTEMPTS, holding=True,
            by=(job.Cancel, job.Timeout), why="What is active is asked to stop first."),
-    couple(JOB, (job.CANCELED, job.FAILED), ATTEMPT, attempt.cancel, to="each of its attempts",
+    couple(JOB, (job.CANCELED, job.FAILED), ATTEMPT, attempt.cancel, to=Receiver.ITS_ATTEMPTS,
            why="A job that has ended has nothing waiting or active."),
-    couple(JOB, job.CANCELED, JOB, job.Cancel, to="each of its children", why="A tree ends as a tree."),
-    couple(JOB, job.RUNNING, JOB, job.Cancel, to="each of its children", holding=True,
+    couple(JOB, job.CANCELED, JOB, job.Cancel, to=Receiver.ITS_CHILDREN, why="A tree ends as a tree."),
+    couple(JOB, job.RUNNING, JOB, job.Cancel, to=Receiver.ITS_CHILDREN, holding=True,
            by=(job.Cancel, job.Timeout), why="A tree is stopped as one, from the moment somebody asks."),
-    couple(JOB, (job.FAILED, job.CANCELED), JOB, job.Cancel, to="each job that needs it", when=required,
+    couple(JOB, (job.FAILED, job.CANCELED), JOB, job.Cancel, to=Receiver.DEPENDENTS, when=required,
            why="What was to follow a required job cannot; an optional one holds nobody up."),
-    couple(JOB, (job.FAILED, job.CANCELED), JOB, job.Cancel, to="each of its siblings", when=stops_siblings,
+    couple(JOB, (job.FAILED, job.CANCELED), JOB, job.Cancel, to=Receiver.ITS_SIBLINGS, when=stops_siblings,
            why="Together or not at all; what is done already stays."),
 
     # Down: what an attempt wants of its lease.
-    couple(ATTEMPT, attempt.LEASED, LEASE, None, to="its lease", why="Only a lease gives the right."),
-    couple(ATTEMPT, attempt.CANCEL_REQUESTED, ATTEMPT, attempt.withdraw, to="itself",
+    couple(ATTEMPT, attempt.LEASED, LEASE, None, to=Receiver.ITS_LEASE, why="Only a lease gives the right."),
+    couple(ATTEMPT, attempt.CANCEL_REQUESTED, ATTEMPT, attempt.withdraw, to=Receiver.ITSELF,
            out_of=attempt.UNLEASED, why="Without a lease nobody has to be asked."),
-    couple(ATTEMPT, attempt.CANCEL_REQUESTED, LEASE, lease.revoke, to="its lease", out_of=attempt.LEASED,
-           why="Nobody has begun; a late acknowledgement will be stale."),
-    couple(ATTEMPT, attempt.CANCEL_REQUESTED, LEASE, lease.request_cancel, to="its lease",
+    couple(ATTEMPT, attempt.CANCEL_REQUESTED, LEASE, lease.revoke, to=Receiver.ITS_LEASE,
+           out_of=attempt.LEASED, why="Nobody has begun; a late acknowledgement will be stale."),
+    couple(ATTEMPT, attempt.CANCEL_REQUESTED, LEASE, lease.request_cancel, to=Receiver.ITS_LEASE,
            out_of=attempt.EXECUTING, why="The runner learns of it with its next heartbeat."),
-    couple(ATTEMPT, attempt.TIMED_OUT, LEASE, lease.revoke, to="its lease",
+    couple(ATTEMPT, attempt.TIMED_OUT, LEASE, lease.revoke, to=Receiver.ITS_LEASE,
            why="Its runner must not be believed any more."),
-    couple(ATTEMPT, attempt.CANCELED, LEASE, lease.revoke, to="its lease", by=attempt.force_cancel,
+    couple(ATTEMPT, attempt.CANCELED, LEASE, lease.revoke, to=Receiver.ITS_LEASE, by=attempt.force_cancel,
            why="A forced cancel takes no late completion."),
 
     # Up: what a lease tells its attempt.
-    couple(LEASE, lease.ACTIVE, ATTEMPT, attempt.acknowledged, to="its attempt", why="A runner took it."),
-    couple(LEASE, lease.ACTIVE, ATTEMPT, attempt.heartbeat, to="its attempt", holding=True,
+    couple(LEASE, lease.ACTIVE, ATTEMPT, attempt.acknowledged, to=Receiver.ITS_ATTEMPT,
+           why="A runner took it."),
+    couple(LEASE, lease.ACTIVE, ATTEMPT, attempt.heartbeat, to=Receiver.ITS_ATTEMPT, holding=True,
            by=lease.Heartbeat, why="The first sign of life makes it RUNNING."),
-    couple(LEASE, lease.COMPLETED, ATTEMPT, attempt.Completed, to="its attempt", why="There is a result."),
-    couple(LEASE, lease.CANCELED, ATTEMPT, attempt.cancel_acknowledged, to="its attempt", why="It stopped."),
-    couple(LEASE, lease.EXPIRED, ATTEMPT, attempt.lease_expired, to="its attempt", why="Its runner is lost."),
-    couple(LEASE, lease.REVOKED, ATTEMPT, attempt.lease_revoked, to="its attempt", why="Its runner is off."),
+    couple(LEASE, lease.COMPLETED, ATTEMPT, attempt.Completed, to=Receiver.ITS_ATTEMPT,
+           why="There is a result."),
+    couple(LEASE, lease.CANCELED, ATTEMPT, attempt.cancel_acknowledged, to=Receiver.ITS_ATTEMPT,
+           why="It stopped."),
+    couple(LEASE, lease.EXPIRED, ATTEMPT, attempt.lease_expired, to=Receiver.ITS_ATTEMPT,
+           why="Its runner is lost."),
+    couple(LEASE, lease.REVOKED, ATTEMPT, attempt.lease_revoked, to=Receiver.ITS_ATTEMPT,
+           why="Its runner is off."),
 
     # Up: what an attempt tells its job.
-    couple(ATTEMPT, attempt.LEASED, JOB, job.AllocateResources, to="its job", why="A worker is allocated."),
-    couple(ATTEMPT, attempt.SUCCEEDED, JOB, job.Success, to="its job", when=(going_on, every_shard_succeeded),
-           why="A job has succeeded when each shard has."),
-    couple(ATTEMPT, (attempt.FAILED, attempt.TIMED_OUT), ATTEMPT, None, to="the next attempt of the shard",
+    couple(ATTEMPT, attempt.LEASED, JOB, job.AllocateResources, to=Receiver.ITS_JOB,
+           why="A worker is allocated."),
+    couple(ATTEMPT, attempt.SUCCEEDED, JOB, job.Success, to=Receiver.ITS_JOB,
+           when=(going_on, every_shard_succeeded), why="A job has succeeded when each shard has."),
+    couple(ATTEMPT, (attempt.FAILED, attempt.TIMED_OUT), ATTEMPT, None, to=Receiver.NEXT_ATTEMPT,
            when=(going_on, a_try_is_left), why="A retry is a new attempt; the old one stays as it ended."),
-    couple(ATTEMPT, (attempt.FAILED, attempt.TIMED_OUT), JOB, job.Error, to="its job",
+    couple(ATTEMPT, (attempt.FAILED, attempt.TIMED_OUT), JOB, job.Error, to=Receiver.ITS_JOB,
            when=(going_on, no_try_is_left), why="It cannot succeed any more."),
-    couple(ATTEMPT, attempt.STALE, ATTEMPT, None, to="the next attempt of the shard",
+    couple(ATTEMPT, attempt.STALE, ATTEMPT, None, to=Receiver.NEXT_ATTEMPT,
            by=attempt.lease_expired, when=(going_on, a_loss_is_left),
            why="A loss has a budget of its own and costs the user no try."),
-    couple(ATTEMPT, attempt.STALE, JOB, job.Error, to="its job", by=attempt.lease_expired,
+    couple(ATTEMPT, attempt.STALE, JOB, job.Error, to=Receiver.ITS_JOB, by=attempt.lease_expired,
            when=(going_on, no_loss_is_left), why="A job that kills its workers must not do so for ever."),
-    couple(ATTEMPT, attempt.STALE, ATTEMPT, None, to="the next attempt of the shard",
+    couple(ATTEMPT, attempt.STALE, ATTEMPT, None, to=Receiver.NEXT_ATTEMPT,
            by=attempt.lease_revoked, when=going_on, why="It was given back; that costs nothing."),
-    couple(ATTEMPT, attempt.ENDED, JOB, job.Cancel, to="its job", when=(stopping, nothing_active),
+    couple(ATTEMPT, attempt.ENDED, JOB, job.Cancel, to=Receiver.ITS_JOB, when=(stopping, nothing_active),
            why="The last one to end makes the cancel final."),
-    couple(ATTEMPT, attempt.STALE, SIMULATION, simulation.Interrupt, to="the simulation it executed",
+    couple(ATTEMPT, attempt.STALE, SIMULATION, simulation.Interrupt, to=Receiver.ITS_SIMULATION,
            why="Its worker is gone; it can be resumed elsewhere."),
-    couple(JOB, (job.FAILED, job.CANCELED), SIMULATION, simulation.Interrupt, to="the simulation it executed",
+    couple(JOB, (job.FAILED, job.CANCELED), SIMULATION, simulation.Interrupt, to=Receiver.ITS_SIMULATION,
            why="Nobody executes it any more; it can be resumed."),
-    couple(SIMULATION, simulation.PAUSED, SIMULATION, simulation.Cancel, to="itself", when=stopping,
+    couple(SIMULATION, simulation.PAUSED, SIMULATION, simulation.Cancel, to=Receiver.ITSELF, when=stopping,
            why="A cancel that was accepted must not end at paused."),
 
     # Up: what a job tells its parent and its run.
-    couple(JOB, (job.FAILED, job.CANCELED), JOB, job.Error, to="its parent", when=fails_parent,
+    couple(JOB, (job.FAILED, job.CANCELED), JOB, job.Error, to=Receiver.ITS_PARENT, when=fails_parent,
            why="Nothing can come of the parent without it; one that has not begun is left alone."),
-    couple(JOB, job.RUNNING, RUN, run.begin, to="its run", why="Its first attempt is active."),
-    couple(JOB, job.COMPLETED, RUN, run.required_jobs_succeeded, to="its run",
+    couple(JOB, job.RUNNING, RUN, run.begin, to=Receiver.ITS_RUN, why="Its first attempt is active."),
+    couple(JOB, job.COMPLETED, RUN, run.required_jobs_succeeded, to=Receiver.ITS_RUN,
            when=every_required_job_succeeded, why="The last required job decides."),
-    couple(JOB, (job.FAILED, job.CANCELED), RUN, run.required_job_failed, to="its run", when=required,
+    couple(JOB, (job.FAILED, job.CANCELED), RUN, run.required_job_failed, to=Receiver.ITS_RUN, when=required,
            why="Without a required job the run cannot succeed."),
-    couple(JOB, job.ENDED, RUN, run.all_stopped, to="its run", when=(stopping, nothing_active),
+    couple(JOB, job.ENDED, RUN, run.all_stopped, to=Receiver.ITS_RUN, when=(stopping, nothing_active),
            why="The last one to end makes the cancel final."),
 
     # The supervisor and what runs inside a worker.
-    couple(WORKER, worker.TERMINATED, LEASE, lease.revoke, to="each lease it holds", by=worker.Terminate,
+    couple(WORKER, worker.TERMINATED, LEASE, lease.revoke, to=Receiver.HELD_LEASES, by=worker.Terminate,
            why="Somebody wanted that; its attempts return to the queue and cost no try."),
-    couple(WORKER, (worker.FAILED, worker.TERMINATED), LEASE, lease.holder_lost, to="each lease it holds",
+    couple(WORKER, (worker.FAILED, worker.TERMINATED), LEASE, lease.holder_lost, to=Receiver.HELD_LEASES,
            by=(worker.ErrorUnrecoverable, worker.ErrorTransient, worker.SupervisorTimeout,
                worker.ProcessDied),
            why="A job that kills its workers must use up its losses."),
-    couple(WORKER, worker.PAUSED, LEASE, lease.holder_lost, to="each lease it holds",
+    couple(WORKER, worker.PAUSED, LEASE, lease.holder_lost, to=Receiver.HELD_LEASES,
            by=worker.ResourcesExhausted, why="It lets go of what it holds; the cause may be among it."),
-    couple(WORKER, worker.TERMINATED, PROCESS, process.shutdown_requested, to="its process",
+    couple(WORKER, worker.TERMINATED, PROCESS, process.shutdown_requested, to=Receiver.ITS_PROCESS,
            why="Terminated means gone, on whatever host."),
-    couple(PROCESS, process.CONNECTING, TASK, task.LeaseExpired, to="each of its tasks", by=process.error,
+    couple(PROCESS, process.CONNECTING, TASK, task.LeaseExpired, to=Receiver.ITS_TASKS, by=process.error,
            why="Without a connection no lease can be kept."),
-    couple(PROCESS, process.SHUTTING_DOWN, TASK, task.ShutdownRequested, to="each task that has not begun",
+    couple(PROCESS, process.SHUTTING_DOWN, TASK, task.ShutdownRequested, to=Receiver.WAITING_TASKS,
            why="What is not begun is left to others at once."),
-    couple(PROCESS, process.SHUTTING_DOWN, TASK, task.ShutdownRequested, to="each of its tasks", holding=True,
+    couple(PROCESS, process.SHUTTING_DOWN, TASK, task.ShutdownRequested, to=Receiver.ITS_TASKS, holding=True,
            by=process.soft_deadline, why="They were let finish; now they are told to save what they have."),
-    couple(TASK, task.PROCESSING, LEASE, lease.Ack, to="its lease", why="The runner takes the work."),
-    couple(TASK, task.REPORTING, LEASE, lease.Complete, to="its lease",
+    couple(TASK, task.PROCESSING, LEASE, lease.Ack, to=Receiver.ITS_LEASE, why="The runner takes the work."),
+    couple(TASK, task.REPORTING, LEASE, lease.Complete, to=Receiver.ITS_LEASE,
            by=(task.ProcessingSucceeded, task.ProcessingFailed), why="A failure is a result, too."),
-    couple(TASK, task.REPORTING, LEASE, lease.Release, to="its lease",
+    couple(TASK, task.REPORTING, LEASE, lease.Release, to=Receiver.ITS_LEASE,
            by=(task.ShutdownRequested, task.ProcessingYielded),
            why="Interrupted work is given back, with what there is."),
-    couple(TASK, task.ENDED, PROCESS, process.TaskEnded, to="its process", why="A slot is free again."),
-    couple(LEASE, (lease.EXPIRED, lease.REVOKED), TASK, task.LeaseExpired, to="the task under it",
+    couple(TASK, task.ENDED, PROCESS, process.TaskEnded, to=Receiver.ITS_PROCESS,
+           why="A slot is free again."),
+    couple(LEASE, (lease.EXPIRED, lease.REVOKED), TASK, task.LeaseExpired, to=Receiver.ITS_TASK,
            why="It learns so with its next renewal, and stops."),
 ))
 # fmt: on

@@ -28,6 +28,8 @@ _NESTING = (
 )
 
 
+WORKLOAD_BEAT_S = 15.0
+"""How often the controller of a fleet that has nothing to report says that it is there."""
 MAX_REQUEST_TTL_S = 366 * 86_400.0
 
 
@@ -60,6 +62,11 @@ class Durations(msgspec.Struct, frozen=True, kw_only=True):
     simulation_stale_s: float = 30.0
     simulation_silence_s: float = 60.0
     request_ttl_s: float = 3_600.0
+
+    @property
+    def workload_silence_s(self) -> float:
+        """How long the controller of a fleet may be silent: as a worker, but for three of its beats."""
+        return max(self.worker_silence_s, 3 * WORKLOAD_BEAT_S)
 
     def __post_init__(self) -> None:
         if faults := list(self._faults()):

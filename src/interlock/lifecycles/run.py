@@ -20,6 +20,7 @@ import msgspec
 from interlock.lifecycles.durations import deadline
 from interlock.lifecycles.owners import Owner
 from interlock.machine import (
+    STAY,
     Across,
     Always,
     Machine,
@@ -76,6 +77,7 @@ hold = command("hold", "It has to be approved before it goes on.", by=Owner.ORCH
 approve = command("approve", "An operator approves this run, for the commit that it is about.", by=Owner.USER)
 decline = command("decline", "An operator does not approve it.", by=Owner.USER)
 approval_timeout = timer("approval_timeout", "No operator has decided in time.", by=Owner.CLOCK)
+unattended = timer("unattended", "No planner has begun with it.", by=Owner.CLOCK)
 start_planning = command("start_planning", "The planner is asked for a plan.", by=Owner.ORCHESTRATOR)
 planned = message("planned", "The planner has returned a plan.", by=Owner.PLANNER)
 planning_failed = message("planning_failed", "The planner has reported an error.", by=Owner.PLANNER)
@@ -121,6 +123,7 @@ def times_out(run: Run, cause: object) -> Run:
 
 
 APPROVAL_TIMEOUT = deadline(approval_timeout, "approval_timeout_s")
+UNATTENDED = deadline(unattended, "planner_timeout_s")
 PLANNER_TIMEOUT = deadline(planner_timeout, "planner_timeout_s")
 RUN_TIMEOUT = deadline(time_out, "run_timeout_s", since="the plan")
 CANCEL_DEADLINE = deadline(force_cancel, "cancel_deadline_s", since="the request")
@@ -136,7 +139,7 @@ RUN = Machine[RunState, Run](
     spine=(CREATED, PLANNING, QUEUED, RUNNING, SUCCESS, REPORTED),
     stop=(cancel,),
     states=(
-        state(CREATED, "Recorded; planning has not begun.", turn=Owner.ORCHESTRATOR),
+        state(CREATED, "Recorded; planning has not begun.", turn=Owner.ORCHESTRATOR, within=UNATTENDED),
         state(AWAITING_APPROVAL, "An operator decides whether it goes on.",
               turn=Owner.USER, within=APPROVAL_TIMEOUT),
         state(PLANNING, "The planner works out the jobs.", turn=Owner.PLANNER, within=PLANNER_TIMEOUT),
@@ -153,6 +156,8 @@ RUN = Machine[RunState, Run](
     ),
     rows=(
         on(start_planning, CREATED, PLANNING, owner=Owner.ORCHESTRATOR, why="A trigger created the run."),
+        on(unattended, CREATED, STAY, owner=Owner.ORCHESTRATOR, arms=UNATTENDED,
+           why="Whoever was to plan it is gone; it asks to be planned again."),
         on(hold, (CREATED, PLANNING), AWAITING_APPROVAL, owner=Owner.ORCHESTRATOR,
            why="A change from a fork, or an environment, needs an approval."),
         on(approve, AWAITING_APPROVAL, CREATED, owner=Owner.ORCHESTRATOR,
@@ -199,6 +204,8 @@ RUN = Machine[RunState, Run](
           for said in (planned, planning_failed)),
         *(ignore(said, (CANCEL_REQUESTED, *SETTLED), why="a plan that arrives after the end creates nothing")
           for said in (planned, planning_failed)),
+        ignore(unattended, (AWAITING_APPROVAL, PLANNING, PLAN_FAILED, *PLANNED, CANCEL_REQUESTED, *SETTLED),
+               why="planning has begun, or is not wanted any more"),
         ignore(planner_timeout,
                (CREATED, AWAITING_APPROVAL, PLAN_FAILED, *PLANNED, CANCEL_REQUESTED, *SETTLED),
                why="the planner is not at work"),

@@ -111,6 +111,8 @@ class Couplings(Generic[C]):
     def __init__(self, couplings: Sequence[Coupling[C]]) -> None:
         self.all = tuple(couplings)
         self._caused: dict[int, tuple[Step[Any], tuple[Coupling[C], ...]]] = {}
+        self.memos: list[dict[int, Any]] = [self._caused]
+        """What is remembered of these couplings, by the identity of steps."""
         if faults := [fault for coupling in self.all for fault in _faults(coupling)]:
             raise MalformedCouplings(
                 f"The couplings have {counted(len(faults), 'fault')}.\n"
@@ -121,6 +123,12 @@ class Couplings(Generic[C]):
 
     def __iter__(self) -> Iterator[Coupling[C]]:
         return iter(self.all)
+
+    def exchange(self, couplings: tuple[Coupling[C], ...]) -> None:
+        """Have others in their place, and forget what was remembered: verification breaks one at a time."""
+        self.all = couplings
+        for memo in self.memos:
+            memo.clear()
 
     def after(self, step: Step[Any], circumstances: C) -> tuple[Coupling[C], ...]:
         """The consequences of one step, in the order of the list."""

@@ -45,7 +45,7 @@ from interlock.systems.runs.planning.port import Planner
 from interlock.systems.runs.ringing import Bell
 from interlock.systems.runs.runs import Runs
 from interlock.systems.simulations.manager import SimulationManager
-from interlock.systems.supervisor.deciding import LET_GO
+from interlock.systems.supervisor.aggregate import LET_GO
 from interlock.systems.supervisor.stop_notices import StopNotices
 from interlock.systems.supervisor.workers import Workers
 from interlock.wire.runner import ClaimRequest, Grant

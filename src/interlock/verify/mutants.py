@@ -22,8 +22,6 @@ from interlock.lifecycles import ATTEMPT, COUPLINGS, JOB, LEASE, MACHINES, RUN
 from interlock.machine import Coupling, Couplings, Machine, Row, ignore
 from interlock.machine.names import name_of
 from interlock.machine.table import Act
-from interlock.systems.orchestrator import courses
-from interlock.systems.runs import draft as runs
 
 AnyMachine: TypeAlias = Machine[Any, Any]
 AnyRow: TypeAlias = Row[Any, Any]
@@ -63,20 +61,12 @@ def in_place(mutant: Mutant) -> Iterator[None]:
     try:
         for machine in touched:
             vars(machine).update(vars(tables[machine.name]))
-        COUPLINGS.all = changed.all
-        _forget()
+        COUPLINGS.exchange(changed.all)
         yield
     finally:
         for machine in touched:
             vars(machine).update(before[machine.name])
-        COUPLINGS.all = couplings
-        _forget()
-
-
-def _forget() -> None:
-    """What deciders remember of the tables is not true any more."""
-    courses.forget()
-    runs.forget()
+        COUPLINGS.exchange(couplings)
 
 
 def _anew(machine: AnyMachine, mutant: Mutant) -> AnyMachine:

@@ -11,10 +11,10 @@ from tests.systems.orchestrator.test_every_store_alike import OpenHouse
 
 from interlock.engine.audit import audit
 from interlock.errors import InvalidWorkload
-from interlock.lifecycles.durations import Durations
+from interlock.lifecycles.durations import WORKLOAD_BEAT_S, Durations
 from interlock.store.records import Query
 from interlock.systems.catalogue import JOURNALLED
-from interlock.systems.fleet.deciding import ALIVE_EVERY_S, CONTROLLER_LOST
+from interlock.systems.fleet.aggregate import CONTROLLER_LOST
 from interlock.systems.fleet.spec import TASK
 from interlock.systems.fleet.workloads import Workloads, workload_id_of
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
@@ -120,7 +120,7 @@ async def test_a_controller_that_says_it_lives_is_not_written_off_by_settings_th
     await workloads(house).tell([fact(grant, Happened.RUNNING)])
     view = await workloads(house).get(fact(grant, Happened.RUNNING).workload_id)
     assert view.deadline_at is not None
-    assert view.deadline_at - view.updated_at > timedelta(seconds=2 * ALIVE_EVERY_S)
+    assert view.deadline_at - view.updated_at > timedelta(seconds=2 * WORKLOAD_BEAT_S)
 
 
 @pytest.mark.parametrize("state", [Happened.READY, Happened.RUNNING, Happened.ABORTING])

@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.systems.orchestrator.house import TTL_S, House, beat, done, failed, stopped
 
 from interlock.lifecycles import attempt, job, lease
 from interlock.lifecycles.attempt import ATTEMPT
-from interlock.lifecycles.couplings import COUPLINGS, Facts
+from interlock.lifecycles.couplings import COUPLINGS
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.lease import LEASE
-from interlock.machine import Coupling
-from interlock.systems.orchestrator.draft import OUTWARD, Draft
+from interlock.systems.orchestrator.aggregate import JobAggregate
 
+ROUTES = JobAggregate.wiring.routes
 MINE = [coupling for coupling in COUPLINGS if coupling.cause in (JOB, ATTEMPT, LEASE)]
-ONE_EACH = pytest.mark.parametrize("coupling", MINE, ids=[coupling.sentence for coupling in MINE])
-
-
-@ONE_EACH
-def test_a_consequence_is_delivered_here_or_known_to_go_elsewhere(coupling: Coupling[Facts]) -> None:
-    assert (coupling.to in Draft.DELIVERIES) is not (coupling.to in OUTWARD), coupling.sentence
-
-
-@ONE_EACH
-def test_what_goes_to_another_machine_of_the_same_record_is_delivered_here(coupling: Coupling[Facts]) -> None:
-    elsewhere = {"each of its children", "each job that needs it", "each of its siblings", "its parent"}
-    if coupling.effect in (JOB, ATTEMPT, LEASE) and coupling.to not in elsewhere:
-        assert coupling.to in Draft.DELIVERIES
-    else:
-        assert coupling.to in OUTWARD
 
 
 def test_nothing_is_delivered_that_no_coupling_speaks_of() -> None:
-    assert {*Draft.DELIVERIES, *OUTWARD} == {coupling.to for coupling in MINE}
+    assert set(ROUTES) == {coupling.to for coupling in MINE}
 
 
 async def test_each_consequence_within_a_job_is_seen_in_some_journal(house: House) -> None:
@@ -69,7 +53,7 @@ async def test_each_consequence_within_a_job_is_seen_in_some_journal(house: Hous
     sent = {
         (coupling.effect.name, coupling.event.name)
         for coupling in MINE
-        if coupling.event is not None and coupling.to in Draft.DELIVERIES
+        if coupling.event is not None and ROUTES[coupling.to].find is not None
     }
     assert sent - taken == set()
     assert (LEASE.name, lease.Expire.name) in taken

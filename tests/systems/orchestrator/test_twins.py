@@ -16,8 +16,8 @@ from tests.effort import pick
 from interlock.engine.applying import Decision
 from interlock.store.records import Change, Record, record_after
 from interlock.systems.orchestrator import echoes, twins
+from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.dispatching import Claiming, Offer, offer_of
-from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.echoes import Echoes
 from interlock.systems.orchestrator.hearing import INLINE_RESULT, hear
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
@@ -173,12 +173,12 @@ def test_twins_are_decided_about_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_decision_that_depends_on_who_it_is_about_is_made_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Draft.change
+    original = JobAggregate.change
 
-    def change(draft: Draft, **words: str) -> Change:
+    def change(draft: JobAggregate, **words: Any) -> Change:
         return original(draft, **{**words, "reason": f"{draft.id} was given {bytes(draft.body.input)!r}"})
 
-    monkeypatch.setattr(Draft, "change", change)
+    monkeypatch.setattr(JobAggregate, "change", change)
     records = [queued(JobSpec(task="a"), f"j_{place}", b"%d" % place) for place in range(5)]
     offers = [offer for _, offer in shares_of([claiming()], records, NOW)]
     assert [offer.pattern for offer in offers] == [None] * 5

@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.effort import pick
+from tests.rerouting import reroute
 from tests.systems.orchestrator.house import done, failed
 from tests.systems.runs.site import Site, planned
 
+from interlock.lifecycles.couplings import Receiver
+from interlock.machine.cascade import order
 from interlock.systems.orchestrator.words import Word
-from interlock.systems.runs.draft import RunDraft
+from interlock.systems.runs.aggregate import RunAggregate
 from interlock.wire.runner import Grant
 from interlock.wire.runs import PlannedJob
 
@@ -127,24 +130,24 @@ def test_a_run_ends_as_the_oracle_says(case: Case) -> None:
 DIAMOND = [planned("a"), planned("b", "a", required=False), planned("c", "a"), planned("d", "b", "c")]
 
 
-def _at_once(draft: RunDraft, place: int) -> bool:
+def _at_once(draft: RunAggregate, place: int) -> bool:
     return True
 
 
-def _never(draft: RunDraft, *_: object) -> None:
+def _never(draft: RunAggregate, *_: object) -> None:
     return None
 
 
-def _counts_all(draft: RunDraft, word: Word, after: str) -> None:
+def _counts_all(draft: RunAggregate, word: Word, after: str) -> None:
     draft.body.left -= 1
     draft.body.required_left -= after == "C"
 
 
-def _loses_words(draft: RunDraft, words: Iterable[Word]) -> None:
+def _loses_words(draft: RunAggregate, words: Iterable[Word]) -> None:
     hear(draft, list(words)[:1])
 
 
-hear = RunDraft.hear
+hear = RunAggregate.hear_jobs
 
 
 @pytest.mark.parametrize(
@@ -154,7 +157,7 @@ hear = RunDraft.hear
         ("_count", _counts_all, Case(DIAMOND, {"d"}, False, [0], 99)),
         ("_release_after", _never, Case(DIAMOND, set(), True, [0], 99)),
         ("_stop", _never, Case(DIAMOND, {"a"}, False, [0], 99)),
-        ("hear", _loses_words, Case([*DIAMOND, planned("e", "a")], set(), True, [], 1)),
+        ("hear_jobs", _loses_words, Case([*DIAMOND, planned("e", "a")], set(), True, [], 1)),
     ],
 )
 def test_a_broken_rule_is_seen(
@@ -162,12 +165,12 @@ def test_a_broken_rule_is_seen(
 ) -> None:
     """The harness itself: with any of the rules broken, it does not pass."""
     asyncio.run(live(case))
-    monkeypatch.setattr(RunDraft, rule, broken)
+    monkeypatch.setattr(RunAggregate, rule, broken)
     with pytest.raises(AssertionError):
         asyncio.run(live(case))
 
 
 def test_without_its_couplings_a_failed_job_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RunDraft, "HEARD", {"its run": RunDraft.HEARD["its run"]})
+    reroute(monkeypatch, RunAggregate.wiring, Receiver.DEPENDENTS, order(lambda *_: None))
     with pytest.raises(AssertionError):
         asyncio.run(live(Case(DIAMOND, {"a"}, False, [0], 99)))

@@ -14,7 +14,7 @@ from contextlib import suppress
 import msgspec
 
 from interlock.errors import InterlockError, StoreUnavailable
-from interlock.systems.fleet.deciding import ALIVE_EVERY_S
+from interlock.lifecycles.durations import WORKLOAD_BEAT_S
 from interlock.wire.workloads import Happened, WorkloadFact
 
 Tell = Callable[[Sequence[WorkloadFact]], Awaitable[None]]
@@ -81,7 +81,7 @@ class Teller:
 
     @property
     def _every_s(self) -> float:
-        return min(ALIVE_EVERY_S, max(NUMBERS_EVERY_S, len(self._known) / WRITES_A_SECOND))
+        return min(WORKLOAD_BEAT_S, max(NUMBERS_EVERY_S, len(self._known) / WRITES_A_SECOND))
 
     def _alive(self) -> dict[str, WorkloadFact]:
         living = (fact for fact in self._known.values() if fact.happened in _LIVING)

@@ -18,7 +18,7 @@ from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.workload import WORKLOAD
 from interlock.store.records import Commit, Committed, Entry, Key, Query, Record
-from interlock.systems.fleet.deciding import Draft, heard, silent, view_of
+from interlock.systems.fleet.aggregate import WorkloadAggregate, heard, silent, view_of
 from interlock.systems.fleet.spec import TASK
 from interlock.systems.orchestrator.answering import heard_or_raise
 from interlock.systems.orchestrator.artifacts import Hear
@@ -105,21 +105,20 @@ class Workloads:
             changes = []
             for fact, record in zip(facts, found[len(jobs) :], strict=True):
                 _check(fact, known[fact.job_id], record)
-                draft = Draft(fact.workload_id, fact.job_id, now, record)
+                draft = WorkloadAggregate(fact.workload_id, fact.job_id, now, self.settings.durations, record)
                 if draft.over:
                     continue
                 heard(draft, fact)
-                durations = self.settings.durations
-                changes.append(draft.change(durations, mark=mark, actor=actor, reason=fact.error))
+                changes.append(draft.change(mark=mark, actor=actor, reason=fact.error))
             return Decision(None, Commit(changes=tuple(changes)) if changes else None)
 
         await self.engine.apply(keys, decide)
 
     def _written_off(self, record: Record, now: datetime, mark: str) -> Commit:
-        draft = Draft(record.id, record.parent or "", now, record)
+        draft = WorkloadAggregate(record.id, record.parent or "", now, self.settings.durations, record)
         silent(draft)
         why = draft.body.why_lost
-        return Commit(changes=(draft.change(self.settings.durations, mark=mark, actor="clock", reason=why),))
+        return Commit(changes=(draft.change(mark=mark, actor="clock", reason=why),))
 
     async def _load(self, workload_id: str) -> Record:
         (record,) = await self.engine.store.load([Key(WORKLOAD.name, workload_id)])

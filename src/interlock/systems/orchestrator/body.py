@@ -15,7 +15,7 @@ import msgspec
 
 from interlock.lifecycles import attempt, lease
 from interlock.lifecycles.attempt import Attempt, AttemptState
-from interlock.lifecycles.job import Job, JobState
+from interlock.lifecycles.job import Job
 from interlock.lifecycles.lease import Lease, LeaseState
 from interlock.systems.orchestrator.failures import Failure
 from interlock.systems.orchestrator.trees.body import TreePart
@@ -217,17 +217,6 @@ class Granting(msgspec.Struct, frozen=True, gc=False):
 
     runner_id: str
     digest: str
-
-
-class JobHolder:
-    """The job's own machine, while it is decided about."""
-
-    __slots__ = ("data", "state", "timer_at")
-
-    def __init__(self, state: JobState, data: Job, timer_at: datetime | None) -> None:
-        self.state = state
-        self.data = data
-        self.timer_at = timer_at
 
 
 _ENCODER = msgspec.json.Encoder()

@@ -33,9 +33,9 @@ from interlock.store.records import (
     Request,
     RequestReused,
 )
+from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import AttemptBody
 from interlock.systems.orchestrator.dispatching import Claiming, Offer, grant_of
-from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import commit_of
 from interlock.systems.orchestrator.tokens import Token, token_for, version_of
@@ -159,7 +159,7 @@ def give_again(
         until = draft.deadline_at
     if one.lease.state is lease.ACTIVE:
         ttl_s = settings.durations.lease_ttl_s
-        draft.tell_lease(one, lease.Heartbeat(at=now, runner_id=request.runner_id, ttl_s=ttl_s))
+        draft.send_lease(one, lease.Heartbeat(at=now, runner_id=request.runner_id, ttl_s=ttl_s))
     elif one.lease.state not in lease.LIVE:
         return Decision(None)  # if it has just run out, whoever sweeps sees to it
     commit = commit_of(draft, mark=mark, actor=request.runner_id)
@@ -181,12 +181,12 @@ def take_back(
     draft, one = _opened(record, token, now, settings)
     if draft is None or one is None or not _untouched(draft, one, grant):
         return Decision(None)
-    if draft.tell_lease(one, lease.Release(at=now, runner_id=runner_id)) is not None:
+    if draft.send_lease(one, lease.Release(at=now, runner_id=runner_id)) is not None:
         return Decision(None)
     return Decision(None, commit_of(draft, mark=mark, actor=runner_id, reason="nobody took it"))
 
 
-def _untouched(draft: Draft, one: AttemptBody, grant: Grant) -> bool:
+def _untouched(draft: JobAggregate, one: AttemptBody, grant: Grant) -> bool:
     """Nobody has renewed it; where nothing can be renewed yet, nobody has changed the job at all."""
     if one.lease is None or draft.record is None or one.lease.data.expires_at != grant.expires_at:
         return False
@@ -213,11 +213,11 @@ def claim_reused(claim_id: str) -> RequestIdReused:
 
 def _opened(
     record: Record | None, token: Token, now: datetime, settings: OrchestratorSettings
-) -> tuple[Draft | None, AttemptBody | None]:
+) -> tuple[JobAggregate | None, AttemptBody | None]:
     """The job of a token and the attempt that it opens."""
     if record is None:
         return None, None
-    draft = Draft.of(record, now, settings)
+    draft = JobAggregate.of(record, now, settings)
     for one in draft.body.attempts:
         if (one.shard, one.index) == (token.shard, token.index) and one.lease is not None:
             return (draft, one) if token.opens(one.lease.digest) else (None, None)

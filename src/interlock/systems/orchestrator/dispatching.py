@@ -8,9 +8,8 @@ import msgspec
 
 from interlock.lifecycles import attempt, lease
 from interlock.store.records import Change, Record
+from interlock.systems.orchestrator.aggregate import JobAggregate, acknowledged
 from interlock.systems.orchestrator.body import AttemptBody, Granting, JobBody
-from interlock.systems.orchestrator.draft import Draft
-from interlock.systems.orchestrator.lines import acknowledged
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stencils import Pattern
 from interlock.systems.orchestrator.stopping import messages_of, outgrown
@@ -49,7 +48,7 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
 
 def offer_of(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
     """The attempt of this job that waits the longest, for this runner; None when none waits."""
-    draft = Draft.of(record, now, claiming.settings)
+    draft = JobAggregate.of(record, now, claiming.settings)
     one = next_attempt(draft)
     if one is None:
         return None
@@ -57,15 +56,15 @@ def offer_of(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
     return granted(claiming, draft, one, token, record)
 
 
-def granted(claiming: Claiming, draft: Draft, one: AttemptBody, token: Token, record: Record) -> Offer:
+def granted(claiming: Claiming, draft: JobAggregate, one: AttemptBody, token: Token, record: Record) -> Offer:
     """This attempt for this runner, under this token."""
     request, now = claiming.request, draft.now
     draft.granting = Granting(request.runner_id, token.digest)
     if one.state is attempt.CREATED:
-        draft.tell_attempt(one, attempt.publish)
-    draft.tell_attempt(one, attempt.grant)
+        draft.send_attempt(one, attempt.publish)
+    draft.send_attempt(one, attempt.grant)
     if request.acknowledge:
-        draft.tell_lease(one, acknowledged(now, request.runner_id, claiming.settings.durations.lease_ttl_s))
+        draft.send_lease(one, acknowledged(now, request.runner_id, claiming.settings.durations.lease_ttl_s))
     change = draft.change(mark=claiming.mark, actor=request.runner_id)
     if len(change.body) > claiming.max_body_bytes:
         stopped = outgrown(record, now, claiming.settings)
@@ -76,7 +75,7 @@ def granted(claiming: Claiming, draft: Draft, one: AttemptBody, token: Token, re
     return Offer(grant, change, record, draft.body, token, words_of(draft))
 
 
-def next_attempt(draft: Draft) -> AttemptBody | None:
+def next_attempt(draft: JobAggregate) -> AttemptBody | None:
     """Of those whose time has come, the one that waits the longest."""
     waiting = [
         one
@@ -86,7 +85,7 @@ def next_attempt(draft: Draft) -> AttemptBody | None:
     return min(waiting, key=lambda one: (one.ready_at, one.shard)) if waiting else None
 
 
-def grant_of(draft: Draft, one: AttemptBody, token: str, fence: int) -> Grant:
+def grant_of(draft: JobAggregate, one: AttemptBody, token: str, fence: int) -> Grant:
     """An attempt as it is given to its runner."""
     body, durations = draft.body, draft.settings.durations
     assert one.lease is not None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from interlock.lifecycles import attempt, job
-from interlock.systems.orchestrator.body import AttemptBody, JobBody, JobHolder
+from interlock.machine.cascade import Root
+from interlock.systems.orchestrator.body import AttemptBody, JobBody
 from interlock.systems.orchestrator.failures import FailureClass, rule_for
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.wire.jobs import RetryRule
@@ -18,9 +19,9 @@ class JobFacts:
     __slots__ = ("_body", "_job", "_settings", "one")
 
     def __init__(
-        self, holder: JobHolder, body: JobBody, settings: OrchestratorSettings, one: AttemptBody | None
+        self, root: Root, body: JobBody, settings: OrchestratorSettings, one: AttemptBody | None
     ) -> None:
-        self._job = holder
+        self._job = root
         self._body = body
         self._settings = settings
         self.one = one

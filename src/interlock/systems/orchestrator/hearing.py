@@ -25,6 +25,7 @@ from interlock.lifecycles.lease import LeaseState
 from interlock.machine import Event, Refused
 from interlock.store import records
 from interlock.store.records import Commit, Note, Record
+from interlock.systems.orchestrator.aggregate import JobAggregate, completed
 from interlock.systems.orchestrator.beside import (
     Artifact,
     Births,
@@ -34,9 +35,7 @@ from interlock.systems.orchestrator.beside import (
     result_change,
 )
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, LeaseBody
-from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.failures import Failure, FailureClass, classify
-from interlock.systems.orchestrator.lines import completed
 from interlock.systems.orchestrator.logs import chunk_changes, placed
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import commit_of, messages_of
@@ -88,10 +87,10 @@ def hear(
     settings: OrchestratorSettings,
     body: JobBody | None = None,
 ) -> Decision[Answer]:
-    """What a message does to the job that its token names. `body`: see `Draft.of`; it is used up."""
+    """What a message does to the job that its token names. `body`: see `JobAggregate.of`; it is used up."""
     if record is None:
         return Decision(_unknown_lease(token))
-    draft = Draft.of(record, now, settings, body)
+    draft = JobAggregate.of(record, now, settings, body)
     one = _attempt_of(draft, token)
     if one is None or one.lease is None or not token.opens(one.lease.digest):
         return Decision(_unknown_lease(token))
@@ -105,17 +104,17 @@ def hear(
     if (answer := _repeated(draft, one, message)) is not None:
         return Decision(answer)
     note_report(draft, one, message)
-    refused = draft.tell_lease(one, _event(message, now, settings))
+    refused = draft.send_lease(one, _event(message, now, settings))
     if refused is not None:
-        return _refuse(Draft.of(record, now, settings), token, message, refused, mark)
+        return _refuse(JobAggregate.of(record, now, settings), token, message, refused, mark)
     note_extras(draft, one, message)
     if isinstance(message, Heartbeat) and message.uploading:
-        draft.tell_attempt(one, attempt.upload)  # which is ignored where it is known, or moot
+        draft.send_attempt(one, attempt.upload)  # which is ignored where it is known, or moot
     # No timer of the job may run out before the commit: then it would have to be heard differently.
     return Decision(_heard(draft, one), _commit(draft, one, message, mark, until))
 
 
-def note_report(draft: Draft, one: AttemptBody, message: Message) -> None:
+def note_report(draft: JobAggregate, one: AttemptBody, message: Message) -> None:
     """What the attempt will be known by; noted first, since the couplings ask for it."""
     match message:
         case Complete(outcome=Succeeded(result=result), cost=cost):
@@ -130,7 +129,7 @@ def note_report(draft: Draft, one: AttemptBody, message: Message) -> None:
             pass  # nothing else says how it ended
 
 
-def note_extras(draft: Draft, one: AttemptBody, message: Message) -> None:
+def note_extras(draft: JobAggregate, one: AttemptBody, message: Message) -> None:
     """What a message brings along: progress, a checkpoint, and how far its numbers have come."""
     assert one.lease is not None
     match message:
@@ -153,7 +152,7 @@ def note_extras(draft: Draft, one: AttemptBody, message: Message) -> None:
             pass
 
 
-def _note_heartbeat(draft: Draft, one: AttemptBody, held: LeaseBody, message: Heartbeat) -> None:
+def _note_heartbeat(draft: JobAggregate, one: AttemptBody, held: LeaseBody, message: Heartbeat) -> None:
     """What an overtaken one says about progress is old by now; its lines are not."""
     number = message.sequence
     if isinstance(message.checkpoint, msgspec.Raw) and number >= held.saved:
@@ -169,7 +168,7 @@ def _note_heartbeat(draft: Draft, one: AttemptBody, held: LeaseBody, message: He
     one.progress = message.progress or one.progress
 
 
-def _save(draft: Draft, one: AttemptBody, checkpoint: msgspec.Raw | msgspec.UnsetType) -> None:
+def _save(draft: JobAggregate, one: AttemptBody, checkpoint: msgspec.Raw | msgspec.UnsetType) -> None:
     if isinstance(checkpoint, msgspec.Raw):
         draft.body.checkpoints = {**draft.body.checkpoints, str(one.shard): checkpoint}
 
@@ -192,7 +191,7 @@ def _event(message: Message, now: datetime, settings: OrchestratorSettings) -> E
             assert_never(never)
 
 
-def _repeated(draft: Draft, one: AttemptBody, message: Message) -> Answer | None:
+def _repeated(draft: JobAggregate, one: AttemptBody, message: Message) -> Answer | None:
     """The answer to a message that was heard before; None when it is a new one."""
     held = one.lease
     if held is None or held.data.runner_id != message.runner_id:
@@ -209,7 +208,9 @@ def _was_heard(held: LeaseBody, number: int) -> bool:
     return 0 < number <= held.sequence and number not in held.missing
 
 
-def _commit(draft: Draft, one: AttemptBody, message: Message, mark: str, until: datetime | None) -> Commit:
+def _commit(
+    draft: JobAggregate, one: AttemptBody, message: Message, mark: str, until: datetime | None
+) -> Commit:
     assert one.lease is not None
     stretches = placed(one.lease, message, draft.settings.max_log_bytes) if message.log else []
     reason = message.reason if type(message) is Release else ""
@@ -236,7 +237,7 @@ def _artifact_change(job_id: str, one: AttemptBody, message: Upload, mark: str) 
     return artifact_change(job_id, brought, mark=mark, actor=message.runner_id)
 
 
-def _name(draft: Draft, message: Message) -> str:
+def _name(draft: JobAggregate, message: Message) -> str:
     """What tells its lines from those of other messages about the attempt."""
     assert draft.record is not None
     numbered = f"{message_name(message)}-{message.sequence}"
@@ -244,7 +245,7 @@ def _name(draft: Draft, message: Message) -> str:
 
 
 def _refuse(
-    draft: Draft, token: Token, message: Message, refused: Refused[LeaseState], mark: str
+    draft: JobAggregate, token: Token, message: Message, refused: Refused[LeaseState], mark: str
 ) -> Decision[Answer]:
     """Late, stale or conflicting: the journal says so, and what has run out by now ends with it."""
     draft.fire_due()
@@ -253,7 +254,7 @@ def _refuse(
     answer = _stale_answer(one, message, refused)
     note = Note(refusal=f"{message_name(message)}: {answer.error}", actor=message.runner_id, request_id=mark)
     refusal = records.Refused(kind=JOB.name, id=draft.id, note=note)
-    if not draft.lines:
+    if not draft.taken:
         kind = f"{one.name} {message_name(message)} {answer.code}"
         return Decision(answer, journalled_once(refusal, kind))
     expired = commit_of(draft, mark=mark, actor="clock")
@@ -286,7 +287,7 @@ def _stale_answer(one: AttemptBody, message: Message, refused: Refused[LeaseStat
     return NotHeard(code=error.code, error=error.sentence, todo=error.todo, facts=error.facts)
 
 
-def _heard(draft: Draft, one: AttemptBody) -> Heard:
+def _heard(draft: JobAggregate, one: AttemptBody) -> Heard:
     held = one.lease
     if held is None or held.state not in lease.LIVE:
         return Heard(state=one.state)
@@ -304,7 +305,7 @@ def message_name(message: Message) -> str:
     return _MESSAGE_NAMES[type(message)]
 
 
-def _attempt_of(draft: Draft, token: Token) -> AttemptBody | None:
+def _attempt_of(draft: JobAggregate, token: Token) -> AttemptBody | None:
     for one in draft.body.attempts:
         if one.shard == token.shard and one.index == token.index:
             return one
@@ -351,7 +352,7 @@ def _short(said: bytes) -> str:
     return hashlib.blake2s(said, digest_size=8).hexdigest()
 
 
-def _unfit(draft: Draft, one: AttemptBody, message: Message) -> NotHeard | None:
+def _unfit(draft: JobAggregate, one: AttemptBody, message: Message) -> NotHeard | None:
     """Why what a message brings cannot be stored; None when it can."""
     settings = draft.settings
     match message:
@@ -376,7 +377,7 @@ def _unfit(draft: Draft, one: AttemptBody, message: Message) -> NotHeard | None:
             return None
 
 
-def _has_own_caches(draft: Draft) -> bool:
+def _has_own_caches(draft: JobAggregate) -> bool:
     """Whether what it saves is found by its own pull request only."""
     return draft.body.origin is not None and draft.body.origin.from_fork
 

@@ -189,7 +189,7 @@ class Jobs:
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             draft = cancelled(_present(job_id, found[0]), now, self.settings, why, reason)
             commit = commit_of(draft, mark=self.engine.mark(), actor=actor, reason=reason)
-            request = asked.answered(msgspec.json.encode(draft.job.state)) if asked else None
+            request = asked.answered(msgspec.json.encode(draft.root.state)) if asked else None
             return Decision(None, msgspec.structs.replace(commit, request=request))
 
         async def do() -> JobView:

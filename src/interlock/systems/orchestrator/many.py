@@ -43,7 +43,7 @@ async def cancel_all(
         job_id: str, asked: Asked | None, record: Record | None, now: datetime, mark: str
     ) -> Decision[str]:
         draft = cancelled(present(job_id, record), now, settings, "cancel", reason)
-        state = str(draft.job.state)
+        state = str(draft.root.state)
         commit = commit_of(draft, mark=mark, actor=actor, reason=reason)
         request = asked.answered(msgspec.json.encode(state)) if asked else None
         return Decision(state, msgspec.structs.replace(commit, request=request))

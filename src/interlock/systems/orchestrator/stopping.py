@@ -9,10 +9,11 @@ import msgspec
 
 from interlock.engine.outbox import outgoing
 from interlock.lifecycles import job
+from interlock.lifecycles.couplings import Receiver
 from interlock.store.records import Change, Commit, Record
+from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.beside import Chunk, chunk_change
 from interlock.systems.orchestrator.body import AttemptBody
-from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.trees.words import CANCEL_CHILDREN, tree_words_of
@@ -33,16 +34,16 @@ class CancelChildren(msgspec.Struct, frozen=True):
 
 def cancelled(
     record: Record, now: datetime, settings: OrchestratorSettings, reason: str, words: str = ""
-) -> Draft:
+) -> JobAggregate:
     """The job after a cancel; raises what its table says where that cannot be.
 
     `reason` is the code, and `words` are what a person said; those of the first cancel are kept.
     """
-    draft = Draft.of(record, now, settings)
+    draft = JobAggregate.of(record, now, settings)
     draft.fire_due()
     draft.stop_reason = reason
-    first = draft.job.data.stop_reason is None
-    refused = draft.tell_job(job.Cancel(at=now, still_active=draft.body.active, reason=reason))
+    first = draft.root.data.stop_reason is None
+    refused = draft.send(job.Cancel(at=now, still_active=draft.body.active, reason=reason))
     if refused is not None:
         raise refused.error()
     if first:
@@ -50,13 +51,13 @@ def cancelled(
     return draft
 
 
-def outgrown(record: Record, now: datetime, settings: OrchestratorSettings) -> Draft:
+def outgrown(record: Record, now: datetime, settings: OrchestratorSettings) -> JobAggregate:
     """A job that would grow beyond what the store takes: it is stopped, and lets go of what made it grow.
 
     That cannot happen with the limits that we run with; but a job that can neither be given out nor
     written back would be at the head of its queue for ever.
     """
-    draft = Draft.of(record, now, settings)
+    draft = JobAggregate.of(record, now, settings)
     draft.body.checkpoints = {}
     for one in draft.body.attempts:
         if one.failure is not None:
@@ -64,7 +65,7 @@ def outgrown(record: Record, now: datetime, settings: OrchestratorSettings) -> D
     if 2 * len(draft.body.input) > len(record.body):
         draft.body.input = msgspec.Raw(b"null")
     draft.stop_reason = "too_large"
-    draft.tell_job(job.Cancel(at=now, still_active=draft.body.active, reason="too_large"))
+    draft.send(job.Cancel(at=now, still_active=draft.body.active, reason="too_large"))
     return draft
 
 
@@ -77,7 +78,7 @@ def swept(
     """
     commits = []
     for record in records:
-        draft = Draft.of(record, now, settings)
+        draft = JobAggregate.of(record, now, settings)
         draft.fire_due()
         commit = commit_of(draft, mark=mark, actor="clock")
         if len(commit.changes[0].body) > max_body_bytes:
@@ -86,13 +87,13 @@ def swept(
     return commits
 
 
-def commit_of(draft: Draft, *, mark: str, actor: str, reason: str = "") -> Commit:
+def commit_of(draft: JobAggregate, *, mark: str, actor: str, reason: str = "") -> Commit:
     """The job as it has become, with word to other records that it concerns."""
     change = draft.change(mark=mark, actor=actor, reason=reason)
     return Commit(changes=(change, *messages_of(draft)))
 
 
-def messages_of(draft: Draft) -> tuple[Change, ...]:
+def messages_of(draft: JobAggregate) -> tuple[Change, ...]:
     """Word to other records, committed with what causes it, so that a crash does not swallow it."""
     body = draft.body
     alone = body.run is None and body.simulation is None and body.tree is None
@@ -102,16 +103,15 @@ def messages_of(draft: Draft) -> tuple[Change, ...]:
     return (*told, *(_logged(draft, one, text) for one, text in draft.remarks))
 
 
-def _logged(draft: Draft, one: AttemptBody, text: str) -> Change:
+def _logged(draft: JobAggregate, one: AttemptBody, text: str) -> Change:
     """Return a line at the end of the log of an attempt, which has nobody left to write it."""
     end = one.lease.logged if one.lease is not None else 0
     line = LogLine(draft.now, "error", text)
     chunk = Chunk(shard=one.shard, attempt=one.index, sequence=0, lines=(line,), offset=end)
-    version = draft.record.version if draft.record else 0
-    return chunk_change(draft.id, f"{end:014d}-{version}.end", chunk, mark="", actor="orchestrator")
+    return chunk_change(draft.id, f"{end:014d}-{draft.version}.end", chunk, mark="", actor="orchestrator")
 
 
-def _about_runners(draft: Draft) -> Iterator[Change]:
+def _about_runners(draft: JobAggregate) -> Iterator[Change]:
     """Who has lost an attempt just now, and who has lost one of this job before."""
     for one in draft.lost:
         assert one.lease is not None
@@ -129,10 +129,9 @@ def _was_lost(one: AttemptBody) -> bool:
     return one.failure is not None and one.failure.failure_class is FailureClass.LOST
 
 
-def _to_children(draft: Draft) -> tuple[Change, ...]:
-    if not draft.body.children or not any(c.to == "each of its children" for c in draft.outward):
+def _to_children(draft: JobAggregate) -> tuple[Change, ...]:
+    if not draft.body.children or not any(each.to is Receiver.ITS_CHILDREN for each, _ in draft.outward):
         return ()
-    version = draft.record.version if draft.record else 0
-    payload = CancelChildren(draft.id, draft.job.data.stop_reason or "cancel")
-    name = f"{draft.id}.children.{version}"
+    payload = CancelChildren(draft.id, draft.root.data.stop_reason or "cancel")
+    name = f"{draft.id}.children.{draft.version}"
     return (outgoing(name, CANCEL_CHILDREN, msgspec.json.encode(payload), draft.now),)

@@ -16,8 +16,8 @@ from interlock.lifecycles.job import JOB, MAX_DEPTH, MAX_WORKERS, Job, JobState
 from interlock.store.limits import MAX_ID, MAX_LABEL, MAX_LABELS
 from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
 from interlock.store.records import Record
+from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import JobBody, Place, Provenance, RunPart, SimulationPart
-from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.texts import is_whole
@@ -48,7 +48,7 @@ def new_job(
     simulation: SimulationPart | None = None,
     tree: TreePart | None = None,
     held: bool = False,
-) -> Draft:
+) -> JobAggregate:
     """The draft of a job that has been looked at and waits for a worker. The spec was checked before.
 
     One that is held waits for what it needs, and nobody is given it before it is released.
@@ -75,21 +75,21 @@ def new_job(
     )
     parent = run.run_id if run is not None else spec.parent_job_id
     place = Place(spec.queue, tuple(sorted(set(spec.labels))), spec.priority, parent)
-    draft = Draft(job_id, JOB.initial, body, place, now, settings)
-    draft.tell_job(job.Validate(at=now))
+    draft = JobAggregate(job_id, JOB.initial, body, place, now, settings)
+    draft.send(job.Validate(at=now))
     if not held:
         release(draft, delay_s=spec.delay_s)
     return draft
 
 
-def release(draft: Draft, *, delay_s: float = 0.0) -> None:
+def release(draft: JobAggregate, *, delay_s: float = 0.0) -> None:
     """Let runners have what was held back; what was released before stays as it is."""
     ready_at = draft.now + timedelta(seconds=delay_s)
     for one in draft.body.attempts:
         if one.state is attempt.CREATED and one.ready_at is None:
             one.ready_at = ready_at
             if not delay_s:
-                draft.tell_attempt(one, attempt.publish)
+                draft.send_attempt(one, attempt.publish)
 
 
 def check_spec(spec: JobSpec, settings: OrchestratorSettings) -> None:

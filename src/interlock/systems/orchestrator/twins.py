@@ -16,9 +16,9 @@ import msgspec
 from msgspec.structs import replace
 
 from interlock.store.records import Change, Record
+from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import decode_body, encode_body
 from interlock.systems.orchestrator.dispatching import Claiming, Offer, granted, next_attempt, offer_of
-from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.stencils import (
     DIGEST,
     INPUT,
@@ -145,7 +145,7 @@ def _make_of(claiming: Claiming, record: Record, now: datetime) -> _Make | None:
     if look is None or look.filled(given) != record.body:
         return None
     nobody = standing_like(record, marked, now)
-    draft = Draft.of(nobody, now, claiming.settings, body)
+    draft = JobAggregate.of(nobody, now, claiming.settings, body)
     one = next_attempt(draft)
     if one is None:
         return None

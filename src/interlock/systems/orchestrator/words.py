@@ -12,9 +12,9 @@ import msgspec
 
 from interlock.engine.outbox import outgoing
 from interlock.lifecycles import attempt, job
-from interlock.lifecycles.job import JOB
+from interlock.lifecycles.couplings import Receiver
 from interlock.store.records import Change
-from interlock.systems.orchestrator.draft import Draft
+from interlock.systems.orchestrator.aggregate import JobAggregate
 
 RUN_JOBS = "run.jobs"
 """The topic under which runs hear of their jobs."""
@@ -53,31 +53,31 @@ def nobody() -> None:
     """Who is told of a word where nobody looks after runs; the sweeps find it."""
 
 
-def words_of(draft: Draft) -> tuple[Change, ...]:
+def words_of(draft: JobAggregate) -> tuple[Change, ...]:
     """The newest step of the job that its run has to know of, if it has taken one."""
     part = draft.body.run
     if part is None:
         return _to_simulation(draft)
-    for line in reversed(draft.lines):
-        if line.machine == JOB.name and line.moves and _concerns_run(line.target, part.root):
-            unconfirmed = any(one.confirmed_dead is False for one in draft.body.attempts)
-            word = Word(part.run_id, part.place, line.event, line.source, line.target, unconfirmed)
-            return (outgoing(f"{draft.id}.{line.target}", RUN_JOBS, _ENCODER.encode(word), draft.now),)
-    return ()
+    steps = [step for coupling, step in draft.outward if coupling.to is Receiver.ITS_RUN]
+    if not steps or not _concerns_run(steps[-1].target, part.root):
+        return ()
+    last = steps[-1]
+    unconfirmed = any(one.confirmed_dead is False for one in draft.body.attempts)
+    word = Word(part.run_id, part.place, last.event, last.source, last.target, unconfirmed)
+    return (outgoing(f"{draft.id}.{last.target}", RUN_JOBS, _ENCODER.encode(word), draft.now),)
 
 
-def _to_simulation(draft: Draft) -> tuple[Change, ...]:
+def _to_simulation(draft: JobAggregate) -> tuple[Change, ...]:
     part = draft.body.simulation
-    if part is None or not any(each.to == "the simulation it executed" for each in draft.outward):
+    if part is None or all(each.to is not Receiver.ITS_SIMULATION for each, _ in draft.outward):
         return ()
     ended = [one for one in draft.body.attempts if one.state in attempt.ENDED]
     failures = [one.failure.error for one in ended if one.failure is not None]
     last = max((one.index for one in ended), default=0)
-    over = draft.job.state in job.ENDED
-    why = failures[-1] if failures else f"the job {draft.id} is {draft.job.state}" if over else "given back"
+    over = draft.root.state in job.ENDED
+    why = failures[-1] if failures else f"the job {draft.id} is {draft.root.state}" if over else "given back"
     word = Lost(part.run_id, part.execution, last, not over, why)
-    version = draft.record.version if draft.record else 0
-    name = f"{draft.id}.simulation.{version}"
+    name = f"{draft.id}.simulation.{draft.version}"
     return (outgoing(name, TO_SIMULATION, _ENCODER.encode(word), draft.now),)
 
 

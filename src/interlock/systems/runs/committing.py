@@ -9,7 +9,7 @@ import msgspec
 from interlock.engine.outbox import outgoing
 from interlock.lifecycles import run
 from interlock.store.records import Change, Commit, Request
-from interlock.systems.runs.draft import RunDraft
+from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.orders import Order, order_change, orders_of
 
 PLANS = "run.plan"
@@ -36,7 +36,7 @@ class RunCommit(msgspec.Struct, frozen=True):
 
 
 def commit_of(
-    draft: RunDraft,
+    draft: RunAggregate,
     *,
     mark: str,
     actor: str,
@@ -55,11 +55,12 @@ def commit_of(
     if draft.is_decided:
         changes.append(about(draft, REPORTS, "report", mark))
     commit = Commit(changes=tuple(changes), request=request)
-    on_its_way = draft.lines and draft.lines[-1].target in (run.AWAITING_APPROVAL, *run.PLANNED)
+    lines = draft.lines
+    on_its_way = lines and lines[-1].target in (run.AWAITING_APPROVAL, *run.PLANNED)
     mentioned = draft.id if on_its_way else ""
     return RunCommit(commit, tuple(orders) if taken else (), mentioned, draft.is_decided)
 
 
-def about(draft: RunDraft, topic: str, word: str, mark: str) -> Change:
+def about(draft: RunAggregate, topic: str, word: str, mark: str) -> Change:
     """A message that something is to be done about the run."""
     return outgoing(f"{draft.id}.{word}", topic, msgspec.json.encode(About(draft.id)), draft.now, mark=mark)

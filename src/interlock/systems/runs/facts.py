@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from interlock.lifecycles.run import Run
 from interlock.systems.runs.body import RunBody
 
 
 class RunFacts:
     """What couplings may ask about a run, as seen from one of its jobs."""
 
-    __slots__ = ("_body", "_required")
+    __slots__ = ("_body", "_data", "_required")
 
-    def __init__(self, body: RunBody, required: bool = False) -> None:
+    def __init__(self, data: Run, body: RunBody, required: bool = False) -> None:
+        self._data = data
         self._body = body
         self._required = required
 
     @property
     def stopping(self) -> bool:
         """Somebody has asked it to stop."""
-        return self._body.data.cancel_requested
+        return self._data.cancel_requested
 
     @property
     def anything_active(self) -> bool:

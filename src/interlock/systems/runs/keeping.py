@@ -22,7 +22,6 @@ from interlock.errors import InterlockError
 from interlock.lifecycles import run
 from interlock.lifecycles.run import RUN
 from interlock.store.records import (
-    Change,
     Commit,
     Committed,
     Conflict,
@@ -35,8 +34,8 @@ from interlock.store.records import (
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.words import RUN_JOBS, Word, nobody
+from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.committing import PLANS, RunCommit, about, commit_of
-from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.orders import ORDERS, PATIENCE_S, Order, Orders
 from interlock.systems.runs.plans import Plans
 
@@ -111,11 +110,11 @@ class Keeper:
         heard(draft, [word for word, _ in words])
         return commit_of(draft, mark=mark, actor="orchestrator", more=letters)
 
-    async def _draft(self, record: Record | None) -> RunDraft | None:
+    async def _draft(self, record: Record | None) -> RunAggregate | None:
         if record is None:
             return None
         now = await self._engine.clock.now()
-        draft = RunDraft.of(record, now, self._settings.durations)
+        draft = RunAggregate.of(record, now, self._settings.durations)
         draft.graph = await self._plans.graph(record.id, draft.body.pieces)
         return draft if draft.graph is not None else None
 
@@ -180,21 +179,18 @@ def _nobody(run_id: str) -> None:
     """Nobody wants to know."""
 
 
-def heard(draft: RunDraft, words: Sequence[Word]) -> None:
+def heard(draft: RunAggregate, words: Sequence[Word]) -> None:
     """What a run makes of what its jobs have said; a deadline that has passed meanwhile goes before. Pure."""
     draft.fire_due()
-    draft.hear(words)
+    draft.hear_jobs(words)
 
 
 def swept(record: Record, now: datetime, mark: str, settings: OrchestratorSettings) -> Commit:
     """What becomes of a run whose deadline has passed; one that nobody has seen to asks for it again."""
-    draft = RunDraft.of(record, now, settings.durations)
-    more: tuple[Change, ...] = ()
-    if draft.state is run.CREATED or draft.is_planned_already:
-        draft.body.timer_at = now + timedelta(seconds=settings.durations.planner_timeout_s)
-        more = (about(draft, PLANS, f"plan.{record.version}", mark),)
-    else:
-        draft.fire_due()
+    draft = RunAggregate.of(record, now, settings.durations)
+    draft.fire_due()
+    unattended = draft.state is run.CREATED or draft.is_planned_already
+    more = (about(draft, PLANS, f"plan.{record.version}", mark),) if unattended else ()
     return commit_of(draft, mark=mark, actor="clock", more=more, taken=False).commit
 
 

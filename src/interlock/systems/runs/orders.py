@@ -23,16 +23,16 @@ from interlock.lifecycles import job, run
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
 from interlock.store.records import Change, Commit, Key, Record
+from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import RunPart
-from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import commit_of
 from interlock.systems.orchestrator.submitting import new_job, release
 from interlock.systems.runs.admitting import confined, origin_of
+from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run
 from interlock.systems.runs.checking import spec_of
-from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.plans import PIECE, Graph, Piece, Plans, piece_key, renamed_piece
 
 ORDERS = "run.orders"
@@ -56,10 +56,10 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Nobody can have made them yet, unless this is a repeat."""
 
 
-def orders_of(draft: RunDraft) -> list[Order]:
+def orders_of(draft: RunAggregate) -> list[Order]:
     """What the draft wants of its jobs, in portions of which each is soon done."""
     orders: list[Order] = []
-    new = any(line.target == run.QUEUED for line in draft.lines)
+    new = draft.has_entered((run.QUEUED,))
     for what, places in ((HOLD, draft.hold), (RELEASE, draft.release)):
         orders += _portions(draft, what, places, new=new)
     for why, places in _by_reason(draft.stop):
@@ -74,7 +74,7 @@ def order_change(order: Order, name: str, now: datetime, mark: str, *, taken: bo
 
 
 def _portions(
-    draft: RunDraft, what: str, places: Sequence[int], *, why: str = "", new: bool = False
+    draft: RunAggregate, what: str, places: Sequence[int], *, why: str = "", new: bool = False
 ) -> Iterator[Order]:
     graph = draft.graph
     cut = graph.piece_of if graph is not None else partial(_by_number)
@@ -171,14 +171,14 @@ class Orders:
         if record is not None and record.parent != order.run_id:
             return Decision(Found.FOREIGN)
         draft = (
-            Draft.of(record, now, self._settings)
+            JobAggregate.of(record, now, self._settings)
             if record is not None
             else self._made(order, place, making, now)
         )
         if draft is None:
             return Decision(Found.MISSING)
         follow(order, draft)
-        if not draft.lines:
+        if not draft.taken:
             return Decision(Found.OURS)
         return Decision(Found.OURS, commit_of(draft, mark=mark, actor="orchestrator", reason=order.why))
 
@@ -200,7 +200,7 @@ class Orders:
             await self._engine.apply([key], decide)
         self._plans.forget(run_id)
 
-    def _made(self, order: Order, place: int, making: Making | None, now: datetime) -> Draft | None:
+    def _made(self, order: Order, place: int, making: Making | None, now: datetime) -> JobAggregate | None:
         piece = making.pieces.get(making.graph.piece_of(place)) if making is not None else None
         if making is None or piece is None:
             return None
@@ -219,11 +219,11 @@ class Orders:
         return new_job(job_spec, job_id, now, self._settings, run=part, origin=origin, held=held)
 
 
-def follow(order: Order, draft: Draft) -> None:
+def follow(order: Order, draft: JobAggregate) -> None:
     """What an order makes of a job. Pure; where it was followed before, nothing."""
     if order.what == RELEASE:
         release(draft)
-    elif order.what == STOP and draft.job.state not in job.ENDED and draft.job.data.stop_reason is None:
+    elif order.what == STOP and draft.root.state not in job.ENDED and draft.root.data.stop_reason is None:
         draft.fire_due()
         draft.stop_reason = order.why
-        draft.tell_job(job.Cancel(at=draft.now, still_active=draft.body.active, reason=order.why))
+        draft.send(job.Cancel(at=draft.now, still_active=draft.body.active, reason=order.why))

@@ -21,10 +21,10 @@ from interlock.store.records import Change, Commit, Key, Record
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.admitting import awaited, awaited_first, check_admitted
+from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run, encode_run
 from interlock.systems.runs.checking import check_plan
 from interlock.systems.runs.committing import RunCommit, commit_of
-from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.finding import group_key, labels_of
 from interlock.systems.runs.keeping import Keeper
 from interlock.systems.runs.planning.port import Planner, PlanRequest
@@ -207,7 +207,7 @@ class Preparing:
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             if found[0] is None:
                 return Decision(None)
-            draft = RunDraft.of(found[0], now, self._settings.durations)
+            draft = RunAggregate.of(found[0], now, self._settings.durations)
             if draft.fail_planning(event, error[:MAX_ERROR], reason) is not None:
                 return Decision(None)
             commit: Commit = commit_of(draft, mark=self._engine.mark(), actor="planner", reason=reason).commit
@@ -253,13 +253,13 @@ def in_group(record: Record, group: str) -> Change:
     )
 
 
-def begun(record: Record | None, now: datetime, durations: Durations) -> RunDraft | None:
+def begun(record: Record | None, now: datetime, durations: Durations) -> RunAggregate | None:
     """The run once it is being planned, or waits for an approval; None where it has begun before. Pure."""
     if record is None:
         return None
-    draft = RunDraft.of(record, now, durations)
+    draft = RunAggregate.of(record, now, durations)
     awaits = awaited_first(draft.body) if draft.state is run.CREATED else None
-    refused = draft.tell(run.start_planning) if awaits is None else draft.wait_for_approval(awaits)
+    refused = draft.send(run.start_planning) if awaits is None else draft.wait_for_approval(awaits)
     return None if refused is not None else draft
 
 
@@ -271,11 +271,11 @@ def accepted(
     pieces: int = 0,
     plan: Plan | None = None,
     awaits: AwaitedApproval | None = None,
-) -> RunDraft | None:
+) -> RunAggregate | None:
     """The run once its plan is there; None where that comes too late to create anything. Pure."""
     if record is None or RunState(record.state) is not run.PLANNING:
         return None
-    draft = RunDraft.of(record, now, durations)
+    draft = RunAggregate.of(record, now, durations)
     if plan is not None:
         draft.body.pieces = pieces
         draft.body.fail_fast, draft.body.timeout_s = plan.fail_fast, plan.timeout_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
@@ -18,15 +18,15 @@ from interlock.systems.orchestrator.claimers import look_for_lacks
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.runs.admitting import FORK
+from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.analysing.analysing import Analysing, FlakyJobs
 from interlock.systems.runs.analysing.signs import signs_of
 from interlock.systems.runs.body import Happened, RunBody, decode_run
 from interlock.systems.runs.checking import check_run
 from interlock.systems.runs.committing import PLANS, about, commit_of
 from interlock.systems.runs.comparing import LOOKS_BACK, compared, earlier_runs, is_green
-from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.explaining import MOST_LINES, explain, unfinished
-from interlock.systems.runs.finding import group_key, group_of, labels_of, query_of
+from interlock.systems.runs.finding import group_of, query_of
 from interlock.systems.runs.keeping import Keeper
 from interlock.systems.runs.planning.port import Historian, Planner
 from interlock.systems.runs.plans import Piece, Plans, graph_of, piece_change, pieces_of
@@ -146,11 +146,8 @@ class Runs:
                 pieces = pieces_of(plan, ids, frozenset(again.carried))
                 body.pieces = len(pieces)
                 body.fail_fast, body.timeout_s = plan.fail_fast, plan.timeout_s
-            body.timer_at = now + timedelta(seconds=self.settings.durations.planner_timeout_s)
-            draft = RunDraft(run_id, RUN.initial, body, now, self.settings.durations)
-            change = msgspec.structs.replace(
-                draft.change(mark=mark, actor=actor), queue=group_key(spec), labels=labels_of(spec)
-            )
+            draft = RunAggregate.new(run_id, body, now, self.settings.durations)
+            change = draft.change(mark=mark, actor=actor)
             more = [
                 piece_change(run_id, number, piece, mark=mark, actor=actor)
                 for number, piece in enumerate(pieces)
@@ -193,7 +190,7 @@ class Runs:
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
             draft = approved(present(run_id, found[0]), now, self.settings.durations, actor, comment)
-            mark, version = self.engine.mark(), draft.record.version if draft.record else 0
+            mark, version = self.engine.mark(), draft.version
             more = (about(draft, PLANS, f"plan.{version}", mark),)
             request = asked.answered(b"null") if asked else None
             prepared = commit_of(draft, mark=mark, actor=actor, reason=comment, more=more, request=request)

@@ -20,10 +20,10 @@ from interlock.lifecycles.run import RUN, RunState
 from interlock.machine import Event, Refusal
 from interlock.store.records import Key, Query, Record
 from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import decode_run
 from interlock.systems.runs.commit_order import Standing, are_of_one_ref, gives_way, is_later, standing_of
 from interlock.systems.runs.committing import RunCommit, commit_of
-from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.keeping import Keeper
 from interlock.systems.runs.reporting.lanes import touched
 
@@ -158,22 +158,22 @@ def stopped(
     why: str,
     by: str | None = None,
     event: Event = run.cancel,
-) -> RunDraft | None:
+) -> RunAggregate | None:
     """The run after it was asked to stop, None when it was before; raises where its table says so. Pure."""
-    draft = RunDraft.of(record, now, durations)
+    draft = RunAggregate.of(record, now, durations)
     draft.fire_due()
     draft.body.stop_reason = draft.body.stop_reason or why
     draft.body.superseded_by = draft.body.superseded_by or by
-    if (refused := draft.tell(event)) is None:
+    if (refused := draft.send(event)) is None:
         return draft
     if refused.kind is Refusal.IGNORED:
         return None
     raise refused.error()
 
 
-def approved(record: Record, now: datetime, durations: Durations, by: str, comment: str) -> RunDraft:
+def approved(record: Record, now: datetime, durations: Durations, by: str, comment: str) -> RunAggregate:
     """The run after an operator has approved it; raises where its table says so. Pure."""
-    draft = RunDraft.of(record, now, durations)
+    draft = RunAggregate.of(record, now, durations)
     draft.fire_due()
     if (refused := draft.approve(by, comment)) is not None:
         raise refused.error()

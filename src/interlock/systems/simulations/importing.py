@@ -24,8 +24,8 @@ from interlock.lifecycles.moments import Timed
 from interlock.lifecycles.simulation import SIMULATION
 from interlock.store.records import Key, Record, Repeated
 from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.simulations.aggregate import SimulationAggregate
 from interlock.systems.simulations.checking import check, check_value
-from interlock.systems.simulations.draft import Draft
 from interlock.wire.simulations import SimulationSpec
 
 STATE = "state.json"
@@ -172,7 +172,7 @@ async def _bring_in(
     def decide(present: Sequence[Record | None], now: datetime) -> Decision[bool]:
         if present[0] is not None:
             return Decision(False)
-        draft = Draft.new(snapshot.run_id, spec, _created(snapshot), settings)
+        draft = SimulationAggregate.new(snapshot.run_id, spec, _created(snapshot), settings)
         for event in life_of(snapshot, now):
             draft.now = event.at  # what follows from an event, such as a cancel from a pause, has its time
             draft.must(event)

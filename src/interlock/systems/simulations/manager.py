@@ -28,9 +28,9 @@ from interlock.machine import Event, Refused
 from interlock.store.records import Count, Entry, Key, Pruned, Query, Record, Repeated
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.simulations.aggregate import SimulationAggregate
 from interlock.systems.simulations.body import decode_pulse, metrics_of
 from interlock.systems.simulations.checking import check, job_change, unknown
-from interlock.systems.simulations.draft import Draft
 from interlock.systems.simulations.importing import Imported, import_directory
 from interlock.systems.simulations.listing import Found, found, query_of
 from interlock.systems.simulations.pulse import BEATING, PULSE
@@ -40,7 +40,7 @@ from interlock.wire.simulations import SimulationFilter, SimulationMetrics, Simu
 PAGE = 500
 EVERYTHING = SimulationFilter()
 
-Act = Callable[[Draft, str], "tuple[Any, ...] | None"]
+Act = Callable[[SimulationAggregate, str], "tuple[Any, ...] | None"]
 """Does something to a simulation, or raises; answers what is to be committed with it, None for nothing."""
 
 
@@ -80,7 +80,7 @@ class SimulationManager(Tending):
                     facts={"run_id": spec.run_id},
                 )
             run_id = spec.run_id or self._ids.draw(now)
-            draft, mark = Draft.new(run_id, spec, now, self.settings), self.engine.mark()
+            draft, mark = SimulationAggregate.new(run_id, spec, now, self.settings), self.engine.mark()
             more = self._executed(draft, mark, actor, queue) if spec.task else ()
             commit = draft.commit(mark=mark, actor=actor, reason="created", more=more)
             request = asked.answered(msgspec.json.encode(run_id)) if asked else None
@@ -99,7 +99,7 @@ class SimulationManager(Tending):
     ) -> SimulationView:
         """Ask it to stop after the present step; its worker makes the transition."""
 
-        def act(draft: Draft, _: str) -> tuple[Any, ...] | None:
+        def act(draft: SimulationAggregate, _: str) -> tuple[Any, ...] | None:
             if draft.body.data.pause_requested:
                 return None
             draft.must(simulation.RequestPause(at=draft.now))
@@ -122,7 +122,7 @@ class SimulationManager(Tending):
         """
         before = await self.get(run_id)
 
-        def act(draft: Draft, mark: str) -> tuple[Any, ...]:
+        def act(draft: SimulationAggregate, mark: str) -> tuple[Any, ...]:
             if queue:
                 check(msgspec.structs.replace(draft.body.spec, queue=queue), self.settings)
             _check_resumable(draft, queue or draft.body.spec.queue)
@@ -140,7 +140,7 @@ class SimulationManager(Tending):
     ) -> SimulationView:
         """Stop it for good: at once where it stands, and after the present step where it runs."""
 
-        def act(draft: Draft, _: str) -> tuple[Any, ...] | None:
+        def act(draft: SimulationAggregate, _: str) -> tuple[Any, ...] | None:
             if draft.body.data.cancel_requested and draft.state is simulation.RUNNING:
                 return None
             draft.must(simulation.Cancel(at=draft.now))
@@ -167,7 +167,7 @@ class SimulationManager(Tending):
         """Move it by hand, by the table: for programs that drive simulations without jobs."""
         target = SIMULATION.state(new_status)
 
-        def act(draft: Draft, _: str) -> tuple[Any, ...]:
+        def act(draft: SimulationAggregate, _: str) -> tuple[Any, ...]:
             version = draft.record.version if draft.record else 0
             if expected_version is not None and version != expected_version:
                 raise _version_changed(draft, expected_version, version)
@@ -289,7 +289,7 @@ class SimulationManager(Tending):
 
         return await self.engine.answer_once(asked, SimulationView, do)
 
-    def _executed(self, draft: Draft, mark: str, actor: str, queue: str) -> tuple[Any, ...]:
+    def _executed(self, draft: SimulationAggregate, mark: str, actor: str, queue: str) -> tuple[Any, ...]:
         job_id = self._job_ids.draw(draft.now)
         draft.execute(job_id, queue)
         number = draft.body.execution.number
@@ -298,7 +298,7 @@ class SimulationManager(Tending):
         return (made,)
 
 
-def _check_resumable(draft: Draft, queue: str) -> None:
+def _check_resumable(draft: SimulationAggregate, queue: str) -> None:
     """Raise unless a worker of a queue may go on with it; the table says from where."""
     execution = draft.body.execution
     waits_in = execution.queue or draft.body.spec.queue
@@ -324,7 +324,9 @@ def _check_resumable(draft: Draft, queue: str) -> None:
             raise decided.error()
 
 
-def _event_toward(draft: Draft, target: str, worker_id: str | None, step: int | None, error: str) -> Event:
+def _event_toward(
+    draft: SimulationAggregate, target: str, worker_id: str | None, step: int | None, error: str
+) -> Event:
     """The event by which somebody who names a state gets there."""
     data, at = draft.body.data, draft.now
     who = worker_id if worker_id is not None else data.worker_id or "by hand"
@@ -341,7 +343,7 @@ def _event_toward(draft: Draft, target: str, worker_id: str | None, step: int | 
     return events[target]
 
 
-def _version_changed(draft: Draft, expected: int, version: int) -> VersionChanged:
+def _version_changed(draft: SimulationAggregate, expected: int, version: int) -> VersionChanged:
     return VersionChanged(
         f"The simulation {draft.id} is {draft.state} in version {version}, not in version {expected}.",
         todo="Look at it again, and decide anew.",

@@ -19,9 +19,9 @@ from interlock.systems.orchestrator.body import decode_body as decode_job
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.tokens import read_token
 from interlock.systems.orchestrator.words import Lost
+from interlock.systems.simulations.aggregate import SimulationAggregate
 from interlock.systems.simulations.body import decode_body, view_of
 from interlock.systems.simulations.checking import check_value, unknown
-from interlock.systems.simulations.draft import Draft
 from interlock.systems.simulations.pulse import PULSE
 from interlock.systems.simulations.worded import Speaker, hear
 from interlock.wire.samples import MOST_METRICS, MOST_NAME, MOST_SAMPLES, fault_of
@@ -93,7 +93,7 @@ class Tending:
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[Written | InterlockError]:
             draft, mark = self._draft(run_id, present, now), self.engine.mark()
-            if refused := draft.tell(simulation.Heartbeat(at=now, worker_id=worker_id, step=step)):
+            if refused := draft.send(simulation.Heartbeat(at=now, worker_id=worker_id, step=step)):
                 error = refused.error()
                 note = Note(refusal=f"heartbeat: {error.sentence}", actor=worker_id, request_id=mark)
                 about = Refused(kind=SIMULATION.name, id=run_id, note=note)
@@ -192,8 +192,8 @@ class Tending:
             with suppress(InterlockError):
                 await self._cancel_job(job_id, reason=reason, actor="simulator")
 
-    def _draft(self, run_id: str, present: Sequence[Record | None], now: datetime) -> Draft:
-        return Draft.of(_present(run_id, present[0]), present[1], now, self.settings)
+    def _draft(self, run_id: str, present: Sequence[Record | None], now: datetime) -> SimulationAggregate:
+        return SimulationAggregate.of(_present(run_id, present[0]), present[1], now, self.settings)
 
     def _keys(self, run_id: str) -> list[Key]:
         return [Key(SIMULATION.name, run_id), Key(PULSE.name, run_id)]

@@ -19,7 +19,7 @@ from interlock.lifecycles.simulation import SIMULATION
 from interlock.machine import Event
 from interlock.store import records
 from interlock.store.records import Commit, Note
-from interlock.systems.simulations.draft import Draft, told_of
+from interlock.systems.simulations.aggregate import SimulationAggregate, told_of
 from interlock.wire.simulations import (
     AnySimulationWord,
     Beat,
@@ -41,7 +41,7 @@ class Speaker(msgspec.Struct, frozen=True):
 
 
 def hear(
-    draft: Draft, speaker: Speaker, word: AnySimulationWord, mark: str, beat_every_s: float
+    draft: SimulationAggregate, speaker: Speaker, word: AnySimulationWord, mark: str, beat_every_s: float
 ) -> Decision[SimulationOrders]:
     """What a word does to a simulation, and what its worker is answered."""
     commit: Commit | None = None
@@ -64,7 +64,7 @@ def hear(
     return Decision(orders_of(draft, why, beat_every_s), commit)
 
 
-def orders_of(draft: Draft, why: str, beat_every_s: float) -> SimulationOrders:
+def orders_of(draft: SimulationAggregate, why: str, beat_every_s: float) -> SimulationOrders:
     """What the worker shall do, from where the simulation stands."""
     data = draft.body.data
     known = draft.pulse.total_steps
@@ -83,7 +83,7 @@ def orders_of(draft: Draft, why: str, beat_every_s: float) -> SimulationOrders:
     )
 
 
-def _superseded(draft: Draft, speaker: Speaker) -> str:
+def _superseded(draft: SimulationAggregate, speaker: Speaker) -> str:
     """Why nothing that this execution says counts any more."""
     current = draft.body.execution.number
     if speaker.execution != current:
@@ -91,7 +91,7 @@ def _superseded(draft: Draft, speaker: Speaker) -> str:
     return ""
 
 
-def _begin(draft: Draft, speaker: Speaker, mark: str) -> tuple[str, Commit | None]:
+def _begin(draft: SimulationAggregate, speaker: Speaker, mark: str) -> tuple[str, Commit | None]:
     """Move it to running, or say why it must not be executed."""
     execution, running = draft.body.execution, draft.state is simulation.RUNNING
     if running and told_of(draft.pulse, speaker.execution, speaker.attempt, speaker.worker_id):
@@ -106,24 +106,24 @@ def _begin(draft: Draft, speaker: Speaker, mark: str) -> tuple[str, Commit | Non
         commit = draft.commit(mark=mark, actor="simulator") if running else None
         return f"it stands until it is resumed: {draft.body.trouble}", commit
     begins = simulation.Start if draft.state is simulation.PENDING else simulation.Resume
-    if refused := draft.tell(begins(at=draft.now, worker_id=speaker.worker_id)):
+    if refused := draft.send(begins(at=draft.now, worker_id=speaker.worker_id)):
         return refused.sentence, None
     draft.begun(speaker.attempt)
     return "", draft.commit(mark=mark, actor=speaker.worker_id)
 
 
-def _beat(draft: Draft, speaker: Speaker, word: Beat, mark: str) -> tuple[str, Commit | None]:
+def _beat(draft: SimulationAggregate, speaker: Speaker, word: Beat, mark: str) -> tuple[str, Commit | None]:
     if not told_of(draft.pulse, speaker.execution, speaker.attempt, speaker.worker_id):
         return "another attempt executes it", None
     said = simulation.Heartbeat(at=draft.now, worker_id=speaker.worker_id, step=word.step)
-    if refused := draft.tell(said):
+    if refused := draft.send(said):
         return refused.sentence, None
     draft.beat(word)
     return "", draft.beat_commit(mark=mark, actor=speaker.worker_id)
 
 
 def _end(
-    draft: Draft, speaker: Speaker, word: Paused | Completed | Failed, mark: str
+    draft: SimulationAggregate, speaker: Speaker, word: Paused | Completed | Failed, mark: str
 ) -> tuple[str, Commit | None]:
     """The execution ends, well or badly."""
     saying = f"{speaker.execution}.{speaker.attempt}.{_name(word)}"
@@ -132,7 +132,7 @@ def _end(
     if not told_of(draft.pulse, speaker.execution, speaker.attempt, speaker.worker_id):
         return "another attempt executes it", None
     draft.note(word)
-    if refused := draft.tell(_ending(draft, speaker.worker_id, word)):
+    if refused := draft.send(_ending(draft, speaker.worker_id, word)):
         return refused.sentence, None
     draft.body.said = saying
     if isinstance(word, Completed):
@@ -140,7 +140,7 @@ def _end(
     return "", draft.commit(mark=mark, actor=speaker.worker_id)
 
 
-def _ending(draft: Draft, worker_id: str, word: Paused | Completed | Failed) -> Event:
+def _ending(draft: SimulationAggregate, worker_id: str, word: Paused | Completed | Failed) -> Event:
     match word:
         case Paused(step=step):
             return simulation.Pause(at=draft.now, worker_id=worker_id, step=step)

@@ -23,11 +23,11 @@ from interlock.lifecycles import job, lease
 from interlock.lifecycles.job import JOB
 from interlock.machine import Event
 from interlock.store.records import Key, Query, Record
+from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import AttemptBody, decode_body
-from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import commit_of
-from interlock.systems.supervisor.deciding import LetGo
+from interlock.systems.supervisor.aggregate import LetGo
 
 PAGE = 500
 
@@ -54,11 +54,11 @@ def _decide(
 ) -> Decision[None]:
     if record is None:
         return Decision(None)
-    draft = Draft.of(record, now, settings)
+    draft = JobAggregate.of(record, now, settings)
     draft.fire_due()
     for one in _held_by(draft.body.attempts, order):
-        draft.tell_lease(one, _EVENTS[order.event])
-    if not draft.lines:
+        draft.send_lease(one, _EVENTS[order.event])
+    if not draft.taken:
         return Decision(None)
     reason = f"worker {order.worker_id}: {order.reason}" if order.reason else f"worker {order.worker_id}"
     return Decision(None, commit_of(draft, mark=mark, actor="supervisor", reason=reason))

@@ -19,9 +19,17 @@ from interlock.store.records import Commit, Committed, Count, Entry, Key, Query,
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.waiting import waker
+from interlock.systems.supervisor.aggregate import (
+    TROUBLES,
+    LetGo,
+    WorkerAggregate,
+    beaten,
+    died,
+    gone,
+    silent,
+)
 from interlock.systems.supervisor.body import WorkerBody, decode_body, marked, orders_of, view_of
 from interlock.systems.supervisor.checking import check
-from interlock.systems.supervisor.deciding import TROUBLES, Draft, LetGo, beaten, died, gone, silent
 from interlock.systems.supervisor.letting_go import let_go
 from interlock.systems.supervisor.pools import pools_of
 from interlock.systems.supervisor.tasks import tasks_of
@@ -36,7 +44,7 @@ MANY = 100
 Subscribe = Callable[[Callable[[], None]], Callable[[], None]]
 """Takes what to call when there may be news, and gives how to stop that."""
 
-Act = Callable[[Draft], None]
+Act = Callable[[WorkerAggregate], None]
 """Does something to a worker, or raises in the table's words."""
 
 
@@ -68,7 +76,9 @@ class Workers:
         def decide(_: Sequence[Record | None], now: datetime) -> Decision[str]:
             worker_id = self._ids.draw(now)
             durations = self.settings.durations
-            draft = Draft.new(worker_id, spec, now, durations, registered_by=actor, runner_id=runner_id)
+            draft = WorkerAggregate.new(
+                worker_id, spec, now, durations, registered_by=actor, runner_id=runner_id
+            )
             commit = draft.commit(mark=self.engine.mark(), actor=actor)
             request = asked.answered(msgspec.json.encode(worker_id)) if asked else None
             return Decision(worker_id, msgspec.structs.replace(commit, request=request))
@@ -92,7 +102,7 @@ class Workers:
             )
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[WorkerOrders]:
-            draft = Draft.of(_own(worker_id, found[0], actor), now, self.settings.durations)
+            draft = WorkerAggregate.of(_own(worker_id, found[0], actor), now, self.settings.durations)
             over = beaten(draft, beat) is not None
             orders = self._orders(draft.state, draft.body)
             if over:
@@ -154,7 +164,7 @@ class Workers:
             record = _own(worker_id, found[0], actor)
             if WorkerState(record.state) in worker.ENDED:
                 return Decision(None)
-            draft = Draft.of(record, now, self.settings.durations)
+            draft = WorkerAggregate.of(record, now, self.settings.durations)
             gone(draft, reason)
             return Decision(None, draft.commit(mark=self.engine.mark(), actor=worker_id, reason=reason))
 
@@ -181,7 +191,7 @@ class Workers:
         worker_id = record.id
 
         def decide(records: Sequence[Record | None], now: datetime) -> Decision[list[LetGo]]:
-            draft = Draft.of(_present(worker_id, records[0]), now, self.settings.durations)
+            draft = WorkerAggregate.of(_present(worker_id, records[0]), now, self.settings.durations)
             if draft.state in worker.ENDED:
                 lost = lease.holder_lost.name
                 return Decision([LetGo(draft.body.runner_id, lost, worker_id, reason=reason)])
@@ -217,7 +227,7 @@ class Workers:
     ) -> WorkerView:
         """Take nothing new; finish what it has, or give that back."""
 
-        def act(draft: Draft) -> None:
+        def act(draft: WorkerAggregate) -> None:
             draft.must(worker.Pause(at=draft.now))
             draft.wish(reason or "paused", give_back=give_back)
 
@@ -228,7 +238,7 @@ class Workers:
     ) -> WorkerView:
         """Take work again."""
 
-        def act(draft: Draft) -> None:
+        def act(draft: WorkerAggregate) -> None:
             draft.must(worker.Resume(at=draft.now))
             draft.wish(reason)
 
@@ -239,7 +249,7 @@ class Workers:
     ) -> WorkerView:
         """Stop it for certain: its leases are revoked, and its process is told to go now."""
 
-        def act(draft: Draft) -> None:
+        def act(draft: WorkerAggregate) -> None:
             draft.must(worker.Terminate(at=draft.now))
             draft.wish(reason or "terminated")
 
@@ -250,7 +260,7 @@ class Workers:
     ) -> WorkerView:
         """Ask it to finish what it has, and to go."""
 
-        def act(draft: Draft) -> None:
+        def act(draft: WorkerAggregate) -> None:
             if draft.state in worker.ENDED:
                 raise TerminalState(
                     f"The worker {worker_id} is {draft.state}, which is final; there is nothing to drain.",
@@ -267,7 +277,7 @@ class Workers:
         asked = self.engine.asked(request_id, f"{verb} {worker_id}", reason)
 
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[list[LetGo]]:
-            draft = Draft.of(_present(worker_id, found[0]), now, self.settings.durations)
+            draft = WorkerAggregate.of(_present(worker_id, found[0]), now, self.settings.durations)
             act(draft)
             mark, why = self.engine.mark(), reason or draft.body.reason
             commit = draft.commit(mark=mark, actor=actor, reason=why, ordered=True)
@@ -339,7 +349,7 @@ class Workers:
 
     async def _tell(self, worker_id: str) -> None:
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
-            draft = Draft.of(_present(worker_id, found[0]), now, self.settings.durations)
+            draft = WorkerAggregate.of(_present(worker_id, found[0]), now, self.settings.durations)
             if draft.state in worker.ENDED:
                 return Decision(None)
             draft.look()

@@ -21,9 +21,9 @@ from interlock.store.catalogue import catalogue_of
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Answer as Reply
 from interlock.store.records import Change, Commit, Committed, Outcome, Record, Request, StepLine
+from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.beside import LOG
 from interlock.systems.orchestrator.dispatching import Claiming
-from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.hearing import hear
 from interlock.systems.orchestrator.stopping import cancelled, commit_of, swept
 from interlock.systems.orchestrator.submitting import new_job
@@ -246,15 +246,15 @@ class Deciding:
 
     def _follow(self, value: int, number: int, order: Order) -> Entry:
         draft = (
-            Draft.of(self._record(value), NOW, self._settings)
+            JobAggregate.of(self._record(value), NOW, self._settings)
             if value != ABSENT
             else self._new(number, held=order.what != RELEASE)
         )
         follow(order, draft)
-        commit = commit_of(draft, mark=MARK, actor="orchestrator") if draft.lines else None
+        commit = commit_of(draft, mark=MARK, actor="orchestrator") if draft.taken else None
         return self._committed(value, commit, number, cause="user")
 
-    def _new(self, number: int, *, held: bool = False) -> Draft:
+    def _new(self, number: int, *, held: bool = False) -> JobAggregate:
         plan = self.plan
         return new_job(plan.spec(number), JOB_ID, NOW, self._settings, run=plan.part(number), held=held)
 

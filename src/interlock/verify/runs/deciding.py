@@ -21,9 +21,9 @@ from interlock.store.records import Commit, Committed, Key, Record, StepLine
 from interlock.systems.orchestrator.words import Word
 from interlock.systems.runs import body as letters
 from interlock.systems.runs.admitting import ENVIRONMENT
+from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run, encode_run
 from interlock.systems.runs.committing import commit_of
-from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.keeping import heard, swept
 from interlock.systems.runs.orders import ORDERS, RELEASE, STOP, Order
 from interlock.systems.runs.plans import PLAN
@@ -167,8 +167,8 @@ class RunDeciding:
     # Asking
 
     def _told(self, record: Record, event: Event) -> Commit | None:
-        draft = RunDraft.of(record, NOW, self._durations)
-        return None if draft.tell(event) is not None else _commit(draft)
+        draft = RunAggregate.of(record, NOW, self._durations)
+        return None if draft.send(event) is not None else _commit(draft)
 
     def _begun(self, record: Record) -> Commit | None:
         draft = begun(record, NOW, self._durations)
@@ -181,7 +181,7 @@ class RunDeciding:
             return None
 
     def _failed(self, record: Record, event: Event) -> Commit | None:
-        draft = RunDraft.of(record, NOW, self._durations)
+        draft = RunAggregate.of(record, NOW, self._durations)
         return None if draft.fail_planning(event, "there is no plan") is not None else _commit(draft)
 
     def _accepted(self, record: Record) -> Commit | None:
@@ -198,7 +198,7 @@ class RunDeciding:
         return None if draft is None else _commit(draft)
 
     def _heard(self, record: Record, word: Word) -> Commit | None:
-        draft = RunDraft.of(record, NOW, self._durations, graph=self.plan.graph)
+        draft = RunAggregate.of(record, NOW, self._durations, graph=self.plan.graph)
         heard(draft, [word])
         return _commit(draft)
 
@@ -297,7 +297,7 @@ class RunDeciding:
         return sum(bit(self.places[claim]) for claim in found)
 
 
-def _commit(draft: RunDraft) -> Commit:
+def _commit(draft: RunAggregate) -> Commit:
     return commit_of(draft, mark=MARK, actor="orchestrator").commit
 
 

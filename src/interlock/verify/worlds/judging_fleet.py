@@ -14,7 +14,7 @@ import msgspec
 
 from interlock.lifecycles.workload import WORKLOAD, Status, Workload, WorkloadState
 from interlock.store.records import Record
-from interlock.systems.fleet.deciding import WorkloadBody
+from interlock.systems.fleet.aggregate import WorkloadBody
 from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.verify.jobs.judging import DONE_ONCE
 from interlock.verify.worlds.fleets import Life, Tour, Troubles, job_of

@@ -18,8 +18,8 @@ from interlock.store.records import Record
 from interlock.systems.quarantine.counting import name_of
 from interlock.systems.quarantine.lifecycle import QUARANTINED, STANDING
 from interlock.systems.quarantine.quarantine import body_of
+from interlock.systems.supervisor.aggregate import LET_GO, LetGo
 from interlock.systems.supervisor.body import WorkerBody, decode_body
-from interlock.systems.supervisor.deciding import LET_GO, LetGo
 from interlock.verify.jobs.judging import Look
 from interlock.verify.worlds.watching import Watcher
 from interlock.wire.runner import ClaimRequest, Grant

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from interlock.errors import InvalidJob
 from interlock.lifecycles.job import Job
 from interlock.store.records import Change, Key, Record
+from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import Provenance
-from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submitting import depth_below, new_job
 from interlock.systems.orchestrator.trees.body import TreePart, decode_tree, tree_change, tree_key
@@ -80,7 +80,7 @@ class Joining:
         self._now, self._settings, self._draw = now, settings, draw
         self._seatings: dict[str, Seating] = {}
         self.ids: list[str] = []
-        self._drafts: list[Draft] = []
+        self._drafts: list[JobAggregate] = []
         self._born = Counter[str]()
 
     def add(self, spec: JobSpec) -> None:
@@ -94,7 +94,7 @@ class Joining:
         self._born[spec.parent_job_id] += 1
         self._drafts.append(self._child(spec, job_id, spec.parent_job_id))
 
-    def _child(self, spec: JobSpec, job_id: str, parent_id: str) -> Draft:
+    def _child(self, spec: JobSpec, job_id: str, parent_id: str) -> JobAggregate:
         depth = self._depths[parent_id]
         spec, origin = beneath(spec, self._parents[parent_id])
         check_workers(spec.task, depth, spec.worker_count, self._settings.tree_quotas)
@@ -116,7 +116,7 @@ class Joining:
         """The parents, which count their children: when they are stopped, there is somebody to tell."""
         changes = []
         for parent_id, record in self._parents.items():
-            parent = Draft.of(record, self._now, self._settings)
+            parent = JobAggregate.of(record, self._now, self._settings)
             parent.body.children += self._born[parent_id]
             changes.append(parent.change(mark=mark, actor=""))
         return changes

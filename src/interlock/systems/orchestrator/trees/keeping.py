@@ -23,8 +23,8 @@ from interlock.errors import InterlockError, StoreUnavailable
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState
 from interlock.store.records import Commit, Conflict, Illegal, Key, Query, Record, RequestReused
+from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import decode_body
-from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.failures import Failure, FailureClass
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import CancelChildren, cancelled, commit_of
@@ -165,9 +165,9 @@ class Trees:
             parent, child = found
             if parent is None or JobState(parent.state) in job.ENDED:
                 return Decision(None)
-            draft = Draft.of(parent, now, self._settings)
+            draft = JobAggregate.of(parent, now, self._settings)
             draft.fire_due()
-            if draft.job.data.stop_reason is not None or draft.tell_job(job.Error(at=now)) is not None:
+            if draft.root.data.stop_reason is not None or draft.send(job.Error(at=now)) is not None:
                 return Decision(None)
             draft.body.failure = _with_its_child(child_id, child)
             return Decision(

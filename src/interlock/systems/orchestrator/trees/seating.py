@@ -13,8 +13,8 @@ from datetime import datetime
 
 from interlock.errors import InvalidJob
 from interlock.lifecycles import attempt
+from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import AttemptBody, JobBody
-from interlock.systems.orchestrator.draft import Draft
 from interlock.systems.orchestrator.trees.body import Seat, TreeBody
 
 
@@ -78,7 +78,7 @@ class Seating:
             self._let_go(job_id, seats_of(job))
             self.body.waiting[job_id] = job.data.depth
 
-    def come_back(self, job_id: str, draft: Draft) -> None:
+    def come_back(self, job_id: str, draft: JobAggregate) -> None:
         """None of its children is left: it goes on where there is room, and is in line where there is not."""
         depth = draft.body.data.depth
         workers = sum(map(waits_for_children, draft.body.attempts))
@@ -111,7 +111,7 @@ def check_workers(task: str, depth: int, workers: int, quotas: Sequence[int]) ->
         )
 
 
-def let_in(draft: Draft) -> None:
+def let_in(draft: JobAggregate) -> None:
     """A child that was held back may be given to workers, at the time that it was submitted for."""
     part = draft.body.tree
     after = (part.not_before if part is not None else None) or draft.now
@@ -120,7 +120,7 @@ def let_in(draft: Draft) -> None:
             _release(draft, one, max(after, draft.now))
 
 
-def wake(draft: Draft) -> None:
+def wake(draft: JobAggregate) -> None:
     """The children of a parent have ended, and it has its place again."""
     for one in draft.body.attempts:
         if waits_for_children(one):
@@ -128,7 +128,7 @@ def wake(draft: Draft) -> None:
             _release(draft, one, draft.now)
 
 
-def _release(draft: Draft, one: AttemptBody, at: datetime) -> None:
+def _release(draft: JobAggregate, one: AttemptBody, at: datetime) -> None:
     one.ready_at = at
     if at <= draft.now:
-        draft.tell_attempt(one, attempt.publish)
+        draft.send_attempt(one, attempt.publish)

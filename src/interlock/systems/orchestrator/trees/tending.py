@@ -6,7 +6,7 @@ from datetime import datetime
 
 from interlock.lifecycles import job
 from interlock.store.records import Change, Commit
-from interlock.systems.orchestrator.draft import Draft
+from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.trees.body import tree_change
 from interlock.systems.orchestrator.trees.looking import Look
@@ -24,9 +24,9 @@ def tended(look: Look, now: datetime, mark: str, settings: OrchestratorSettings)
 def _woken(look: Look, now: datetime, mark: str, settings: OrchestratorSettings) -> list[Change]:
     changes = []
     for record in look.candidates:
-        draft = Draft.of(record, now, settings)
+        draft = JobAggregate.of(record, now, settings)
         look.seating.come_back(record.id, draft)
-        if draft.lines:
+        if draft.taken:
             changes.append(draft.change(mark=mark, actor="orchestrator", reason="its children have ended"))
     return changes
 
@@ -36,7 +36,7 @@ def _let_in(look: Look, now: datetime, mark: str, settings: OrchestratorSettings
     full: set[int] = set()
     left = dict.fromkeys(look.searched)
     for record in look.held:
-        draft = Draft.of(record, now, settings)
+        draft = JobAggregate.of(record, now, settings)
         depth, workers = draft.body.data.depth, draft.body.data.worker_count
         if depth in full or workers > look.seating.room(depth):
             full.add(depth)  # whoever needs more places than others must not be overtaken for ever

@@ -9,10 +9,9 @@ from __future__ import annotations
 import msgspec
 
 from interlock.engine.outbox import outgoing
-from interlock.lifecycles import job
-from interlock.lifecycles.job import JOB
+from interlock.lifecycles.couplings import Receiver
 from interlock.store.records import Change
-from interlock.systems.orchestrator.draft import Draft
+from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.trees.seating import waits_for_children
 
 TREES = "job.tree"
@@ -36,28 +35,27 @@ class TreeWord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     stops_siblings: bool = False
 
 
-def tree_words_of(draft: Draft) -> tuple[Change, ...]:
+def tree_words_of(draft: JobAggregate) -> tuple[Change, ...]:
     """The word of this step, if it has one."""
     part = draft.body.tree
     if part is None and not draft.body.children:
         return ()
     if (what := _what(draft)) is None:
         return ()
-    told = {coupling.to for coupling in draft.outward}
+    told = {coupling.to for coupling, _ in draft.outward}
     word = TreeWord(
         root_id=part.root_id if part is not None else draft.id,
         job_id=draft.id,
         what=what,
         parent_id=draft.place.parent if draft.body.run is None else None,
-        fails_parent="its parent" in told,
-        stops_siblings="each of its siblings" in told,
+        fails_parent=Receiver.ITS_PARENT in told,
+        stops_siblings=Receiver.ITS_SIBLINGS in told,
     )
-    version = draft.record.version if draft.record else 0
-    return (outgoing(f"{draft.id}.tree.{version}", TREES, _ENCODER.encode(word), draft.now),)
+    return (outgoing(f"{draft.id}.tree.{draft.version}", TREES, _ENCODER.encode(word), draft.now),)
 
 
-def _what(draft: Draft) -> str | None:
-    if any(line.machine == JOB.name and line.moves and line.target in job.ENDED for line in draft.lines):
+def _what(draft: JobAggregate) -> str | None:
+    if draft.ended:
         return ENDED
     begun = (one for one in draft.body.attempts if one.created_at == draft.now)
     return WAITS if any(map(waits_for_children, begun)) else None

@@ -10,9 +10,9 @@ from interlock.lifecycles import run
 from interlock.lifecycles.run import RUN
 from interlock.store.records import Change, Key, Record
 from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import decode_run
 from interlock.systems.runs.committing import commit_of
-from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.plans import Plans, piece_key, settled_piece
 from interlock.wire.runs import RunView
 
@@ -44,8 +44,8 @@ class Ending:
         record, *kept = records
         if record is None:
             return ()
-        draft = RunDraft.of(record, now, self._settings.durations)
-        if draft.tell(run.reported) is not None:
+        draft = RunAggregate.of(record, now, self._settings.durations)
+        if draft.send(run.reported) is not None:
             return ()
         mark = self._engine.mark()
         pieces = [settled_piece(each, mark=mark) for each in kept if each is not None]

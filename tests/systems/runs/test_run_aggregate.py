@@ -11,9 +11,9 @@ from interlock.lifecycles import run
 from interlock.lifecycles.durations import DEFAULTS
 from interlock.store.records import record_after
 from interlock.systems.orchestrator.words import Word
+from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody
 from interlock.systems.runs.committing import commit_of
-from interlock.systems.runs.draft import RunDraft
 from interlock.systems.runs.orders import orders_of
 from interlock.systems.runs.plans import Graph, graph_of, pieces_of
 from interlock.systems.runs.viewing import view_of
@@ -27,18 +27,18 @@ def graph(of: Plan = DIAMOND) -> Graph:
     return graph_of(pieces_of(of, [f"j_{n}" for n in range(len(of.jobs))]))
 
 
-def queued(of: Plan = DIAMOND) -> RunDraft:
-    draft = RunDraft("r_1", run.CREATED, RunBody(spec=RunSpec(), pieces=1), NOW, DEFAULTS)
-    assert draft.tell(run.start_planning) is None
+def queued(of: Plan = DIAMOND) -> RunAggregate:
+    draft = RunAggregate("r_1", run.CREATED, RunBody(spec=RunSpec(), pieces=1), NOW, DEFAULTS)
+    assert draft.send(run.start_planning) is None
     assert draft.accept(graph(of)) is None
     return draft
 
 
-def later(draft: RunDraft, seconds: float = 0.0) -> RunDraft:
+def later(draft: RunAggregate, seconds: float = 0.0) -> RunAggregate:
     """The same run, as it was committed, so much later."""
     now = draft.now + timedelta(seconds=seconds)
     record = record_after(draft.change(mark="m", actor=""), draft.record, draft.now)
-    return RunDraft.of(record, now, DEFAULTS, graph=draft.graph)
+    return RunAggregate.of(record, now, DEFAULTS, graph=draft.graph)
 
 
 def ended(place: int, target: str = "COMPLETED", *, unconfirmed: bool = False) -> Word:
@@ -58,23 +58,23 @@ def test_a_plan_says_what_is_made_and_what_is_held() -> None:
 def test_a_plan_that_comes_second_changes_nothing() -> None:
     draft = later(queued())
     assert draft.accept(graph(plan(planned("z")))) is not None
-    assert (draft.lines, draft.body.states, orders_of(draft)) == ([], "qwww", [])
+    assert (draft.lines, draft.body.states, orders_of(draft)) == ((), "qwww", [])
 
 
 def test_a_word_that_comes_twice_is_counted_once() -> None:
     draft = later(queued())
-    draft.hear([ended(0), ended(0), ended(0, "FAILED")])
+    draft.hear_jobs([ended(0), ended(0), ended(0, "FAILED")])
     assert (draft.body.left, draft.release) == (3, [1, 2])
     again = later(draft)
-    again.hear([ended(0)])
-    assert (again.body.states, again.body.left, again.release, again.lines) == ("Cqqw", 3, [], [])
+    again.hear_jobs([ended(0)])
+    assert (again.body.states, again.body.left, again.release, again.lines) == ("Cqqw", 3, [], ())
 
 
 def test_words_may_come_in_any_sequence() -> None:
     begun = Word("r_1", 0, "allocate_resources", "PENDING", "RUNNING")
     for words in ([begun, ended(0)], [ended(0), begun]):
         draft = later(queued())
-        draft.hear(words)
+        draft.hear_jobs(words)
         assert draft.state is run.RUNNING
         assert draft.change(mark="m", actor="").body.count(b'"states":"Cqqw"') == 1
 
@@ -82,14 +82,14 @@ def test_words_may_come_in_any_sequence() -> None:
 @pytest.mark.parametrize("place", [4, 99])
 def test_a_word_from_nowhere_is_nothing(place: int) -> None:
     draft = later(queued())
-    draft.hear([ended(place), Word("r_1", 0, "dance", "RUNNING", "COMPLETED")])
-    assert (draft.lines, draft.body.left) == ([], 4)
+    draft.hear_jobs([ended(place), Word("r_1", 0, "dance", "RUNNING", "COMPLETED")])
+    assert (draft.lines, draft.body.left) == ((), 4)
 
 
 def test_a_timer_that_is_stale_does_nothing() -> None:
     draft = later(queued(), DEFAULTS.run_timeout_s - 1)
     draft.fire_due()
-    assert (draft.lines, draft.body.timer_at) == ([], NOW + timedelta(seconds=DEFAULTS.run_timeout_s))
+    assert (draft.lines, draft.root.timer_at) == ((), NOW + timedelta(seconds=DEFAULTS.run_timeout_s))
     late = later(queued(), DEFAULTS.run_timeout_s)
     late.fire_due()
     assert (late.state, late.body.reason, set(late.stop.values())) == (run.TIMEOUT, "timeout", {"timeout"})
@@ -97,25 +97,25 @@ def test_a_timer_that_is_stale_does_nothing() -> None:
 
 def test_the_outcome_is_committed_with_the_call_to_report_it_and_only_once() -> None:
     draft = later(queued(plan(planned("a"))))
-    draft.hear([ended(0)])
+    draft.hear_jobs([ended(0)])
     topics = [change.queue for change in commit_of(draft, mark="m", actor="").commit.changes]
     assert topics == [None, "run.report"]
     after = later(draft)
-    after.hear([ended(0, "FAILED")])
+    after.hear_jobs([ended(0, "FAILED")])
     assert len(commit_of(after, mark="m", actor="").commit.changes) == 1
 
 
 def test_what_was_stopped_and_may_live_on_is_counted() -> None:
     draft = later(queued(plan(planned("a"))))
-    assert draft.tell(run.cancel) is None
+    assert draft.send(run.cancel) is None
     draft = later(draft)
-    draft.hear([ended(0, "CANCELED", unconfirmed=True)])
+    draft.hear_jobs([ended(0, "CANCELED", unconfirmed=True)])
     assert (draft.state, draft.body.unconfirmed, draft.body.forced) == (run.CANCELED, 1, False)
 
 
 def test_a_cancel_that_was_forced_does_not_know_whether_all_is_gone() -> None:
     draft = later(queued(plan(planned("a"))))
-    assert draft.tell(run.cancel) is None
+    assert draft.send(run.cancel) is None
     draft = later(draft, DEFAULTS.cancel_deadline_s)
     draft.fire_due()
     assert (draft.state, draft.body.forced, draft.body.left) == (run.CANCELED, True, 1)

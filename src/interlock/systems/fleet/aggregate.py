@@ -1,4 +1,4 @@
-"""What a controller has heard of an agent makes of the record of its workload. Pure; the table has the rules.
+"""The record of a workload: what its controller has heard of the agent. Pure; the table has the rules.
 
 The record mirrors what the agent's own machine has done, as far as it was heard. A fact names where the
 agent is now; the events that lead there are told to the table one after the other, and those that it has
@@ -8,22 +8,21 @@ no use for, because they were heard before, do nothing. What is over stays as it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
+from interlock.engine.aggregate import Aggregate, Columns
 from interlock.lifecycles import workload
+from interlock.lifecycles.couplings import COUPLINGS
 from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.workload import WORKLOAD, Status, Workload, WorkloadState
-from interlock.machine import Event, Moved
-from interlock.store.records import Change, Note, Record, StepLine
+from interlock.machine import Event
+from interlock.machine.cascade import RootOf, Wiring, later
+from interlock.store.records import Record
 from interlock.wire.workloads import Happened, WorkloadFact, WorkloadView
 
 CONTROLLER_LOST = "its controller was not heard of any more"
-ALIVE_EVERY_S = 15.0
-"""How often a controller that has nothing to tell says that it is there."""
-SILENT_S = 3 * ALIVE_EVERY_S
-"""It is not written off sooner, however little silence is put up with of others."""
 
 
 class WorkloadBody(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -46,58 +45,58 @@ _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(WorkloadBody)
 
 
-class Draft:
+class WorkloadAggregate(Aggregate):
     """The working copy of one workload."""
 
-    def __init__(self, workload_id: str, job_id: str, now: datetime, record: Record | None) -> None:
-        self.id = workload_id
-        self.job_id = job_id
-        self.now = now
-        self.record = record
-        self.state = WorkloadState(record.state) if record else WORKLOAD.initial
+    __slots__ = ("body", "durations", "job_id")
+    kind = WORKLOAD.name
+    wiring = Wiring(
+        WORKLOAD.name,
+        (WORKLOAD,),
+        COUPLINGS,
+        {},
+        own_timers=(
+            WORKLOAD,
+        ),  # the timers of the table are the agent's; the record waits for its controller
+        durations=Durations.__struct_fields__,
+    )
+
+    def __init__(
+        self, workload_id: str, job_id: str, now: datetime, durations: Durations, record: Record | None
+    ) -> None:
+        state = WorkloadState(record.state) if record else WORKLOAD.initial
         self.body = _DECODER.decode(record.body) if record else WorkloadBody(data=Workload())
-        self._lines: list[StepLine] = []
+        super().__init__(workload_id, RootOf(state, self.body), now, record)
+        self.job_id = job_id
+        self.durations = durations
 
     @property
     def over(self) -> bool:
         """Whether it has ended: then nothing that is heard of it changes anything."""
         return self.body.data.final is not None and self.state is workload.IDLE
 
-    def tell(self, event: Event) -> None:
-        """Say something to it; what the table has no use for was heard before."""
-        decided = WORKLOAD.decide(self.state, self.body.data, event)
-        if not isinstance(decided, Moved):
-            return
-        self.state, self.body.data = decided.state, decided.data
-        self._lines += [
-            StepLine(WORKLOAD.name, "", step.event, step.source, step.target, step.owner, step.moves)
-            for step in decided.steps
-        ]
+    @property
+    def deadline_at(self) -> datetime | None:
+        """When its controller has to be heard next; once that is lost, when its agent has surely stopped."""
+        if self.over:
+            return None
+        lost = self.body.lost and self.state is workload.ABORTING
+        return later(self.now, self.durations.abort_kill_s if lost else self.durations.workload_silence_s)
 
-    def change(self, durations: Durations, *, mark: str, actor: str, reason: str = "") -> Change:
-        """The record as it has become. That the controller is still there is no news."""
-        note = None
-        if self._lines or self.record is None:
-            note = Note(steps=tuple(self._lines), actor=actor, reason=reason, request_id=mark)
-        return Change(
-            kind=WORKLOAD.name,
-            id=self.id,
-            expected=self.record.version if self.record else 0,
-            state=self.state,
-            body=_ENCODER.encode(self.body),
-            parent=self.job_id,
-            queue=self.body.agent or None,
-            deadline_at=None if self.over else self.now + timedelta(seconds=self._within_s(durations)),
-            note=note,
-        )
+    def seconds(self, setting: str) -> float:
+        """Return how long a timer runs."""
+        return float(getattr(self.durations, setting))
 
-    def _within_s(self, durations: Durations) -> float:
-        if self.body.lost and self.state is workload.ABORTING:
-            return durations.abort_kill_s
-        return max(durations.worker_silence_s, SILENT_S)
+    def columns(self) -> Columns:
+        """Return what the workload is found by."""
+        return Columns(parent=self.job_id, queue=self.body.agent or None)
+
+    def encoded(self) -> bytes:
+        """Return the body as the record keeps it."""
+        return _ENCODER.encode(self.body)
 
 
-def heard(draft: Draft, fact: WorkloadFact) -> None:
+def heard(draft: WorkloadAggregate, fact: WorkloadFact) -> None:
     """What a fact makes of a workload."""
     if draft.over:
         return
@@ -110,16 +109,16 @@ def heard(draft: Draft, fact: WorkloadFact) -> None:
         body.offset_ms, body.uncertainty_ms = fact.offset_ms, fact.uncertainty_ms
     body.began_ms = body.began_ms if fact.began_ms is None else fact.began_ms
     for event in _events(draft, fact):
-        draft.tell(event)
+        draft.send(event)
     if fact.happened is Happened.LOST:
         body.lost, body.why_lost = True, fact.error
 
 
-def silent(draft: Draft) -> None:
+def silent(draft: WorkloadAggregate) -> None:
     """Nobody has told anything for too long, so the controller is gone, and its agents have noticed."""
     if not draft.body.lost:
         draft.body.lost, draft.body.why_lost = True, CONTROLLER_LOST
-    draft.tell(
+    draft.send(
         {
             workload.ABORTING: workload.Timeout15s(workload_id=draft.id),
             workload.FAILED: workload.ErrorSent(workload_id=draft.id),
@@ -153,7 +152,7 @@ def view_of(record: Record) -> WorkloadView:
     )
 
 
-def _events(draft: Draft, fact: WorkloadFact) -> Sequence[Event]:
+def _events(draft: WorkloadAggregate, fact: WorkloadFact) -> Sequence[Event]:
     """The way of the table to where the agent says it is; its beginning may have been heard before."""
     mine = draft.id
     taken: tuple[Event, ...] = () if draft.record else (workload.RpcReceived(workload_id=mine),)

@@ -1,0 +1,480 @@
+"""Carry out an event: decide by the table, set the timer, and follow the couplings to the end.
+
+A `Cascade` is the working copy of machines that change together: the record of a job with its attempts
+and leases, or a worker process with its tasks. Each machine in it is a *part*, an object with `state`,
+`data` and `timer_at`. A part may belong to another one, its *owner* (a lease to its attempt).
+
+Its `Wiring` says, for each receiver that a coupling names, how it is reached from there:
+
+    to(MACHINE, find)    the part that `find` returns is sent the event
+    each(MACHINE, find)  so is each of the parts that `find` returns
+    create(make)         `make` creates the new part
+    order(carry)         `carry` notes what is wanted of records that the commit sees to
+    outward()            another record is meant: the coupling and its step are gathered in `outward`
+    elsewhere(who)       `who` learns of the step by another way, and has the coupling in its own wiring
+
+A coupling without a route, a timer without a duration and an event that nothing sends are faults, and a
+wiring with faults cannot be made. Nothing here knows a lifecycle, a clock or a store.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+import msgspec
+
+from interlock.errors import MalformedCouplings
+from interlock.machine.couplings import AnyMachine, Coupling, Couplings
+from interlock.machine.decision import Moved, Refused, Step
+from interlock.machine.events import Event, Kind, payload_of, type_of
+from interlock.machine.table import Deadline
+from interlock.plurals import counted
+
+_MOST = 4_096
+"""Upper bound of each cache: tables have fewer steps, and tests make tables of their own."""
+
+Steps: TypeAlias = tuple[Step[Any], ...]
+Refusal: TypeAlias = Refused[Any] | None
+Owner: TypeAlias = Any
+"""The part that another one belongs to; None for a part that stands alone."""
+
+
+class Part(Protocol):
+    """One machine of a cascade as it stands."""
+
+    state: Any
+    data: Any
+
+    @property
+    def timer_at(self) -> datetime | None:
+        """When its timer runs out; None while none is running."""
+        ...
+
+
+class Root:
+    """A part of which there is one, with its data."""
+
+    __slots__ = ("data", "state", "timer_at")
+
+    def __init__(self, state: Any, data: Any = None, timer_at: datetime | None = None) -> None:
+        self.state = state
+        self.data = data
+        self.timer_at = timer_at
+
+
+class RootOf:
+    """A part of which there is one, whose data are a field of the body of its record."""
+
+    __slots__ = ("body", "state", "timer_at")
+
+    def __init__(self, state: Any, body: Any, timer_at: datetime | None = None) -> None:
+        self.state = state
+        self.body = body
+        self.timer_at = timer_at
+
+    @property
+    def data(self) -> Any:
+        """The data, as the body has them."""
+        return self.body.data
+
+    @data.setter
+    def data(self, data: Any) -> None:
+        self.body.data = data
+
+
+Find: TypeAlias = Callable[[Any, Owner], Any]
+"""From a cascade and the owner of the part that stepped to another part of that owner, or None."""
+FindEach: TypeAlias = Callable[[Any, Owner], Iterable[tuple[Any, Owner]]]
+"""The same for several parts, each with its owner."""
+Make: TypeAlias = Callable[[Any, Owner], None]
+MakeEvent: TypeAlias = Callable[[Any, Owner], Event]
+
+
+class Route(msgspec.Struct, frozen=True):
+    """How a receiver is reached; made with `to`, `create`, `outward` or `elsewhere`."""
+
+    machine: Any = None
+    find: Find | None = None
+    find_each: FindEach | None = None
+    make: Make | None = None
+    carry: Make | None = None
+    is_outward: bool = False
+    judged_there: bool = False
+    who: str = ""
+
+
+def to(machine: AnyMachine, find: Find, *, create: Make | None = None) -> Route:
+    """Send the event to the part that `find` returns; `create` makes it for a coupling without event."""
+    return Route(machine, find, make=create)
+
+
+def each(machine: AnyMachine, find: FindEach) -> Route:
+    """Send the event to each of the parts that `find` returns."""
+    return Route(machine, find_each=find)
+
+
+def create(make: Make) -> Route:
+    """Have `make` create the new part."""
+    return Route(make=make)
+
+
+def order(carry: Make) -> Route:
+    """Have `carry` note what is wanted of other records, for the commit of this one."""
+    return Route(carry=carry)
+
+
+def outward(*, judged_there: bool = False) -> Route:
+    """Gather the coupling for a message to another record, which the commit of this one carries.
+
+    With `judged_there` its conditions are about that record, and its own wiring asks them.
+    """
+    return Route(is_outward=True, judged_there=judged_there)
+
+
+def elsewhere(who: str) -> Route:
+    """Leave the coupling to `who`, which learns of the step by another way."""
+    return Route(who=who)
+
+
+class Consequence:
+    """A coupling, ready to be carried out."""
+
+    __slots__ = ("conditions", "coupling", "deliver")
+
+    def __init__(self, coupling: Coupling[Any], route: Route, deliver: Callable[[Any, Owner], None]) -> None:
+        self.coupling = coupling
+        self.conditions = () if route.judged_there else coupling.when
+        self.deliver = deliver
+
+
+class StepEffects:
+    """What follows from the steps of one decision, whichever part takes them. Worked out once."""
+
+    __slots__ = ("arms", "consequences", "is_news", "lines", "machine", "named", "sets_timer", "steps")
+
+    def __init__(self, wiring: Wiring, machine: AnyMachine, steps: Steps) -> None:
+        self.machine = machine
+        self.steps = steps
+        self.named = machine is not wiring.root
+        self.arms, self.sets_timer = "", False
+        if machine not in wiring.own_timers:
+            self._look_for_timer(machine)
+        self.is_news = any(step.moves or step.event not in wiring.quiet for step in steps)
+        parts = ((wiring.noted(machine, step), wiring.consequences(step)) for step in steps)
+        self.consequences: tuple[tuple[Step[Any] | None, tuple[Consequence, ...]], ...] = tuple(
+            filter(any, parts)
+        )
+        """For each step that has any: the step, if `entered` is to be called, and what may follow."""
+        self.lines: dict[str, Any] = {}
+        """For a journal: its lines, by the name of the part."""
+
+    def _look_for_timer(self, machine: AnyMachine) -> None:
+        """Find what the steps do to the timer: the last one that arms or ends it decides."""
+        for step in self.steps:
+            # A deadline that two neighbouring states share keeps running; any other ends with its state.
+            ends = step.moves and machine.table.entry(step.target).within is None
+            if step.arms or ends:
+                self.arms, self.sets_timer = step.arms[0].setting if step.arms else "", True
+
+
+class Wiring:
+    """The machines of a cascade, and how the receivers of their couplings are reached."""
+
+    def __init__(
+        self,
+        name: str,
+        machines: tuple[AnyMachine, ...],
+        couplings: Couplings[Any] | tuple[Couplings[Any], ...],
+        routes: Mapping[str, Route],
+        *,
+        hears: Collection[AnyMachine] = (),
+        events: Mapping[type[Event], MakeEvent] | None = None,
+        own_timers: Collection[AnyMachine] = (),
+        quiet: Collection[type[Event] | Event] = (),
+        notes: Mapping[AnyMachine, Collection[Any]] | None = None,
+        durations: Collection[str] | None = None,
+    ) -> None:
+        """Declare a cascade.
+
+        `machines`: the root first. `hears`: machines elsewhere whose steps reach this cascade. `events`:
+        how an event that carries data is made. `own_timers`: machines whose data say when they end.
+        `quiet`: events that alone are no news. `notes`: states on whose entry `entered` is called.
+        `durations`: the names of the durations there are, to check the timers against.
+        """
+        self.name = name
+        self.machines = machines
+        self.root = machines[0]
+        self.couplings = couplings if isinstance(couplings, tuple) else (couplings,)
+        self.routes = dict(routes)
+        self.hears = tuple(hears)
+        self.own_timers = frozenset(own_timers)
+        self.quiet = frozenset(type_of(event).name for event in quiet)
+        self._notes = {machine: frozenset(states) for machine, states in (notes or {}).items()}
+        self._events = dict(events or {})
+        self.known: dict[int, StepEffects] = {}
+        """What follows from steps that were taken before, by the identity of the steps."""
+        for each_list in self.couplings:
+            each_list.memos.append(self.known)
+        if faults := [*self._faults(durations)]:
+            raise MalformedCouplings(
+                f"The wiring of {name!r} has {counted(len(faults), 'fault')}.\n"
+                + "\n".join(f"  {fault}" for fault in faults),
+                todo="Mend every fault above.",
+                facts={"wiring": name, "faults": faults},
+            )
+
+    def effects_of(self, machine: AnyMachine, steps: Steps) -> StepEffects:
+        """Return what follows from these steps. Tables share their steps, so this is looked up once."""
+        known = self.known.get(id(steps))
+        if known is None or known.steps is not steps:
+            known = StepEffects(self, machine, steps)
+            if len(self.known) < _MOST:
+                self.known[id(steps)] = known
+        return known
+
+    def consequences(self, step: Step[Any]) -> tuple[Consequence, ...]:
+        """Return what a step may cause here; of machines that are only heard, what has a route."""
+        found = []
+        for coupling in (coupling for each_list in self.couplings for coupling in each_list.caused_by(step)):
+            route = self.routes.get(coupling.to)
+            if route is not None and not route.who:
+                found.append(Consequence(coupling, route, self._delivery(coupling, route, step)))
+        return tuple(found)
+
+    def noted(self, machine: AnyMachine, step: Step[Any]) -> Step[Any] | None:
+        """Return the step if `entered` is to be called for it."""
+        states = self._notes.get(machine)
+        return step if states is not None and step.moves and step.target in states else None
+
+    def event_for(self, event: type[Event]) -> MakeEvent:
+        """Return what makes an event of this type; one that carries nothing is the same every time."""
+        made = self._events.get(event)
+        if made is not None:
+            return made
+        same = event()
+        return lambda _, __: same
+
+    def _delivery(
+        self, coupling: Coupling[Any], route: Route, step: Step[Any]
+    ) -> Callable[[Any, Owner], None]:
+        if route.is_outward:
+            gathered = coupling, step
+            return lambda cascade, _: cascade.outward.append(gathered)
+        if route.carry is not None:
+            return route.carry
+        if coupling.event is None:
+            assert route.make is not None
+            return route.make
+        machine, find, find_each = route.machine, route.find, route.find_each
+        make = self.event_for(coupling.event)
+
+        # A consequence that its receiver refuses or ignores is none: its table has said so.
+
+        def deliver(cascade: Cascade, owner: Owner) -> None:
+            part = find(cascade, owner)  # type: ignore[misc]
+            if part is not None:
+                cascade.take(machine, part, make(cascade, owner), owner)
+
+        def deliver_each(cascade: Cascade, owner: Owner) -> None:
+            for part, its_owner in find_each(cascade, owner):  # type: ignore[misc]
+                cascade.take(machine, part, make(cascade, its_owner), its_owner)
+
+        return deliver if find is not None else deliver_each
+
+    def _all(self) -> Iterator[Coupling[Any]]:
+        for each_list in self.couplings:
+            yield from each_list
+
+    # Faults
+
+    def _faults(self, durations: Collection[str] | None) -> Iterator[str]:
+        for coupling in self._all():
+            if coupling.cause in self.machines:
+                yield from self._unrouted(coupling)
+        for machine in self.machines:
+            yield from _unknown_timers(machine, durations)
+            yield from self._unsent(machine)
+
+    def _unrouted(self, coupling: Coupling[Any]) -> Iterator[str]:
+        route = self.routes.get(coupling.to)
+        if route is None:
+            yield f"“{coupling.sentence}”: there is no route to “{coupling.to}”"
+        elif route.is_outward or route.who or route.carry is not None:
+            return
+        elif coupling.event is None:
+            if route.make is None:
+                yield f"“{coupling.sentence}”: the route to “{coupling.to}” creates nothing"
+        elif route.machine is not coupling.effect:
+            yield f"“{coupling.sentence}”: the route to “{coupling.to}” leads to no {coupling.effect.name}"
+        elif coupling.event not in self._events and payload_of(coupling.event):
+            yield f"“{coupling.sentence}”: nothing says how {coupling.event.name} is made"
+
+    def _unsent(self, machine: AnyMachine) -> Iterator[str]:
+        """Find consequences that no coupling sends, and timers that no deadline fires."""
+        sent = {coupling.event for coupling in self._all() if coupling.effect is machine}
+        fired = {type_of(deadline.event) for deadline in _deadlines(machine)}
+        for event in machine.events:
+            if event.kind is Kind.CONSEQUENCE and event not in sent and event not in fired:
+                if not any(type_of(row.first) is event for row in machine.table.rows if row.first):
+                    yield f"no coupling sends {event.name} to a {machine.name}"
+            elif event.kind is Kind.TIMER and event not in fired and event not in sent:
+                yield f"no deadline of the {machine.name} fires {event.name}"
+
+
+def _deadlines(machine: AnyMachine) -> Iterator[Deadline]:
+    for entry in machine.table.states:
+        if entry.within is not None:
+            yield entry.within
+    for row in machine.table.rows:
+        yield from row.arms
+
+
+def _unknown_timers(machine: AnyMachine, durations: Collection[str] | None) -> Iterator[str]:
+    if durations is None:
+        return
+    for setting in dict.fromkeys(deadline.setting for deadline in _deadlines(machine)):
+        if setting not in durations:
+            yield f"the {machine.name} has a timer of {setting}, and there is no such duration"
+
+
+@lru_cache(maxsize=1_024)
+def later(at: datetime, seconds: float) -> datetime:
+    """Return so many seconds after it. A batch is decided at one moment, so most are the same."""
+    return at + timedelta(seconds=seconds)
+
+
+class Cascade(ABC):
+    """The working copy of machines that change together."""
+
+    __slots__ = ("_waiting", "is_news", "now", "outward", "taken")
+    wiring: ClassVar[Wiring]
+
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+        self.taken: list[tuple[str, StepEffects]] = []
+        """What was decided, in order, each with the name of the part."""
+        self.is_news = False
+        self.outward: list[tuple[Coupling[Any], Step[Any]]] = []
+        """Consequences for other records, each with its cause."""
+        self._waiting: list[tuple[Consequence, Owner]] = []
+
+    # What a subclass says about itself
+
+    @abstractmethod
+    def parts(self) -> Iterable[tuple[AnyMachine, Any, Owner]]:
+        """Return every part that may have a timer, with its machine and its owner."""
+
+    def facts(self, owner: Owner) -> Any:  # noqa: ARG002 - a cascade without conditions has none
+        """Return what the conditions of couplings ask about, as seen from a part of this owner."""
+        return None
+
+    @abstractmethod
+    def seconds(self, setting: str) -> float:
+        """Return how long a timer runs."""
+
+    def name_of(self, owner: Owner) -> str:  # noqa: ARG002 - most have nothing but a root
+        """Return what the journal calls a part that belongs to `owner`."""
+        return ""
+
+    def entered(self, step: Step[Any], owner: Owner) -> None:  # noqa: B027 - only some have notes
+        """Note what the record says beside the state; called for states in `Wiring.notes`."""
+
+    def timer_event(self, within: Deadline, owner: Owner) -> Event:
+        """Return the event of a timer that has run out."""
+        return self.wiring.event_for(type_of(within.event))(self, owner)
+
+    # What is done with it
+
+    def send_to(self, machine: AnyMachine, part: Part, event: Event, owner: Owner = None) -> Refusal:
+        """Send an event to a part, and follow what comes of it; return why it is refused, if it is."""
+        refused = self.take(machine, part, event, owner)
+        if refused is None:
+            self.settle()
+        return refused
+
+    def take(self, machine: AnyMachine, part: Part, event: Event, owner: Owner) -> Refusal:
+        """Let the table decide about one part. What follows waits for `settle`."""
+        decision = machine.decide(part.state, part.data, event)
+        if not isinstance(decision, Moved):
+            return decision
+        part.state, part.data = decision.state, decision.data
+        steps = decision.steps
+        effects = self.wiring.known.get(id(steps))
+        if effects is None or effects.steps is not steps:
+            effects = self.wiring.effects_of(machine, steps)
+        self.taken.append((self.name_of(owner) if effects.named else "", effects))
+        if effects.is_news:
+            self.is_news = True
+        if effects.sets_timer:
+            part.timer_at = later(self.now, self.seconds(effects.arms)) if effects.arms else None  # type: ignore[misc]
+        if effects.consequences:
+            self._follow(effects, owner)
+        return None
+
+    def hear(self, machine: AnyMachine, step: Step[Any], owner: Owner) -> None:
+        """Follow what a step of a machine elsewhere causes here."""
+        self._follow(self.wiring.effects_of(machine, _alone(step)), owner)
+        self.settle()
+
+    def arm(self, machine: AnyMachine, part: Any) -> None:
+        """Start the timer that the table has for the state of a part: it is new, or looked at again."""
+        within = machine.table.entry(part.state).within
+        part.timer_at = None if within is None else later(self.now, self.seconds(within.setting))
+
+    def has_entered(self, states: Collection[Any]) -> bool:
+        """Whether a step of the root has led to one of these states."""
+        root = self.wiring.root
+        return any(
+            step.moves and step.target in states
+            for _, effects in self.taken
+            if effects.machine is root
+            for step in effects.steps
+        )
+
+    def settle(self) -> None:
+        """Carry out what waits, and what comes of that, in the order in which it came up."""
+        if self._waiting:
+            for consequence, owner in self._waiting:  # what follows is appended meanwhile
+                consequence.deliver(self, owner)
+            self._waiting.clear()
+
+    def fire_due(self) -> None:
+        """Send every part whose timer has run out its event, the earliest first."""
+        while due := min(
+            ((at, order) for order, at in enumerate(self._timers()) if at is not None and at <= self.now),
+            default=None,
+        ):
+            machine, part, owner = list(self.parts())[due[1]]
+            within = machine.table.entry(part.state).within
+            if machine not in self.wiring.own_timers:
+                part.timer_at = None
+            before = len(self.taken)
+            if within is not None:
+                self.send_to(machine, part, self.timer_event(within, owner), owner)
+            if len(self.taken) == before and part.timer_at is not None:
+                return  # the table would have nothing of it: do not ask for ever
+
+    @property
+    def deadline_at(self) -> datetime | None:
+        """When the next of its timers runs out."""
+        return min((at for at in self._timers() if at is not None), default=None)
+
+    def _timers(self) -> list[datetime | None]:
+        return [part.timer_at for _, part, _ in self.parts()]
+
+    def _follow(self, effects: StepEffects, owner: Owner) -> None:
+        for step, consequences in effects.consequences:
+            if step is not None:
+                self.entered(step, owner)
+            for consequence in consequences:
+                if not consequence.conditions or consequence.coupling.holds(self.facts(owner)):
+                    self._waiting.append((consequence, owner))
+
+
+@lru_cache(maxsize=_MOST)
+def _alone(step: Step[Any]) -> Steps:
+    return (step,)

@@ -1,0 +1,340 @@
+"""The record of a job: the job, its attempts and their leases, which change together.
+
+Deciders send events to the job, to an attempt or to the lease on one; the tables say what becomes of it,
+and `WIRING` says whom the couplings reach: parts of this record at once, other records by a message that
+is committed with it (`outward`). Nothing here reads a clock or a store, and nothing here knows a rule of
+a lifecycle: those are in the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from interlock.engine.aggregate import Aggregate, Columns
+from interlock.lifecycles import attempt, job, lease
+from interlock.lifecycles.attempt import ATTEMPT
+from interlock.lifecycles.couplings import COUPLINGS, Receiver
+from interlock.lifecycles.durations import Durations
+from interlock.lifecycles.job import JOB, JobState
+from interlock.lifecycles.lease import LEASE, Lease
+from interlock.lifecycles.moments import Timed
+from interlock.machine import Deadline, Event, Step
+from interlock.machine.cascade import Refusal, Root, Wiring, create, each, elsewhere, later, outward, to
+from interlock.machine.couplings import AnyMachine
+from interlock.store.records import Record
+from interlock.systems.orchestrator.body import (
+    AttemptBody,
+    Granting,
+    JobBody,
+    LeaseBody,
+    Place,
+    decode_body,
+    encode_body,
+    fold,
+)
+from interlock.systems.orchestrator.facts import JobFacts
+from interlock.systems.orchestrator.failures import Failure, lost, pause_before, timed_out
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+
+One: TypeAlias = AttemptBody | None
+"""The attempt that a step is about; None for steps of the job itself."""
+
+
+class JobAggregate(Aggregate):
+    """The working copy of one job."""
+
+    __slots__ = (
+        "_known_facts",
+        "body",
+        "granting",
+        "lost",
+        "place",
+        "remarks",
+        "settings",
+        "stop_reason",
+    )
+    kind = JOB.name
+
+    def __init__(
+        self,
+        job_id: str,
+        state: JobState,
+        body: JobBody,
+        place: Place | Record,
+        now: datetime,
+        settings: OrchestratorSettings,
+        record: Record | None = None,
+    ) -> None:
+        super().__init__(job_id, Root(state, body.data, body.timer_at), now, record)
+        self.body = body
+        self.place = place
+        self.settings = settings
+        self.granting: Granting | None = None
+        self.lost: tuple[AttemptBody, ...] = ()
+        self.remarks: tuple[tuple[AttemptBody, str], ...] = ()
+        """Lines for the logs of attempts that cannot write them: their time is up, or they are lost."""
+        self.stop_reason = "cancel"
+        self._known_facts: JobFacts | None = None
+
+    @classmethod
+    def of(
+        cls, record: Record, now: datetime, settings: OrchestratorSettings, body: JobBody | None = None
+    ) -> JobAggregate:
+        """Return the working copy of a record; `body` is its decoded body, where that is known already."""
+        if body is None:
+            body = decode_body(record.body)
+        return cls(record.id, _STATES[record.state], body, record, now, settings, record)
+
+    def send_attempt(self, one: AttemptBody, event: Event) -> Refusal:
+        """Send an event to an attempt; return why it is refused, if it is."""
+        return self.send_to(ATTEMPT, one, event, one)
+
+    def send_lease(self, one: AttemptBody, event: Event) -> Refusal:
+        """Send an event to the lease on an attempt; return why it is refused, if it is."""
+        assert one.lease is not None
+        return self.send_to(LEASE, one.lease, event, one)
+
+    # What the record is made of
+
+    def parts(self) -> Iterator[tuple[AnyMachine, Any, One]]:
+        """Return the job, its attempts and their leases."""
+        yield JOB, self.root, None
+        for one in self.body.attempts:
+            yield ATTEMPT, one, one
+            if one.lease is not None:
+                yield LEASE, one.lease, one
+
+    def columns(self) -> Columns:
+        """Return what the job is found and claimed by."""
+        place = self.place
+        return Columns(
+            parent=place.parent,
+            queue=place.queue,
+            labels=place.labels,
+            priority=place.priority,
+            ready_at=self.ready_at,
+            handler=self.body.task,
+        )
+
+    def encoded(self) -> bytes:
+        """Return the body as the record keeps it."""
+        self.body.data, self.body.timer_at = self.root.data, self.root.timer_at
+        return encode_body(self.body)
+
+    @property
+    def deadline_at(self) -> datetime | None:
+        """When the next of its timers runs out."""
+        first: datetime | None = self.root.timer_at
+        for one in self.body.attempts:
+            for at in (one.timer_at, None if one.lease is None else one.lease.timer_at):
+                if at is not None and (first is None or at < first):
+                    first = at
+        return first
+
+    @property
+    def ready_at(self) -> datetime | None:
+        """From when on it may be claimed."""
+        first: datetime | None = None
+        for one in self.body.attempts:
+            at = one.ready_at
+            if at is not None and one.state in attempt.UNLEASED and (first is None or at < first):
+                first = at
+        return first
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job has ended by what was decided here."""
+        return self.root.state in job.ENDED and (self.record is None or self.record.state not in job.ENDED)
+
+    # What the tables ask about it
+
+    def name_of(self, owner: AttemptBody) -> str:
+        """Return what the journal calls an attempt, and the lease on it."""
+        return owner.name
+
+    def facts(self, owner: One) -> JobFacts:
+        """Return a view, not a copy: it tells how things are when it is asked."""
+        facts = self._known_facts
+        if facts is None or facts.one is not owner:
+            facts = self._known_facts = JobFacts(self.root, self.body, self.settings, owner)
+        return facts
+
+    def seconds(self, setting: str) -> float:
+        """Return how long a timer runs: as the job says, or else as the settings do."""
+        own = None
+        if setting == "attempt_timeout_s":
+            own = self.body.timeout_s
+        elif setting == "job_timeout_s":
+            own = self.body.job_timeout_s
+        return own if own is not None else float(getattr(self.settings.durations, setting))
+
+    def timer_event(self, within: Deadline, owner: One) -> Event:
+        """Return the event of a timer, and note in the logs when the whole job has had its time."""
+        if within.event is job.Timeout:
+            self.stop_reason = "timeout"
+            error = f"The job took longer than {self.seconds(within.setting):g} s and is being stopped."
+            self.remarks += tuple((one, error) for one in self.body.attempts if one.state in attempt.HELD)
+        return super().timer_event(within, owner)
+
+    def entered(self, step: Step[Any], owner: One) -> None:
+        """Note what the record says beside the states."""
+        if owner is None:
+            return
+        if step.machine == JOB.name:
+            self.body.failure = self.body.failure or owner.failure
+        elif step.target is attempt.STARTING:
+            owner.started_at = self.now
+        else:
+            self._note_end(owner, step)
+
+    def _note_end(self, one: AttemptBody, step: Step[Any]) -> None:
+        one.ended_at = self.now
+        if step.target is not attempt.STALE:  # the next attempt takes its place in the queue
+            one.ready_at = None
+        if step.target is attempt.TIMED_OUT:
+            one.failure = timed_out(self.seconds("attempt_timeout_s"))
+            self.remarks += ((one, one.failure.error),)
+        elif step.target is attempt.STALE and step.event == attempt.lease_expired.name:
+            one.failure = lost(one.lease.data.runner_id if one.lease else "nobody")
+            self.lost += (one,)
+            self.remarks += ((one, one.failure.error),)
+        elif step.target is attempt.CANCELED and step.event in _TELLS_OF_DEATH:
+            one.forced = step.event == attempt.force_cancel.name
+            one.confirmed_dead = _TELLS_OF_DEATH[step.event]
+
+    # What couplings create
+
+    def grant_lease(self, owner: AttemptBody) -> None:
+        """Create the lease that is being granted."""
+        assert self.granting is not None
+        expires_at = later(self.now, self.settings.durations.ack_window_s)
+        data = Lease(runner_id=self.granting.runner_id, expires_at=expires_at)
+        owner.lease = LeaseBody(data=data, digest=self.granting.digest, granted_at=self.now)
+
+    def create_first_attempts(self, _: One) -> None:
+        """Create an attempt for each shard."""
+        for shard in range(1, self.body.data.worker_count + 1):
+            self.body.attempts.append(AttemptBody(shard=shard, created_at=self.now))
+
+    def create_next_attempt(self, owner: AttemptBody) -> None:
+        """Create the attempt that follows one which failed, was lost or was given back."""
+        ready_at: datetime | None = None
+        if owner.waits:
+            pass  # until the children have ended: whoever keeps the tree says when
+        elif owner.failure is not None and owner.state is not attempt.STALE:
+            ready_at = self.now + self._pause_after(owner, owner.failure)
+        else:  # lost or given back, through no fault of its own: it keeps its place in the queue
+            ready_at, owner.ready_at = owner.ready_at or self.now, None
+        following = AttemptBody(
+            shard=owner.shard,
+            index=owner.index + 1,
+            created_at=self.now,
+            ready_at=ready_at,
+            waits=owner.waits,
+        )
+        self.body.attempts.append(following)
+        fold(self.body)
+        if ready_at is not None and ready_at <= self.now:
+            self.take(ATTEMPT, following, attempt.publish, following)
+
+    def _pause_after(self, one: AttemptBody, failure: Failure) -> timedelta:
+        if failure.retry_after_s is not None:
+            return timedelta(seconds=failure.retry_after_s)
+        facts = self.facts(one)
+        return pause_before(facts.rule, facts.retries_used + 1, f"{self.id}.{one.shard}")
+
+
+_TELLS_OF_DEATH = {
+    attempt.force_cancel.name: False,
+    attempt.lease_expired.name: False,
+    attempt.Completed.name: True,
+}
+"""How what was active can end under a cancel without saying itself whether all of it is gone."""
+
+_STATES = {str(state): state for state in JobState}
+
+
+# A batch is decided at one moment, so that hundreds of jobs are sent the same events.
+
+
+@lru_cache(maxsize=1_024)
+def timed(event: type[Timed], at: datetime) -> Timed:
+    """Return an event that carries nothing but its moment."""
+    return event(at=at)
+
+
+@lru_cache(maxsize=1_024)
+def acknowledged(at: datetime, runner_id: str, ttl_s: float) -> lease.Ack:
+    """Return the acknowledgement of a runner that takes what it is given at this moment."""
+    return lease.Ack(at=at, runner_id=runner_id, ttl_s=ttl_s)
+
+
+@lru_cache(maxsize=1_024)
+def completed(at: datetime, runner_id: str) -> lease.Complete:
+    """Return the completion that a runner reports at this moment."""
+    return lease.Complete(at=at, runner_id=runner_id)
+
+
+# Who is meant by the receivers of couplings
+
+
+def _job(record: JobAggregate, _: One) -> Any:
+    return record.root
+
+
+def _own_attempt(_: JobAggregate, owner: AttemptBody) -> AttemptBody:
+    return owner
+
+
+def _unfinished_attempts(record: JobAggregate, _: One) -> Iterable[tuple[AttemptBody, One]]:
+    return [(one, one) for one in record.body.attempts if one.state not in attempt.ENDED]
+
+
+def _lease(_: JobAggregate, owner: AttemptBody) -> LeaseBody | None:
+    return owner.lease
+
+
+def _stop(record: JobAggregate, _: One) -> job.Cancel:
+    return job.Cancel(at=record.now, still_active=record.body.active, reason=record.stop_reason)
+
+
+_COMPLETED = {succeeded: attempt.Completed(succeeded=succeeded) for succeeded in (True, False)}
+
+WIRING = Wiring(
+    JOB.name,
+    (JOB, ATTEMPT, LEASE),
+    COUPLINGS,
+    {
+        Receiver.ITS_JOB: to(JOB, _job),
+        Receiver.ITS_ATTEMPT: to(ATTEMPT, _own_attempt),
+        Receiver.ITSELF: to(ATTEMPT, _own_attempt),
+        Receiver.ITS_ATTEMPTS: each(ATTEMPT, _unfinished_attempts),
+        Receiver.ITS_LEASE: to(LEASE, _lease, create=JobAggregate.grant_lease),
+        Receiver.FIRST_ATTEMPTS: create(JobAggregate.create_first_attempts),
+        Receiver.NEXT_ATTEMPT: create(JobAggregate.create_next_attempt),
+        Receiver.ITS_CHILDREN: outward(),
+        Receiver.ITS_SIBLINGS: outward(),
+        Receiver.ITS_PARENT: outward(),
+        Receiver.ITS_SIMULATION: outward(),
+        Receiver.ITS_RUN: outward(judged_there=True),
+        Receiver.DEPENDENTS: elsewhere("the run, which knows who needs whom and hears of each end"),
+        Receiver.ITS_TASK: elsewhere("the worker, with the answer to its next message"),
+    },
+    events={
+        job.AllocateResources: lambda record, _: timed(job.AllocateResources, record.now),
+        job.Success: lambda record, _: timed(job.Success, record.now),
+        job.Error: lambda record, _: timed(job.Error, record.now),
+        job.Cancel: _stop,
+        job.Timeout: lambda record, _: job.Timeout(at=record.now, still_active=record.body.active),
+        attempt.Completed: lambda _, one: _COMPLETED[one.failure is None],
+        lease.Expire: lambda record, _: timed(lease.Expire, record.now),
+    },
+    own_timers=(LEASE,),
+    quiet=(lease.Heartbeat, attempt.heartbeat),
+    notes={JOB: (job.FAILED,), ATTEMPT: (attempt.STARTING, *attempt.ENDED)},
+    durations=Durations.__struct_fields__,
+)
+JobAggregate.wiring = WIRING

@@ -1,0 +1,310 @@
+"""The record of a run: what it was, what it is sent, and what that makes of it.
+
+The table of the run says what becomes of it, and `WIRING` whom the couplings reach: the run itself, or its
+jobs. What it wants of its jobs is gathered as orders, to be committed with it. Steps of its jobs reach it
+as messages (`hear_jobs`). Nothing here reads a clock or a store, and nothing here knows a rule of a
+lifecycle: those are in the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from interlock.engine.aggregate import Aggregate, Columns
+from interlock.lifecycles import job, run
+from interlock.lifecycles.couplings import COUPLINGS, Receiver
+from interlock.lifecycles.durations import Durations
+from interlock.lifecycles.job import JOB, JobState
+from interlock.lifecycles.run import RUN, RunState
+from interlock.machine import Event, Step
+from interlock.machine.cascade import Refusal, Root, Wiring, create, elsewhere, order, to
+from interlock.store.records import Record
+from interlock.systems.orchestrator.words import Word
+from interlock.systems.runs import body as letters
+from interlock.systems.runs.body import RunBody, decode_run, encode_run
+from interlock.systems.runs.facts import RunFacts
+from interlock.systems.runs.finding import group_key, labels_of
+from interlock.systems.runs.plans import Graph
+from interlock.wire.runs import Approval, AwaitedApproval
+
+UPSTREAM, FAIL_FAST, TIMEOUT = "upstream", "fail_fast", "timeout"
+NOT_APPROVED = "not_approved"
+
+
+class RunAggregate(Aggregate):
+    """The working copy of one run."""
+
+    __slots__ = ("_states", "body", "durations", "graph", "hold", "release", "stop")
+    kind = RUN.name
+
+    def __init__(
+        self,
+        run_id: str,
+        state: RunState,
+        body: RunBody,
+        now: datetime,
+        durations: Durations,
+        *,
+        graph: Graph | None = None,
+        record: Record | None = None,
+    ) -> None:
+        super().__init__(run_id, Root(state, body.data, body.timer_at), now, record)
+        self.body = body
+        self.graph = graph
+        self.durations = durations
+        self.hold: list[int] = []
+        """Places of jobs that are to be made, and held back."""
+        self.release: list[int] = []
+        """Places of jobs that runners may have from now on."""
+        self.stop: dict[int, str] = {}
+        """Places of jobs that are to be stopped, and the code for why."""
+        self._states = bytearray(body.states.encode())
+
+    @classmethod
+    def of(
+        cls, record: Record, now: datetime, durations: Durations, *, graph: Graph | None = None
+    ) -> RunAggregate:
+        """Return the working copy of a record."""
+        body = decode_run(record.body)
+        return cls(record.id, RunState(record.state), body, now, durations, graph=graph, record=record)
+
+    @classmethod
+    def new(cls, run_id: str, body: RunBody, now: datetime, durations: Durations) -> RunAggregate:
+        """Return a run that is to be created; the timer of its first state runs from now on."""
+        made = cls(run_id, RUN.initial, body, now, durations)
+        made.arm(RUN, made.root)
+        return made
+
+    # What is done to it
+
+    def accept(self, graph: Graph) -> Refusal:
+        """The plan has arrived: note what there is to do, and say so."""
+        if self.state is run.PLANNING:
+            self.graph = graph
+            self.body.accept(graph)
+            self.body.planned_at = self.now
+            self._states = bytearray(self.body.states.encode())
+        return self.send(run.planned)
+
+    def wait_for_approval(self, awaits: AwaitedApproval) -> Refusal:
+        """An operator has to approve it: note what, and wait."""
+        if (refused := self.send(run.hold)) is None:
+            self.body.awaits = awaits
+        return refused
+
+    def approve(self, by: str, comment: str) -> Refusal:
+        """Go on from the beginning; whoever has approved what is kept, for the commit that it is about."""
+        awaits = self.body.awaits
+        if (refused := self.send(run.approve)) is None and awaits is not None:
+            self.body.awaits = None
+            made = Approval(
+                by=by,
+                at=self.now,
+                reason=awaits.reason,
+                sha=self.body.spec.source.sha,
+                comment=comment,
+                environments=awaits.environments,
+            )
+            self.body.approvals = (*self.body.approvals, made)
+        return refused
+
+    def fail_planning(self, event: Event, error: str, reason: str = "plan_failed") -> Refusal:
+        """There will be no plan: that is the outcome."""
+        if (refused := self.send(event)) is None:
+            self._end_without_plan(error, reason)
+        return refused
+
+    def hear_jobs(self, words: Iterable[Word]) -> None:
+        """Follow what jobs of the run have done, for it and for its other jobs."""
+        ended = [word.place for word in words if self._hear_job(word)]
+        self._release_after(ended)
+
+    def fire_due(self) -> None:
+        """Send the run the event of its timer, if that has run out; a plan that is stored is not late."""
+        if self.is_planned_already:
+            if self.root.timer_at is not None and self.root.timer_at <= self.now:
+                self.arm(RUN, self.root)
+            return
+        super().fire_due()
+        if self.state is run.PLAN_FAILED:
+            error = f"The planner took longer than {self.durations.planner_timeout_s:g} s."
+            self._end_without_plan(error, "planner_timeout")
+
+    def _end_without_plan(self, error: str, reason: str) -> None:
+        self.body.error, self.body.reason = error, reason
+        self.send(run.finalize)
+
+    def columns(self) -> Columns:
+        """Return what the run is found by."""
+        if self.record is None:
+            return Columns(
+                parent=self.body.origin_run_id,
+                queue=group_key(self.body.spec),
+                labels=labels_of(self.body.spec),
+                priority=self.body.spec.priority,
+            )
+        record = self.record
+        return Columns(
+            parent=record.parent, queue=record.queue, labels=record.labels, priority=record.priority
+        )
+
+    def encoded(self) -> bytes:
+        """Return the body as the record keeps it."""
+        self.body.states = self._states.decode()
+        self.body.data, self.body.timer_at = self.root.data, self.root.timer_at
+        return encode_run(self.body)
+
+    @property
+    def is_planned_already(self) -> bool:
+        """Whether its plan is stored, and only nobody has come to accept it: no planner is late then."""
+        return self.state is run.PLANNING and self.body.pieces > 0
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the outcome has been decided by what was told just now."""
+        return self.has_entered(run.OUTCOMES)
+
+    # What the table asks about it
+
+    def facts(self, owner: Word | None) -> RunFacts:
+        """Return what couplings ask about it, and about the job that a word came from."""
+        required = owner is not None and self.graph is not None and self.graph.required[owner.place]
+        return RunFacts(self.root.data, self.body, required)
+
+    def seconds(self, setting: str) -> float:
+        """Return how long a timer runs: as the plan says, or else as the settings do."""
+        own = self.body.timeout_s if setting == "run_timeout_s" else None
+        return own if own is not None else float(getattr(self.durations, setting))
+
+    def entered(self, step: Step[Any], owner: Word | None) -> None:
+        """Note what the record says beside the state."""
+        body = self.body
+        if step.target is run.RUNNING:
+            body.started_at = body.started_at or self.now
+        elif step.target is run.REPORTED:
+            body.reported_at = self.now
+        else:
+            body.completed_at = self.now
+            body.reason = self._reason(step, owner) or body.reason
+            if step.target is run.CANCELED:
+                body.forced = step.event == run.force_cancel.name
+
+    def _reason(self, step: Step[Any], owner: Word | None) -> str:
+        """Return the code for why it ended as it did; the job that failed it is the culprit."""
+        if step.event == run.required_job_failed.name and owner is not None and self.graph is not None:
+            self.body.culprit = self.graph.names[owner.place]
+            return "job_canceled" if owner.target == job.CANCELED else "required_job_failed"
+        if step.event == run.approval_timeout.name:
+            return NOT_APPROVED
+        stopped = {run.TIMEOUT: TIMEOUT, run.CANCELED: self.body.stop_reason or "cancel"}
+        return stopped.get(step.target, "")
+
+    # How its jobs stand
+
+    def _state_of(self, place: int) -> str:
+        return chr(self._states[place])
+
+    def _hear_job(self, word: Word) -> bool:
+        """Whether the job has ended by this."""
+        step = _step_of_job(word.event, word.source, word.target)
+        before = self._state_of(word.place) if word.place < len(self._states) else ""
+        after = letters.HEARD.get(word.target, "")
+        if self.graph is None or step is None or not before or before in letters.ENDED:
+            return False
+        has_ended = after in letters.ENDED
+        if has_ended or before != letters.STOPPING:
+            self._states[word.place] = ord(after)
+        if has_ended:
+            self._count(word, after)
+            if step.source is job.RUNNING and before != letters.RUNNING:
+                begins = next(each for each in JOB.steps_from(job.PENDING) if each.target is job.RUNNING)
+                self.hear(JOB, begins, word)  # that it had begun was not said, or is on its way
+        self.hear(JOB, step, word)
+        return has_ended
+
+    def _count(self, word: Word, after: str) -> None:
+        assert self.graph is not None
+        self.body.left -= 1
+        self.body.unconfirmed += word.unconfirmed
+        if after in letters.SUCCEEDED and self.graph.required[word.place]:
+            self.body.required_left -= 1
+
+    def _release_after(self, ended: Iterable[int]) -> None:
+        """Jobs whose needs have all ended well, or were allowed to fail, may begin."""
+        graph = self.graph
+        if graph is None:
+            return
+        for place in dict.fromkeys(each for one in ended for each in graph.dependents[one]):
+            if self._state_of(place) == letters.WAITING and all(map(self._is_met, graph.needs[place])):
+                self._states[place] = ord(letters.RELEASED)
+                self.release.append(place)
+
+    def _is_met(self, place: int) -> bool:
+        assert self.graph is not None
+        state = self._state_of(place)
+        return state in letters.SUCCEEDED or (state in letters.ENDED and not self.graph.required[place])
+
+    # What couplings want of its jobs
+
+    def stop_dependents(self, owner: Word) -> None:
+        """What was to follow cannot, nor what was to follow that; where it is optional, that goes on."""
+        assert self.graph is not None
+        waiting = [owner.place]
+        while waiting:
+            stopped = [each for each in self.graph.dependents[waiting.pop()] if self._stop(each, UPSTREAM)]
+            waiting += [each for each in stopped if self.graph.required[each]]
+
+    def stop_jobs(self, _: Word | None) -> None:
+        """Ask every job that has not ended to stop."""
+        stopping = {run.TIMEOUT: TIMEOUT, run.FAILED: FAIL_FAST}
+        why = stopping.get(self.state, self.body.stop_reason or "cancel")
+        for place in range(len(self._states)):
+            self._stop(place, why)
+
+    def create_jobs(self, _: Word | None) -> None:
+        """Create the jobs of the plan: those that need others are held back."""
+        for place, letter in enumerate(self._states.decode()):
+            if letter == letters.WAITING:
+                self.hold.append(place)
+            elif letter == letters.RELEASED:
+                self.release.append(place)
+
+    def _stop(self, place: int, why: str) -> bool:
+        if self._state_of(place) in letters.ENDED + letters.STOPPING:
+            return False
+        self._states[place] = ord(letters.STOPPING)
+        self.stop[place] = why
+        return True
+
+
+def _step_of_job(event: str, source: str, target: str) -> Step[JobState] | None:
+    """Return the step that a job has taken, as its table knows it."""
+    steps = (step for state in JOB.states if state == source for step in JOB.steps_at(state))
+    return next((step for step in steps if step.event == event and step.target == target), None)
+
+
+def _run(record: RunAggregate, _: Word | None) -> Any:
+    return record.root
+
+
+WIRING = Wiring(
+    RUN.name,
+    (RUN,),
+    COUPLINGS,
+    {
+        Receiver.ITSELF: to(RUN, _run),
+        Receiver.ITS_RUN: to(RUN, _run),
+        Receiver.JOBS_OF_PLAN: create(RunAggregate.create_jobs),
+        Receiver.ITS_JOBS: order(RunAggregate.stop_jobs),
+        Receiver.UNFINISHED_JOBS: order(RunAggregate.stop_jobs),
+        Receiver.DEPENDENTS: order(RunAggregate.stop_dependents),
+        Receiver.ITS_AGENTS: elsewhere("the job that drives them, which is stopped with the run"),
+    },
+    hears=(JOB,),
+    quiet=(run.unattended,),
+    notes={RUN: (run.RUNNING, run.REPORTED, *run.OUTCOMES)},
+    durations=Durations.__struct_fields__,
+)
+RunAggregate.wiring = WIRING

@@ -1,0 +1,282 @@
+"""The records of a simulation: its own, and that of its pulse. Pure; the tables have the rules.
+
+Whatever takes the simulation into or out of running is sent to its pulse, and both are one commit. A
+sign of life changes the pulse alone, and is judged by the simulation's table all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from interlock.engine.aggregate import Aggregate, Columns
+from interlock.lifecycles import simulation
+from interlock.lifecycles.couplings import COUPLINGS, Circumstances, Receiver
+from interlock.lifecycles.durations import Durations
+from interlock.lifecycles.simulation import SIMULATION, Simulation, SimulationState
+from interlock.machine import Couplings, Event, Step, couple
+from interlock.machine.cascade import Refusal, Root, RootOf, Wiring, to
+from interlock.machine.couplings import AnyMachine
+from interlock.store.records import Change, Commit, Note, Record, StepLine
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.simulations import pulse
+from interlock.systems.simulations.body import (
+    Execution,
+    SimulationBody,
+    decode_body,
+    decode_pulse,
+    encode,
+    joined,
+)
+from interlock.systems.simulations.listing import labels_of
+from interlock.systems.simulations.pulse import PULSE, PulseBody, PulseState
+from interlock.wire.simulations import PRIORITIES, Danger, SimulationSpec, SimulationWord
+
+MOST_TOLD = 100
+"""How many dangers of one word are told one by one; all of them are counted."""
+
+
+class _Receiver(StrEnum):
+    ITS_PULSE = "its pulse"
+
+
+_SILENT = simulation.HeartbeatLost
+_ENDS = tuple(event for event in SIMULATION.events if event is not _SILENT)
+_AT_REST = (simulation.PAUSED, simulation.INTERRUPTED)
+
+# fmt: off
+PULSES = Couplings[Any]((
+    couple(SIMULATION, simulation.RUNNING, PULSE, pulse.take, to=_Receiver.ITS_PULSE,
+           why="From now on its worker has to be heard."),
+    couple(SIMULATION, _AT_REST, PULSE, pulse.rest, to=_Receiver.ITS_PULSE, by=_ENDS,
+           why="Nobody executes it, so nobody has to be heard."),
+    couple(SIMULATION, _AT_REST, PULSE, pulse.fall_silent, to=_Receiver.ITS_PULSE, by=_SILENT,
+           why="Nobody was heard, and nobody has to be any more."),
+    couple(SIMULATION, simulation.ENDED, PULSE, pulse.finish, to=_Receiver.ITS_PULSE,
+           why="There is nothing more to hear."),
+))
+# fmt: on
+
+
+class SimulationAggregate(Aggregate):
+    """The working copy of one simulation and its pulse."""
+
+    __slots__ = ("_told", "beating", "body", "pulse", "pulse_record", "settings")
+    kind = SIMULATION.name
+
+    def __init__(
+        self,
+        run_id: str,
+        body: SimulationBody,
+        now: datetime,
+        settings: OrchestratorSettings,
+        record: Record | None = None,
+        pulse_record: Record | None = None,
+    ) -> None:
+        state = SIMULATION.initial if record is None else SimulationState(record.state)
+        super().__init__(run_id, RootOf(state, body), now, record)
+        self.body = body
+        self.settings = settings
+        self.pulse_record = pulse_record
+        self.pulse = decode_pulse(pulse_record)
+        self.beating = (
+            Root(PULSE.initial)
+            if pulse_record is None
+            else Root(PulseState(pulse_record.state), None, pulse_record.deadline_at)
+        )
+        """The machine of the pulse, which has the timer of both."""
+        self._told: list[str] = []
+
+    @classmethod
+    def new(
+        cls, run_id: str, spec: SimulationSpec, now: datetime, settings: OrchestratorSettings
+    ) -> SimulationAggregate:
+        """Return a simulation that is to be created."""
+        return cls(run_id, SimulationBody(spec=spec, data=Simulation(created_at=now)), now, settings)
+
+    @classmethod
+    def of(
+        cls, record: Record, pulse_record: Record | None, now: datetime, settings: OrchestratorSettings
+    ) -> SimulationAggregate:
+        """Return the working copy of both records."""
+        made = cls(record.id, decode_body(record), now, settings, record, pulse_record)
+        made.body.data = joined(made.body.data, made.pulse)
+        return made
+
+    # What the tables ask about it
+
+    def parts(self) -> Iterable[tuple[AnyMachine, Any, None]]:
+        """Return the simulation, and its pulse with the timer of both."""
+        return ((SIMULATION, self.root, None), (PULSE, self.beating, None))
+
+    def facts(self, _: None) -> Circumstances:
+        """Return what couplings ask about it."""
+        return Circumstances(stopping=self.body.data.cancel_requested)
+
+    def seconds(self, setting: str) -> float:
+        """Return how long a timer runs."""
+        return float(getattr(self.settings.durations, setting))
+
+    def entered(self, step: Step[Any], _: None) -> None:
+        """Note who is heard from now on, or how many dangers there were."""
+        if step.target is pulse.BEATING:
+            self.pulse.worker_id, self.pulse.at = self.body.data.worker_id or "", self.now
+        else:
+            self.body.danger_count = self.pulse.dangers
+
+    # What is done to it
+
+    def interrupt(
+        self, event: simulation.Interrupt | simulation.HeartbeatLost, *, hold: bool = False
+    ) -> Refusal:
+        """Take the simulation from its worker; return the refusal, if there is one.
+
+        An accepted pause survives that, as `hold` does: then no further attempt goes on by itself.
+        """
+        paused = self.body.data.pause_requested
+        if refused := self.send(event):
+            return refused
+        if paused or hold:
+            self.body.execution = msgspec.structs.replace(self.body.execution, held=True, awaited=False)
+        if paused:
+            why = f"{self.body.data.error}; a pause was requested, so it stands until it is resumed"
+            self.body.data = msgspec.structs.replace(self.body.data, error=why)
+        self.body.trouble = self.body.data.error or ""
+        return None
+
+    def beat(self, word: SimulationWord) -> None:
+        """What a sign of life brings along; the simulation has accepted it."""
+        self._tell_pulse(pulse.beat)
+        self._note(word)
+
+    def note(self, word: SimulationWord) -> None:
+        """What any other word brings along, before the simulation is told of it."""
+        self._note(word)
+        self.body.danger_count = self.pulse.dangers
+
+    def execute(self, job_id: str, queue: str = "") -> None:
+        """Another execution is awaited; what is said by an earlier one counts no more."""
+        number = self.body.execution.number + 1
+        self.body.execution = Execution(number=number, job_id=job_id, awaited=bool(job_id), queue=queue)
+        self.body.trouble = ""
+
+    def begun(self, attempt: int) -> None:
+        """An attempt at the job executes it from now on."""
+        self.body.execution = msgspec.structs.replace(self.body.execution, attempt=attempt, awaited=False)
+        self.pulse.execution, self.pulse.attempt = self.body.execution.number, attempt
+        self.body.said = self.body.trouble = ""
+        self.pulse.samples = self.pulse.samples.until(self.pulse.saved_step)  # later steps are taken again
+
+    # What it has become
+
+    def columns(self) -> Columns:
+        """Return what the simulation is found by."""
+        spec = self.body.spec
+        return Columns(queue=spec.queue, labels=labels_of(spec), priority=PRIORITIES[spec.priority])
+
+    def encoded(self) -> bytes:
+        """Return the body as the record keeps it."""
+        return encode(self.body)
+
+    @property
+    def lines(self) -> tuple[StepLine, ...]:
+        """The steps of the simulation; its pulse has a journal of its own."""
+        return tuple(line for line in super().lines if line.machine == SIMULATION.name)
+
+    @property
+    def deadline_at(self) -> datetime | None:
+        """None: the timer is that of the pulse."""
+        return None
+
+    def commit(self, *, mark: str, actor: str, reason: str = "", more: tuple[Change, ...] = ()) -> Commit:
+        """Return both records as they have become, and what must become true with them."""
+        change = self.change(mark=mark, actor=actor, reason=reason, note=True)
+        # A request for a pause leaves the pulse alone: who beats meanwhile is not disturbed by it.
+        touched = not self.pulse_record or any(effects.machine is PULSE for _, effects in self.taken)
+        beside = (self._pulse_change(mark, actor),) if touched else ()
+        # The pulse goes first: of what is told together, a danger has come before the end.
+        return Commit(changes=(*beside, change, *more))
+
+    def beat_commit(self, *, mark: str, actor: str) -> Commit:
+        """Return the pulse alone: a sign of life is no change of the simulation."""
+        return Commit(changes=(self._pulse_change(mark, actor),))
+
+    def _tell_pulse(self, event: Event) -> None:
+        self.send_to(PULSE, self.beating, event)
+
+    def _note(self, word: SimulationWord) -> None:
+        self.pulse.at = self.now
+        self.pulse.step = max(self.pulse.step, word.step)
+        if word.total_steps is not None:
+            self.pulse.total_steps = word.total_steps
+        if isinstance(word.checkpoint, msgspec.Raw) and word.step >= self.pulse.saved_step:
+            self.pulse.checkpoint, self.pulse.saved_step = word.checkpoint, word.step
+            self.pulse.saved_at = self.now
+        if word.samples:
+            self.pulse.samples = self.pulse.samples.added(word.samples)
+        self._warn(word.dangers)
+
+    def _warn(self, dangers: tuple[Danger, ...]) -> None:
+        fresh = [each for each in dangers if each.number > self.pulse.dangers]
+        for each in fresh:
+            self._tell_pulse(pulse.danger)
+            self.pulse.dangers = each.number
+        self._told += [f"step {each.step}: {each.text}" for each in fresh[:MOST_TOLD]]
+
+    def _pulse_change(self, mark: str, actor: str) -> Change:
+        """Return the record of the pulse. A sign of life alone is no news; a danger is."""
+        self.pulse.step = max(self.pulse.step, self.body.data.current_step)
+        record = self.pulse_record
+        quiet = self.wiring.quiet
+        news = tuple(
+            StepLine(step.machine, "", step.event, step.source, step.target, step.owner, step.moves)
+            for _, effects in self.taken
+            if effects.machine is PULSE
+            for step in effects.steps
+            if step.moves or step.event not in quiet
+        )
+        note = None
+        if news or record is None:
+            note = Note(steps=news, actor=actor, reason="\n".join(self._told), request_id=mark)
+        return Change(
+            kind=PULSE.name,
+            id=self.id,
+            expected=record.version if record is not None else 0,
+            state=self.beating.state,
+            body=encode(self.pulse),
+            deadline_at=self.beating.timer_at,
+            note=note,
+        )
+
+
+def _simulation(record: SimulationAggregate, _: None) -> Any:
+    return record.root
+
+
+def _pulse(record: SimulationAggregate, _: None) -> Root:
+    return record.beating
+
+
+SimulationAggregate.wiring = Wiring(
+    SIMULATION.name,
+    (SIMULATION, PULSE),
+    (COUPLINGS, PULSES),
+    {Receiver.ITSELF: to(SIMULATION, _simulation), _Receiver.ITS_PULSE: to(PULSE, _pulse)},
+    events={simulation.Cancel: lambda record, _: simulation.Cancel(at=record.now)},
+    own_timers=(SIMULATION,),
+    quiet=(pulse.beat,),
+    notes={
+        SIMULATION: tuple(state for state in SIMULATION.states if state is not simulation.RUNNING),
+        PULSE: (pulse.BEATING,),
+    },
+    durations=Durations.__struct_fields__,
+)
+
+
+def told_of(body: PulseBody, execution: int, attempt: int, worker_id: str) -> bool:
+    """Whether the pulse belongs to this attempt of this worker."""
+    return (body.execution, body.attempt, body.worker_id) == (execution, attempt, worker_id)

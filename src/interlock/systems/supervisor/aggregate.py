@@ -1,0 +1,207 @@
+"""The record of a worker: what an event makes of it, and what that means for its leases. Pure.
+
+The table has the rules. Leases are in the records of jobs, so what a worker's end means for them is a
+message that is committed with it; its process learns of it with the answer to its next sign of life.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from interlock.engine.aggregate import Aggregate, Columns
+from interlock.engine.outbox import outgoing
+from interlock.lifecycles import worker
+from interlock.lifecycles.couplings import COUPLINGS, Receiver
+from interlock.lifecycles.durations import Durations
+from interlock.lifecycles.worker import WORKER, Worker, WorkerState
+from interlock.machine import Deadline, Event
+from interlock.machine.cascade import Refusal, Root, Wiring, elsewhere, later, outward
+from interlock.store.records import Change, Commit, Record
+from interlock.systems.supervisor.body import (
+    Wishes,
+    WorkerBody,
+    decode_body,
+    encode_body,
+    runner_id_of,
+)
+from interlock.wire.workers import WorkerBeat, WorkerSpec
+
+LET_GO = "worker.let_go"
+"""The topic under which the leases of a worker are ended."""
+
+TROUBLES: dict[str, type[worker.ErrorTransient | worker.ResourcesExhausted | worker.ErrorUnrecoverable]] = {
+    "transient": worker.ErrorTransient,
+    "exhausted": worker.ResourcesExhausted,
+    "unrecoverable": worker.ErrorUnrecoverable,
+}
+
+
+class LetGo(msgspec.Struct, frozen=True):
+    """Every lease that this worker holds hears this event."""
+
+    runner_id: str
+    event: str
+    worker_id: str
+    until: datetime | None = None
+    """Leases that were granted later belong to another life of it; None when there is no other."""
+    reason: str = ""
+
+
+class WorkerAggregate(Aggregate):
+    """The working copy of one worker."""
+
+    __slots__ = ("body", "durations")
+    kind = WORKER.name
+    wiring = Wiring(
+        WORKER.name,
+        (WORKER,),
+        COUPLINGS,
+        {
+            Receiver.HELD_LEASES: outward(),
+            Receiver.ITS_PROCESS: elsewhere("the worker process, with the answer to its next sign of life"),
+        },
+        quiet=(worker.Heartbeat,),
+        durations=Durations.__struct_fields__,
+    )
+
+    def __init__(
+        self,
+        worker_id: str,
+        body: WorkerBody,
+        now: datetime,
+        durations: Durations,
+        record: Record | None = None,
+    ) -> None:
+        state = WORKER.initial if record is None else WorkerState(record.state)
+        deadline_at = None if record is None else record.deadline_at
+        super().__init__(worker_id, Root(state, body.data, deadline_at), now, record)
+        self.body = body
+        self.durations = durations
+
+    @classmethod
+    def of(cls, record: Record, now: datetime, durations: Durations) -> WorkerAggregate:
+        """Return the working copy of a record."""
+        return cls(record.id, decode_body(record), now, durations, record)
+
+    @classmethod
+    def new(
+        cls,
+        worker_id: str,
+        spec: WorkerSpec,
+        now: datetime,
+        durations: Durations,
+        *,
+        registered_by: str = "",
+        runner_id: str = "",
+    ) -> WorkerAggregate:
+        """Return a worker that has just registered; its leases call it by its runner id."""
+        named = msgspec.structs.replace(
+            spec, name=spec.name or worker_id, incarnation=spec.incarnation or worker_id
+        )
+        data = Worker(capacity=spec.capacity, last_heartbeat_at=now)
+        called = runner_id or runner_id_of(named)
+        body = WorkerBody(spec=named, data=data, registered_by=registered_by, runner_id=called)
+        made = cls(worker_id, body, now, durations)
+        made.arm(WORKER, made.root)
+        return made
+
+    def seconds(self, setting: str) -> float:
+        """Return how long a timer runs."""
+        return float(getattr(self.durations, setting))
+
+    def timer_event(self, within: Deadline, _: None) -> Event:
+        """Return the event of a silence that has lasted too long."""
+        return worker.SupervisorTimeout(at=self.now, silence_s=self.seconds(within.setting))
+
+    def columns(self) -> Columns:
+        """Return what the worker is found by."""
+        spec = self.body.spec
+        return Columns(parent=spec.name, queue=spec.workspace_id, labels=tuple(sorted(set(spec.labels))))
+
+    def encoded(self) -> bytes:
+        """Return the body as the record keeps it."""
+        self.body.data = self.root.data
+        return encode_body(self.body)
+
+    def wish(self, reason: str, *, drain: bool = False, give_back: bool = False) -> None:
+        """Order the worker something; it says back the number of the order when it has done so."""
+        number = self.body.wishes.number + 1
+        look = self.body.wishes.look
+        self.body.wishes = Wishes(number=number, drain=drain, give_back=give_back, reason=reason, look=look)
+        self.body.reason = reason
+
+    def look(self) -> None:
+        """Have the worker look at its leases, whatever else was ordered."""
+        wishes = self.body.wishes
+        self.body.wishes = msgspec.structs.replace(wishes, number=wishes.number + 1, look=wishes.look + 1)
+
+    def commit(self, *, mark: str, actor: str, reason: str = "", ordered: bool = False) -> Commit:
+        """Return the worker as it has become, with a message to its leases when it has ended."""
+        change = self.change(mark=mark, actor=actor, reason=reason, note=ordered)
+        return Commit(changes=(change, *self._messages(reason)))
+
+    def let_go(self, reason: str) -> list[LetGo]:
+        """Return what every lease of the worker shall be sent."""
+        until = self.now if self.body.silent or self.state not in WORKER.terminal else None
+        events = [c.event.name for c, _ in self.outward if c.event is not None]
+        return [LetGo(self.body.runner_id, event, self.id, until, reason) for event in dict.fromkeys(events)]
+
+    def _messages(self, reason: str) -> tuple[Change, ...]:
+        return tuple(
+            outgoing(f"{self.id}.{order.event}.{self.version}", LET_GO, msgspec.json.encode(order), self.now)
+            for order in self.let_go(reason)
+        )
+
+
+def beaten(draft: WorkerAggregate, beat: WorkerBeat) -> Refusal:
+    """What a sign of life makes of a worker. Refused when its life is over: then it must go."""
+    if refused := draft.send(worker.Heartbeat(at=draft.now)):
+        return refused
+    body = draft.body
+    if beat.begun and draft.state is worker.IDLE:
+        draft.send(worker.StartTask(at=draft.now))
+    draft.root.data = msgspec.structs.replace(draft.root.data, active=beat.active)
+    body.processed, body.failed = max(body.processed, beat.processed), max(body.failed, beat.failed)
+    body.heeded = max(body.heeded, min(beat.heeded, body.wishes.number))
+    if beat.trouble and draft.send(TROUBLES[beat.trouble](at=draft.now)) is None:
+        body.reason = beat.reason or beat.trouble
+        if draft.state is worker.PAUSED:
+            draft.wish(body.reason, give_back=True)
+    return None
+
+
+def gone(draft: WorkerAggregate, reason: str) -> None:
+    """The worker says that it goes, with nothing left to do.
+
+    One that never had a task began without one. One that is held did not complete what it was for:
+    nobody resumed it, and it is terminated.
+    """
+    draft.root.data = msgspec.structs.replace(draft.root.data, active=0, pending=0)
+    draft.body.reason = reason
+    if draft.state is worker.PAUSED:
+        draft.must(worker.Terminate(at=draft.now))
+        return
+    if draft.state is worker.IDLE:
+        draft.must(worker.StartTask(at=draft.now))
+    draft.must(worker.CompleteTasks(at=draft.now))
+
+
+def died(draft: WorkerAggregate, reason: str) -> None:
+    """The process of the worker was seen to have ended; what it held counts as lost, as after a silence."""
+    draft.body.reason = reason
+    draft.must(worker.ProcessDied(at=draft.now))
+
+
+def silent(record: Record, now: datetime, durations: Durations) -> WorkerAggregate:
+    """A worker that was not heard for too long; a timer that is stale moves nothing."""
+    draft = WorkerAggregate.of(record, now, durations)
+    draft.fire_due()
+    if draft.state is worker.TERMINATED:
+        draft.body.silent = True
+        draft.body.reason = f"not heard of for {durations.worker_silence_s:g} s"
+    elif draft.state not in WORKER.terminal and draft.root.data.last_heartbeat_at is not None:
+        # The timer was stale: what counts is when the worker was heard last.
+        draft.root.timer_at = later(draft.root.data.last_heartbeat_at, durations.worker_silence_s)
+    return draft

@@ -1,0 +1,321 @@
+"""Events that have consequences: every coupling reaches its receiver, or the wiring cannot be made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import pytest
+
+from interlock.errors import MalformedCouplings
+from interlock.machine import (
+    STAY,
+    Couplings,
+    Deadline,
+    Event,
+    Kind,
+    Machine,
+    command,
+    consequence,
+    couple,
+    end,
+    event,
+    ignore,
+    on,
+    rest,
+    state,
+    timer,
+)
+from interlock.machine.cascade import (
+    Cascade,
+    Root,
+    Route,
+    Wiring,
+    create,
+    each,
+    elsewhere,
+    order,
+    outward,
+    to,
+)
+from interlock.machine.couplings import AnyMachine
+
+NOW = datetime(2026, 11, 17, tzinfo=UTC)
+
+
+class Tap(StrEnum):
+    SHUT = "shut"
+    OPEN = "open"
+    GONE = "gone"
+
+
+class Cup(StrEnum):
+    EMPTY = "empty"
+    FULL = "full"
+
+
+open_it = command("open_it", "Let it run.", by="guest")
+drip = command("drip", "A drop falls.", by="tap")
+shut = timer("shut", "It has run for long enough.", by="clock")
+remove = command("remove", "Take it away.", by="guest")
+
+
+@event(Kind.CONSEQUENCE, by="tap")
+class Fill(Event):
+    """Water flows."""
+
+    at: datetime
+
+
+spill = consequence("spill", "It is knocked over.", by="tap")
+FLOW = Deadline(shut, "flow_s", 30.0)
+
+TAP = Machine[Tap, None](
+    "tap",
+    "Gives water.",
+    initial=Tap.SHUT,
+    spine=(Tap.SHUT, Tap.OPEN, Tap.GONE),
+    stop=(remove,),
+    states=(
+        rest(Tap.SHUT, "Dry."),
+        state(Tap.OPEN, "Water flows.", turn="guest", within=FLOW),
+        end(Tap.GONE, "Not there any more."),
+    ),
+    rows=(
+        on(open_it, Tap.SHUT, Tap.OPEN, owner="guest", why="Thirst."),
+        on(drip, Tap.SHUT, STAY, owner="tap", why="It is old."),
+        on(shut, Tap.OPEN, Tap.SHUT, owner="clock", why="Water is dear."),
+        on(remove, (Tap.SHUT, Tap.OPEN), Tap.GONE, owner="guest", why="There is a new one."),
+        ignore(drip, (Tap.OPEN, Tap.GONE), why="nobody hears it"),
+        ignore(shut, (Tap.SHUT, Tap.GONE), why="it does not run"),
+    ),
+)
+CUP = Machine[Cup, None](
+    "cup",
+    "Holds water.",
+    initial=Cup.EMPTY,
+    spine=(Cup.EMPTY, Cup.FULL),
+    stop=(spill,),
+    states=(rest(Cup.EMPTY, "Dry."), rest(Cup.FULL, "Wet.")),
+    rows=(
+        on(Fill, Cup.EMPTY, Cup.FULL, owner="tap", why="That is what it is for."),
+        on(spill, Cup.FULL, Cup.EMPTY, owner="tap", why="That happens."),
+        ignore(Fill, Cup.FULL, why="it is full"),
+        ignore(spill, Cup.EMPTY, why="there is nothing in it"),
+    ),
+)
+
+
+@dataclass
+class Facts:
+    thirsty: bool = True
+
+
+def somebody_is_thirsty(now: Facts) -> bool:
+    """somebody is thirsty"""
+    return now.thirsty
+
+
+COUPLINGS = Couplings[Facts](
+    (
+        couple(TAP, Tap.OPEN, CUP, None, to="a new cup", why="One cannot drink from the tap."),
+        couple(TAP, Tap.OPEN, CUP, Fill, to="each cup", when=somebody_is_thirsty, why="Water flows."),
+        couple(TAP, Tap.SHUT, CUP, spill, to="the cup below", holding=True, by=drip, why="A drop is heavy."),
+        couple(CUP, Cup.FULL, TAP, drip, to="its tap", why="The last drop."),
+        couple(TAP, Tap.GONE, CUP, spill, to="the neighbours", why="They hear of it."),
+    )
+)
+
+
+class Kitchen(Cascade):
+    def __init__(self, *, thirsty: bool = True) -> None:
+        super().__init__(NOW)
+        self.tap = Root(TAP.initial)
+        self.cups: list[Root] = []
+        self.thirsty = thirsty
+        self.noted: list[str] = []
+
+    def parts(self) -> Iterable[tuple[AnyMachine, Any, Any]]:
+        return ((TAP, self.tap, None), *((CUP, cup, cup) for cup in self.cups))
+
+    def facts(self, _: Any) -> Facts:
+        return Facts(self.thirsty)
+
+    def seconds(self, setting: str) -> float:
+        return {"flow_s": 30.0}[setting]
+
+    def name_of(self, owner: Any) -> str:
+        return str(self.cups.index(owner))
+
+    def entered(self, step: Any, _: Any) -> None:
+        self.noted.append(f"{step.machine} {step.target}")
+
+
+ROUTES: dict[str, Route] = {
+    "a new cup": create(lambda kitchen, _: kitchen.cups.append(Root(CUP.initial))),
+    "each cup": each(CUP, lambda kitchen, _: [(cup, cup) for cup in kitchen.cups]),
+    "the cup below": to(CUP, lambda kitchen, _: kitchen.cups[0] if kitchen.cups else None),
+    "its tap": to(TAP, lambda kitchen, _: kitchen.tap),
+    "the neighbours": outward(),
+}
+
+
+def wired(routes: dict[str, Route] | None = None, **said: Any) -> Wiring:
+    said = {"events": {Fill: lambda kitchen, _: Fill(at=kitchen.now)}, "durations": ("flow_s",), **said}
+    return Wiring("kitchen", (TAP, CUP), COUPLINGS, ROUTES if routes is None else routes, **said)
+
+
+Kitchen.wiring = wired(quiet=(drip,), notes={CUP: (Cup.FULL,)})
+
+
+def rewired(routes: dict[str, Route], **said: Any) -> Kitchen:
+    class Rewired(Kitchen):
+        wiring = wired(routes)
+
+    return Rewired(**said)
+
+
+def steps(kitchen: Kitchen) -> list[tuple[str, str, str]]:
+    return [(name, s.machine, s.event) for name, effects in kitchen.taken for s in effects.steps]
+
+
+def faults_of(routes: dict[str, Route], **said: Any) -> str:
+    with pytest.raises(MalformedCouplings) as raised:
+        wired(routes, **said)
+    return str(raised.value)
+
+
+def test_what_follows_from_an_event_is_carried_out_to_the_end_in_order() -> None:
+    kitchen = Kitchen()
+    kitchen.cups.append(Root(CUP.initial))
+    assert kitchen.send_to(TAP, kitchen.tap, open_it) is None
+    assert steps(kitchen) == [("", "tap", "open_it"), ("0", "cup", "fill"), ("1", "cup", "fill")]
+    assert [cup.state for cup in kitchen.cups] == [Cup.FULL, Cup.FULL]
+    assert kitchen.noted == ["cup full", "cup full"]
+    assert kitchen.is_news
+
+
+def test_a_consequence_whose_condition_does_not_hold_is_none() -> None:
+    kitchen = Kitchen(thirsty=False)
+    kitchen.send_to(TAP, kitchen.tap, open_it)
+    assert steps(kitchen) == [("", "tap", "open_it")]
+    assert [cup.state for cup in kitchen.cups] == [Cup.EMPTY]
+
+
+def test_a_refused_event_changes_nothing_and_says_why() -> None:
+    kitchen = Kitchen()
+    kitchen.send_to(TAP, kitchen.tap, remove)
+    before = list(kitchen.taken)
+    refused = kitchen.send_to(TAP, kitchen.tap, open_it)
+    assert refused is not None
+    assert "gone" in refused.sentence
+    assert (kitchen.taken, kitchen.cups) == (before, [])
+
+
+def test_what_is_meant_for_another_record_is_gathered_with_its_cause() -> None:
+    kitchen = Kitchen()
+    kitchen.send_to(TAP, kitchen.tap, remove)
+    ((coupling, step),) = kitchen.outward
+    assert (coupling.to, step.event, step.target) == ("the neighbours", "remove", Tap.GONE)
+
+
+def test_conditions_about_another_record_are_left_to_it() -> None:
+    routes = ROUTES | {"each cup": outward(judged_there=True)}
+    kitchen = rewired(routes, thirsty=False)
+    kitchen.send_to(TAP, kitchen.tap, open_it)
+    assert [coupling.to for coupling, _ in kitchen.outward] == ["each cup"]
+
+
+def test_a_quiet_event_alone_is_no_news() -> None:
+    kitchen = Kitchen()
+    kitchen.send_to(TAP, kitchen.tap, drip)
+    assert not kitchen.is_news
+    assert steps(kitchen) == [("", "tap", "drip")]
+
+
+def test_a_timer_runs_from_entering_the_state_and_fires_once() -> None:
+    kitchen = Kitchen()
+    kitchen.send_to(TAP, kitchen.tap, open_it)
+    kitchen.fire_due()
+    assert kitchen.tap.timer_at == NOW + timedelta(seconds=30)
+    kitchen.now = NOW + timedelta(seconds=30)
+    kitchen.fire_due()
+    assert kitchen.tap.state is Tap.SHUT
+    assert kitchen.deadline_at is None
+
+
+def test_a_step_of_a_machine_elsewhere_is_followed_where_it_is_heard() -> None:
+    class House(Kitchen):
+        wiring = Wiring(
+            "house",
+            (CUP,),
+            COUPLINGS,
+            {"the neighbours": ROUTES["the cup below"], "its tap": elsewhere("the kitchen")},
+            hears=(TAP,),
+        )
+
+    house = House()
+    house.cups.append(Root(Cup.FULL))
+    (gone,) = (step for step in TAP.steps_from(Tap.SHUT) if step.target is Tap.GONE)
+    house.hear(TAP, gone, None)
+    assert house.cups[0].state is Cup.EMPTY
+
+
+def test_a_coupling_that_is_taken_out_has_no_consequence_until_it_is_back() -> None:
+    everything = COUPLINGS.all
+    try:
+        COUPLINGS.exchange(tuple(c for c in everything if c.event is not Fill))
+        without = Kitchen()
+        without.send_to(TAP, without.tap, open_it)
+        assert [cup.state for cup in without.cups] == [Cup.EMPTY]
+    finally:
+        COUPLINGS.exchange(everything)
+    again = Kitchen()
+    again.send_to(TAP, again.tap, open_it)
+    assert [cup.state for cup in again.cups] == [Cup.FULL]
+
+
+def test_a_coupling_without_a_route_keeps_the_program_from_starting() -> None:
+    routes = {name: route for name, route in ROUTES.items() if name != "each cup"}
+    assert "there is no route to “each cup”" in faults_of(routes)
+
+
+def test_a_route_that_creates_nothing_keeps_the_program_from_starting() -> None:
+    routes = ROUTES | {"a new cup": each(CUP, lambda *_: [])}
+    assert "the route to “a new cup” creates nothing" in faults_of(routes)
+
+
+def test_a_route_to_another_machine_keeps_the_program_from_starting() -> None:
+    routes = ROUTES | {"each cup": to(TAP, lambda kitchen, _: kitchen.tap)}
+    assert "the route to “each cup” leads to no cup" in faults_of(routes)
+
+
+def test_an_event_that_nobody_can_make_keeps_the_program_from_starting() -> None:
+    assert "nothing says how fill is made" in faults_of(ROUTES, events={})
+
+
+def test_a_timer_without_a_duration_keeps_the_program_from_starting() -> None:
+    assert "the tap has a timer of flow_s, and there is no such duration" in faults_of(ROUTES, durations=())
+
+
+def test_a_consequence_that_nothing_sends_keeps_the_program_from_starting() -> None:
+    with pytest.raises(MalformedCouplings) as raised:
+        Wiring("cups", (CUP,), Couplings[Facts](()), {})
+    assert "no coupling sends fill to a cup" in str(raised.value)
+    assert "no coupling sends spill to a cup" in str(raised.value)
+
+
+def test_an_order_or_somebody_elsewhere_is_a_route() -> None:
+    ordered: list[str] = []
+    routes = ROUTES | {
+        "each cup": elsewhere("the butler"),
+        "the neighbours": order(lambda *_: ordered.append("tell them")),
+    }
+    kitchen = rewired(routes)
+    kitchen.send_to(TAP, kitchen.tap, open_it)
+    kitchen.send_to(TAP, kitchen.tap, remove)
+    assert [cup.state for cup in kitchen.cups] == [Cup.EMPTY]
+    assert ordered == ["tell them"]

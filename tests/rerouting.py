@@ -1,0 +1,13 @@
+"""Have a receiver of couplings reached in another way, to see that verification notices."""
+
+from __future__ import annotations
+
+import pytest
+
+from interlock.machine.cascade import Route, Wiring
+
+
+def reroute(monkeypatch: pytest.MonkeyPatch, wiring: Wiring, receiver: str, route: Route) -> None:
+    """Put the route in place until the test ends; what is remembered of the old one is set aside."""
+    monkeypatch.setitem(wiring.routes, receiver, route)
+    monkeypatch.setattr(wiring, "known", {})
