@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from interlock.engine.applying import Applied, Decision, Engine
-from interlock.engine.audit import audit
 from interlock.engine.committing import DirectCommitter, GroupCommit
 from interlock.engine.surely import commit_surely, what_became_of
 from interlock.errors import Contended, IllegalChange, RequestIdReused, StoreUnavailable
@@ -328,21 +327,3 @@ async def test_a_refusal_whose_answer_was_lost_is_journalled_once(
         )
     refusals = [entry for entry in (await store.feed()).entries if entry.note.refusal]
     assert [entry.note.request_id for entry in refusals] == ["after", "before"]
-
-
-async def test_a_chained_engine_leaves_a_journal_that_the_audit_believes(
-    store: Any, make_commit: MakeCommit, parcel: Any
-) -> None:
-    engine = engine_on(store, chain=True)
-    for expected, into in enumerate(("packed", "sent", "delivered")):
-
-        def step(
-            _: Sequence[Record | None], __: datetime, at: int = expected, to: str = into
-        ) -> Decision[None]:
-            return Decision(None, make_commit("p", at, to))
-
-        await engine.apply([P], step)
-    (record,) = await store.load([P])
-    assert record is not None
-    assert record.chain
-    assert (await audit(store, {"parcel": parcel}, ["parcel"])).faults == []

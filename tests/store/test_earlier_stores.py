@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
+import asyncpg
 import pytest
 from redis import Redis
 from tests.waiting import PATIENCE_S, PROGRAM_S, until
@@ -131,6 +132,38 @@ async def test_a_store_of_an_earlier_schema_is_migrated_and_its_work_goes_on(
 
 async def _is(store: Store, wanted: dict[str, int]) -> bool:
     return await jobs(store) == wanted
+
+
+@pytest.mark.parametrize("name", [name for name in OPENED if name.startswith("schema-10")])
+async def test_hashes_that_an_earlier_version_could_write_are_ignored(name: str, restore: Restore) -> None:
+    url = restore(name)
+    await _write_hashes(url)
+    async with opened(url) as store, Interlock(url) as il:
+        pending = (await store.find(Query(kind="job", states=("PENDING",)))).records[0]
+        await il.cancel(pending.id)
+        feed = await store.feed()
+        assert pending.id in {entry.id for entry in feed.entries}
+        assert (await audit(store, JOURNALLED, ["job"])).faults == []
+
+
+async def _write_hashes(url: str) -> None:
+    """Write hashes as a program with a chained journal did; the SQL stores let no entry be rewritten."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
+            connection.execute("UPDATE records SET chain = 'c0ffee'")
+    elif url.startswith("postgres"):
+        shell: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(url)
+        await shell.execute("UPDATE interlock.record SET chain = 'c0ffee'")
+        await shell.close()
+    else:
+        with Redis.from_url(url) as client:
+            for key in client.scan_iter("*:record:*"):
+                client.hset(key, "chain", "c0ffee")
+            [journal] = client.scan_iter("*:journal")
+            entries = client.xrange(journal)
+            client.delete(journal)
+            for cursor, fields in entries:
+                client.xadd(journal, {**fields, b"chain": b"c0ffee"}, cursor)
 
 
 @pytest.fixture(scope="session")

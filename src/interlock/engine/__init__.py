@@ -9,6 +9,5 @@ Reading order:
     loops         work that repeats, supervised
     retention     what has ended is removed when its time is over
     outbox        effects that must survive a crash
-    chaining      a journal that shows when somebody has tampered with it
     audit         whether the journal and the records agree
 """

@@ -16,7 +16,6 @@ from typing import Generic, Self, TypeAlias, TypeVar
 
 import msgspec
 
-from interlock.engine.chaining import chained
 from interlock.engine.clock import Clock
 from interlock.engine.committing import Committer
 from interlock.engine.ids import Ids, random_id
@@ -152,7 +151,6 @@ class Engine:
         clock: Clock,
         *,
         ids: Ids = random_id,
-        chain: bool = False,
         max_tries: int = 50,
         remembered_s: float = REMEMBERED_S,
     ) -> None:
@@ -160,7 +158,6 @@ class Engine:
         self.committer = committer
         self.clock = clock
         self._ids = ids
-        self._chain = chain
         self.max_tries = max_tries
         self._remembered_s = remembered_s
         self._loads = GroupLoad(lambda: self.store)
@@ -287,17 +284,13 @@ class Engine:
         return self._ids()
 
     def sealed(self, commit: Commit, records: Sequence[Record | None]) -> Commit:
-        """With a mark by which it can be told from every other, with when what it was decided on was written,
-        and with its links in the chain."""
-        if not self._chain and commit.request is None and _is_sealed(commit):
+        """Return the commit with its unique id, and the time of each version that it was decided on."""
+        if commit.request is None and _is_sealed(commit):
             return commit
         request = commit.request
         mark, said = (self._ids(), "") if request is None else (request.id, request.said)
         seen = {record.key: record for record in records if record is not None}
         changes = [_dated(_marked(change, mark, said), seen) for change in commit.changes]
-        if self._chain:
-            links = {key: record.chain for key, record in seen.items()}
-            changes = [chained(links.get(change.key, ""), change) for change in changes]
         refusals = [msgspec.structs.replace(r, note=_mark(r.note, mark, said)) for r in commit.refusals]
         return msgspec.structs.replace(commit, changes=tuple(changes), refusals=tuple(refusals))
 

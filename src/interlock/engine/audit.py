@@ -2,8 +2,7 @@
 
 The journal is replayed, record by record: every step has to start where the one before it ended, be
 allowed by the table, and the last one has to end in the state that the record is in. Machines that
-live inside a record (the attempts and leases of a job) are replayed beside it. Where the journal is
-chained, each link is computed anew.
+live inside a record (the attempts and leases of a job) are replayed beside it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from interlock.engine.chaining import link_of
 from interlock.engine.paging import every_entry, every_record
 from interlock.machine import Machine
 from interlock.store.contract import Store
@@ -81,11 +79,7 @@ def faults_of(
     record: Record, entries: Sequence[Entry], machines: Mapping[str, Machine[Any, Any]]
 ) -> list[AuditFault]:
     """Everything that is wrong with the journal of one record."""
-    sentences = [
-        *_misnumbered(record, entries),
-        *_misplaced(record, entries, machines),
-        *_unchained(record, entries),
-    ]
+    sentences = [*_misnumbered(record, entries), *_misplaced(record, entries, machines)]
     return [AuditFault(record.kind, record.id, version, sentence) for version, sentence in sentences]
 
 
@@ -123,21 +117,6 @@ def _misplaced(
     last = states.get((record.kind, record.id), record.state)
     if last != record.state:
         yield record.version, f"replaying ends in {last}, but the record is {record.state}"
-
-
-def _unchained(record: Record, entries: Sequence[Entry]) -> Iterator[tuple[int, str]]:
-    if not record.chain:
-        return
-    link = ""
-    for entry in entries:
-        if entry.note.refusal:
-            continue
-        link = link_of(link, entry.kind, entry.id, entry.version, entry.note)
-        if link != entry.chain:
-            yield entry.version, "its hash does not follow from what it says and from the entry before"
-            link = entry.chain
-    if link != record.chain:
-        yield record.version, "the record's hash is not that of its newest entry"
 
 
 def _legal(machine: Machine[Any, Any], step: StepLine) -> bool:

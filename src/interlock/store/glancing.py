@@ -83,7 +83,6 @@ def looks_of(change: Change) -> tuple[object, ...]:
         change.ready_at,
         change.handler,
         change.deadline_at,
-        change.chain,
     )
 
 

@@ -275,7 +275,7 @@ class MemoryStore:
             self._write(change, now)
         for refused in commit.refusals:
             record = self._records.get(Key(refused.kind, refused.id))
-            self._note(refused.kind, refused.id, record.version if record else 0, refused.note, "", now)
+            self._note(refused.kind, refused.id, record.version if record else 0, refused.note, now)
         if commit.request is not None:
             self._requests[commit.request.id] = _recorded(commit.request, now)
         return Committed(now)
@@ -305,7 +305,7 @@ class MemoryStore:
         self._handlers[change.key] = change.handler
         self._put(change.key, record_after(change, before, now))
         if change.note is not None:
-            self._note(change.kind, change.id, change.expected + 1, change.note, change.chain, now)
+            self._note(change.kind, change.id, change.expected + 1, change.note, now)
 
     def _put(self, key: Key, record: Record | None) -> None:
         """Keep a record, or with None no longer, with its places among those that wait."""
@@ -323,7 +323,7 @@ class MemoryStore:
         else:
             self._timed.pop(key, None)
 
-    def _note(self, kind: str, name: str, version: int, note: Note, chain: str, now: datetime) -> None:
+    def _note(self, kind: str, name: str, version: int, note: Note, now: datetime) -> None:
         self._sequence += 1
         self._journal.append(
             Entry(
@@ -333,7 +333,6 @@ class MemoryStore:
                 id=name,
                 version=version,
                 note=note,
-                chain=chain,
             )
         )
 

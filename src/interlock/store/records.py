@@ -30,8 +30,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """From when on it may be claimed; None when it waits for nobody."""
     deadline_at: datetime | None = None
     """When the earliest of its timers runs out; None when none is running."""
-    chain: str = ""
-    """The hash of its newest journal entry, where the journal is chained."""
     created_at: datetime
     updated_at: datetime
 
@@ -83,7 +81,6 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     id: str
     version: int
     note: Note
-    chain: str = ""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -105,7 +102,6 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     handler: str = ""
     """What a claimer must be able to execute to be given it; empty where that does not matter."""
     deadline_at: datetime | None = None
-    chain: str = ""
     note: Note | None = None
     """None for a change that is no step and no news, such as a renewed lease."""
 
@@ -288,7 +284,6 @@ def record_after(change: Change, before: Record | None, at: datetime) -> Record:
         priority=change.priority,
         ready_at=change.ready_at,
         deadline_at=change.deadline_at,
-        chain=change.chain,
         created_at=before.created_at if before else at,
         updated_at=at,
     )

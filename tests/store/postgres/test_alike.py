@@ -81,7 +81,7 @@ Columns = dict[str, Any]
         {"queue": "post", "ready_at": timedelta(minutes=-1)},
         {"queue": "post", "ready_at": timedelta(hours=1), "labels": ("cold", "frail")},
         {"queue": "post", "ready_at": timedelta(minutes=-1), "priority": 7},
-        {"deadline_at": timedelta(seconds=30), "parent": "p", "chain": "c3"},
+        {"deadline_at": timedelta(seconds=30), "parent": "p"},
         {"labels": ("x",), "priority": -100},
     ],
     ids=lambda columns: " ".join(columns) or "nothing",

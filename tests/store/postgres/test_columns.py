@@ -11,6 +11,7 @@ import pytest
 
 from interlock.errors import InvalidRecord
 from interlock.store.postgres import PostgresStore
+from interlock.store.postgres.columns import joined
 from interlock.store.records import Change, Commit, Committed, Query, Record
 from interlock.testing.store_contract import CATALOGUE
 from interlock.testing.store_contract.making import (
@@ -40,15 +41,15 @@ def motley(now: datetime) -> list[Columns]:
     return [
         {"queue": "post", "ready_at": now, "priority": 3, "note": PACKING},
         {"parent": "p", "labels": ("cold", "frail"), "body": b'{"text":"\\u001e\\n \xc3\xa4"}'},
-        {"queue": "rail", "deadline_at": now + timedelta(microseconds=1), "chain": "c3", "note": PACKING},
+        {"queue": "rail", "deadline_at": now + timedelta(microseconds=1), "note": PACKING},
         {"body": b" [1,\n\t2 ] ", "priority": -100, "labels": ("x",)},
-        {"queue": "post", "ready_at": now + timedelta(hours=1), "parent": "q", "chain": "c5"},
+        {"queue": "post", "ready_at": now + timedelta(hours=1), "parent": "q"},
     ]
 
 
 def columns_of(record: Record | Change) -> dict[str, object]:
     """What a change says and a record shows."""
-    names = ("state", "body", "parent", "queue", "labels", "priority", "ready_at", "deadline_at", "chain")
+    names = ("state", "body", "parent", "queue", "labels", "priority", "ready_at", "deadline_at")
     return {name: getattr(record, name) for name in names}
 
 
@@ -86,14 +87,25 @@ async def test_the_journal_has_the_order_of_the_commits_whatever_the_order_of_th
 
 
 @pytest.mark.parametrize("together", [1, 3])
+@pytest.mark.parametrize(
+    "columns",
+    [{"queue": "\x1e"}, {"parent": "\x1e"}, {"labels": ("\x1e",)}, {"handler": "\x1e"}, {"body": b'"\x1e"'}],
+    ids=" ".join,
+)
 async def test_a_value_that_would_come_apart_is_refused(
-    url: str, open_store: OpenStore, together: int
+    url: str, open_store: OpenStore, together: int, columns: Columns
 ) -> None:
     store = await open_store(url)
-    changes = [creation("a", chain="\x1e"), creation("b", chain="x"), creation("c", chain="")]
-    with pytest.raises(InvalidRecord, match=r"U\+001E"):
+    changes = [creation("a", **columns), creation("b"), creation("c")]
+    with pytest.raises(InvalidRecord):
         await store.commit(each(*changes[:together]))
     assert await look(store, "a") is None
+
+
+@pytest.mark.parametrize("values", [["\x1e"], ["x", "\x1e", ""]])
+def test_values_that_would_come_apart_are_never_joined(values: list[str]) -> None:
+    with pytest.raises(InvalidRecord, match=r"U\+001E"):
+        joined(values)
 
 
 async def test_what_is_in_a_state_that_its_table_no_longer_has_is_still_listed(

@@ -75,7 +75,6 @@ def odd(chance: random.Random, change: Change, record: Record) -> Commit:
         {"priority": 5},
         {"deadline_at": record.created_at + timedelta(hours=1)},
         {"ready_at": record.created_at, "queue": "rail"},
-        {"chain": "c1"},
         {"note": None},
         {"note": step_note("send", "packed", "sent", actor="eve")},
         {"note": Note(actor="eve", refusal="It is not.")},

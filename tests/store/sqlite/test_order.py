@@ -96,7 +96,7 @@ async def test_lists_between_two_times_are_cut_by_number(store: SqliteStore) -> 
 
 async def test_each_way_to_change_a_record_changes_only_that(store: SqliteStore) -> None:
     now = await store.now()
-    full: Columns = {"queue": "q", "parent": "p", "labels": ("x", "y"), "priority": 3, "chain": "c"}
+    full: Columns = {"queue": "q", "parent": "p", "labels": ("x", "y"), "priority": 3}
     ways: tuple[Columns, ...] = ({}, {"queue": "q"}, full, {**full, "labels": ()})
     times: tuple[Columns, ...] = (
         {},
@@ -121,6 +121,6 @@ async def seen(store: SqliteStore, name: str) -> tuple[int, str, dict[str, objec
     """Its version, its state, and where it is placed, without what is empty."""
     [record] = await store.load([Key("parcel", name)])
     assert record is not None
-    names = ("queue", "parent", "labels", "priority", "chain", "ready_at", "deadline_at")
+    names = ("queue", "parent", "labels", "priority", "ready_at", "deadline_at")
     placing = {name: getattr(record, name) for name in names}
     return record.version, record.state, {name: value for name, value in placing.items() if value}

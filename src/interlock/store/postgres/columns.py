@@ -20,6 +20,8 @@ Column: TypeAlias = tuple[str | None, str | None]
 """What all changes share, or else the values of all in one text."""
 
 NOTHING: Column = (None, None)
+_NO_CHAIN: Column = ("", None)
+"""What the functions write into the column `chain`, which is no longer used and is not NULL."""
 
 
 def columns_of(changes: Sequence[Change]) -> list[Column]:
@@ -36,7 +38,7 @@ def columns_of(changes: Sequence[Change]) -> list[Column]:
         ready,
         ranks,
         moments([c.deadline_at for c in changes]),
-        _column([c.chain for c in changes]),
+        _NO_CHAIN,
     ]
 
 

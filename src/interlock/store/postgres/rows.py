@@ -36,7 +36,6 @@ def record_of(row: asyncpg.Record, first: int = 0) -> Record:
         priority,
         ready_at,
         deadline_at,
-        chain,
         created_at,
         updated_at,
     ) = row[first:]
@@ -52,7 +51,6 @@ def record_of(row: asyncpg.Record, first: int = 0) -> Record:
         priority=priority,
         ready_at=ready_at,
         deadline_at=deadline_at,
-        chain=chain,
         created_at=created_at,
         updated_at=created_at if updated_at is None else updated_at,
     )
@@ -74,7 +72,6 @@ def ready_records_of(rows: Sequence[asyncpg.Record], of_kind: str) -> list[Recor
         priority,
         rank,
         deadline_at,
-        chain,
         created_s,
         updated_at,
         _,
@@ -99,7 +96,6 @@ def ready_records_of(rows: Sequence[asyncpg.Record], of_kind: str) -> list[Recor
                 priority=priority,
                 ready_at=ready_at,
                 deadline_at=deadline_at,
-                chain=chain or "",
                 created_at=created_at,
                 updated_at=updated_at or created_at,
             )
@@ -109,7 +105,7 @@ def ready_records_of(rows: Sequence[asyncpg.Record], of_kind: str) -> list[Recor
 
 def entry_of(row: asyncpg.Record, start: Place = BEGINNING, xact_offset: int = 0, first: int = 0) -> Entry:
     """An entry of the journal whose columns begin at the `first` of the row, read from `start` on."""
-    xact, entry, at, kind, name, version, note, chain = row[first:]
+    xact, entry, at, kind, name, version, note = row[first:]
     return Entry(
         cursor=f"{xact}.{entry}" if start.snapshot is None else start.at(xact, entry, xact_offset).cursor,
         at=at,
@@ -117,7 +113,6 @@ def entry_of(row: asyncpg.Record, start: Place = BEGINNING, xact_offset: int = 0
         id=name,
         version=version,
         note=_note(note),
-        chain=chain,
     )
 
 

@@ -158,7 +158,6 @@ def _change(change: Change, showing: Showing) -> tuple[object, ...]:
         ready_at,
         rank,
         _time(change.deadline_at),
-        change.chain,
         None if change.note is None else _note(change.note),
         str(change.expected + 1),
         showing.of(change),

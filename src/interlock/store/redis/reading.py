@@ -37,7 +37,6 @@ class _Row(msgspec.Struct, array_like=True, gc=False):
     ready_at: str
     deadline_at: str
     marks: str
-    chain: str
     body_bytes: int
     kind: str
     id: str
@@ -61,7 +60,6 @@ class _Line(msgspec.Struct, array_like=True, gc=False):
     version: str
     at: str
     note: str
-    chain: str
 
 
 class _Lines(msgspec.Struct, array_like=True):
@@ -159,7 +157,6 @@ def _records(rows: Sequence[_Row], bodies: bytes) -> list[Record]:
                 priority=marks.priority,
                 ready_at=moments[row.ready_at] if row.ready_at else None,
                 deadline_at=moments[row.deadline_at] if row.deadline_at else None,
-                chain=row.chain,
                 created_at=moments[row.created_at],
                 updated_at=moments[row.updated_at],
             )
@@ -176,7 +173,6 @@ def _entry(line: _Line) -> Entry:
         id=line.id,
         version=int(line.version),
         note=_read_note(line.note),
-        chain=line.chain,
     )
 
 

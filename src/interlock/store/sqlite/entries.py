@@ -52,11 +52,11 @@ class Entries:
             self._sayings.append((sequence, note, self.said))
         self.said.append(said)
 
-    def add(self, sequence: int, said: Said, note: Note, chain: str) -> None:
-        """An entry like no other: it is about no change, or is linked to the one before it."""
+    def add(self, sequence: int, said: Said, note: Note) -> None:
+        """Add an entry of its own, for a note that tells of a refusal."""
         self._saying = None
         row = [sequence, self._now_us, *said, note.steps, note.actor, note.request_id]
-        self._rows.append([*row, note.reason, note.cause, note.refusal, chain])
+        self._rows.append([*row, note.reason, note.cause, note.refusal])
 
     def renumber(self, new: Mapping[int, int]) -> None:
         """Some records have other numbers than they were told of with."""
@@ -87,7 +87,7 @@ class Entries:
             if short:
                 self._short_rows.append(row)
             else:
-                self._rows.append([*row, note.reason, note.cause, "", ""])
+                self._rows.append([*row, note.reason, note.cause, ""])
 
 
 def _spell_steps(rows: list[list[Any]]) -> None:

@@ -11,8 +11,8 @@ from interlock.store.ranking import moment
 from interlock.store.records import Record
 from interlock.store.sqlite.rows import labels_of, list_text
 
-Placing: TypeAlias = tuple[str | None, str | None, tuple[str, ...], int, str]
-"""Queue, parent, labels, priority and chain: what most steps leave as it was."""
+Placing: TypeAlias = tuple[str | None, str | None, tuple[str, ...], int]
+"""Queue, parent, labels and priority: what most steps leave as it was."""
 
 Stands: TypeAlias = tuple[int, str, Placing, bool, bool, datetime | None]
 """Version, state, placing, whether it is ready and has a deadline, and since when it stands so."""
@@ -22,11 +22,11 @@ Standing: TypeAlias = tuple[int, int, str, Placing, bool, bool, datetime | None]
 
 Known: TypeAlias = dict[str, dict[str, Standing]]
 
-NOWHERE: Placing = (None, None, (), 0, "")
+NOWHERE: Placing = (None, None, (), 0)
 ABSENT: Standing = (0, 0, "", NOWHERE, False, False, None)
 
 _COLUMNS = (
-    "r.id, r.number, r.version, r.state, r.queue, r.parent, r.labels, r.priority, r.chain,"
+    "r.id, r.number, r.version, r.state, r.queue, r.parent, r.labels, r.priority,"
     " r.ready_us IS NOT NULL, r.deadline_us IS NOT NULL, r.updated_us"
 )
 _ONE = f"SELECT {_COLUMNS} FROM records AS r WHERE kind = ? AND id = ?"
@@ -69,15 +69,15 @@ def look_up(connection: sqlite3.Connection, kind: str, names: list[str], known: 
         known[name] = ABSENT
     one = len(names) == 1
     found = connection.execute(_ONE if one else _MANY, (kind, names[0] if one else list_text(names)))
-    for name, number, version, state, queue, parent, labels, priority, chain, ready, timed, since_us in found:
-        placing = (queue, parent, labels_of(labels), priority, chain)
+    for name, number, version, state, queue, parent, labels, priority, ready, timed, since_us in found:
+        placing = (queue, parent, labels_of(labels), priority)
         known[name] = (number, version, state, placing, bool(ready), bool(timed), moment(since_us))
 
 
 def keep(numbered: Iterable[tuple[int, Record]], known: Known) -> None:
     """These were read in this transaction, and need not be read again."""
     for number, record in numbered:
-        placing = (record.queue, record.parent, record.labels, record.priority, record.chain)
+        placing = (record.queue, record.parent, record.labels, record.priority)
         ready, timed = record.ready_at is not None, record.deadline_at is not None
         known[record.kind][record.id] = (
             number,

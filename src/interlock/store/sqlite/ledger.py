@@ -89,7 +89,7 @@ class Ledger:
     def _may_lead(self, change: Change, before: Standing) -> bool:
         """Whether others can do the same: it was there, is changed once, and its entry can be shared."""
         note = change.note
-        return bool(before[0]) and before[6] is not self.now and not (change.chain or (note and note.refusal))
+        return bool(before[0]) and before[6] is not self.now and not (note and note.refusal)
 
     def _follow(self, leader: Commit, stood: Standing, others: Iterable[Commit]) -> int:
         """How many of the next ones do what this one did, from where it stood: they are let through with it.
@@ -179,7 +179,7 @@ class Ledger:
             number, version, *_ = self._standing(refused)
             self._sequence += 1
             said = (number, refused.kind, refused.id, version)
-            self._pending.entries.add(self._sequence, said, refused.note, "")
+            self._pending.entries.add(self._sequence, said, refused.note)
         if request is not None:
             recorded = self._requests[request.id] = self._record(request)
             self._pending.recorded.append(row_of_recorded(recorded))
@@ -234,8 +234,8 @@ class Ledger:
         if (note := change.note) is not None:
             self._sequence += 1
             said = (after[0], kind, name, after[1])
-            if change.chain or note.refusal:
-                pending.entries.add(self._sequence, said, note, change.chain)
+            if note.refusal:
+                pending.entries.add(self._sequence, said, note)
             else:
                 pending.entries.say(self._sequence, said, note)
 

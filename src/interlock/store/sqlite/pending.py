@@ -88,7 +88,7 @@ class Pending:
     def create(self, change: Change, moved: Moved) -> Standing:
         """A record that was not there; how it stands then."""
         name, ready_at, deadline_at, queue = change.id, change.ready_at, change.deadline_at, change.queue
-        placing = (queue, change.parent, change.labels, change.priority, change.chain)
+        placing = (queue, change.parent, change.labels, change.priority)
         state, place, _ = moved
         number, now_us = self._next_number(name), self.now_us
         row: list[Any] = [number, change.kind, name, state, place, 1, bytearray(change.body)]
@@ -110,7 +110,7 @@ class Pending:
         if since is self._now:
             self.entries.are_final = False
         ready_at, deadline_at = change.ready_at, change.deadline_at
-        placing = (change.queue, change.parent, change.labels, change.priority, change.chain)
+        placing = (change.queue, change.parent, change.labels, change.priority)
         handler = change.handler
         step = (bodied, moved, version, before, was_ready, was_timed, ready_at, deadline_at, placing, handler)
         if step != self._step:
@@ -254,4 +254,4 @@ def _lane(change: Change) -> str:
 
 def _placed(change: Change) -> tuple[object, ...]:
     labels = change.labels
-    return change.parent or "", list_text(labels) if labels else NO_LABELS, change.priority, change.chain
+    return change.parent or "", list_text(labels) if labels else NO_LABELS, change.priority

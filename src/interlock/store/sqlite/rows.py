@@ -12,7 +12,7 @@ from interlock.store.records import Answer, Entry, Note, Record, Recorded, StepL
 
 Row: TypeAlias = tuple[Any, ...]
 
-OWN_RECORD = "number, id, state, version, body, parent, ready_us, deadline_us, chain, created_us, updated_us"
+OWN_RECORD = "number, id, state, version, body, parent, ready_us, deadline_us, created_us, updated_us"
 """What the lane of a record does not tell."""
 RECORD = f"{OWN_RECORD}, kind, queue, labels, priority"
 NUMBER, ID = 0, 1
@@ -36,15 +36,15 @@ def labels_of(text: str) -> tuple[str, ...]:
 
 def record_of(row: Row) -> Record:
     """From the columns of `RECORD`."""
-    kind, queue, labels, priority = row[11:15]
-    return placed_record_of(row[:11], kind, queue, labels_of(labels), priority)
+    kind, queue, labels, priority = row[10:14]
+    return placed_record_of(row[:10], kind, queue, labels_of(labels), priority)
 
 
 def placed_record_of(
     row: Row, kind: str, queue: str | None, labels: tuple[str, ...], priority: int
 ) -> Record:
     """From the columns of `OWN_RECORD`, where the lane has told the rest."""
-    _, name, state, version, body, parent, ready_us, deadline_us, chain, created_us, updated_us = row
+    _, name, state, version, body, parent, ready_us, deadline_us, created_us, updated_us = row
     created_at = moment(created_us)
     return Record(
         kind=kind,
@@ -58,7 +58,6 @@ def placed_record_of(
         priority=priority,
         ready_at=None if ready_us is None else moment(ready_us),
         deadline_at=None if deadline_us is None else moment(deadline_us),
-        chain=chain,
         created_at=created_at,
         updated_at=created_at if updated_us == created_us else moment(updated_us),
     )
@@ -66,7 +65,7 @@ def placed_record_of(
 
 def entry_of(row: Row) -> Entry:
     """From the columns of `ENTRY`."""
-    sequence, at_us, _, kind, name, version, steps, actor, request_id, reason, cause, refusal, chain = row
+    sequence, at_us, _, kind, name, version, steps, actor, request_id, reason, cause, refusal = row
     return Entry(
         cursor=str(sequence),
         at=moment(at_us),
@@ -81,7 +80,6 @@ def entry_of(row: Row) -> Entry:
             request_id=request_id,
             refusal=refusal,
         ),
-        chain=chain,
     )
 
 

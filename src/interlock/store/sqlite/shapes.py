@@ -16,7 +16,7 @@ Row: TypeAlias = list[Any] | tuple[Any, ...]
 KEPT, CLEARED, SET = 0, 1, 2
 """What becomes of a time: it stays NULL, becomes NULL, or is given."""
 
-ENTRY = "sequence, at_us, record, kind, id, version, steps, actor, request_id, reason, cause, refusal, chain"
+ENTRY = "sequence, at_us, record, kind, id, version, steps, actor, request_id, reason, cause, refusal"
 _SHORT_ENTRY = "sequence, at_us, record, kind, id, version, steps, actor, request_id"
 REQUEST = "id, endpoint, fingerprint, status, body, created_us, expires_us"
 
@@ -63,8 +63,8 @@ def insertion(ready: bool, timed: bool, placed: bool) -> str:
         columns.append("deadline_us")
         marks.append("?")
     if placed:
-        columns += ["parent", "labels", "priority", "chain"]
-        marks += ["nullif(?, '')", "?", "?", "?"]
+        columns += ["parent", "labels", "priority"]
+        marks += ["nullif(?, '')", "?", "?"]
     return f"INSERT INTO records ({', '.join(columns)}) VALUES ({', '.join(marks)})"
 
 
@@ -114,11 +114,5 @@ def _parts(changing: Changing) -> list[str]:
     elif timed == CLEARED:
         parts.append("deadline_us = NULL")
     if placed:
-        parts += [
-            "queue = nullif(?, '')",
-            "parent = nullif(?, '')",
-            "labels = ?",
-            "priority = ?",
-            "chain = ?",
-        ]
+        parts += ["queue = nullif(?, '')", "parent = nullif(?, '')", "labels = ?", "priority = ?"]
     return parts

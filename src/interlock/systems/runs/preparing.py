@@ -249,7 +249,6 @@ def in_group(record: Record, group: str) -> Change:
         priority=record.priority,
         ready_at=record.ready_at,
         deadline_at=record.deadline_at,
-        chain=record.chain,
     )
 
 

@@ -39,7 +39,6 @@ async def test_a_created_record_is_as_it_was_said(store: Store) -> None:
         "priority": -7,
         "ready_at": ready_at,
         "deadline_at": deadline_at,
-        "chain": "c0ffee",
     }
     [outcome] = await store.commit(each(creation("a", body=b'{"to":"Ann","weight":3}', **columns)))
     assert isinstance(outcome, Committed)
@@ -53,7 +52,7 @@ async def test_a_created_record_is_as_it_was_said(store: Store) -> None:
 async def test_a_bare_record_has_nothing_that_was_not_said(store: Store) -> None:
     [record] = await made(store, creation("a"))
     assert (record.parent, record.queue, record.labels, record.priority) == (None, None, (), 0)
-    assert (record.ready_at, record.deadline_at, record.chain) == (None, None, "")
+    assert (record.ready_at, record.deadline_at) == (None, None)
 
 
 async def test_a_change_replaces_everything_but_the_time_of_creation(
@@ -70,7 +69,6 @@ async def test_a_change_replaces_everything_but_the_time_of_creation(
             priority=5,
             ready_at=now,
             deadline_at=now,
-            chain="aa",
         ),
     )
     await opener.elapse(store, 0.002)
@@ -79,7 +77,7 @@ async def test_a_change_replaces_everything_but_the_time_of_creation(
     after = await see(store, "a")
     assert (after.state, after.version, after.body) == ("sent", 2, b"[1]")
     assert (after.parent, after.queue, after.labels, after.priority) == (None, None, (), 0)
-    assert (after.ready_at, after.deadline_at, after.chain) == (None, None, "")
+    assert (after.ready_at, after.deadline_at) == (None, None)
     assert after.created_at == before.created_at
     assert after.updated_at == outcome.at > before.updated_at
 
@@ -163,10 +161,10 @@ async def test_a_note_becomes_one_entry_of_the_journal(store: Store) -> None:
         cause="letter/9#3",
         request_id="r-1",
     )
-    [outcome] = await store.commit([Commit(changes=(creation("a", note=note, chain="beef"),))])
+    [outcome] = await store.commit([Commit(changes=(creation("a", note=note),))])
     assert isinstance(outcome, Committed)
     [entry] = await whole_feed(store)
-    assert (entry.kind, entry.id, entry.version, entry.chain) == ("parcel", "a", 1, "beef")
+    assert (entry.kind, entry.id, entry.version) == ("parcel", "a", 1)
     assert entry.note == note
     assert entry.at == outcome.at
 

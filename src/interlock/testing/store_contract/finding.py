@@ -36,7 +36,7 @@ async def test_what_is_found_is_the_whole_record(store: Store) -> None:
     now = await store.now()
     [record] = await made(
         store,
-        creation("a", queue="post", labels=("x",), ready_at=now, deadline_at=now, priority=3, chain="cc"),
+        creation("a", queue="post", labels=("x",), ready_at=now, deadline_at=now, priority=3),
     )
     assert (await store.find(PARCELS)).records == (record,)
 

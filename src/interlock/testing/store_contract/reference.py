@@ -159,7 +159,6 @@ def _after(change: Change, created_at: datetime, at: datetime) -> Record:
         priority=change.priority,
         ready_at=change.ready_at,
         deadline_at=change.deadline_at,
-        chain=change.chain,
         created_at=created_at,
         updated_at=at,
     )

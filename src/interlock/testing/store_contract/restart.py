@@ -70,7 +70,7 @@ async def test_everything_is_there_after_closing_and_opening_again(store: Store,
     changes = [
         creation("a", queue="post", ready_at=past, labels=("x",), note=PACKING, body='"ü"'.encode()),
         creation("b", deadline_at=past, note=PACKING),
-        creation("c", DELIVERED, parent="p", chain="cc", note=PACKING),
+        creation("c", DELIVERED, parent="p", note=PACKING),
     ]
     records = await made(store, *changes)
     await store.commit([Commit(request=request("r"), refusals=(refusal("c"),))])

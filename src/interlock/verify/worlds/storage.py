@@ -101,8 +101,8 @@ class SharedStore(MemoryStore):
             self._recent.popleft()
         self._reader.written(before, self._records[change.key], change.note, now)
 
-    def _note(self, kind: str, name: str, version: int, note: Note, chain: str, now: datetime) -> None:
-        super()._note(kind, name, version, note, chain, now)
+    def _note(self, kind: str, name: str, version: int, note: Note, now: datetime) -> None:
+        super()._note(kind, name, version, note, now)
         if note.refusal:
             self._reader.refused(Key(kind, name), note)
 

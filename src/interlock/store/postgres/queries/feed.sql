@@ -21,8 +21,7 @@ SELECT edge.xact_offset, edge.settled, edge.pruned_xact, edge.pruned_entry,
     found.*
 FROM edge
 LEFT JOIN LATERAL (
-    SELECT journal.xact, journal.entry, journal.at, journal.kind, journal.id, journal.version, journal.note,
-        journal.chain
+    SELECT journal.xact, journal.entry, journal.at, journal.kind, journal.id, journal.version, journal.note
     FROM interlock.journal
     WHERE (journal.xact, journal.entry) > ($1, $2)
       AND journal.xact < edge.settled

@@ -9,7 +9,7 @@ WITH wanted (state) AS (
 SELECT found.*
 FROM wanted
 CROSS JOIN LATERAL (
-    SELECT kind, id, record.state, version, body, parent, queue, labels, priority, ready_at, deadline_at, chain,
+    SELECT kind, id, record.state, version, body, parent, queue, labels, priority, ready_at, deadline_at,
         created_at, updated_at
     FROM interlock.record
     WHERE interlock.stretch(record.kind, record.state) = interlock.stretch($2, wanted.state)

@@ -22,7 +22,7 @@ SELECT found.*
 FROM wanted
 CROSS JOIN LATERAL (
     SELECT kind, id, record.state, version, body, parent, queue, record.labels, priority, ready_at, deadline_at,
-        chain, created_at, updated_at
+        created_at, updated_at
     FROM interlock.record
     WHERE record.labels = wanted.labels AND record.labels <> '{}' AND record.state = wanted.state
       AND {conditions}

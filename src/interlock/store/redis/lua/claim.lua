@@ -72,7 +72,7 @@ local found = heads()
 local rows, bodies, seen = read_found(found, limit)
 take(found, seen)
 for _, row in ipairs(rows) do
-  if row[6] ~= '' then drop(key.due[kind], row[11]) end
+  if row[6] ~= '' then drop(key.due[kind], row[10]) end
 end
 carry_out()
 return { cmsgpack.pack({ now, hold(rows, ARGV[4], now), rows }), table.concat(bodies) }

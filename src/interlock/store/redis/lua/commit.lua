@@ -13,7 +13,7 @@ local epoch, sequence = known[2], tonumber(known[3] or 0)
 local answers, texts, written = {}, {}, false
 local JOURNAL = P .. 'journal'
 
-local NEEDED = { 'version', 'state', 'created_at', 'marks', 'ready_at', 'deadline_at', 'chain', 'updated_at' }
+local NEEDED = { 'version', 'state', 'created_at', 'marks', 'ready_at', 'deadline_at', 'updated_at' }
 
 -- What the caller holds, unless the hold has run out and somebody has put it all back. Held records
 -- stand in no set where others look, as long as they keep the version in which they were taken.
@@ -64,7 +64,7 @@ local function refusal_of(commit, befores)
     local before = call('HMGET', key.record[change[1]] .. change[2], unpack(NEEDED))
     local found = before[1] or '0'
     -- After a fail-over that has lost writes the same number may stand for another version.
-    if found ~= change[3] or (change[14] ~= '' and change[14] ~= before[8]) then
+    if found ~= change[3] or (change[13] ~= '' and change[13] ~= before[7]) then
       return { 'conflict', i - 1, found }
     end
     befores[i] = before
@@ -78,15 +78,10 @@ local function refusal_of(commit, befores)
   return nil
 end
 
-local function journal(kind, id, version, note, chain)
+local function journal(kind, id, version, note)
   sequence = sequence + 1
   local cursor = epoch .. '-' .. whole(sequence)
-  if chain == '' then
-    call('XADD', JOURNAL, cursor, 'kind', kind, 'id', id, 'version', version, 'at', at, 'note', note)
-  else
-    call('XADD', JOURNAL, cursor,
-      'kind', kind, 'id', id, 'version', version, 'at', at, 'note', note, 'chain', chain)
-  end
+  call('XADD', JOURNAL, cursor, 'kind', kind, 'id', id, 'version', version, 'at', at, 'note', note)
   call('RPUSH', key.history[kind] .. id, version .. ' ' .. cursor)
 end
 
@@ -114,7 +109,7 @@ local function field(name, old, new)
 end
 
 local function write_record(record, change, before)
-  fields = { 'version', change[12], 'updated_at', at, 'body', change[5] }
+  fields = { 'version', change[11], 'updated_at', at, 'body', change[5] }
   size = 6
   field('state', before[2], change[4])
   field('created_at', before[3], before[3] or at)
@@ -124,7 +119,8 @@ local function write_record(record, change, before)
     if change[7] ~= '' then field('rank', nil, change[8]) end
   end
   field('deadline_at', before[6], change[9])
-  field('chain', before[7], change[10])
+  -- Always empty: a program of an earlier version cannot read a record without this field.
+  if not before[1] then field('chain', nil, '') end
   call('HSET', record, unpack(fields, 1, size))
 end
 
@@ -204,8 +200,8 @@ local function write(change, before)
   end
   held[record] = nil
   place(kind, id, marks, change[7], change[8], change[9], now)
-  if change[11] then journal(kind, id, change[12], change[11], change[10]) end
-  if change[13] then show(change[13], id, created_at, not before[1]) end
+  if change[10] then journal(kind, id, change[11], change[10]) end
+  if change[12] then show(change[12], id, created_at, not before[1]) end
 end
 
 local function remember(request)
@@ -225,7 +221,7 @@ for i, commit in ipairs(cmsgpack.unpack(ARGV[1])) do
     for c, change in ipairs(commit[3]) do write(change, befores[c]) end
     for _, refused in ipairs(commit[4]) do
       local version = call('HGET', key.record[refused[1]] .. refused[2], 'version') or '0'
-      journal(refused[1], refused[2], version, refused[3], '')
+      journal(refused[1], refused[2], version, refused[3])
     end
     if commit[1] then remember(commit[1]) end
     written = true

@@ -9,7 +9,7 @@ local call = redis.call
 local SEPARATOR = '\31'
 
 local FIELDS = {
-  'state', 'version', 'created_at', 'updated_at', 'ready_at', 'deadline_at', 'marks', 'chain', 'body',
+  'state', 'version', 'created_at', 'updated_at', 'ready_at', 'deadline_at', 'marks', 'body',
 }
 
 -- What a record can be found by is one field, `marks`: {"queue", "labels", "parent", "priority", "handler"}
@@ -98,10 +98,10 @@ local key = setmetatable({}, {
 local function read_row(kind, id, bodies)
   local values = call('HMGET', key.record[kind] .. id, unpack(FIELDS))
   if not values[1] then return false end
-  local body = values[9]
+  local body = values[8]
   bodies[#bodies + 1] = body
-  values[9] = #body
-  values[10] = kind
-  values[11] = id
+  values[8] = #body
+  values[9] = kind
+  values[10] = id
   return values
 end

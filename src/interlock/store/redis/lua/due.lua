@@ -17,8 +17,8 @@ end
 table.sort(found, by_score)
 local rows, bodies = read_found(found, limit)
 for _, row in ipairs(rows) do
-  drop(key.due[row[10]], row[11])
-  if row[5] ~= '' then withdraw(row[10], row[11], row[7]) end
+  drop(key.due[row[9]], row[10])
+  if row[5] ~= '' then withdraw(row[9], row[10], row[7]) end
 end
 carry_out()
 return { cmsgpack.pack({ now, hold(rows, ARGV[3], now), rows }), table.concat(bodies) }

@@ -10,7 +10,7 @@ while place and #rows < wanted and seen < bound and bytes < 33554432 do
   local row = passes(filters, query, place[2]) and read_row(query[1], place[2], bodies)
   if row then
     rows[#rows + 1] = row
-    bytes = bytes + row[9]
+    bytes = bytes + row[8]
   end
   seen, last, place = seen + 1, place, next_place()
 end

@@ -86,7 +86,7 @@ local function hold(rows, hold_us, now)
   if #rows == 0 then return '' end
   local flat, n = {}, 0
   for _, row in ipairs(rows) do
-    flat[n + 1], flat[n + 2], flat[n + 3] = row[10], row[11], row[2]
+    flat[n + 1], flat[n + 2], flat[n + 3] = row[9], row[10], row[2]
     n = n + 3
   end
   local number = whole(call('INCR', P .. 'holds'))
@@ -129,7 +129,7 @@ local function read_found(found, limit)
     end
     if row then
       rows[#rows + 1] = row
-      bytes = bytes + row[9]
+      bytes = bytes + row[8]
     end
   end
   return rows, bodies, seen

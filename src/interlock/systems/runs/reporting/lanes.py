@@ -188,7 +188,6 @@ def touched(record: Record) -> Change:
         priority=record.priority,
         ready_at=record.ready_at,
         deadline_at=record.deadline_at,
-        chain=record.chain,
     )
 
 
