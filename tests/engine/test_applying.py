@@ -43,16 +43,14 @@ async def no_sleep(_: float) -> None:
     await asyncio.sleep(0)
 
 
-async def test_a_decision_becomes_true_and_its_effects_come_after(
-    store: MemoryStore, make_commit: MakeCommit
-) -> None:
+async def test_a_decision_becomes_true_and_is_answered(store: MemoryStore, make_commit: MakeCommit) -> None:
     def pack(records: Sequence[Record | None], now: datetime) -> Decision[str]:
         assert records == [None]
-        return Decision("packed", make_commit("p", 0, "packed"), ("ring the bell",))
+        return Decision("packed", make_commit("p", 0, "packed"))
 
     applied = await engine_on(store).apply([P], pack)
     assert isinstance(applied, Applied)
-    assert (applied.answer, applied.effects) == ("packed", ("ring the bell",))
+    assert applied.answer == "packed"
     assert [record and record.state for record in await store.load([P])] == ["packed"]
 
 

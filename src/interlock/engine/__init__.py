@@ -2,7 +2,7 @@
 
 Reading order:
 
-    applying      load, decide, commit, effects; decide again when somebody was faster
+    applying      load, decide, commit; decide again when somebody was faster
     committing    how a commit reaches the store: alone, or together with others
     surely        what to do when nobody knows whether a commit happened
     clock         the store's time, known without asking each time

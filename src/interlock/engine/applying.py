@@ -1,8 +1,8 @@
-"""Load, decide, commit, effects; and decide again when somebody was faster.
+"""Load, decide, commit; and decide again when somebody was faster.
 
 Deciding is pure, so it can be done as often as it takes: on a conflict the records are loaded anew
 and the decider is asked again, and it may now decide something else, or nothing. What it decides is
-committed whole or not at all, and effects are handed over only after that.
+committed whole or not at all.
 """
 
 from __future__ import annotations
@@ -121,12 +121,11 @@ def is_known_refusal(commit: Commit, outcome: Outcome | InterlockError) -> bool:
 
 
 class Decision(msgspec.Struct, Generic[A], frozen=True, gc=False):
-    """What a decider wants: what shall become true, what is then to be done, and what to answer."""
+    """What a decider wants: what shall become true, and what to answer."""
 
     answer: A
     commit: Commit | None = None
     """None when nothing has to change."""
-    effects: tuple[object, ...] = ()
 
 
 class Applied(msgspec.Struct, Generic[A], frozen=True, gc=False):
@@ -134,7 +133,6 @@ class Applied(msgspec.Struct, Generic[A], frozen=True, gc=False):
 
     answer: A
     at: datetime
-    effects: tuple[object, ...] = ()
 
 
 Decider: TypeAlias = Callable[[Sequence[Record | None], datetime], Decision[A]]
@@ -213,15 +211,15 @@ class Engine:
             records = await self._loads.load(keys)
             decision = decide(records, max(await self.clock.now(), not_before))
             if decision.commit is None:
-                return Applied(decision.answer, await self.clock.now(), decision.effects)
+                return Applied(decision.answer, await self.clock.now())
             sealed = self.sealed(decision.commit, records)
             outcome = await commit_surely(self.store, self.committer, sealed)
             match outcome:
                 case Committed(at):
-                    return Applied(decision.answer, at, decision.effects)
+                    return Applied(decision.answer, at)
                 case Repeated():
                     if is_known_refusal(sealed, outcome):
-                        return Applied(decision.answer, await self.clock.now(), decision.effects)
+                        return Applied(decision.answer, await self.clock.now())
                     return outcome
                 case Conflict():
                     conflict = outcome

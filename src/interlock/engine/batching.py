@@ -104,7 +104,7 @@ class _Batch(Generic[A]):
             if decision is None:
                 continue
             if decision.commit is None:
-                self._end(place, Applied(decision.answer, now, decision.effects))
+                self._end(place, Applied(decision.answer, now))
             else:
                 sealed = self._engine.sealed(decision.commit, [self._known[place]])
                 decided.append((place, sealed, decision))
@@ -130,7 +130,7 @@ class _Batch(Generic[A]):
         """What the store has made of it."""
         match outcome:
             case Committed(at):
-                self._end(place, Applied(decision.answer, at, decision.effects))
+                self._end(place, Applied(decision.answer, at))
             case Conflict() | TooLate():
                 if isinstance(outcome, TooLate):
                     self.not_before = max(self.not_before, outcome.now)
