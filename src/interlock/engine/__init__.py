@@ -9,5 +9,6 @@ Reading order:
     loops         work that repeats, supervised
     retention     what has ended is removed when its time is over
     outbox        effects that must survive a crash
+    write_once    records that take one step: open, then settled
     audit         whether the journal and the records agree
 """

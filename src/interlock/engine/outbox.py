@@ -89,7 +89,6 @@ Handler: TypeAlias = Callable[[bytes], Awaitable[None]]
 """Delivers one payload, or raises."""
 
 
-_TAKEN = (StepLine(MESSAGE.name, "", take.name, WAITING, SENDING, "courier"),)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -128,17 +127,17 @@ def outgoing(
     Whoever means to deliver it at once takes it in the same commit, until some time; if nothing is
     heard of it by then, others do.
     """
-    take_it = _TAKEN if taken_until is not None else ()
+    taken = None if taken_until is None else _decided(WAITING, take)
     return Change(
         kind=MESSAGE.name,
         id=name,
         expected=0,
-        state=SENDING if take_it else WAITING,
+        state=MESSAGE.initial if taken is None else taken.state,
         body=_ENCODER.encode(Letter(msgspec.Raw(payload))),
         queue=topic,
-        ready_at=None if take_it else now,
+        ready_at=now if taken is None else None,
         deadline_at=taken_until,
-        note=Note(steps=take_it, request_id=mark),
+        note=Note(steps=() if taken is None else _lines(taken, ""), request_id=mark),
     )
 
 
@@ -233,23 +232,31 @@ def _moved(
     mark: str = "",
 ) -> Change:
     """What the table makes of the event, as a change of the record."""
-    decision = MESSAGE.decide(MessageState(record.state), None, event)
-    if not isinstance(decision, Moved):
-        raise decision.error()
-    steps = tuple(
-        StepLine(MESSAGE.name, record.id, step.event, step.source, step.target, step.owner)
-        for step in decision.steps
-    )
+    moved = _decided(MessageState(record.state), event)
     return Change(
         kind=MESSAGE.name,
         id=record.id,
         expected=record.version,
         expected_at=record.updated_at,
-        state=decision.state,
+        state=moved.state,
         body=record.body if body is None else body,
         queue=record.queue,
         priority=record.priority,
         ready_at=ready_at,
         deadline_at=deadline_at,
-        note=Note(steps=steps, actor="courier", reason=reason, request_id=mark),
+        note=Note(steps=_lines(moved, record.id), actor="courier", reason=reason, request_id=mark),
+    )
+
+
+def _decided(state: MessageState, event: Event) -> Moved[MessageState, None]:
+    decision = MESSAGE.decide(state, None, event)
+    if not isinstance(decision, Moved):
+        raise decision.error()
+    return decision
+
+
+def _lines(moved: Moved[MessageState, None], entity: str) -> tuple[StepLine, ...]:
+    return tuple(
+        StepLine(step.machine, entity, step.event, step.source, step.target, step.owner)
+        for step in moved.steps
     )

@@ -12,8 +12,9 @@ from enum import StrEnum
 
 import msgspec
 
-from interlock.machine import Machine, command, consequence, end, ignore, on, state
-from interlock.store.records import Change, Key, Note, StepLine
+from interlock.engine.write_once import WriteOnce
+from interlock.machine import command, consequence, end, state
+from interlock.store.records import Change, Key
 from interlock.wire.runner import Heartbeat, LogLine, size_of
 
 
@@ -31,33 +32,24 @@ keep = command("keep", "It came with a message that was accepted under the live 
 discard = consequence("discard", "Nobody wants it.", by="operator")
 
 
-def _written_once(name: str, doc: str) -> Machine[KeptState, None]:
-    # fmt: off
-    return Machine[KeptState, None](
+def _kept_beside_a_job(name: str, doc: str) -> WriteOnce[KeptState]:
+    return WriteOnce(
         name,
         doc,
-        initial=OPEN,
-        spine=(OPEN, KEPT),
-        stop=(discard,),
-        states=(
-            state(OPEN, "On its way.", turn="orchestrator"),
-            end(KEPT, "Stored; it is never changed."),
-            end(DISCARDED, "Not wanted."),
-        ),
-        rows=(
-            on(keep, OPEN, KEPT, owner="orchestrator", why="It came with a message that was accepted."),
-            on(discard, OPEN, DISCARDED, owner="operator", why="Somebody said so."),
-            ignore(discard, (KEPT, DISCARDED), why="it is over"),
-        ),
+        opened=state(OPEN, "On its way.", turn="orchestrator"),
+        settled=end(KEPT, "Stored; it is never changed."),
+        dropped=end(DISCARDED, "Not wanted."),
+        settle=keep,
+        why="It came with a message that was accepted.",
+        drop=discard,
     )
-    # fmt: on
 
 
-LOG = _written_once("log", "Some lines that an attempt has written.")
-RESULT = _written_once("result", "What an attempt returned, where that is large.")
+LOG = _kept_beside_a_job("log", "Some lines that an attempt has written.")
+RESULT = _kept_beside_a_job("result", "What an attempt returned, where that is large.")
 
-CHILDREN = _written_once("children", "Jobs that a handler has submitted under a name.")
-ARTIFACT = _written_once("artifact", "A file that an attempt has left behind; what it says is a blob.")
+CHILDREN = _kept_beside_a_job("children", "Jobs that a handler has submitted under a name.")
+ARTIFACT = _kept_beside_a_job("artifact", "A file that an attempt has left behind; what it says is a blob.")
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,12 +136,14 @@ def lines_of(chunk: Chunk) -> Iterator[Placed]:
 def chunk_change(job_id: str, name: str, chunk: Chunk, *, mark: str, actor: str) -> Change:
     """The lines of one message, to be committed with it; the name of the message makes it unique."""
     chunk_id = f"{job_id}.{chunk.shard}.{chunk.attempt}.{name}"
-    return _change(LOG, chunk_id, job_id, msgspec.json.encode(chunk), mark, actor)
+    body = msgspec.json.encode(chunk)
+    return LOG.change(chunk_id, body, settle=True, parent=job_id, actor=actor, mark=mark)
 
 
 def result_change(job_id: str, attempt_name: str, result: msgspec.Raw, *, mark: str, actor: str) -> Change:
     """A large result, to be committed with the completion that brought it."""
-    return _change(RESULT, result_key(job_id, attempt_name).id, job_id, bytes(result), mark, actor)
+    name = result_key(job_id, attempt_name).id
+    return RESULT.change(name, bytes(result), settle=True, parent=job_id, actor=actor, mark=mark)
 
 
 def result_key(job_id: str, attempt_name: str) -> Key:
@@ -160,7 +154,8 @@ def result_key(job_id: str, attempt_name: str) -> Key:
 def brood_change(job_id: str, brood: Brood, *, mark: str, actor: str) -> Change:
     """Children under a name, to be committed with them."""
     key = brood_key(job_id, brood.shard, brood.name)
-    return _change(CHILDREN, key.id, job_id, msgspec.json.encode(brood), mark, actor)
+    body = msgspec.json.encode(brood)
+    return CHILDREN.change(key.id, body, settle=True, parent=job_id, actor=actor, mark=mark)
 
 
 def brood_key(job_id: str, shard: int, name: str) -> Key:
@@ -171,24 +166,10 @@ def brood_key(job_id: str, shard: int, name: str) -> Key:
 def artifact_change(job_id: str, artifact: Artifact, *, mark: str, actor: str) -> Change:
     """A file of an attempt, to be committed with the message that brought it."""
     key = artifact_key(job_id, f"{artifact.shard}.{artifact.attempt}", artifact.name)
-    return _change(ARTIFACT, key.id, job_id, msgspec.json.encode(artifact), mark, actor)
+    body = msgspec.json.encode(artifact)
+    return ARTIFACT.change(key.id, body, settle=True, parent=job_id, actor=actor, mark=mark)
 
 
 def artifact_key(job_id: str, attempt_name: str, name: str) -> Key:
     """Where the record of a file is; an attempt has one of each name."""
     return Key(ARTIFACT.name, f"{job_id}.{attempt_name}.{hashlib.sha256(name.encode()).hexdigest()[:20]}")
-
-
-def _change(
-    machine: Machine[KeptState, None], name: str, job_id: str, body: bytes, mark: str, actor: str
-) -> Change:
-    step = StepLine(machine.name, "", keep.name, OPEN, KEPT, "orchestrator")
-    return Change(
-        kind=machine.name,
-        id=name,
-        expected=0,
-        state=KEPT,
-        body=body,
-        parent=job_id,
-        note=Note(steps=(step,), actor=actor, request_id=mark),
-    )

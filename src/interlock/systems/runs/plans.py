@@ -15,9 +15,10 @@ from enum import StrEnum
 
 import msgspec
 
-from interlock.machine import Machine, command, consequence, end, ignore, on, state
+from interlock.engine.write_once import WriteOnce
+from interlock.machine import command, consequence, end, state
 from interlock.store.contract import Store
-from interlock.store.records import Change, Key, Note, Record, StepLine
+from interlock.store.records import Change, Key, Note, Record
 from interlock.wire.runs import Plan, PlannedJob, SkippedJob
 
 PIECE = 250
@@ -41,25 +42,16 @@ IN_USE, KEPT, DISCARDED = PlanState.IN_USE, PlanState.KEPT, PlanState.DISCARDED
 settle = command("settle", "Its run was reported.", by="orchestrator")
 discard = consequence("discard", "Nobody wants it.", by="operator")
 
-# fmt: off
-PLAN = Machine[PlanState, None](
+PLAN = WriteOnce(
     "plan",
     "Some jobs of the plan of a run; it is written once, and removed with its run.",
-    initial=IN_USE,
-    spine=(IN_USE, KEPT),
-    stop=(discard,),
-    states=(
-        state(IN_USE, "Its run is under way.", turn="orchestrator"),
-        end(KEPT, "Its run was reported; it is kept as long as that."),
-        end(DISCARDED, "Not wanted."),
-    ),
-    rows=(
-        on(settle, IN_USE, KEPT, owner="orchestrator", why="The run has nothing more to look up."),
-        on(discard, IN_USE, DISCARDED, owner="operator", why="Somebody said so."),
-        ignore(discard, (KEPT, DISCARDED), why="it is over"),
-    ),
+    opened=state(IN_USE, "Its run is under way.", turn="orchestrator"),
+    settled=end(KEPT, "Its run was reported; it is kept as long as that."),
+    dropped=end(DISCARDED, "Not wanted."),
+    settle=settle,
+    why="The run has nothing more to look up.",
+    drop=discard,
 )
-# fmt: on
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -160,29 +152,13 @@ def _cuts(jobs: Sequence[PlannedJob]) -> Iterator[tuple[int, int]]:
 
 def piece_change(run_id: str, number: int, piece: Piece, *, mark: str, actor: str) -> Change:
     """A piece, to be committed with the run that it belongs to."""
-    return Change(
-        kind=PLAN.name,
-        id=piece_key(run_id, number).id,
-        expected=0,
-        state=IN_USE,
-        body=msgspec.json.encode(piece),
-        parent=run_id,
-        note=Note(actor=actor, request_id=mark),
-    )
+    name, body = piece_key(run_id, number).id, msgspec.json.encode(piece)
+    return PLAN.change(name, body, settle=False, parent=run_id, actor=actor, mark=mark)
 
 
 def settled_piece(record: Record, *, mark: str) -> Change:
     """A piece whose run was reported."""
-    step = StepLine(PLAN.name, "", settle.name, IN_USE, KEPT, "orchestrator")
-    return Change(
-        kind=PLAN.name,
-        id=record.id,
-        expected=record.version,
-        state=KEPT,
-        body=record.body,
-        parent=record.parent,
-        note=Note(steps=(step,), actor="orchestrator", request_id=mark),
-    )
+    return PLAN.change(record.id, record.body, settle=True, before=record, actor="orchestrator", mark=mark)
 
 
 def renamed_piece(

@@ -12,8 +12,9 @@ from enum import StrEnum
 
 import msgspec
 
-from interlock.machine import Machine, command, consequence, end, ignore, on, state
-from interlock.store.records import Change, Key, Note, Record, StepLine
+from interlock.engine.write_once import WriteOnce
+from interlock.machine import command, consequence, end, state
+from interlock.store.records import Change, Key, Record
 
 
 class TreeState(StrEnum):
@@ -29,25 +30,16 @@ OPEN, CLOSED, DROPPED = TreeState.OPEN, TreeState.CLOSED, TreeState.DROPPED
 close = command("close", "Nothing of the tree is left.", by="orchestrator")
 drop = consequence("drop", "Nobody wants it any more.", by="operator")
 
-# fmt: off
-TREE = Machine[TreeState, None](
+TREE = WriteOnce(
     "tree",
     "Which jobs of a tree may be at work at the same time.",
-    initial=OPEN,
-    spine=(OPEN, CLOSED),
-    stop=(drop,),
-    states=(
-        state(OPEN, "Some job of it has not ended.", turn="orchestrator"),
-        end(CLOSED, "Every job of it has ended."),
-        end(DROPPED, "Not wanted any more."),
-    ),
-    rows=(
-        on(close, OPEN, CLOSED, owner="orchestrator", why="Its root and all below it have ended."),
-        on(drop, OPEN, DROPPED, owner="operator", why="Somebody said so."),
-        ignore(drop, (CLOSED, DROPPED), why="it is over"),
-    ),
+    opened=state(OPEN, "Some job of it has not ended.", turn="orchestrator"),
+    settled=end(CLOSED, "Every job of it has ended."),
+    dropped=end(DROPPED, "Not wanted any more."),
+    settle=close,
+    why="Its root and all below it have ended.",
+    drop=drop,
 )
-# fmt: on
 
 
 class Seat(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -86,19 +78,9 @@ def decode_tree(record: Record | None) -> TreeBody:
 
 
 def tree_change(root_id: str, record: Record | None, body: TreeBody, *, mark: str, over: bool) -> Change:
-    """The tree as it shall become. Only its beginning and its end are news."""
-    note = None
-    if record is None or over:
-        line = StepLine(TREE.name, "", close.name, OPEN, CLOSED, "orchestrator")
-        note = Note(steps=(line,) if over else (), actor="orchestrator", request_id=mark)
-    return Change(
-        kind=TREE.name,
-        id=root_id,
-        expected=record.version if record is not None else 0,
-        state=CLOSED if over else OPEN,
-        body=msgspec.json.encode(body),
-        note=note,
-    )
+    """Return the tree as it shall become; `over` closes it."""
+    encoded = msgspec.json.encode(body)
+    return TREE.change(root_id, encoded, settle=over, before=record, actor="orchestrator", mark=mark)
 
 
 class TreePart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -1,0 +1,56 @@
+"""A line of the journal is made from a step that a table has decided, and never spelled out by hand."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "interlock"
+OF_A_STEP = ("event", "source", "target", "owner")
+
+
+def spelled_out(source: Path, code: str) -> Iterator[str]:
+    """Where a `StepLine` gets its event, states or owner from elsewhere than from one step."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("StepLine"):
+            given = [ast.unparse(each).removeprefix("str(").removesuffix(")") for each in node.args[2:6]]
+            step = given[0].rpartition(".")[0] if given else ""
+            if not step or given != [f"{step}.{name}" for name in OF_A_STEP]:
+                yield f"{source.name}:{node.lineno}: {ast.unparse(node)}"
+
+
+def test_no_line_of_the_journal_is_spelled_out_by_hand() -> None:
+    found = [
+        line
+        for path in sorted(SOURCE.rglob("*.py"))
+        if "testing" not in path.parts
+        for line in spelled_out(path, path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "snippet",
+    [
+        'StepLine("log", "", keep.name, OPEN, KEPT, "orchestrator")',
+        'StepLine(LOG.name, "", step.event, OPEN, step.target, step.owner)',
+        'StepLine(LOG.name, "", step.event, step.source, other.target, step.owner)',
+        'records.StepLine("log", "", owner="orchestrator")',
+    ],
+)
+def test_a_line_that_is_spelled_out_would_be_noticed(snippet: str) -> None:
+    assert list(spelled_out(Path("a.py"), snippet)) == [f"a.py:1: {ast.unparse(ast.parse(snippet))}"]
+
+
+@pytest.mark.parametrize(
+    "snippet",
+    [
+        'StepLine(LOG.name, "", step.event, step.source, step.target, step.owner, step.moves)',
+        'StepLine(LOG.name, "", each.event, str(each.source), str(each.target), str(each.owner))',
+    ],
+)
+def test_a_line_that_is_made_from_a_step_is_left_alone(snippet: str) -> None:
+    assert list(spelled_out(Path("a.py"), snippet)) == []
