@@ -69,6 +69,14 @@ def in_place(mutant: Mutant) -> Iterator[None]:
         COUPLINGS.exchange(couplings)
 
 
+@contextmanager
+def without(coupling: Coupling[Any]) -> Iterator[None]:
+    """Have everybody decide by the tables without this one coupling."""
+    title = f"{coupling.cause.name} / {coupling.sentence} / drop"
+    with in_place(_coupled(coupling, title, COUPLINGS.all.index(coupling), None)):
+        yield
+
+
 def _anew(machine: AnyMachine, mutant: Mutant) -> AnyMachine:
     """The machine made again: with steps of its own, since what follows from a step is remembered."""
     table = machine.table
