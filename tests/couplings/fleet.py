@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.couplings.runs import job_named
 from tests.couplings.world import World, delivers
 from tests.systems.fleet.test_workloads import fact, workloads
 from tests.systems.orchestrator.house import RUNNER
@@ -33,9 +34,7 @@ async def agents_of_a_canceled_run(world: World) -> None:
 async def agents_of_a_failed_run(world: World) -> None:
     """Nor does one that has failed."""
     run_id, workload_id = await under_load(world)
-    for job_id, name in (await world.names(run_id)).items():
-        if name == "tests":
-            await world.jobs.cancel(job_id)
+    await world.jobs.cancel(await job_named(world, run_id, "tests"))
     await world.recover()
-    await world.took("run", run_id, "run", "required_job_failed", "RUNNING", "FAILED")
+    assert (await world.look(run_id)).outcome == "FAILED"
     await world.took("workload", workload_id, "workload", "ABORT_RECEIVED", "RUNNING", "ABORTING")

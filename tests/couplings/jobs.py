@@ -68,7 +68,8 @@ async def lease_that_was_only_granted(world: World) -> None:
 
 
 @delivers(
-    "attempt enters CANCEL_REQUESTED out of STARTING or RUNNING or UPLOADING: send request_cancel to its lease"
+    "attempt enters CANCEL_REQUESTED out of STARTING or RUNNING or UPLOADING: "
+    "send request_cancel to its lease"
 )
 async def lease_of_a_runner_at_work(world: World) -> None:
     """The runner learns of the cancel with its next heartbeat."""

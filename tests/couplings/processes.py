@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from typing import Any
 
-from tests.couplings.world import Worker, World, delivers, must, until
+from tests.couplings.world import Worker, World, delivers, must
 from tests.systems.orchestrator.house import TTL_S
 from tests.systems.supervisor.test_workers import workers
 
@@ -29,29 +28,21 @@ async def held(ctx: Context) -> None:
     raise TaskCancelled
 
 
-async def at_work(world: World, **settings: object) -> tuple[Worker, str]:
+async def at_work(world: World, **settings: Any) -> tuple[Worker, str]:
     """Start a worker and wait until it executes a job that does not end by itself."""
     job_id = await world.submit("held")
     worker = world.worker(REGISTRY, **settings)
-    await worker.took("task", job_id, "claim_succeeded", "claiming", "processing")
+    await worker.is_at(job_id, "processing")
     return worker, job_id
 
 
-async def prefetched(world: World) -> tuple[Worker, str]:
-    """Start a worker that is at work, and wait until it holds another job that it has not begun."""
-    worker, _ = await at_work(world, prefetch=1)
-    job_id = await world.submit("quick")
-    await worker.took("task", job_id, "claim_requested", "pending", "claiming")
-    return worker, job_id
-
-
-async def job_takes(world: World, job_id: str, machine: str, *step: str) -> None:
-    """Wait until a machine of a job has taken a step; raise when it does not."""
-
-    async def taken() -> bool:
-        return step in await world.steps("job", job_id, machine)
-
-    await until(taken, lambda: f"The {machine} of {job_id} has not taken {step}.")
+async def with_another(world: World) -> tuple[Worker, str, str]:
+    """Start a worker that is at work, and wait until it has another job that it has not begun."""
+    worker, first = await at_work(world, prefetch=1)
+    second = await world.submit("quick")
+    await worker.is_at(second, "claiming")
+    assert await world.leases(second) == ["GRANTED"]
+    return worker, first, second
 
 
 # What a process wants of its tasks
@@ -63,16 +54,15 @@ async def tasks_of_a_broken_connection(world: World) -> None:
     worker, job_id = await at_work(world, concurrency=2)
     world.crashing = True
     await world.submit("quick")
-    await worker.took("process", "", "error", "running", "connecting")
-    await worker.took("task", job_id, "lease_expired", "processing", "abandoned")
+    await worker.takes("task", job_id, "lease_expired", "processing", "abandoned")
 
 
 @delivers("process enters shutting_down: send shutdown_requested to each task that has not begun")
 async def tasks_that_have_not_begun(world: World) -> None:
     """A process that is asked to go leaves to others what it has not begun."""
-    worker, job_id = await prefetched(world)
+    worker, _, job_id = await with_another(world)
     worker.process.shutdown.request()
-    await worker.took("task", job_id, "shutdown_requested", "claiming", "abandoned")
+    await worker.takes("task", job_id, "shutdown_requested", "claiming", "abandoned")
 
 
 @delivers("process stays shutting_down by soft_deadline: send shutdown_requested to each of its tasks")
@@ -80,7 +70,7 @@ async def tasks_that_do_not_finish_in_time(world: World) -> None:
     """What does not finish in time is told to save what it has."""
     worker, job_id = await at_work(world)
     worker.process.shutdown.request()
-    await worker.took("task", job_id, "shutdown_requested", "processing", "reporting")
+    await worker.takes("task", job_id, "shutdown_requested", "processing", "reporting")
 
 
 # What a task wants of its lease, and tells its process
@@ -88,36 +78,26 @@ async def tasks_that_do_not_finish_in_time(world: World) -> None:
 
 @delivers("task enters processing: send ack to its lease")
 async def lease_of_a_task_that_begins(world: World) -> None:
-    """The runner takes the work: a lease that was only granted is acknowledged when the task begins."""
-    worker, job_id = await prefetched(world)
-    (first,) = [view.id for view in (await world.jobs.find(Query(kind="job", states=("RUNNING",))))[0]
-                if view.id != job_id]
-    must(await world.leases(job_id) == ["GRANTED"], "The lease was acknowledged before there was room.")
+    """A lease that was only granted is acknowledged when there is room for its task."""
+    _, first, second = await with_another(world)
     await world.jobs.cancel(first)
-    await worker.took("task", job_id, "claim_succeeded", "claiming", "processing")
-    await job_takes(world, job_id, "lease", "ack", "GRANTED", "ACTIVE")
+    await world.job_takes(second, "lease", "ack", "GRANTED", "ACTIVE")
 
 
-@delivers(
-    "task enters reporting by processing_succeeded or processing_failed: send complete to its lease"
-)
+@delivers("task enters reporting by processing_succeeded or processing_failed: send complete to its lease")
 async def lease_of_a_task_that_has_a_result(world: World) -> None:
     """The result is reported under the lease."""
     job_id = await world.submit("quick")
-    worker = world.worker(REGISTRY)
-    await worker.took("task", job_id, "processing_succeeded", "processing", "reporting")
-    await job_takes(world, job_id, "lease", "complete", "ACTIVE", "COMPLETED")
+    world.worker(REGISTRY)
+    await world.job_takes(job_id, "lease", "complete", "ACTIVE", "COMPLETED")
 
 
-@delivers(
-    "task enters reporting by shutdown_requested or processing_yielded: send release to its lease"
-)
+@delivers("task enters reporting by shutdown_requested or processing_yielded: send release to its lease")
 async def lease_of_a_task_that_is_interrupted(world: World) -> None:
     """Interrupted work is given back."""
     worker, job_id = await at_work(world)
     worker.process.shutdown.request()
-    await worker.took("task", job_id, "shutdown_requested", "processing", "reporting")
-    await job_takes(world, job_id, "lease", "release", "ACTIVE", "REVOKED")
+    await world.job_takes(job_id, "lease", "release", "ACTIVE", "REVOKED")
 
 
 @delivers("task enters completed or failed or abandoned: send task_ended to its process")
@@ -125,7 +105,7 @@ async def process_whose_task_has_ended(world: World) -> None:
     """A slot is free again, and the process has counted its task."""
     job_id = await world.submit("quick")
     worker = world.worker(REGISTRY)
-    await worker.took("task", job_id, "report_succeeded", "reporting", "completed")
+    await worker.is_at(job_id, "completed")
     data = worker.process.data
     must((data.active_tasks, data.processed) == (0, 1), f"The process has not counted it: {data}.")
 
@@ -138,15 +118,15 @@ async def task_whose_lease_has_ended(world: World) -> None:
     """A task learns with its next renewal that its lease has ended, and stops."""
     worker, job_id = await at_work(world)
     await world.later(TTL_S)
-    await world.job_took(job_id, "lease", "expire", "ACTIVE", "EXPIRED")
-    await worker.took("task", job_id, "lease_expired", "processing", "abandoned")
+    assert await world.leases(job_id) == ["EXPIRED"]
+    # By its own clock it would trust the lease for longer.
+    await worker.takes("task", job_id, "lease_expired", "processing", "abandoned", within_s=TTL_S / 2)
 
 
 @delivers("worker enters TERMINATED: send shutdown_requested to its process")
 async def process_of_a_terminated_worker(world: World) -> None:
     """The process of a worker that an operator terminates goes, wherever it runs."""
     worker, _ = await at_work(world, supervised=True)
-
     (registered,), _ = await workers(world).find(Query(kind="worker"))
     await workers(world).terminate(registered.id)
-    await worker.took("process", "", "shutdown_requested", "running", "shutting_down")
+    await worker.takes("process", "", "shutdown_requested", "running", "shutting_down")

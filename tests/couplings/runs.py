@@ -35,9 +35,7 @@ async def jobs_of_a_canceled_run(world: World) -> None:
     await world.job_took(job_id, "job", "cancel", "PENDING", "CANCELED")
 
 
-@delivers(
-    "run enters CANCEL_REQUESTED, if nothing of it is active any more: send all_stopped to itself"
-)
+@delivers("run enters CANCEL_REQUESTED, if nothing of it is active any more: send all_stopped to itself")
 async def run_with_nothing_active(world: World) -> None:
     """The cancel of a run that has no jobs yet is final at once."""
     view = await world.runs.submit(RunSpec(plan=plan(planned("a"))))

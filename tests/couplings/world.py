@@ -11,11 +11,11 @@ import asyncio
 import io
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
 from tests.systems.runs.site import Site
-from tests.waiting import pause
 
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
@@ -31,8 +31,11 @@ from interlock.worker.settings import WorkerSettings
 from interlock.worker.signals import Shutdown
 from interlock.worker.tasks import Registry
 
-WITHIN_S = 300.0
-"""How much virtual time a scenario may take; every lease and deadline of its workers ends before that."""
+WITHIN_S = 600.0
+"""How much virtual time a scenario may take."""
+PATIENCE_S = 200.0
+"""How much of it the receiver of a coupling has; every lease and deadline of a worker ends before that."""
+LOOK_EVERY_S = 0.5
 
 Step: TypeAlias = tuple[str, str, str]
 """An event, the state in which it was taken, and the state that it led to."""
@@ -68,10 +71,18 @@ class World(Site):
         super().__init__(clock=clock, store=lambda: LastingStore(CATALOGUE, clock=clock))
         self.crashing = False
         """Whether the next claim of a worker crashes."""
+        self._workers: list[Worker] = []
 
     def worker(self, registry: Registry, **settings: Any) -> Worker:
-        """Start a worker that knows these tasks."""
-        return Worker(self, registry, settings)
+        """Start a worker that knows these tasks; it goes with the world."""
+        self._workers.append(Worker(self, registry, settings))
+        return self._workers[-1]
+
+    async def close(self) -> None:
+        """Let the workers go, and then the store."""
+        for worker in self._workers:
+            await worker.stop()
+        await super().close()
 
     # What has become of the receiver
 
@@ -91,6 +102,11 @@ class World(Site):
         taken = await self.steps(kind, record_id, machine)
         must(step in taken, f"The {machine} of {kind} {record_id} has not taken {step}, but {taken}.")
 
+    async def job_takes(self, job_id: str, machine: str, *step: str) -> None:
+        """Wait for a step of a job, or of an attempt or lease of it; raise when it does not come."""
+        taken = partial(self.steps, "job", job_id, machine)
+        await comes(step, taken, f"The {machine} of job {job_id}", PATIENCE_S)
+
     async def job_took(self, job_id: str, machine: str, *step: str) -> None:
         """Raise unless a job, or an attempt or lease of it, has taken this step."""
         await self.took("job", job_id, machine, *step)
@@ -108,6 +124,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, Loop)
         self._log = io.StringIO()
+        self._threads = InLoop(loop)
         self.process = WorkerProcess(
             WorkerSettings(**{"name": "worker", "concurrency": 1, "supervised": False, **settings}),
             registry,
@@ -117,9 +134,15 @@ class Worker:
             shutdown=Shutdown(loop.time),
             monotonic=loop.time,
             local=world.clock,
-            threads=InLoop(loop),
+            threads=self._threads,
         )
-        self.running = loop.create_task(self.process.run(), name="worker")
+        self._running = loop.create_task(self.process.run(), name="worker")
+
+    async def stop(self) -> None:
+        """Ask it to go at once, and wait until it has gone."""
+        self.process.shutdown.hurry()
+        await self._running
+        await self._threads.joined()
 
     def steps(self, machine: str, job_id: str = "") -> list[Step]:
         """Return the moves of its process, or of the task of a job."""
@@ -131,13 +154,19 @@ class Worker:
             if line["message"] == f"{name}_state_transition" and job_id in ("", line.get("task_id"))
         ]
 
-    async def took(self, machine: str, job_id: str, *step: str) -> None:
+    async def is_at(self, job_id: str, state: str) -> None:
+        """Wait until the task of a job is in this state: a scenario cannot begin before."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not any(target == state for _, _, target in self.steps("task", job_id)):
+                await asyncio.sleep(LOOK_EVERY_S)
+
+    async def takes(self, machine: str, job_id: str, *step: str, within_s: float = PATIENCE_S) -> None:
         """Wait for a step of its process, or of the task of a job; raise when it does not come."""
 
-        async def taken() -> bool:
-            return step in self.steps(machine, job_id)
+        async def taken() -> list[Step]:
+            return self.steps(machine, job_id)
 
-        await until(taken, lambda: f"Its {machine} has not taken {step}, but {self.steps(machine, job_id)}.")
+        await comes(step, taken, f"The {machine} {job_id} of the worker", within_s)
 
 
 class WorkerPort(EmbeddedOrchestrator):
@@ -178,30 +207,35 @@ def must(true: object, what: str) -> None:
         raise NotDelivered(what)
 
 
-async def until(true: Callable[[], Awaitable[bool]], what: Callable[[], str]) -> None:
-    """Wait until something is true; raise when it is not after half of the time of a scenario."""
+async def comes(
+    step: tuple[str, ...], taken: Callable[[], Awaitable[list[Step]]], whose: str, within_s: float
+) -> None:
+    """Wait for a step; raise when it is not among those taken after so much virtual time."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + WITHIN_S / 2
-    while not await true():
-        must(loop.time() < deadline, what())
-        await pause()
+    deadline = loop.time() + within_s
+    while step not in (found := await taken()):
+        must(loop.time() < deadline, f"{whose} has not taken {step}, but {found}.")
+        await asyncio.sleep(LOOK_EVERY_S)
 
 
 def played(scenario: Scenario) -> None:
-    """Play a scenario in a world of its own, to its end. Raises `NotDelivered` when it takes too long."""
+    """Play a scenario in a world of its own, to its end."""
     schedule = Schedule()
     loop = Loop(schedule, "world")  # type: ignore[abstract]
 
     async def play() -> None:
         world = World()
         await world.open()
-        await scenario(world)
+        try:
+            await scenario(world)
+        finally:
+            await world.close()
 
     playing = loop.create_task(play(), name="scenario")
     playing.add_done_callback(lambda _: setattr(schedule, "halted", True))
     try:
         schedule.run(WITHIN_S)
-        must(playing.done(), f"The scenario has not ended within {WITHIN_S:g} s of virtual time.")
+        assert playing.done(), f"The scenario has not ended within {WITHIN_S:g} s of virtual time."
         playing.result()
     finally:
         loop.kill()

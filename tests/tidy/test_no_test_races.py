@@ -31,6 +31,7 @@ ABOUT_TIME = {
     "agent/test_outbox.py": VIRTUAL,
     "agent/workloads/odd.py": HANDLER,
     "chaos/test_random_faults.py": VIRTUAL,
+    "couplings/world.py": VIRTUAL,
     "fixtures/stores/make.py": "a program that is no test, and waits for another one",
     "fixtures/stores/shop.py": HANDLER,
     "journeys/courses.py": HANDLER,

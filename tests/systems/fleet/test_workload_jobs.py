@@ -91,6 +91,25 @@ async def test_a_canceled_run_reaches_the_agents_of_its_workload(
     assert (await il.here.artifacts.find(job.id, "result.json")).size > 0
 
 
+async def test_a_run_that_fails_stops_the_agents_of_its_workload(
+    il: Interlock, agents: list[AgentProcess], tmp_path: Path
+) -> None:
+    """The job that drives them is canceled with what is left of the run."""
+    spec = msgspec.json.encode({"workload": gated(agents, tmp_path / "gate")})
+    load = PlannedJob(name="load", task=TASK, queue=QUEUE, input=msgspec.Raw(spec))
+    run = await il.here.runs.submit(RunSpec(plan=Plan(jobs=(load, PlannedJob(name="tests", task="tests")))))
+    await all_running(il, 2)
+    (tests,) = [job.job_id for job in (await il.here.runs.view(run.id)).jobs if job.name == "tests"]
+    await il.here.jobs.cancel(tests)
+
+    async def stopped() -> bool:
+        return {(view.state, view.final) for view in await workloads(il)} == {("IDLE", "ABORTED")}
+
+    await until(stopped, "the workloads are stopped")
+    assert (await il.here.runs.view(run.id)).outcome == "FAILED"
+    assert await states(agents) == ["IDLE", "IDLE"]
+
+
 async def test_a_workload_that_a_worker_gives_back_does_not_start_again_by_itself(tmp_path: Path) -> None:
     """A worker that lost its connection gave its workload back, and load began anew a moment later."""
     url = f"sqlite:///{tmp_path}/interlock.db"
