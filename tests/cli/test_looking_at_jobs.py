@@ -16,6 +16,7 @@ from tests.programs import Program
 from tests.waiting import PROGRAM_S
 
 from interlock.remote import finding
+from interlock.wire import filters
 from interlock.wire.runner import Complete, Succeeded
 
 
@@ -152,11 +153,27 @@ def test_a_search_through_too_much_stops_and_says_so(
     shop.submit_many(40)
     answer = ask("job", "list", "task:shop_tasks.send")
     assert (answer.returncode, answer.stdout) == (0, "")
-    assert "Stopped after" in answer.stderr
+    assert "Stopped before" in answer.stderr
     cursor = answer.stderr.split("--cursor ")[1].strip()
     page = json.loads(ask("job", "list", "task:shop_tasks.send", "--cursor", cursor, "--json").stdout)
     assert page["stopped_early"]
     assert column(ask("job", "list", "task:shop_tasks.send", "--all").stdout, 0) == [rare]
+
+
+def test_a_list_of_a_rare_queue_goes_on_until_it_has_it_or_says_that_it_has_stopped(
+    ask: Ask, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rare = shop.submit("shop_tasks.send", queue="rare")
+    shop.submit_many(40)
+    monkeypatch.setattr(filters, "LOOKED_AT", 10)
+    assert column(ask("job", "list", "queue:rare").stdout, 0) == [rare]
+    monkeypatch.setattr(finding, "LOOKS", 2)
+    answer = ask("job", "list", "queue:rare")
+    assert (answer.returncode, answer.stdout) == (0, "")
+    assert "Stopped before all jobs were looked at" in answer.stderr
+    assert "No job matches" not in answer.stderr
+    cursor = answer.stderr.split("--cursor ")[1].strip()
+    assert column(ask("job", "list", "queue:rare", "--cursor", cursor, "--all").stdout, 0) == [rare]
 
 
 # One job

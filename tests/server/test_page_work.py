@@ -17,6 +17,7 @@ from interlock.server.app import every_route
 from interlock.store.sqlite import opening
 from interlock.systems.access.principals import Role
 from interlock.systems.figures import figures
+from interlock.wire import filters
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Complete, Failed, Succeeded
 
@@ -31,11 +32,22 @@ CAPS = (
     (overview, "CAP"),
     (api_jobs, "MAX_COUNT"),
     (api_jobs, "LOOKED_AT"),
+    (filters, "LOOKED_AT"),
     (machines, "COUNTED"),
     (seeing, "MOST"),
 )
 """Where looking ends: above them the number of jobs makes no difference."""
-FILTERS = ("state:pending", "state:failed since:1d", "task:shop.rare", "since:1h", "-state:pending")
+FILTERS = (
+    "state:pending",
+    "state:failed since:1d",
+    "task:shop.rare",
+    "since:1h",
+    "-state:pending",
+    "queue:nosuch",
+    "label:nosuch",
+    "label:usual queue:nosuch state:pending",
+    "queue:queue-0",
+)
 
 
 class Work:
@@ -125,6 +137,22 @@ async def test_no_page_takes_more_work_because_there_are_more_jobs(
     assert len(few) > len(FILTERS) + 20
     grown = {name: (few[name], more[name]) for name in few if more[name] > 2 * few[name] + NEARLY}
     assert grown == {}
+
+
+async def test_a_page_of_what_is_rare_ends_early_and_goes_on_by_its_cursor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filters, "LOOKED_AT", 10)
+    async with running(f"sqlite:///{tmp_path}/jobs.db", any_port(tokens_required=False)) as server:
+        jobs = server.parts.household.jobs
+        rare = await jobs.submit(JobSpec(task="shop.send", queue="rare"), actor="test")
+        await jobs.submit_many([JobSpec(task="shop.send") for _ in range(25)], actor="test")
+        pages = [(await server.client().get("/api/jobs", params={"q": "queue:rare"})).json()]
+        while pages[-1]["cursor"]:
+            query = {"q": "queue:rare", "cursor": pages[-1]["cursor"]}
+            pages.append((await server.client().get("/api/jobs", params=query)).json())
+    assert [[job["id"] for job in page["jobs"]] for page in pages] == [[], [], [rare]]
+    assert pages[0]["count"] == {"number": 0, "capped": True}
 
 
 @pytest.mark.long

@@ -12,6 +12,7 @@ from tests.waiting import PATIENCE_S
 from tests.web.visiting import Visitor
 
 from interlock.store.records import Query
+from interlock.wire import filters
 from interlock.wire.jobs import JobSpec
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -144,3 +145,20 @@ async def test_columns_are_chosen_and_the_browser_keeps_the_choice(server: Runni
     await page.get_by_role("button", name="As usual").click()
     await expect(table.get_by_role("columnheader", name="Queue")).to_be_visible()
     assert await page.evaluate("() => JSON.stringify(localStorage)") == "{}"
+
+
+async def test_a_rare_job_is_found_behind_many_and_what_was_not_looked_at_is_told(
+    server: Running, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filters, "LOOKED_AT", 2)
+    jobs = server.parts.household.jobs
+    await jobs.submit(JobSpec(task="shop.rare", queue="rare"))
+    await jobs.submit_many([JobSpec(task="shop.send")] * 30)
+    await visitor.open("/jobs?q=queue:rare")
+    await expect(visitor.page.get_by_text("shop.rare")).to_be_visible()
+    await jobs.submit_many([JobSpec(task="shop.send")] * 30)
+    await visitor.open("/jobs?q=queue:rare")
+    await expect(visitor.page.get_by_text("older ones have not been looked at yet")).to_be_visible()
+    await expect(visitor.page.get_by_text("No job matches")).to_have_count(0)
+    await visitor.page.get_by_role("button", name="Look further").click()
+    await expect(visitor.page.get_by_text("shop.rare")).to_be_visible()

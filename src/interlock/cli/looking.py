@@ -16,7 +16,7 @@ from interlock.cli.steps import StepShown, steps_in
 from interlock.remote.offering import Reach
 from interlock.systems.orchestrator.explaining import Explanation
 from interlock.systems.orchestrator.queues import QueueState
-from interlock.wire.filters import MAX_SCANNED, read_filter
+from interlock.wire.filters import read_filter
 from interlock.wire.harmless import harmless, harmless_lines
 from interlock.wire.jobs import JobView, QueueHold, QueueView
 
@@ -61,8 +61,8 @@ def _tell_the_rest(found: Found) -> None:
     """What is not in the list is said beside it: whoever reads the list must not take it for all."""
     if found.stopped_early:
         typer.echo(
-            f"Stopped after {MAX_SCANNED} jobs were looked at; narrow the filter with since: or queue:, or "
-            f"go on with --cursor {found.cursor}",
+            "Stopped before all jobs were looked at. Narrow the filter with since: or state:, or go on with "
+            f"--cursor {found.cursor}",
             err=True,
         )
     elif found.cursor:

@@ -14,7 +14,7 @@ from interlock.cli.connecting import ask
 from interlock.cli.run_finding import whole_run_id
 from interlock.cli.steps import StepShown, steps_in
 from interlock.remote.offering import Reach
-from interlock.systems.runs.seeking import MAX_SCANNED, FoundRuns, found_runs
+from interlock.systems.runs.seeking import FoundRuns, found_runs
 from interlock.wire.harmless import harmless
 from interlock.wire.run_filters import read_run_filter
 from interlock.wire.runs import RunExplanation, RunView
@@ -44,7 +44,7 @@ def list_runs(store: str | None, words: Sequence[str], *, limit: int, cursor: st
         return
     printing.print_sheets([run_sheets.list_sheet(found.views, now, terminal=printing.on_terminal())])
     if found.stopped_early:
-        typer.echo(f"Stopped after {MAX_SCANNED} runs were looked at: --cursor {found.cursor}", err=True)
+        typer.echo(f"Stopped before all runs were looked at: --cursor {found.cursor}", err=True)
     elif found.cursor:
         typer.echo(f"There are more: --cursor {found.cursor}", err=True)
     elif not found.views:

@@ -9,6 +9,7 @@ import msgspec
 from interlock.remote.offering import JobsOffer
 from interlock.wire.filters import MAX_SCANNED, Filter, Selection
 from interlock.wire.jobs import JobView
+from interlock.wire.wanted import LOOKS
 
 PAGE = 500
 
@@ -21,6 +22,8 @@ class Found:
     cursor: str = ""
     """Where the next page begins; empty at the end."""
     scanned: int = 0
+    short: int = 0
+    """How many pages have ended before they were full, because so much was looked at for them."""
     stopped_early: bool = False
     """There was too much to look through: what lies behind `cursor` has not been looked at."""
 
@@ -36,7 +39,7 @@ async def find(jobs: JobsOffer, wanted: Filter, *, limit: int, cursor: str = "")
         found.views = [view for view in loaded if view is not None and selection.keeps(view)][:limit]
         return found
     while len(found.views) < limit:
-        if found.scanned >= MAX_SCANNED and not selection.exact:
+        if found.short >= LOOKS or (found.scanned >= MAX_SCANNED and not selection.exact):
             found.stopped_early = True
             break
         found.cursor = await _one_page(jobs, selection, found, limit)
@@ -54,6 +57,7 @@ async def _one_page(jobs: JobsOffer, selection: Selection, found: Found, limit: 
     views, cursor = await jobs.find(query)
     kept = [place for place, view in enumerate(views, 1) if selection.keeps(view)]
     found.scanned += len(views)
+    found.short += len(views) < size
     found.views += [views[place - 1] for place in kept[:missing]]
     if len(kept) > missing or (len(kept) == missing and kept[-1:] != [len(views)]):
         # More than were asked for: the next page begins right after the last one that is shown.

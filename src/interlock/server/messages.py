@@ -146,7 +146,11 @@ class CountView(_Out, frozen=True, kw_only=True):
 
 
 class JobPage(_Out, frozen=True, kw_only=True):
-    """Jobs, newest first. `cursor` is for the next page, and is empty at the end."""
+    """Jobs, newest first. `cursor` is for the next page, and is empty at the end.
+
+    A page can have fewer jobs than asked for, or none, and still a cursor: then so many jobs were looked at
+    that the server stopped. Go on with the cursor.
+    """
 
     jobs: tuple[JobView, ...]
     cursor: str

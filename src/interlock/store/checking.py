@@ -67,6 +67,8 @@ def check_query(catalogue: Catalogue, query: Query) -> None:
             raise UnknownState(state, kind.states, where=kind.name)
     if not 1 <= query.limit <= MAX_PAGE:
         raise _invalid(f"A page has 1 to {MAX_PAGE} records, not {query.limit}.")
+    if query.within is not None and query.within < 1:
+        raise _invalid(f"A page looks at at least one record, not at {query.within}.")
     for at in (query.since, query.until):
         _check_moment(at)
 

@@ -137,7 +137,11 @@ class Store(Protocol):
         ...
 
     async def find(self, query: Query) -> Page:
-        """The records that match, newest or oldest first, a page at a time. Ties break by id."""
+        """The records that match, newest or oldest first, a page at a time. Ties break by id.
+
+        With `query.within` a store that has to look at records one by one ends the page after about so
+        many; its cursor goes on from there.
+        """
         ...
 
     async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:

@@ -105,20 +105,25 @@ class MemoryStore:
     async def find(self, query: Query) -> Page:
         """Filter, sort, and cut out the page."""
         self._check_open()
-        found = self._matching(query)
+        within = query.within if query.looks_through else None
+        looked_at = self._matching(query if within is None else _anywhere(query))
         if query.cursor:
-            after = read_cursor(query.cursor)
-            found = [r for r in found if (_place(r) < after if query.newest_first else _place(r) > after)]
+            after, newest = read_cursor(query.cursor), query.newest_first
+            looked_at = [r for r in looked_at if (_place(r) < after if newest else _place(r) > after)]
+        found = [record for record in looked_at[:within] if _matches(record, query)]
         page = found[: query.limit]
-        return Page(tuple(page), write_cursor(*_place(page[-1])) if len(found) > query.limit else "")
+        if len(found) > query.limit:
+            return Page(tuple(page), write_cursor(*_place(page[-1])))
+        cut = within is not None and len(looked_at) > within
+        return Page(tuple(page), write_cursor(*_place(looked_at[within - 1])) if cut and within else "")
 
     async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
         """Count what matches, up to the cap, and within so many."""
         self._check_open()
         found = self._matching(query)
-        if within is None or not (query.queue or query.labels):
+        if within is None or not query.looks_through:
             return Count(min(len(found), cap), capped=len(found) > cap)
-        anywhere = self._matching(msgspec.structs.replace(query, queue=None, labels=()))
+        anywhere = self._matching(_anywhere(query))
         looked_at = {record.id for record in anywhere[:within]}
         number = sum(record.id in looked_at for record in found)
         return Count(min(number, cap), capped=len(anywhere) > within or number > cap)
@@ -340,6 +345,10 @@ class MemoryStore:
         if any(isinstance(outcome, Committed) for outcome in outcomes):
             for wake in list(self._wakes.values()):
                 wake()
+
+
+def _anywhere(query: Query) -> Query:
+    return msgspec.structs.replace(query, queue=None, labels=())
 
 
 def _matches(record: Record, query: Query) -> bool:

@@ -237,10 +237,20 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     newest_first: bool = True
     cursor: str = ""
     limit: int = 100
+    within: int | None = None
+    """Look at about so many records for a page where no index answers the filter, then end the page."""
+
+    @property
+    def looks_through(self) -> bool:
+        """Whether records of a state have to be looked at one by one where there is no index of this."""
+        return self.parent is None and (self.queue is not None or bool(self.labels))
 
 
 class Page(msgspec.Struct, frozen=True):
-    """One page of records; `cursor` goes on after it and is empty at the end."""
+    """One page of records; `cursor` goes on after it and is empty at the end.
+
+    Where the query says `within`, a page may be shorter than its limit, or empty, and still have a cursor.
+    """
 
     records: tuple[Record, ...]
     cursor: str = ""

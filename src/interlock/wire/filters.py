@@ -22,7 +22,16 @@ from interlock.lifecycles.job import JOB
 from interlock.store.records import Query
 from interlock.wire.filter_parts import gather, instant, is_one_of
 from interlock.wire.filter_words import JOBS, Word
-from interlock.wire.wanted import Said, Wanted, check_possible, common_parts, id_of, state_of, whole_id
+from interlock.wire.wanted import (
+    LOOKED_AT,
+    Said,
+    Wanted,
+    check_possible,
+    common_parts,
+    id_of,
+    state_of,
+    whole_id,
+)
 
 MAX_SCANNED = 10_000
 """How many records are looked at for what the store itself cannot filter by."""
@@ -48,6 +57,7 @@ class Filter(Wanted, frozen=True, kw_only=True, omit_defaults=True):
             until=instant(self.until, now),
             limit=limit,
             cursor=cursor,
+            within=LOOKED_AT,
         )
         return Selection(self, query)
 

@@ -15,6 +15,10 @@ from interlock.wire.filter_parts import Moment, Parts, is_one_of, text_of
 from interlock.wire.filter_words import BadFilter, Word, written
 
 ID_DIGITS = 12
+LOOKED_AT = 20_000
+"""How many records a store looks at for one page where it has no index of what is asked for."""
+LOOKS = 50
+"""How many pages that ended for this reason are followed by others before a list stops early."""
 
 AnyMachine: TypeAlias = Machine[Any, Any]
 Said: TypeAlias = tuple[str, tuple[str, ...]]

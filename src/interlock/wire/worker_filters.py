@@ -10,7 +10,7 @@ from interlock.lifecycles.worker import WORKER
 from interlock.store.records import Query
 from interlock.wire.filter_parts import gather, instant, is_one_of
 from interlock.wire.filter_words import Vocabulary, Word
-from interlock.wire.wanted import Said, Wanted, check_possible, common_parts, state_of
+from interlock.wire.wanted import LOOKED_AT, Said, Wanted, check_possible, common_parts, state_of
 from interlock.wire.workers import WorkerView
 
 WORKERS = Vocabulary(
@@ -49,6 +49,7 @@ class WorkerFilter(Wanted, frozen=True, kw_only=True, omit_defaults=True):
             until=instant(self.until, now),
             limit=limit,
             cursor=cursor,
+            within=LOOKED_AT,
         )
         return WorkerSelection(self, query)
 

@@ -104,3 +104,25 @@ async def test_lists_by_state_are_read_from_the_index(url: str, open_store: Open
     assert "record_by_state" in of_each_state
     assert "Sort" not in of_each_state
     assert "{lost,sent}" in of_each_state.partition("Index Cond")[2].splitlines()[0]
+
+
+@pytest.mark.parametrize("rare", [{"queue": "rare"}, {"labels": ("p01999",)}], ids=["queue", "label"])
+async def test_a_page_of_what_is_rare_reads_what_it_looks_at(
+    url: str, open_store: OpenStore, shell: Any, rare: dict[str, Any]
+) -> None:
+    store = await open_store(f"{url}&pool=2")
+    for start in range(0, 2_000, 500):
+        names = [f"p{number:05}" for number in range(start, start + 500)]
+        await store.commit(each(*(creation(name, queue=QUEUE, labels=(name,)) for name in names)))
+    await shell.execute("ANALYZE interlock.record")
+    page = await store.find(Query(kind="parcel", within=50, newest_first=False, **rare))
+    assert page.records == ()
+    assert page.cursor != ""
+    assert (await store.count(Query(kind="parcel", queue="rare"), within=50)).capped
+    await store.close()
+
+    async with asyncio.timeout(PATIENCE_S):
+        while not (use := await usage(shell))["record_by_state"][0]:
+            await asyncio.sleep(0)
+    assert use["record_by_state"][1] < 400
+    assert use["record_by_labels"][1] < 2_000

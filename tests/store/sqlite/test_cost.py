@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from interlock.store.records import Query
 from interlock.store.sqlite import SqliteStore
 from interlock.testing.store_contract.making import QUEUE, creation, leave, made, take
@@ -26,6 +28,14 @@ async def steps_of_a_claim(store: SqliteStore) -> int:
     await store._writer.do(lambda ledger: ledger.connection.set_progress_handler(steps.count, 1))
     await store.claim(take(10, labels=("red",), handlers=("van", "bike")), leave)
     await store._writer.do(lambda ledger: ledger.connection.set_progress_handler(None, 1))
+    return steps.number
+
+
+async def steps_of_a_page(store: SqliteStore, query: Query) -> int:
+    steps = Steps()
+    await store._reader.do(lambda connection: connection.set_progress_handler(steps.count, 1))
+    await store.find(query)
+    await store._reader.do(lambda connection: connection.set_progress_handler(None, 1))
     return steps.number
 
 
@@ -68,14 +78,21 @@ async def test_a_page_costs_a_page_wherever_it_is(store: SqliteStore) -> None:
     await fill(store, "a", 900)
     await fill(store, "b", 300, state="sent")
 
-    async def steps_of(query: Query) -> int:
-        steps = Steps()
-        await store._reader.do(lambda connection: connection.set_progress_handler(steps.count, 1))
-        page = await store.find(query)
-        await store._reader.do(lambda connection: connection.set_progress_handler(None, 1))
-        assert len(page.records) == query.limit
-        return steps.number
-
     near, far = [(await store.find(Query(kind="parcel", limit=place))).cursor for place in (310, 1_000)]
-    here, there = [await steps_of(Query(kind="parcel", limit=20, cursor=cursor)) for cursor in (near, far)]
+    here, there = [
+        await steps_of_a_page(store, Query(kind="parcel", limit=20, cursor=cursor)) for cursor in (near, far)
+    ]
     assert here == there
+
+
+@pytest.mark.parametrize("rare", [{"queue": "rare"}, {"labels": ("rare",)}], ids=["queue", "label"])
+async def test_a_page_of_what_is_rare_costs_what_it_looks_at(
+    store: SqliteStore, rare: dict[str, Any]
+) -> None:
+    query = Query(kind="parcel", within=100, **rare)
+    await fill(store, "a", 200)
+    few = await steps_of_a_page(store, query)
+    await fill(store, "b", 900)
+    await fill(store, "c", 900, state="sent")
+    assert await steps_of_a_page(store, query) <= 2 * few
+    assert (await store.find(query)).cursor != ""

@@ -4,6 +4,7 @@ import { useCallback, useLayoutEffect, useRef } from "preact/hooks";
 import { ask, client, type Job, Problem } from "../api/client";
 import { useEntries, useNews } from "../live/live";
 import { holdPage } from "./loading";
+import { gathered } from "./paging";
 
 export const PAGE = 100;
 const MOST_IDS = 100;
@@ -15,6 +16,7 @@ export function useJobs(q: string) {
   const problem = useSignal<Problem | undefined>(undefined);
   const loaded = useSignal(false);
   const fresh = useSignal(0);
+  const unseen = useSignal(false); // not everything was looked at, and the end of the list is not full
   const state = useRef({
     cursor: "",
     busy: false,
@@ -24,6 +26,22 @@ export function useJobs(q: string) {
 
   const page = (more: { cursor?: string; limit?: number; q?: string }) =>
     ask(client.GET("/api/jobs", { params: { query: { q, limit: PAGE, ...more } } }));
+
+  const some = async (cursor: string) => {
+    let first: { number: number; capped?: boolean } | undefined;
+    const found = await gathered(
+      async (at) => {
+        const answer = await page(at ? { cursor: at } : {});
+        if (!at) first = answer.count ?? undefined;
+        return { items: answer.jobs, cursor: answer.cursor };
+      },
+      cursor,
+      PAGE,
+    );
+    state.current.cursor = found.cursor;
+    unseen.value = found.cursor !== "" && found.items.length < PAGE;
+    return { jobs: found.items, count: first };
+  };
 
   const alone = useCallback(async (name: "begin" | "more" | "look", work: () => Promise<void>): Promise<void> => {
     if (state.current.busy) {
@@ -48,10 +66,9 @@ export function useJobs(q: string) {
   const begin = useCallback(
     () =>
       alone("begin", async () => {
-        const answer = await page({});
-        jobs.value = answer.jobs;
-        count.value = answer.count ?? undefined;
-        state.current.cursor = answer.cursor;
+        const found = await some("");
+        jobs.value = found.jobs;
+        count.value = found.count;
         fresh.value = 0;
         loaded.value = true;
       }),
@@ -62,10 +79,9 @@ export function useJobs(q: string) {
     if (!state.current.cursor || !loaded.value) return;
     void alone("more", async () => {
       if (!state.current.cursor) return;
-      const answer = await page({ cursor: state.current.cursor });
+      const found = await some(state.current.cursor);
       const known = new Set(jobs.value.map((job) => job.id));
-      jobs.value = [...jobs.value, ...answer.jobs.filter((job) => !known.has(job.id))];
-      state.current.cursor = answer.cursor;
+      jobs.value = [...jobs.value, ...found.jobs.filter((job) => !known.has(job.id))];
     });
   }, []);
 
@@ -102,5 +118,5 @@ export function useJobs(q: string) {
     for (const entry of entries) if (entry.kind === "job") state.current.changed.add(entry.id);
   });
   useNews((entry) => entry.kind === "job", look);
-  return { jobs, count, problem, loaded, fresh, more, look, showFresh };
+  return { jobs, count, problem, loaded, fresh, unseen, more, look, showFresh };
 }

@@ -145,7 +145,15 @@ function List({ q }: { q: string }) {
             {last < jobs.length && <Space rows={jobs.length - last} wide={columns.length + 2} />}
           </tbody>
         </table>
-        {list.loaded.value && jobs.length === 0 && (
+        {list.loaded.value && list.unseen.value && (
+          <Empty>
+            {jobs.length ? "Older jobs have not been looked at yet." : "None of the newest jobs matches; older ones have not been looked at yet."}{" "}
+            <button type="button" onClick={list.more}>
+              Look further
+            </button>
+          </Empty>
+        )}
+        {list.loaded.value && jobs.length === 0 && !list.unseen.value && (
           <Empty>
             {q ? "No job matches this filter." : "No jobs yet."} Submit one with <code>interlock submit shop.py:greet</code>.
           </Empty>

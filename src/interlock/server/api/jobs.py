@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
 import msgspec
 
 from interlock.errors import RequestIdReused, TransitionNotAllowed, UnknownJob
@@ -17,6 +21,7 @@ from interlock.server.api.seeing import (
     shaped,
     shown,
     sight_of,
+    unknown_job,
 )
 from interlock.server.declaring import Call, Confined, Link, Route
 from interlock.server.messages import (
@@ -40,10 +45,11 @@ from interlock.systems.orchestrator.beside import LOG, Chunk, lines_of
 from interlock.systems.orchestrator.explaining import Explanation
 from interlock.wire.filter_words import BadFilter
 from interlock.wire.jobs import JobView
+from interlock.wire.wanted import LOOKED_AT
+
+A = TypeVar("A")
 
 MAX_COUNT = 10_000
-LOOKED_AT = 20_000
-"""How many jobs are looked at to count them, where the store has no index that could tell."""
 
 
 async def list_jobs(call: Call) -> JobPage:
@@ -55,6 +61,9 @@ async def list_jobs(call: Call) -> JobPage:
     count = None
     if not asked.cursor and not cursor:
         count = CountView(number=len(views))
+    elif not asked.cursor and len(views) < asked.limit:
+        # Looking ended before the page was full: a count would look at the same jobs again.
+        count = CountView(number=len(views), capped=True)
     elif not asked.cursor:
         found = await call.parts.household.jobs.count(selection.query, cap=MAX_COUNT, within=LOOKED_AT)
         # What the store cannot filter by is not counted: so many at least are on this page.
@@ -134,23 +143,33 @@ async def get_logs(call: Call) -> LogPage:
 async def cancel_job(call: Call) -> JobView:
     """Ask a job to stop; the view says how far that is."""
     asked: CancelRequest = call.body
-    job_id = await _own(call)
-    view = await call.parts.household.jobs.cancel(
-        job_id, reason=asked.reason, actor=call.actor, request_id=call.request_id
+    cancel = partial(
+        call.parts.household.jobs.cancel, reason=asked.reason, actor=call.actor, request_id=call.request_id
     )
-    return (await shown(call, [view]))[0]
+    return (await shown(call, [await _with_own(call, cancel)]))[0]
 
 
 async def retry_job(call: Call) -> Submitted:
     """Do an ended job again, as a new one."""
-    job_id = await _own(call)
-    new_id = await call.parts.household.jobs.retry(job_id, actor=call.actor, request_id=call.request_id)
+    retry = partial(call.parts.household.jobs.retry, actor=call.actor, request_id=call.request_id)
+    new_id = await _with_own(call, retry)
     return Submitted(ids=(new_id,), id=new_id)
 
 
-async def _own(call: Call) -> str:
-    """The id in the address; only for somebody who cannot see everything it has to be looked at first."""
-    return (await job_of(call)).id if call.principal.scoped else shaped(call.path["job_id"])
+async def _with_own(call: Call, do: Callable[[str], Awaitable[A]]) -> A:
+    """Do something with the job in the address; one that the token does not see is not there.
+
+    One that was pruned is left to `do`: a repeat gets the answer that was recorded.
+    """
+    job_id = shaped(call.path["job_id"])
+    if call.principal.scoped:
+        (view,) = await call.parts.household.jobs.get_many([job_id])
+        if view is not None and not call.principal.sees(view.queue):
+            raise unknown_job(job_id)
+    try:
+        return await do(job_id)
+    except UnknownJob:
+        raise unknown_job(job_id) from None
 
 
 _JOB = {"job_id": "The id of a job."}

@@ -30,5 +30,5 @@ async def page_of_runs(
 ) -> tuple[list[RunView], str]:
     """As many runs as were asked for, and the cursor of the next ones."""
     now = await call.parts.household.engine.clock.now()
-    found = await found_runs(call.parts.household.runs, wanted, now, limit=limit, cursor=cursor)
+    found = await found_runs(call.parts.household.runs, wanted, now, limit=limit, cursor=cursor, looks=1)
     return found.views, found.cursor

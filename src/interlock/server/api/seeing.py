@@ -184,6 +184,7 @@ async def _looked_through(call: Call, selection: Selection) -> tuple[list[Record
     store, query = call.parts.store, selection.query
     found: list[Record] = []
     looked_at = 0
+    query = msgspec.structs.replace(query, within=MOST)
     while True:
         page = await store.find(msgspec.structs.replace(query, limit=LOOK))
         kept = [place for place, record in enumerate(page.records) if selection.keeps(glimpse(record))]
@@ -195,7 +196,8 @@ async def _looked_through(call: Call, selection: Selection) -> tuple[list[Record
                 return found, page.cursor
             # The next page begins behind the last job of this one.
             return found, (await store.find(msgspec.structs.replace(query, limit=seen))).cursor
-        looked_at += len(page.records)
+        # A page that is not full has looked at as many as may be looked at.
+        looked_at += len(page.records) if len(page.records) == LOOK else MOST
         if not page.cursor or looked_at >= MOST:
             return found, page.cursor
         query = msgspec.structs.replace(query, cursor=page.cursor)

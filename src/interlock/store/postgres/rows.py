@@ -166,22 +166,27 @@ def status_of(rows: Sequence[asyncpg.Record], **facts: Any) -> StoreStatus:
 class Conditions:
     """What a query asks for, as phrases over numbered arguments: only what it asks for is in them.
 
-    The first arguments are always there: the limit, the kind, and the states, if it asks for some.
+    The first arguments are always there: the limit, the kind, and the states, if it asks for some. With
+    `within`, queue and labels are no conditions: so many records are looked at whether they match.
     """
 
-    def __init__(self, query: Query, limit: int) -> None:
+    def __init__(self, query: Query, limit: int, within: int | None = None) -> None:
         states = list(dict.fromkeys(query.states)) or None
         self.arguments: list[Any] = [limit, query.kind, states]
-        self._phrases: list[str] = ["record.kind = $2"]
+        self._conditions: list[str] = ["record.kind = $2"]
+        self._matching: list[str] = []
+        looked_at = self._conditions if within is None else self._matching
         self._add("record.parent = {}", query.parent)
-        self._add("record.queue = {}", query.queue)
-        self.labelled = bool(query.labels) and query.parent is None
+        self._add("record.queue = {}", query.queue, to=looked_at)
+        self.labelled = bool(query.labels) and query.parent is None and within is None
         """Labels are the way to them, and no condition: see find_labelled.sql."""
         self._labels = list(query.labels) if self.labelled else None
-        self._add("record.labels @> {}", list(query.labels) if query.labels and not self.labelled else None)
+        labels = list(query.labels) if query.labels and not self.labelled else None
+        self._add("record.labels @> {}", labels, to=looked_at)
         self._add("record.created_at >= {}", query.since)
         self._add("record.created_at < {}", query.until)
         self.order = "DESC" if query.newest_first else "ASC"
+        self._within = within
 
     def after(self, cursor: str) -> None:
         """Only what comes after this place of the list."""
@@ -192,20 +197,24 @@ class Conditions:
                 f"(record.created_at, record.id) {sign} ({{}}, {{}})", _moment(cursor, created_us), name
             )
 
-    def fill(self, sql: str, last: object = None) -> str:
-        """The statement with the conditions in it, and the place of one more argument."""
-        last = self._labels if self.labelled else last
-        if last is not None:
-            self.arguments.append(last)
+    def fill(self, sql: str) -> str:
+        """The statement with the conditions in it, and with the places of what else it names."""
+        if self._labels is not None:
+            self.arguments.append(self._labels)
             sql = sql.replace("{last}", f"${len(self.arguments)}")
-        return sql.replace("{conditions}", " AND ".join(self._phrases)).replace("{order}", self.order)
+        if self._within is not None:
+            self.arguments.append(self._within)
+            sql = sql.replace("{within}", f"${len(self.arguments)}::bigint")
+        sql = sql.replace("{conditions}", " AND ".join(self._conditions)).replace("{order}", self.order)
+        return sql.replace("{matching}", " AND ".join(self._matching))
 
-    def _add(self, phrase: str, *values: Any) -> None:
+    def _add(self, phrase: str, *values: Any, to: list[str] | None = None) -> None:
         if None in values:
             return
         self.arguments += values
         last = len(self.arguments)
-        self._phrases.append(phrase.format(*(f"${n}" for n in range(last - len(values) + 1, last + 1))))
+        written = phrase.format(*(f"${n}" for n in range(last - len(values) + 1, last + 1)))
+        (self._conditions if to is None else to).append(written)
 
 
 def _moment(cursor: str, created_us: int) -> datetime:

@@ -8,7 +8,6 @@ from functools import partial
 from itertools import islice
 
 import asyncpg
-import msgspec
 
 from interlock.store.catalogue import Catalogue
 from interlock.store.checking import check_limit, check_prune, check_query, known_kind
@@ -43,6 +42,12 @@ from interlock.store.records import (
 
 CAP = 10_000
 """How far status counts."""
+_MANY_SETS = 500
+"""From so many sets of labels and states on, records are looked at instead of each set."""
+_FEW_FOR_EACH = 10
+"""So many records are looked at first for each that is wanted."""
+_ENDING = 2
+"""So many columns of a row of `find_within.sql` say where the looking ended."""
 
 
 class PostgresStore:
@@ -119,6 +124,8 @@ class PostgresStore:
     async def find(self, query: Query) -> Page:
         """One more than the page is read, to know whether there is more."""
         check_query(self._catalogue, query)
+        if query.within is not None and await self._looks_through(query):
+            return await self._find_within(query, query.within)
         conditions = Conditions(query, query.limit + 1)
         conditions.after(query.cursor)
         rows = await self._matching("find", conditions)
@@ -130,16 +137,34 @@ class PostgresStore:
     async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
         """Count what matches, and stop beyond the cap. Of queues there is no index: there it looks."""
         check_query(self._catalogue, query)
-        if within is not None and query.queue is not None and query.parent is None and not query.labels:
-            return await self._count_within(query, cap, within)
+        if within is not None and await self._looks_through(query):
+            conditions = Conditions(query, cap + 1, within)
+            [[number, cut]] = await self._matching("count_within", conditions)
+            return Count(min(number, cap), capped=cut or number > cap)
         [[number]] = await self._matching("count", Conditions(query, cap + 1))
         return Count(min(number, cap), capped=number > cap)
 
-    async def _count_within(self, query: Query, cap: int, within: int) -> Count:
-        conditions = Conditions(msgspec.structs.replace(query, queue=None), within)
-        sql = conditions.fill(statement("count_within", self._target.schema), query.queue)
-        [[number, cut]] = await self._connections.fetch("Finding records", sql, *conditions.arguments)
-        return Count(min(number, cap), capped=cut or number > cap)
+    async def _find_within(self, query: Query, within: int) -> Page:
+        """Look at a few first: of what is not rare, the page is full then."""
+        for bound in sorted({min(within, _FEW_FOR_EACH * (query.limit + 1)), within}):
+            conditions = Conditions(query, query.limit + 1, bound)
+            conditions.after(query.cursor)
+            rows = await self._matching("find_within", conditions)
+            found = [record_of(row, _ENDING) for row in rows if row[_ENDING] is not None]
+            page = tuple(found[: query.limit])
+            if len(found) > query.limit:
+                return Page(page, write_cursor(microseconds(page[-1].created_at), page[-1].id))
+            at, name = rows[0][:_ENDING]
+            if at is None:
+                return Page(page)
+        return Page(page, write_cursor(microseconds(at), name))
+
+    async def _looks_through(self, query: Query) -> bool:
+        """Whether no index answers: that of labels does, unless there are many sets of them."""
+        if query.queue is not None or not query.looks_through:
+            return query.looks_through
+        [[sets]] = await self._ask("Finding records", "label_sets", query.kind, _MANY_SETS)
+        return bool(sets >= _MANY_SETS)
 
     async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
         """One round trip and one transaction for all, cut only where a record or a request comes twice."""

@@ -22,6 +22,7 @@ from interlock.errors import StoreUnavailable
 from interlock.store.catalogue import Catalogue
 from interlock.store.checking import check_commits, check_limit, check_prune, check_query, known_kind
 from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
+from interlock.store.cursors import write_cursor
 from interlock.store.limits import TIMEOUT_S
 from interlock.store.ranking import moment
 from interlock.store.records import (
@@ -137,18 +138,23 @@ class RedisStore:
         """Walk through the narrowest index until the page is full and one more shows that it goes on."""
         check_query(self._catalogue, query)
         after, until = after_cursor(query), self._links.deadline()
+        left = query.within if query.within is not None and query.looks_through else None
         found: list[Record] = []
-        while len(found) <= query.limit:
+        while len(found) <= query.limit and left != 0:
             wanted = query.limit + 1 - len(found)
+            bound = _MAX_LOOKED_AT if left is None else min(left, _MAX_LOOKED_AT)
             answer = await self._links.call(
-                scripts.FIND, pack_query(query, after), wanted, _MAX_LOOKED_AT, until=until
+                scripts.FIND, pack_query(query, after), wanted, bound, until=until
             )
             after, some = read_found(answer)
             found += some
+            left = None if left is None else left - bound
             if after == START:
                 break
         page = tuple(found[: query.limit])
-        return Page(page, cursor_of(page[-1]) if len(found) > query.limit else "")
+        if len(found) > query.limit:
+            return Page(page, cursor_of(page[-1]))
+        return Page(page, "" if after == START else write_cursor(int(after[0]), after[1]))
 
     async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
         """The same walk without reading; where one index says it all, its size is asked for."""

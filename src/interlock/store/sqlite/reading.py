@@ -28,6 +28,7 @@ _LOAD = (
     "SELECT {columns} FROM json_each(?2) AS wanted"
     " CROSS JOIN records AS r ON r.kind = ?1 AND r.id = wanted.value"
 ).format(columns=", ".join(f"r.{column.strip()}" for column in RECORD.split(",")))
+_NUMBERED = f"SELECT {RECORD} FROM records WHERE number IN (SELECT value FROM json_each(?))"
 _STATES = """
 SELECT name, place FROM states
 WHERE kind = ? AND EXISTS (SELECT 1 FROM records WHERE records.place = states.place)
@@ -74,6 +75,9 @@ def load(connection: sqlite3.Connection, keys: Sequence[Key]) -> list[Record | N
 def find(connection: sqlite3.Connection, query: Query) -> Page:
     """One page of what matches, and where the next begins."""
     after = read_cursor(query.cursor)[0] if query.cursor else None
+    if query.within is not None and query.looks_through:
+        with snapshot(connection):
+            return _find_within(connection, query, query.within, after)
     with snapshot(connection):
         streams = [connection.execute(*ask) for ask in _asks(connection, query, RECORD, after)]
         merged = heapq.merge(*streams, key=itemgetter(NUMBER), reverse=query.newest_first)
@@ -85,9 +89,41 @@ def find(connection: sqlite3.Connection, query: Query) -> Page:
     return Page(tuple(map(record_of, page)), cursor)
 
 
+def _find_within(connection: sqlite3.Connection, query: Query, within: int, after: int | None) -> Page:
+    """Of the next so many in all states together, those that have the queue and the labels."""
+    conditions, values = _looked_at(query)
+    columns = f"number, {' AND '.join(conditions)}"
+    streams = [
+        connection.execute(sql, (*values, *parameters))
+        for sql, parameters in _asks(connection, _anywhere(query), columns, after)
+    ]
+    found: list[int] = []
+    end = last = None
+    merged = heapq.merge(*streams, key=itemgetter(0), reverse=query.newest_first)
+    for place, (number, matches) in enumerate(merged):
+        if place == within:
+            end = last
+            break
+        if matches and len(found) == query.limit:
+            end = found[-1]
+            break
+        if matches:
+            found.append(number)
+        last = number
+    for stream in streams:
+        stream.close()
+    rows = connection.execute(_NUMBERED, (list_text(found),)).fetchall()
+    rows.sort(key=itemgetter(NUMBER), reverse=query.newest_first)
+    return Page(tuple(map(record_of, rows)), "" if end is None else write_cursor(end, ""))
+
+
+def _anywhere(query: Query) -> Query:
+    return msgspec.structs.replace(query, queue=None, labels=())
+
+
 def count(connection: sqlite3.Connection, query: Query, cap: int, within: int | None = None) -> Count:
     """How many match, looking at no more than the cap and one; or, where there is no index, at so many."""
-    if within is not None and query.parent is None and (query.queue is not None or query.labels):
+    if within is not None and query.looks_through:
         return _count_within(connection, query, cap, within)
     number = 0
     with snapshot(connection):
@@ -102,7 +138,7 @@ def count(connection: sqlite3.Connection, query: Query, cap: int, within: int | 
 
 def _count_within(connection: sqlite3.Connection, query: Query, cap: int, within: int) -> Count:
     """Of the newest of each state, how many have the queue and the labels."""
-    anywhere = msgspec.structs.replace(query, queue=None, labels=(), newest_first=True)
+    anywhere = msgspec.structs.replace(_anywhere(query), newest_first=True)
     conditions, values = _looked_at(query)
     number, cut = 0, False
     with snapshot(connection):

@@ -24,6 +24,7 @@ from interlock.store.limits import MAX_ID
 from interlock.store.records import Change, Commit, Key, Note, Query, Record, StepLine
 from interlock.systems.orchestrator.claimers import Lack
 from interlock.wire.jobs import QueueHold, QueueView
+from interlock.wire.wanted import LOOKED_AT
 
 MAX_COUNT = 10_000
 PAGES = 5
@@ -137,7 +138,7 @@ class Queues:
         holds = {hold.name: hold for hold in await self.paused()}
         named = sorted(among if among is not None else {*await self._names(), *holds})
         views = [await self._view(name, holds.get(name)) for name in named]
-        return [view for view in views if view.pending or view.running or view.name in holds]
+        return [each for each in views if each.pending or each.running or each.capped or each.name in holds]
 
     async def _names(self) -> dict[str, None]:
         names: dict[str, None] = {}
@@ -153,11 +154,18 @@ class Queues:
 
     async def _view(self, name: str, hold: QueueHold | None) -> QueueView:
         def query(state: JobState, limit: int = 100) -> Query:
-            return Query(kind=JOB.name, states=(state,), queue=name, newest_first=False, limit=limit)
+            return Query(
+                kind=JOB.name,
+                states=(state,),
+                queue=name,
+                newest_first=False,
+                limit=limit,
+                within=LOOKED_AT,
+            )
 
         store = self._engine.store
-        pending = await store.count(query(job.PENDING), cap=MAX_COUNT)
-        running = await store.count(query(job.RUNNING), cap=MAX_COUNT)
+        pending = await store.count(query(job.PENDING), cap=MAX_COUNT, within=LOOKED_AT)
+        running = await store.count(query(job.RUNNING), cap=MAX_COUNT, within=LOOKED_AT)
         oldest = (await store.find(query(job.PENDING, limit=1))).records
         return QueueView(
             name=name,

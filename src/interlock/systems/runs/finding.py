@@ -12,6 +12,7 @@ from interlock.lifecycles.run import RUN
 from interlock.store.limits import MAX_LABEL
 from interlock.store.records import Query
 from interlock.wire.runs import RunFilter, RunSpec
+from interlock.wire.wanted import LOOKED_AT
 
 _TAGS = "refs/tags/"
 
@@ -59,6 +60,7 @@ def query_of(wanted: RunFilter, *, newest_first: bool, cursor: str, limit: int) 
         newest_first=newest_first,
         cursor=cursor,
         limit=limit,
+        within=LOOKED_AT,
     )
 
 

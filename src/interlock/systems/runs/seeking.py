@@ -9,6 +9,7 @@ from typing import Protocol
 from interlock.errors import UnknownRun
 from interlock.wire.run_filters import WantedRuns
 from interlock.wire.runs import RunFilter, RunView
+from interlock.wire.wanted import LOOKS
 
 PAGE = 200
 MAX_SCANNED = 10_000
@@ -40,9 +41,9 @@ class FoundRuns:
 
 
 async def found_runs(
-    runs: FindsRuns, wanted: WantedRuns, now: datetime, *, limit: int, cursor: str = ""
+    runs: FindsRuns, wanted: WantedRuns, now: datetime, *, limit: int, cursor: str = "", looks: int = LOOKS
 ) -> FoundRuns:
-    """Up to `limit` runs that match."""
+    """Up to `limit` runs that match, from at most `looks` pages that ended before they were full."""
     if wanted.ids:
         return FoundRuns(await _named(runs, wanted, limit))
     asked, found, scanned = wanted.asked(now), FoundRuns(cursor=cursor), 0
@@ -59,7 +60,8 @@ async def found_runs(
         found.cursor = following
         if not following or len(found.views) >= limit:
             return found
-        if scanned >= MAX_SCANNED:
+        looks -= len(views) < size
+        if scanned >= MAX_SCANNED or looks <= 0:
             found.stopped_early = True
             return found
 

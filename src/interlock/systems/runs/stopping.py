@@ -26,6 +26,7 @@ from interlock.systems.runs.commit_order import Standing, are_of_one_ref, gives_
 from interlock.systems.runs.committing import RunCommit, commit_of
 from interlock.systems.runs.keeping import Keeper
 from interlock.systems.runs.reporting.lanes import touched
+from interlock.wire.wanted import LOOKED_AT
 
 GIVES_WAY = tuple(str(state) for state in (*run.UNPLANNED, *run.PLANNED))
 """Where a run can still be superseded."""
@@ -94,7 +95,8 @@ class Stopping:
         """Give way to a run of a later change that has ended: what is old is not done after what is new."""
         if record.queue is None or mine.again:
             return False
-        found = await self._engine.store.find(Query(kind=RUN.name, queue=record.queue, limit=LOOKS_BACK))
+        query = Query(kind=RUN.name, queue=record.queue, limit=LOOKS_BACK, within=LOOKED_AT)
+        found = await self._engine.store.find(query)
         for other in found.records:
             theirs = standing_of(other)
             if other.id == mine.id or theirs.again or not _was_done(other):

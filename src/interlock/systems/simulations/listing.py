@@ -17,6 +17,7 @@ from interlock.systems.runs.finding import label
 from interlock.systems.simulations.body import decode_body
 from interlock.systems.simulations.pulse import PULSE
 from interlock.wire.simulations import SimulationFilter, SimulationSpec
+from interlock.wire.wanted import LOOKED_AT
 
 PAGE = 200
 MAX_SCANNED = 10_000
@@ -45,6 +46,7 @@ def query_of(wanted: SimulationFilter, cursor: str, limit: int) -> Query:
         labels=(label("priority", wanted.priority),) if wanted.priority else (),
         cursor=cursor,
         limit=limit,
+        within=LOOKED_AT,
     )
 
 
@@ -54,7 +56,8 @@ async def found(store: Store, wanted: SimulationFilter, *, cursor: str, limit: i
     scanned, text = 0, wanted.text.casefold()
     while True:
         room = limit - len(records)
-        page = await store.find(query_of(wanted, cursor, PAGE if text else room))
+        size = PAGE if text else room
+        page = await store.find(query_of(wanted, cursor, size))
         kept = [place for place, each in enumerate(page.records, 1) if _says(each, text)]
         records += [page.records[place - 1] for place in kept[:room]]
         scanned, following = scanned + len(page.records), page.cursor
@@ -62,7 +65,7 @@ async def found(store: Store, wanted: SimulationFilter, *, cursor: str, limit: i
             # The next page begins right after the last one that is shown.
             following = (await store.find(query_of(wanted, cursor, kept[room - 1]))).cursor
         cursor = following
-        early = scanned >= MAX_SCANNED
+        early = scanned >= MAX_SCANNED or len(page.records) < size
         if not cursor or len(records) >= limit or early:
             return Found(await with_pulses(store, records), cursor, bool(cursor) and early)
 

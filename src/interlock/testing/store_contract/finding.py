@@ -9,7 +9,7 @@ import pytest
 
 from interlock.errors import InvalidRecord, UnknownState
 from interlock.store.contract import Store
-from interlock.store.records import Commit, Count, Query
+from interlock.store.records import Commit, Count, Page, Query
 from interlock.testing.store_contract.catalogue import DELIVERED, LOST, PACKED, SENT, WRITTEN
 from interlock.testing.store_contract.making import (
     LONG_AGO,
@@ -207,6 +207,51 @@ async def test_a_count_that_looks_at_so_many_only_never_says_that_there_are_no_m
             some = await store.count(query, within=within)
             assert some.number <= exact.number
             assert some.number == exact.number or some.capped
+
+
+async def test_a_page_that_looks_at_so_many_only_goes_on_by_its_cursor(store: Store) -> None:
+    await made(
+        store,
+        *(
+            creation(
+                f"p{number}",
+                PACKED if number % 4 else SENT,
+                parent="one",
+                queue=f"q{number % 5}",
+                labels=("x",) if number % 3 == 0 else (),
+            )
+            for number in range(30)
+        ),
+    )
+    queue, label = Query(kind="parcel", queue="q1"), Query(kind="parcel", labels=("x",))
+    for query in (
+        PARCELS,
+        queue,
+        label,
+        msgspec.structs.replace(queue, labels=("x",), newest_first=False),
+        msgspec.structs.replace(label, states=("sent", "lost")),
+        msgspec.structs.replace(queue, parent="one", states=("sent",)),
+        msgspec.structs.replace(queue, queue="nobody"),
+    ):
+        exact = await all_found(store, query)
+        for within in (1, 2, 7, 29, 30, 31):
+            for page in (1, 3, 1_000):
+                some = await all_found(store, msgspec.structs.replace(query, within=within), page=page)
+                assert some == exact, (query, within, page)
+
+
+async def test_a_page_that_has_looked_at_everything_has_no_cursor(store: Store) -> None:
+    await made(store, *(creation(f"p{number}", queue=f"q{number % 2}") for number in range(6)))
+    nobody = Query(kind="parcel", queue="nobody", within=6)
+    assert await store.find(nobody) == Page(())
+    assert (await store.find(Query(kind="parcel", queue="q1", within=6))).cursor == ""
+    assert (await store.find(Query(kind="parcel", queue="q1", within=6, limit=2))).cursor != ""
+
+
+@pytest.mark.parametrize("within", [0, -1])
+async def test_a_page_looks_at_one_record_at_least(store: Store, within: int) -> None:
+    with pytest.raises(InvalidRecord, match="at least one"):
+        await store.find(msgspec.structs.replace(PARCELS, queue="q", within=within))
 
 
 async def test_a_count_does_not_care_for_the_page(store: Store) -> None:

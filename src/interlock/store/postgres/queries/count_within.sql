@@ -1,17 +1,19 @@
--- How many of the first so many ($1) of each state are in a queue, and whether there are more to look at.
+-- How many of the newest so many of each state match, and whether there are more to look at. The number is
+-- cut at $1.
 WITH wanted (state) AS (
     SELECT unnest($3::text[])
     UNION ALL
     SELECT state.name FROM interlock.state WHERE $3 IS NULL AND state.kind = $2
 )
-SELECT coalesce(sum(counted.found), 0)::bigint, coalesce(bool_or(counted.looked_at >= $1), false)
+SELECT least(coalesce(sum(counted.found), 0)::bigint, $1::bigint),
+    coalesce(bool_or(counted.looked_at >= {within}), false)
 FROM wanted
 CROSS JOIN LATERAL (
-    SELECT count(*) AS looked_at, count(*) FILTER (WHERE looked_at.queue = {last}) AS found
+    SELECT count(*) AS looked_at, count(*) FILTER (WHERE looked_at.matches) AS found
     FROM (
-        SELECT record.queue FROM interlock.record
+        SELECT {matching} AS matches FROM interlock.record
         WHERE interlock.stretch(record.kind, record.state) = interlock.stretch($2, wanted.state)
           AND record.state = wanted.state AND {conditions}
-        ORDER BY record.created_at DESC, record.id DESC LIMIT $1
+        ORDER BY record.created_at DESC, record.id DESC LIMIT {within}
     ) AS looked_at
 ) AS counted
