@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import httpx2
@@ -12,6 +13,7 @@ from tests.server.running import Running
 
 from interlock.server.api import ROUTES
 from interlock.systems.access.principals import Role
+from interlock.systems.catalogue import CATALOGUE
 
 PLAN = {"workflow": "ci", "plan": {"jobs": [{"name": "a", "task": "t"}]}}
 FORK = {**PLAN, "source": {"ref": "refs/pull/7/head", "sha": "5f" * 20, "from_fork": True}}
@@ -70,6 +72,13 @@ class Desk:
         for each in (await self.client.get("/api/runs")).json()["runs"]:
             await self.client.post(f"/api/runs/{each['id']}/cancel")
         await self.server.parts.household.runs.keep()
+
+    async def prune(self) -> None:
+        """Remove everything that has ended."""
+        for name, kind in CATALOGUE.items():
+            if kind.ended:
+                states = sorted(kind.ended)
+                await self.server.parts.store.prune(kind=name, states=states, older_than=timedelta(0))
 
 
 class Repeat(NamedTuple):
@@ -160,6 +169,24 @@ async def test_a_repeat_over_http_gets_the_first_answer_to_the_byte(server: Runn
     assert [entry for entry in entries if entry.note.request_id == "order-17"], "as the client has sent it"
 
 
+@pytest.mark.parametrize("repeat", REPEATS, ids=lambda each: each.name)
+async def test_a_repeat_gets_the_first_answer_also_when_the_record_was_pruned(
+    server: Running, repeat: Repeat
+) -> None:
+    admin, runner = [server.client(await server.token(role)) for role in (Role.ADMIN, Role.RUNNER)]
+    desk = Desk(server, admin, runner)
+    path, body = await repeat.ask(desk)
+    client = runner if repeat.name == "registerWorker" else admin
+    first = await client.post(path, json={**body, "request_id": "order-17"})
+    assert first.status_code < 300, first.text
+    await desk.change()
+    await desk.prune()
+    again = await client.post(path, json={**body, "request_id": "order-17"})
+    assert (again.status_code, again.content) == (first.status_code, first.content)
+    stranger = await client.post(path, json={**body, "request_id": "another"})
+    assert stranger.status_code in (201, 200, 404, 409), stranger.text
+
+
 async def test_the_same_id_for_another_bulk_is_refused(server: Running) -> None:
     desk = Desk(server, server.client(), server.client())
     await desk.job()
@@ -168,3 +195,16 @@ async def test_the_same_id_for_another_bulk_is_refused(server: Running) -> None:
     other = await desk.client.post("/api/jobs/actions", json={**asked, "filter": "queue:mail"})
     assert (other.status_code, other.json()["code"]) == (409, "request_id_reused")
     assert other.json()["facts"]["request_id"] == "order-17"
+
+
+async def test_a_confined_token_gets_the_first_answer_also_when_the_job_was_pruned(server: Running) -> None:
+    client = server.client(await server.token(Role.ADMIN, "confined", queues=("mine",)))
+    desk = Desk(server, client, client)
+    job_id = await server.submit(queue="mine")
+    path, asked = f"/api/jobs/{job_id}/cancel", {"request_id": "order-17"}
+    first = await client.post(path, json=asked)
+    assert first.status_code == 200, first.text
+    await desk.prune()
+    again = await client.post(path, json=asked)
+    assert (again.status_code, again.content) == (first.status_code, first.content)
+    assert (await client.post(path, json={"request_id": "another"})).status_code == 404

@@ -48,3 +48,13 @@ async def test_a_resume_may_name_the_queue_and_moves_what_waits(house: House) ->
         await manager.resume(made.run_id, queue="no queue\n")
     assert (await (await taken_from(house, "gpu")).say(Begin())).go_on
     assert await house.claim() == []
+
+
+async def test_a_repeat_of_an_earlier_resume_stops_nothing_that_was_begun_since(house: House) -> None:
+    manager = simulations(house)
+    made = await manager.create_run(SPEC)
+    first = await manager.resume(made.run_id, queue="gpu", request_id="first")
+    second = await manager.resume(made.run_id, queue="cpu", request_id="second")
+    assert await manager.resume(made.run_id, queue="gpu", request_id="first") == first
+    states = {each: (await house.view(each)).state for each in (made.job_id, first.job_id, second.job_id)}
+    assert list(states.values()) == ["CANCELED", "CANCELED", "PENDING"]

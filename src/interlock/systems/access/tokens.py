@@ -237,11 +237,19 @@ class Tokens:
         return Issued(secret.text, applied.answer)
 
     async def revoke(
-        self, name: str, *, actor: str = "", reason: str = "", request_id: str | None = None
+        self,
+        name: str,
+        *,
+        actor: str = "",
+        reason: str = "",
+        request_id: str | None = None,
+        sees: Callable[[TokenView], bool] | None = None,
     ) -> TokenView:
-        """Take a token back, by its name or its id. Servers that know it believe it for seconds more."""
-        token_id = (await self.get(name)).id
-        asked = self._engine.asked(request_id, f"revoke the token {token_id}", reason)
+        """Take a token back, by its name or its id. Servers that know it believe it for seconds more.
+
+        One that `sees` does not let through is not there.
+        """
+        asked = self._engine.asked(request_id, f"revoke the token {name}", reason)
 
         def decide(found: Sequence[Record | None], _: datetime) -> Decision[TokenView]:
             record = _present(name, found[0])
@@ -250,8 +258,11 @@ class Tokens:
             return Decision(_view(record.id, change.state, record.created_at, body), _under(asked, change))
 
         async def do() -> TokenView:
-            applied = await self._engine.apply_once(asked, [Key(TOKEN.name, token_id)], decide)
-            return applied.answer if isinstance(applied, Applied) else await self.get(token_id)
+            view = await self.get(name)
+            if sees is not None and not sees(view):
+                raise unknown_token(name)
+            applied = await self._engine.apply_once(asked, [Key(TOKEN.name, view.id)], decide)
+            return applied.answer if isinstance(applied, Applied) else await self.get(view.id)
 
         return await self._engine.answer_once(asked, TokenView, do)
 

@@ -118,9 +118,13 @@ class Runs:
         check_run(spec, ("plan", *self.preparing.planners), self.settings)
         asked = self.engine.asked(request_id, "submit run", spec, ttl_s=remember_s)
         again = Again(terms=terms, claimed=claimed, happened=happened)
-        return await self._submit(spec, spec.plan, asked=asked, actor=actor, again=again)
 
-    async def _submit(
+        async def do() -> RunView:
+            return await self._made(spec, spec.plan, asked=asked, actor=actor, again=again)
+
+        return await self.engine.answer_once(asked, RunView, do)
+
+    async def _made(
         self,
         spec: RunSpec,
         plan: Plan | None,
@@ -156,14 +160,11 @@ class Runs:
             changes = (change, *more, about(draft, PLANS, "plan", mark))
             return Decision(run_id, Commit(changes=changes, request=request))
 
-        async def do() -> RunView:
-            applied = await self.engine.apply_once(asked, [], decide)
-            if isinstance(applied, Repeated):
-                return await self.view(msgspec.json.decode(applied.recorded.answer.body, type=str))
-            self.tending.plans()
-            return await self.view(applied.answer)
-
-        return await self.engine.answer_once(asked, RunView, do)
+        applied = await self.engine.apply_once(asked, [], decide)
+        if isinstance(applied, Repeated):
+            return await self.view(msgspec.json.decode(applied.recorded.answer.body, type=str))
+        self.tending.plans()
+        return await self.view(applied.answer)
 
     # Stopping
 
@@ -232,10 +233,19 @@ class Runs:
         All of it; or what has `failed`, which is whatever has not succeeded; or `from` a job on. A commit of
         a fork that was approved is not approved again; an environment is.
         """
-        record = await self._load(run_id)
-        check_settled(record)
         asked = self.engine.asked(request_id, f"rerun {run_id}", (which, job))
-        body = decode_run(record.body)
+
+        async def do() -> RunView:
+            record = await self._load(run_id)
+            check_settled(record)
+            spec, again = await self._again(record, which, job)
+            return await self._made(spec, again.plan, asked=asked, actor=actor, again=again)
+
+        return await self.engine.answer_once(asked, RunView, do)
+
+    async def _again(self, record: Record, which: Which, job: str) -> tuple[RunSpec, Again]:
+        """Return what a rerun makes, and what it takes over."""
+        run_id, body = record.id, decode_run(record.body)
         plan, carried = None, dict[int, str]()
         pieces = await self._plans.pieces(run_id, body.pieces)
         if pieces:
@@ -247,7 +257,7 @@ class Runs:
         if happened.at is None:
             happened = msgspec.structs.replace(happened, at=record.created_at)
         again = Again(run_id, plan, carried, body.terms, body.claimed, approvals, happened)
-        return await self._submit(body.spec, again.plan, asked=asked, actor=actor, again=again)
+        return body.spec, again
 
     async def preview(self, run_id: str, which: Which = "all", *, job: str = "") -> RerunPreview:
         """Return which jobs a rerun would execute; raise where a rerun would be refused."""
@@ -269,7 +279,7 @@ class Runs:
                 if is_green(each, view):
                     return compared(view, await self.view(each.id), looked_at + place)
             looked_at += len(found)
-            if not cursor:
+            if not cursor or len(found) < COMPARED_AT_ONCE:
                 break
         return compared(view, None, looked_at)
 

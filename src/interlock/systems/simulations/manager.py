@@ -36,6 +36,7 @@ from interlock.systems.simulations.listing import Found, found, query_of
 from interlock.systems.simulations.pulse import BEATING, PULSE
 from interlock.systems.simulations.tending import CancelJob, Tending, Written
 from interlock.wire.simulations import SimulationFilter, SimulationMetrics, SimulationSpec, SimulationView
+from interlock.wire.wanted import LOOKED_AT
 
 PAGE = 500
 EVERYTHING = SimulationFilter()
@@ -120,19 +121,22 @@ class SimulationManager(Tending):
 
         Two of them make one execution; what waits in another queue is moved.
         """
-        before = await self.get(run_id)
+        left = ""
 
         def act(draft: SimulationAggregate, mark: str) -> tuple[Any, ...]:
+            nonlocal left
             if queue:
                 check(msgspec.structs.replace(draft.body.spec, queue=queue), self.settings)
             _check_resumable(draft, queue or draft.body.spec.queue)
             draft.body.data = msgspec.structs.replace(draft.body.data, cancel_requested=False)
+            left = draft.body.execution.job_id
             return self._executed(draft, mark, actor, queue)
 
         verb = f"resume into {queue}" if queue else "resume"
         view = await self._act(verb, run_id, act, reason or "resume", actor, request_id)
-        if before.job_id and view.job_id != before.job_id:
-            await self._stop_job(before.job_id, f"the simulation {run_id} was resumed elsewhere")
+        # Only where this call has decided: the answer to a repeat may be of an earlier execution.
+        if left and view.job_id != left:
+            await self._stop_job(left, f"the simulation {run_id} was resumed elsewhere")
         return view
 
     async def cancel(
@@ -215,7 +219,7 @@ class SimulationManager(Tending):
 
     async def count(self, wanted: SimulationFilter = EVERYTHING, *, cap: int = 10_000) -> Count:
         """How many there are of a status and a priority, up to a cap."""
-        return await self.engine.store.count(query_of(wanted, "", 1), cap=cap)
+        return await self.engine.store.count(query_of(wanted, "", 1), cap=cap, within=LOOKED_AT)
 
     async def check_stale_runs(self, timeout_s: float | None = None) -> list[str]:
         """Which run and were not heard of for so long; by default as long as the sweep waits."""
