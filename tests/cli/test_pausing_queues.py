@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from tests.cli.shop import Ask, Shop
+from tests.server.running import running
+
+from interlock.cli import project
+from interlock.cli.supervising import Depth
 
 
 def test_a_queue_is_paused_listed_explained_and_resumed(ask: Ask, shop: Shop) -> None:
@@ -31,3 +36,24 @@ def test_what_is_no_name_of_a_queue_is_refused_with_what_to_do(ask: Ask) -> None
     assert answer.returncode == 2
     assert "1 to 64 printable characters" in answer.stderr
     assert "interlock queue list" in answer.stderr
+
+
+@pytest.mark.parametrize("over_http", [False, True])
+async def test_what_waits_in_a_paused_queue_asks_for_no_more_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, over_http: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)  # no project file is found from here
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    async with running(url) as server:
+        depth = Depth(project.load(server.url if over_http else url), ("mail", "web"))
+        await server.hold(await server.submit(queue="mail"), "mail")
+        for queue in ("mail", "mail", "web"):
+            await server.submit(queue=queue)
+        assert await depth.look() == 4
+        await server.parts.household.queues.pause("mail")
+        server.parts.queue_board.forget()
+        assert await depth.look() == 2, "what waits in web, and what runs in mail and keeps its slot"
+        await server.parts.household.queues.resume("mail")
+        server.parts.queue_board.forget()
+        assert await depth.look() == 4
+        await depth.close()

@@ -27,6 +27,8 @@ from interlock.worker.settings import WorkerSettings
 from interlock.worker.signals import Shutdown, heeding_signals
 
 MAX_COUNT = 10_000
+UNFINISHED = tuple(str(state) for state in job.JobState if state not in job.ENDED)
+RUNNING = (str(job.RUNNING),)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 """Between two tries to report a death."""
 
@@ -133,14 +135,19 @@ class Depth:
         self._port: Reach | None = None
 
     async def look(self) -> int | None:
-        """How many jobs have not ended; None when nobody can be asked."""
+        """Return how many jobs wait for a worker or have one; None while the store is unavailable.
+
+        Jobs that wait in a paused queue are not given out, so more workers would have nothing to do.
+        """
         try:
             if self._port is None:
                 self._port = await self._connection.__aenter__()
-            states = tuple(str(state) for state in job.JobState if state not in job.ENDED)
+            here = self._port.here
+            paused = {hold.name for hold in await here.queues.paused()}
             counts = [
-                await self._port.here.jobs.count(
-                    Query(kind=JOB.name, queue=queue, states=states), cap=MAX_COUNT
+                await here.jobs.count(
+                    Query(kind=JOB.name, queue=queue, states=RUNNING if queue in paused else UNFINISHED),
+                    cap=MAX_COUNT,
                 )
                 for queue in self._queues
             ]

@@ -15,6 +15,10 @@ from interlock.wire.jobs import QueueHold, QueueView
 class QueuesOffer(Protocol):
     """Everything that people do with queues."""
 
+    async def paused(self) -> list[QueueHold]:
+        """Return the paused queues, by name."""
+        ...
+
     async def list(self) -> list[QueueView]:
         """Return the queues that have jobs which have not ended, or are paused."""
         ...
@@ -38,6 +42,16 @@ class HttpQueues:
     def __init__(self, asker: Asker, *, names: Callable[[], str]) -> None:
         self._asker = asker
         self._names = names
+
+    async def paused(self) -> list[QueueHold]:
+        """Return the paused queues, by name."""
+        return [
+            QueueHold(
+                name=view.name, state=view.state, reason=view.reason, by=view.paused_by, at=view.paused_at
+            )
+            for view in await self.list()
+            if view.state == "paused"
+        ]
 
     async def list(self) -> list[QueueView]:
         """Return the queues, with what the server knows about each."""
