@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import httpx2
 import pytest
-from moto.server import ThreadedMotoServer
 from tests.waiting import PATIENCE_S
 
 from interlock.systems.blobs import BlobSettings
@@ -18,6 +17,8 @@ _NUMBERS = itertools.count()
 @pytest.fixture(scope="session")
 def s3() -> Iterator[str]:
     """Where it is."""
+    from moto.server import ThreadedMotoServer  # half a second, which is spent where it is used
+
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
