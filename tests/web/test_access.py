@@ -52,20 +52,21 @@ async def test_a_confined_token_sees_its_queue_on_every_page_and_no_way_to_a_pag
         async with visiting(browser, server.url) as visitor:
             page = visitor.page
             await sign_in(page, server.url, token)
-            for pattern in PATTERNS:
-                await visitor.open(path_of(pattern, made))
-                content = await page.content()
-                assert SECRET not in content, pattern
-                assert theirs not in content, pattern
             await visitor.open("/jobs")
             links = await page.get_by_role("navigation", name="Pages").get_by_role("link").all()
-            paths = [await link.get_attribute("href") or "" for link in links]
-            assert {"/", "/jobs", "/queues", "/admin"} <= set(paths)
+            linked = {await link.get_attribute("href") or "" for link in links}
+            assert {"/", "/jobs", "/queues", "/admin"} <= linked
+            pages = {path_of(pattern, made) for pattern in PATTERNS}
+            assert linked <= pages
             visitor.taken()
-            for path in paths:
+            for path in (*sorted(linked), *sorted(pages - linked)):
                 await visitor.open(path)
-                assert await page.get_by_text("is confined to shop").count() == 0, path
-            assert [each for each in visitor.taken() if "/api/events" not in each] == []
+                content = await page.content()
+                assert SECRET not in content, path
+                assert theirs not in content, path
+                if path in linked:
+                    assert await page.get_by_text("is confined to shop").count() == 0, path
+                    assert [each for each in visitor.taken() if "/api/events" not in each] == [], path
 
 
 @pytest.mark.long
@@ -120,7 +121,7 @@ async def test_the_main_journeys_work_on_postgresql_too(browser: Browser, on_pos
         await expect(page.locator("h1 .chip")).to_have_text("CANCELED")
         made = await fill(on_postgres)
         wrong: dict[str, list[str]] = {}
-        for pattern in PATTERNS:
+        for pattern in PATTERNS[:: pick(3, 1)]:
             await visitor.open(path_of(pattern, made))
             wrong |= {pattern: found} if (found := visitor.taken()) else {}
         assert wrong == {}
