@@ -29,6 +29,8 @@ from interlock.wire.fleet.errors import WorkloadFailed
 from interlock.worker.context import Context, TaskCancelled
 from interlock.worker.tasks import task
 
+CANCEL = "cancel"
+"""What a context says when somebody has asked the job to stop."""
 FIRST = 1
 """The attempt at a job that drives; no other does."""
 
@@ -125,10 +127,13 @@ async def driven(drive: Drive, ctx: Context) -> WorkloadResult:
             try:
                 await asyncio.wait((driving, watching), return_when=asyncio.FIRST_COMPLETED)
                 if watching.done() and not driving.done():
-                    drive.stop(ctx.stop_reason or "the job was stopped")
+                    if ctx.stop_reason == CANCEL:
+                        drive.cancel_requested(CANCEL)
+                    else:
+                        drive.stop(ctx.stop_reason or "the job was stopped")
                     await asyncio.wait((driving,))
             except asyncio.CancelledError:
-                drive.stop(ctx.stop_reason or "the worker goes")
+                drive.stop("its handler was stopped")
         return driving.result()
     finally:
         watching.cancel()

@@ -1,40 +1,85 @@
-"""Workloads on agents, and the runs whose jobs drive them."""
+"""Load on agents, and the job that drives it."""
 
 from __future__ import annotations
 
-from tests.couplings.runs import job_named
-from tests.couplings.world import World, delivers
-from tests.systems.fleet.test_workloads import fact, workloads
-from tests.systems.orchestrator.house import RUNNER
-from tests.systems.runs.site import planned
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from importlib.metadata import version
+from typing import Any
 
-from interlock.systems.fleet.spec import TASK
-from interlock.wire.workloads import Happened
+from tests.couplings.world import PATIENCE_S, World, delivers, must
 
+from interlock.lifecycles.workload import Status
+from interlock.systems.fleet.clocks import Offset
+from interlock.systems.fleet.driving import Drive, Driver, Hands
+from interlock.systems.fleet.merging import Report
+from interlock.systems.fleet.spec import WorkloadSpec, checked
+from interlock.wire.fleet import fleet_pb2 as wire
+from interlock.wire.workloads import WorkloadFact
+from interlock.worker.context import Context, TaskCancelled
+from interlock.worker.tasks import Registry
+from interlock.workloads import CANCEL, driven
 
-async def under_load(world: World) -> tuple[str, str]:
-    """Begin a run of which one job drives a workload that runs on an agent; return both ids."""
-    run_id = await world.begin(planned("load", task=TASK), planned("tests", queue="others"))
-    (grant,) = await world.claim()
-    told = fact(grant, Happened.RUNNING)
-    await workloads(world).tell_under(grant.token, RUNNER, [told])
-    return run_id, told.workload_id
-
-
-@delivers("run enters CANCEL_REQUESTED: send ABORT_RECEIVED to each of its agents")
-async def agents_of_a_canceled_run(world: World) -> None:
-    """A canceled run leaves no load behind."""
-    run_id, workload_id = await under_load(world)
-    await world.runs.cancel(run_id)
-    await world.recover()
-    await world.took("workload", workload_id, "workload", "ABORT_RECEIVED", "RUNNING", "ABORTING")
+AGENT = "agent:9"
 
 
-@delivers("run enters FAILED or TIMEOUT, if fail-fast is on: send ABORT_RECEIVED to each of its agents")
-async def agents_of_a_failed_run(world: World) -> None:
-    """Nor does one that has failed."""
-    run_id, workload_id = await under_load(world)
-    await world.jobs.cancel(await job_named(world, run_id, "tests"))
-    await world.recover()
-    assert (await world.look(run_id)).outcome == "FAILED"
-    await world.took("workload", workload_id, "workload", "ABORT_RECEIVED", "RUNNING", "ABORTING")
+class Agent:
+    """The line to an agent that runs its workload until it is told to stop, and says why that was."""
+
+    def __init__(self) -> None:
+        self.agent = AGENT
+        self.told = ""
+        self._stopped = asyncio.Event()
+
+    async def status(self, **_: Any) -> wire.StatusAnswer:
+        """Say that it is free."""
+        return wire.StatusAnswer(state="IDLE", kinds=["sleep"], version=version("interlock"))
+
+    async def offset(self, *_: Any, **__: Any) -> Offset:
+        """Say that its clock is right."""
+        return Offset(offset_ns=0, uncertainty_ns=1_000)
+
+    async def run(self, *_: Any) -> AsyncIterator[Report]:
+        """Be ready, run, and end when it is told to stop."""
+        yield Report(agent=AGENT, sequence=1, status=Status.READY)
+        yield Report(agent=AGENT, sequence=2, status=Status.RUNNING)
+        await self._stopped.wait()
+        yield Report(agent=AGENT, sequence=3, status=Status.ABORTED, completed=True)
+
+    async def start(self, *_: Any) -> int:
+        """Begin in time."""
+        return 0
+
+    async def abort(self, _: str, reason: str) -> None:
+        """Stop."""
+        self.told = reason
+        self._stopped.set()
+
+    async def close(self) -> None:
+        """Let go of it."""
+
+
+@delivers("lease stays ACTIVE by request_cancel: send ABORT_RECEIVED to each agent that its job drives")
+async def agents_of_a_job_that_is_stopped(world: World) -> None:
+    """A job that is stopped leaves no load behind."""
+    agent, registry = Agent(), Registry()
+
+    async def tell(_: Sequence[WorkloadFact]) -> None:
+        """Keep it to ourselves."""
+
+    @registry.task(name="load")
+    async def load(ctx: Context) -> None:
+        """Drive the agent until the job is stopped."""
+        spec = checked(WorkloadSpec(kind="sleep", agents=(AGENT,), duration_s=3_600.0))
+        hands = Hands(tell=tell, news=lambda _: None, log=lambda *_: None)
+        await driven(Drive(spec, Driver(job_id=ctx.job_id), hands, lambda *_: agent), ctx)
+        raise TaskCancelled
+
+    job_id = await world.submit("load")
+    worker = world.worker(registry)
+    await worker.is_at(job_id, "processing")
+    await world.jobs.cancel(job_id)
+    async with asyncio.timeout(2 * PATIENCE_S):
+        while not agent.told:
+            await asyncio.sleep(1.0)
+    must(agent.told == CANCEL, f"The agent was stopped because {agent.told}.")

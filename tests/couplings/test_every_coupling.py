@@ -17,13 +17,7 @@ SUBJECTS = (runs, jobs, simulations, workers, processes, fleet)
 """Where the scenarios are; importing them fills the table."""
 BY_SENTENCE = {coupling.sentence: coupling for coupling in COUPLINGS.all}
 
-NOT_DELIVERED = dict.fromkeys(
-    (
-        "run enters CANCEL_REQUESTED: send ABORT_RECEIVED to each of its agents",
-        "run enters FAILED or TIMEOUT, if fail-fast is on: send ABORT_RECEIVED to each of its agents",
-    ),
-    "runs do not know agents: load stops when the job that drives it is canceled, if its worker lives",
-)
+NOT_DELIVERED: dict[str, str] = {}
 """Couplings that nobody carries out, and why."""
 
 BY_HAND = {

@@ -32,7 +32,7 @@ class Receiver(StrEnum):
     ITSELF = "itself"
     ITS_JOBS = "each of its jobs"
     UNFINISHED_JOBS = "each of its unfinished jobs"
-    ITS_AGENTS = "each of its agents"
+    ITS_AGENTS = "each agent that its job drives"
     FIRST_ATTEMPTS = "the first attempt of each shard"
     ITS_ATTEMPTS = "each of its attempts"
     ITS_CHILDREN = "each of its children"
@@ -201,10 +201,6 @@ COUPLINGS = Couplings[Facts]((
            why="Where nothing is active nobody has to be waited for."),
     couple(RUN, (run.FAILED, run.TIMEOUT), JOB, job.Cancel, to=Receiver.UNFINISHED_JOBS, when=fail_fast,
            why="What can no longer change the run should not use up runners."),
-    couple(RUN, run.CANCEL_REQUESTED, WORKLOAD, workload.AbortReceived, to=Receiver.ITS_AGENTS,
-           why="A cancelled run leaves no load behind."),
-    couple(RUN, (run.FAILED, run.TIMEOUT), WORKLOAD, workload.AbortReceived, to=Receiver.ITS_AGENTS,
-           when=fail_fast, why="Nor does one that has failed."),
 
     # Down: what a job wants of its attempts.
     couple(JOB, job.PENDING, ATTEMPT, None, to=Receiver.FIRST_ATTEMPTS, why="It is possible."),
@@ -232,6 +228,10 @@ COUPLINGS = Couplings[Facts]((
            why="Its runner must not be believed any more."),
     couple(ATTEMPT, attempt.CANCELED, LEASE, lease.revoke, to=Receiver.ITS_LEASE, by=attempt.force_cancel,
            why="A forced cancel takes no late completion."),
+
+    # Down: what a lease wants of the load that is driven under it.
+    couple(LEASE, lease.ACTIVE, WORKLOAD, workload.AbortReceived, to=Receiver.ITS_AGENTS, holding=True,
+           by=lease.request_cancel, why="A job that is stopped leaves no load behind, nor does its run."),
 
     # Up: what a lease tells its attempt.
     couple(LEASE, lease.ACTIVE, ATTEMPT, attempt.acknowledged, to=Receiver.ITS_ATTEMPT,

@@ -15,11 +15,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from interlock.errors import InterlockError
+from interlock.lifecycles import lease
+from interlock.lifecycles.couplings import COUPLINGS, Receiver
+from interlock.lifecycles.durations import DEFAULTS
+from interlock.lifecycles.lease import LEASE
+from interlock.lifecycles.workload import WORKLOAD
+from interlock.machine.cascade import Cascade, Wiring, order
 from interlock.plurals import counted
 from interlock.systems.fleet.coverage import can_still_do
 from interlock.systems.fleet.figures import took
@@ -62,6 +69,32 @@ class Hands(msgspec.Struct, frozen=True, kw_only=True):
     """Takes a line and its level."""
 
 
+class _Load(Cascade):
+    """What becomes of the agents by what the lease of the job that drives them is sent."""
+
+    __slots__ = ("abort",)
+    wiring = Wiring(
+        "load",
+        (WORKLOAD,),
+        COUPLINGS,
+        {Receiver.ITS_AGENTS: order(lambda load, _: load.abort())},
+        hears=(LEASE,),
+        own_timers=(WORKLOAD,),  # the agents have them
+    )
+
+    def __init__(self, abort: Callable[[], None]) -> None:
+        super().__init__(datetime.now(UTC))
+        self.abort = abort
+
+    def parts(self) -> tuple[()]:
+        """Return nothing: the machines of the workloads are with the agents."""
+        return ()
+
+    def seconds(self, setting: str) -> float:
+        """Return how long a timer of an agent runs."""
+        return float(getattr(DEFAULTS, setting))
+
+
 class Drive:
     """One workload on one fleet. `stop` may be called at any moment, from the loop that drives it."""
 
@@ -92,6 +125,11 @@ class Drive:
         self._listens_since_s = 0.0
         self._silent: dict[str, float] = {}
         """Who should have reported and has not, and for how long."""
+
+    def cancel_requested(self, reason: str) -> None:
+        """Do what the table says about load whose job is asked to stop."""
+        (asked,) = (step for step in LEASE.steps_at(lease.ACTIVE) if step.event == lease.request_cancel.name)
+        _Load(partial(self.stop, reason)).hear(LEASE, asked, None)
 
     def stop(self, reason: str) -> None:
         """Somebody wants it stopped; the first reason is the one told."""

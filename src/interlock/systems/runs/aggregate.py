@@ -19,7 +19,7 @@ from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.job import JOB, JobState
 from interlock.lifecycles.run import RUN, RunState
 from interlock.machine import Event, Step
-from interlock.machine.cascade import Refusal, Root, Wiring, create, elsewhere, order, to
+from interlock.machine.cascade import Refusal, Root, Wiring, create, order, to
 from interlock.store.records import Record
 from interlock.systems.orchestrator.words import Word
 from interlock.systems.runs import body as letters
@@ -300,7 +300,6 @@ WIRING = Wiring(
         Receiver.ITS_JOBS: order(RunAggregate.stop_jobs),
         Receiver.UNFINISHED_JOBS: order(RunAggregate.stop_jobs),
         Receiver.DEPENDENTS: order(RunAggregate.stop_dependents),
-        Receiver.ITS_AGENTS: elsewhere("the job that drives them, which is stopped with the run"),
     },
     hears=(JOB,),
     quiet=(run.unattended,),
