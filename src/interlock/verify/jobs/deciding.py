@@ -2,7 +2,9 @@
 
 Nothing is decided here. `submitting.new_job`, `twins.shares_of`, `hearing.hear` and
 `stopping.cancelled` and `swept` are called as the orchestrator calls them, and what they decide is
-committed to a memory store, which judges it as every store does.
+committed to a memory store, which judges it as every store does. A server decides many jobs that are
+alike at once: so each job is claimed, reported and submitted among others like it, what that makes of it
+is what is committed, and it is compared with what the job becomes alone.
 """
 
 from __future__ import annotations
@@ -22,13 +24,17 @@ from interlock.store.memory import MemoryStore
 from interlock.store.records import Answer as Reply
 from interlock.store.records import Change, Commit, Committed, Outcome, Record, Request, StepLine
 from interlock.systems.orchestrator.aggregate import JobAggregate
+from interlock.systems.orchestrator.alike import Alike, checked
 from interlock.systems.orchestrator.beside import LOG
-from interlock.systems.orchestrator.dispatching import Claiming
+from interlock.systems.orchestrator.body import decode_body, encode_body
+from interlock.systems.orchestrator.dispatching import Claiming, Offer
+from interlock.systems.orchestrator.echoes import Echoes
 from interlock.systems.orchestrator.hearing import hear
+from interlock.systems.orchestrator.stencils import DIGEST, INPUT, Pattern, stencil_of
 from interlock.systems.orchestrator.stopping import cancelled, commit_of, swept
 from interlock.systems.orchestrator.submitting import new_job
-from interlock.systems.orchestrator.tokens import token_for
-from interlock.systems.orchestrator.twins import shares_of
+from interlock.systems.orchestrator.tokens import Token, token_for
+from interlock.systems.orchestrator.twins import FEW, shares_of
 from interlock.systems.orchestrator.words import RUN_JOBS, Word
 from interlock.systems.runs.orders import RELEASE, STOP, Order, follow
 from interlock.verify.claims import bit
@@ -45,6 +51,8 @@ ABSENT = 0
 """The value of a job that was not submitted yet."""
 MARK = "m"
 MAX_BODY = 1_048_576
+OTHERS = tuple(f"{JOB_ID}{number}" for number in range(FEW))
+"""Jobs that are like the one that is looked at, and are decided about before it in the same batch."""
 ORDERED = ((RELEASE, ""), (STOP, "cancel"), (STOP, "fail_fast"), (STOP, "timeout"))
 """What a run may want of a job, and why."""
 
@@ -143,9 +151,13 @@ class Deciding:
 
     def submit(self, number: int) -> Entry:
         """The job as it is submitted."""
-        draft = self._new(number)
-        commit = commit_of(draft, mark=MARK, actor="user")
-        return self._committed(ABSENT, commit, number, cause="orchestrator")
+        commit = commit_of(self._new(number), mark=MARK, actor="user")
+        if self.plan.part(number) is not None:  # jobs of a run are made one by one
+            return self._committed(ABSENT, commit, number, cause="orchestrator")
+        (like,) = checked([self.plan.spec(number)], self._settings)
+        batch = Alike(self._settings, "user", NOW, MARK)
+        changes = [batch.change(like, self.plan.spec(number).input, name) for name in (*OTHERS, JOB_ID)]
+        return self._alike(commit, Commit(changes=(changes[-1],)), ABSENT, number, cause="orchestrator")
 
     def follow(self, value: int, number: int, order: Order) -> Entry:
         """What an order of its run makes of a job; where there is none yet, it is made first."""
@@ -199,10 +211,18 @@ class Deciding:
         note = read_note(code)
         token = token_for(runner_of(note.worker).encode(), JOB_ID, note.shard, note.attempt)
         message = message_of(note, token)
-        decision = hear(self._record(value), token, message, NOW, MARK, self._settings)
-        entry = self._committed(
-            value,
+        record = self._record(value)
+        decision = hear(record, token, message, NOW, MARK, self._settings)
+        pattern = pattern_of(record, token)
+        echo = (
+            None
+            if pattern is None
+            else Echoes(self._settings).hear(record, pattern, token, message, NOW, MARK)
+        )
+        entry = self._alike(
             decision.commit,
+            decision.commit if echo is None else echo.commit,
+            value,
             self._job_of[value],
             cause="runner",
             token=(note.shard, note.attempt),
@@ -221,16 +241,27 @@ class Deciding:
         return entry
 
     def _claim(self, value: int, worker: int) -> Entry | None:
-        request = ClaimRequest(runner_id=runner_of(worker), acknowledge=self.plan.acknowledge)
-        claiming = Claiming(request, request.runner_id.encode(), 1, MARK, self._settings, MAX_BODY)
-        shares = shares_of([claiming], [self._record(value)], NOW)
-        offer = shares[0][1] if shares else None
-        if offer is None or offer.grant is None:
+        record = self._record(value)
+        alone, offer = (
+            self._offered(worker, [*others, record])
+            for others in ([], [msgspec.structs.replace(record, id=name) for name in OTHERS])
+        )
+        if alone is None or alone.grant is None or offer is None or offer.grant is None:
             return None
         commit = Commit(changes=(offer.change, *offer.words))
-        entry = self._committed(value, commit, self._job_of[value], cause="orchestrator")
+        single = Commit(changes=(alone.change, *alone.words))
+        entry = self._alike(single, commit, value, self._job_of[value], cause="orchestrator")
         entry.shard, entry.index, entry.reply = offer.grant.shard, offer.grant.attempt, Say.GRANT
         return entry
+
+    def _offered(self, worker: int, records: list[Record]) -> Offer | None:
+        """What the last of these jobs is given, in one claim of as many as there are."""
+        request = ClaimRequest(
+            runner_id=runner_of(worker), acknowledge=self.plan.acknowledge, limit=len(records)
+        )
+        claiming = Claiming(request, request.runner_id.encode(), 1, MARK, self._settings, MAX_BODY)
+        shares = shares_of([claiming], records, NOW)
+        return next((offer for _, offer in shares if offer.before is records[-1]), None)
 
     def _sweep(self, value: int) -> Entry:
         (commit,) = swept([self._record(value)], NOW, MARK, self._settings, MAX_BODY)
@@ -259,6 +290,15 @@ class Deciding:
         return new_job(plan.spec(number), JOB_ID, NOW, self._settings, run=plan.part(number), held=held)
 
     # Committing
+
+    def _alike(
+        self, alone: Commit | None, batched: Commit | None, value: int, number: int, **told: Any
+    ) -> Entry:
+        """The entry of what a batch has made of a job, wrong where that is not what it becomes alone."""
+        entry = self._committed(value, batched, number, **told)
+        if alone != batched:
+            entry.wrong |= bit(self.places[judging.BATCH_CLAIM])
+        return entry
 
     def _committed(self, value: int, commit: Commit | None, number: int, **told: Any) -> Entry:
         """The entry of a commit, done to a store that has just this record."""
@@ -378,3 +418,16 @@ def finished(asked: Coroutine[Any, Any, T]) -> T:
         result: T = done.value
         return result
     raise AssertionError("a memory store does not wait")
+
+
+def pattern_of(record: Record, token: Token) -> Pattern | None:
+    """How the body of a job that was claimed in a batch is put together, as its server knows it."""
+    body = decode_body(record.body)
+    held = [one.lease for one in body.attempts if (one.shard, one.index) == (token.shard, token.index)]
+    if not held or held[0] is None or not token.opens(held[0].digest):
+        return None
+    given, body.input, held[0].digest = body.input, INPUT, DIGEST
+    stencil = stencil_of(encode_body(body), INPUT, DIGEST.encode())
+    if stencil is None or stencil.filled(given, token.digest.encode()) != record.body:
+        return None
+    return Pattern(stencil, bytes(given))

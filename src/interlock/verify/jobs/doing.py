@@ -110,6 +110,8 @@ class Doing:
         done = Done("submit", job, 0, self._first[job], 0)
         if jobs[job] != ABSENT:
             return done, state if self._repeats else self._twice, aided | self._repeated
+        if self._first[job].wrong:
+            return done, (self._first[job].wrong,), aided
         new = (*jobs[:job], self._first[job].after, *jobs[job + 1 :])
         return done, (new, hands, net, orch, spare), aided
 

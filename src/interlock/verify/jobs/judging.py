@@ -268,6 +268,7 @@ STEP_CLAIMS: Mapping[str, Callable[[Taken], bool]] = {
 }
 
 STORE_CLAIM = "the store takes what was decided"
+BATCH_CLAIM = "decided in a batch, a job becomes what it becomes alone"
 GIVEN_ONCE = "an attempt is given to one worker only"
 ASKED_FOR = "a job is canceled only if somebody asked or its time was up"
 DONE_ONCE = "a request is carried out once"

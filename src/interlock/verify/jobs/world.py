@@ -30,7 +30,7 @@ RECLAIMED = "every expired lease is reclaimed"
 
 def claims_of(plan: Plan) -> list[Claim]:
     """Everything that is claimed of the jobs of a plan."""
-    held = [*judging.VALUE_CLAIMS, *judging.STEP_CLAIMS, judging.STORE_CLAIM]
+    held = [*judging.VALUE_CLAIMS, *judging.STEP_CLAIMS, judging.STORE_CLAIM, judging.BATCH_CLAIM]
     held += [judging.GIVEN_ONCE, judging.ASKED_FOR, judging.DONE_ONCE, judging.IN_TIME]
     return [
         *(always(claim) for claim in held),

@@ -1,0 +1,134 @@
+"""What decides in production is what is verified: no decider of a job or a run is left out."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import interlock.systems
+from interlock.systems.orchestrator import alike, echoes, twins
+from interlock.verify.checking import check
+from interlock.verify.environments import model_of
+from interlock.verify.environments.reduced import REDUCED
+from interlock.verify.jobs import judging
+from interlock.verify.jobs.plan import Plan
+from interlock.verify.jobs.world import JobWorld
+
+SYSTEMS = Path(next(iter(interlock.systems.__path__)))
+AGGREGATES = {"JobAggregate", "RunAggregate"}
+
+ALONE = Plan(name="alone", doc="", cancels=1, submits=True)
+
+BY_WORLDS = {
+    "supervisor/letting_go.py: _decide": "workers die in worlds; the model has leases that run out",
+    "orchestrator/claiming_again.py: _opened": "a claim that is sent again; worlds lose answers",
+    "orchestrator/stopping.py: outgrown": "a body that is too large; tests/systems/orchestrator",
+    "orchestrator/trees/joining.py: parents": "trees of jobs; worlds with families",
+    "orchestrator/trees/keeping.py: decide": "trees of jobs; worlds with families",
+    "orchestrator/trees/tending.py: _let_in": "trees of jobs; worlds with families",
+    "orchestrator/trees/tending.py: _woken": "trees of jobs; worlds with families",
+    "runs/runs.py: decide": "a run is submitted; worlds with runs",
+    "runs/preparing.py: decide": "a plan that fails; worlds with runs",
+    "runs/keeping.py: _draft": "words of jobs, many at once; it calls `heard`, which is explored",
+    "runs/reporting/ending.py: reported": "a run that is reported; worlds with runs",
+    "runs/orders.py: _decide": "orders of a run, many at once; it calls `follow`, which is explored",
+}
+"""Deciders that the model checker does not explore, and where they are tried."""
+
+
+def deciders() -> dict[str, tuple[str, int]]:
+    """Return every function of the systems that makes a working copy of a job or a run."""
+    found: dict[str, tuple[str, int]] = {}
+    for path in sorted(SYSTEMS.rglob("*.py")):
+        if path.name == "aggregate.py":
+            continue
+        for function in _functions(ast.parse(path.read_text())):
+            if any(map(_makes_aggregate, _own_nodes(function))):
+                name = f"{path.relative_to(SYSTEMS)}: {function.name}"
+                found[name] = str(path), function.lineno
+    return found
+
+
+def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:
+    """Return the nodes of a function without those of functions inside it."""
+    for node in ast.iter_child_nodes(function):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+            yield from _own_nodes(node)
+
+
+def _makes_aggregate(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(id=name)) | ast.Call(func=ast.Attribute(value=ast.Name(id=name))):
+            return name in AGGREGATES
+    return False
+
+
+def explored(*plans: Plan) -> set[tuple[str, int]]:
+    """Return the functions of the systems that are called while the worlds of plans are explored."""
+    seen: set[CodeType] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            seen.add(frame.f_code)
+
+    sys.setprofile(note)
+    try:
+        for plan in plans:
+            check(model_of(plan), most=2_000)
+    finally:
+        sys.setprofile(None)
+    return {(code.co_filename, code.co_firstlineno) for code in seen}
+
+
+def test_every_decider_of_production_is_explored_or_named_with_who_tries_it() -> None:
+    called = explored(ALONE, *REDUCED)
+    left_out = {name for name, place in deciders().items() if place not in called}
+    assert sorted(left_out - BY_WORLDS.keys()) == [], "Explore these, or say who tries them."
+    assert sorted(BY_WORLDS.keys() - deciders().keys()) == [], "These are no deciders any more."
+
+
+def test_the_checker_explores_the_ways_of_batches() -> None:
+    called = explored(ALONE)
+    ways = (twins._Make.offer, echoes._echo_of, alike.Alike.change)
+    assert [way.__qualname__ for way in ways if _place(way) not in called] == []
+
+
+def _place(function: Any) -> tuple[str, int]:
+    return function.__code__.co_filename, function.__code__.co_firstlineno
+
+
+@pytest.mark.parametrize(
+    ("whose", "name"), [(twins._Make, "offer"), (echoes.Echoes, "hear"), (alike.Alike, "change")]
+)
+def test_a_batch_that_decides_otherwise_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, whose: type, name: str
+) -> None:
+    """Each way of deciding for many is broken a little: it forgets what the queue is to be."""
+    honest = getattr(whose, name)
+
+    def broken(*given: Any) -> Any:
+        decided = honest(*given)
+        if name == "change":
+            return replace(decided, priority=7)
+        if name == "offer" and decided is not None:
+            return replace(decided, change=replace(decided.change, priority=7))
+        if decided is not None:
+            changes = (replace(decided.commit.changes[0], priority=7),)
+            return replace(decided, commit=replace(decided.commit, changes=changes))
+        return decided
+
+    monkeypatch.setattr(whose, name, broken)
+    violation, *_ = check(JobWorld(ALONE), most=20_000).violations
+    assert violation.claim == judging.BATCH_CLAIM
