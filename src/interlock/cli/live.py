@@ -19,6 +19,7 @@ from interlock.cli.job_sheets import progress_text, said
 from interlock.cli.steps import StepShown
 from interlock.cli.tables import console_here, style_of
 from interlock.cli.times import lasting
+from interlock.wire.harmless import harmless
 from interlock.wire.jobs import JobView
 
 MOST_ROWS = 20
@@ -62,7 +63,7 @@ def _table(views: list[JobView], now: datetime) -> Table:
             Text(view.state, style=style_of(view.state)),
             _bar(view),
             Text(_age(view, now), style="dim"),
-            Text(said(view), overflow="ellipsis", no_wrap=True),
+            Text(_flat(said(view)), overflow="ellipsis", no_wrap=True),
         )
     if len(views) > len(shown):
         table.add_row(Text(f"{len(views) - len(living)} of {len(views)} have ended", style="dim"))
@@ -75,11 +76,16 @@ def _bar(view: JobView) -> ProgressBar | Text:
     if has_ended(view) or not told:
         return Text("")
     if any(progress.total is None or progress.done is None for progress in told):
-        return Text(progress_text(told[0]))
+        return Text(_flat(progress_text(told[0])))
     total = sum(progress.total or 0.0 for progress in told)
     return ProgressBar(
         total=total, completed=sum(progress.done or 0.0 for progress in told), width=_BAR_WIDTH
     )
+
+
+def _flat(text: str) -> str:
+    """Return what a job or a person has written as one line that does not move the table."""
+    return harmless(" ".join(text.split()))
 
 
 def _age(view: JobView, now: datetime) -> str:
@@ -96,7 +102,7 @@ def _step(step: StepShown, *, with_job: bool) -> Text:
     line.append(f"{step.source} → ", style="dim")
     line.append(step.target, style=style_of(step.target))
     if step.actor:
-        line.append(f"  {step.actor}", style="dim")
+        line.append(f"  {_flat(step.actor)}", style="dim")
     if step.reason:
-        line.append(f"  {step.reason}", style="italic")
+        line.append(f"  {_flat(step.reason)}", style="italic")
     return line

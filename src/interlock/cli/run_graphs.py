@@ -19,6 +19,7 @@ from interlock.cli.run_sheets import change_of, said, span_of
 from interlock.remote.offering import Reach
 from interlock.systems.runs.drawing.graph import graph_of
 from interlock.systems.runs.drawing.text import Piece, draw_text
+from interlock.wire.harmless import harmless
 from interlock.wire.runs import RunView
 
 if TYPE_CHECKING:
@@ -78,9 +79,9 @@ def heading(view: RunView) -> str:
 
 def coloured(line: Sequence[Piece]) -> str:
     """A line with the colours of the states."""
+    shown = [(piece.node, harmless(piece.text)) for piece in line]
     return "".join(
-        piece.text if piece.node is None else typer.style(piece.text, fg=_COLOURS.get(piece.node.state))
-        for piece in line
+        text if node is None else typer.style(text, fg=_COLOURS.get(node.state)) for node, text in shown
     )
 
 

@@ -15,6 +15,7 @@ from rich.text import Text
 from interlock.cli.run_graphs import drawn
 from interlock.cli.tables import console_here, style_of
 from interlock.systems.runs.drawing.text import Piece
+from interlock.wire.harmless import harmless
 from interlock.wire.runs import RunView
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ _BY_MARK = {"STOPPING": "yellow", "WAITING": "dim", "PENDING": "dim"}
 
 
 class LiveGraph(AbstractContextManager["LiveGraph"]):
-    """The graph of one run, which stays up to date; failures are written above it."""
+    """The graph of one run, which stays up to date; failures are written above it.
+
+    Names and errors may come from a job's output: what moves the cursor in them would tear the graph.
+    """
 
     def __init__(
         self, clock: Callable[[], Awaitable[datetime]], width: int, console: Console | None = None
@@ -49,13 +53,13 @@ class LiveGraph(AbstractContextManager["LiveGraph"]):
         for change in changes:
             if change.says and change.after in ("FAILED", "CANCELED"):
                 self._console.print(
-                    Text(f"{change.what or view.id} {change.after}: ", style=style_of(change.after))
-                    + Text(change.says.splitlines()[0])
+                    Text(f"{harmless(change.what or view.id)} {change.after}: ", style=style_of(change.after))
+                    + Text(harmless(change.says.splitlines()[0]))
                 )
         lines = [self._line(line) for line in drawn(view, await self._clock(), self._width)]
         if waiting := [job.name for job in view.jobs if job.state == "PENDING"]:
             more = f" and {len(waiting) - MOST_NAMED} more" if len(waiting) > MOST_NAMED else ""
-            names = ", ".join(waiting[:MOST_NAMED])
+            names = harmless(", ".join(waiting[:MOST_NAMED]))
             lines.append(Text(f"waiting for a runner: {names}{more}", style="dim"))
         self._live.update(Group(*lines), refresh=True)
 
@@ -63,5 +67,7 @@ class LiveGraph(AbstractContextManager["LiveGraph"]):
         line = Text(no_wrap=True, overflow="ellipsis")
         for piece in pieces:
             state = piece.node.state if piece.node is not None else ""
-            line.append(piece.text, style=_BY_MARK.get(state) or style_of(state) or ("" if state else "dim"))
+            line.append(
+                harmless(piece.text), style=_BY_MARK.get(state) or style_of(state) or ("" if state else "dim")
+            )
         return line
