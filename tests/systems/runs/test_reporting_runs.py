@@ -23,6 +23,9 @@ class Reporter:
     def wants(self, run: RunView, word: Word) -> bool:  # noqa: ARG002 - whatever it is
         return True
 
+    def replaces(self, newer: RunView, run: RunView) -> bool:  # noqa: ARG002 - each is told by itself
+        return False
+
     async def tell(self, report: Report, memory: str) -> str:
         if not report.word.final:
             self.mentioned.append(report.run.state)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.systems.orchestrator.house import ack, failed, stopped
 from tests.systems.runs.reporting.receiver import Receiver, Says
 from tests.systems.runs.reporting.reports import NOW, now, report, run_view
 from tests.systems.runs.reporting.told import SOURCE, Told, reporting, statuses
@@ -54,6 +55,54 @@ async def test_a_push_with_nothing_to_do_leaves_a_failing_pull_request_red(
     assert (feature.outcome, feature.state, feature.jobs) == ("SUCCESS", "REPORTED", ())
     assert receiver.heard[before:] == [], "there is no status that says that nothing was done"
     assert statuses(receiver)[-1] == "failure"
+
+
+async def test_a_superseded_run_that_ends_late_leaves_the_status_of_the_newer_run_of_its_commit(
+    site: Told, receiver: Receiver
+) -> None:
+    old = await site.one_job(workflow="ci", concurrency_group="ci")
+    (late,) = await site.claim()
+    await site.heard(ack(late))
+    new = await site.one_job(workflow="ci", concurrency_group="ci")
+    assert (await site.look(old)).superseded_by == new
+    await site.finish(new)
+    await site.recover(2)
+    assert statuses(receiver)[-1] == "success"
+    await site.heard(stopped(late))
+    await site.recover(3)
+    assert [await site.state(each) for each in (old, new)] == ["REPORTED", "REPORTED"]
+    assert (await site.look(old)).outcome == "CANCELED"
+    assert statuses(receiver)[-1] == "success"
+    assert (await site.report(old, "github")).state == "dropped"
+
+
+async def test_a_run_that_ends_after_a_newer_one_of_its_commit_leaves_the_status_of_that(
+    site: Told, receiver: Receiver
+) -> None:
+    old = await site.one_job(workflow="ci", concurrency_group="")
+    (late,) = await site.claim()
+    new = await site.one_job(workflow="ci", concurrency_group="")
+    await site.finish(new)
+    await site.recover(2)
+    await site.heard(failed(late, "compile"))
+    await site.recover(3)
+    assert (await site.look(old)).outcome == "FAILED"
+    assert statuses(receiver)[-1] == "success"
+
+
+async def test_a_newer_run_of_another_commit_or_workflow_takes_no_status_away(
+    site: Told, receiver: Receiver
+) -> None:
+    old = await site.one_job(workflow="ci", concurrency_group="ci")
+    (late,) = await site.claim()
+    await site.heard(ack(late))
+    for more in ({"source": replace(SOURCE, sha="c" * 40)}, {"workflow": "docs"}, {"source": PULL_REQUEST}):
+        new = await site.one_job(**{"workflow": "ci", "concurrency_group": "ci", **more})
+        await site.finish(new)
+    await site.heard(stopped(late))
+    await site.recover(3)
+    assert (await site.look(old)).outcome == "CANCELED"
+    assert (await site.report(old, "github")).state == "done"
 
 
 async def test_push_and_pull_request_of_one_commit_have_contexts_of_their_own(

@@ -153,6 +153,13 @@ def overdue(record: Record, now: datetime, settings: ReportingSettings) -> Chang
     return _moved(record, give_up, body, reason=body.last_error or "nobody was there to tell it")
 
 
+def was_overtaken(record: Record, word: Word, why: str, now: datetime, settings: ReportingSettings) -> Change:
+    """The receiver shows a newer run in this place: the outcome is not told."""
+    if body_of(record).word.rank > word.rank:
+        return was_not_told(record, word, NotTold(why), now, settings)
+    return _moved(record, drop, msgspec.structs.replace(body_of(record), last_error=why), reason=why)
+
+
 def dropped(record: Record) -> Change:
     """Nobody wants to be told any more."""
     return _moved(record, drop, body_of(record), reason="the reporter is not configured any more")

@@ -13,8 +13,13 @@ from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import decode_run
 from interlock.systems.runs.committing import commit_of
+from interlock.systems.runs.finding import query_of
 from interlock.systems.runs.plans import Plans, piece_key, settled_piece
-from interlock.wire.runs import RunView
+from interlock.systems.runs.viewing import view_of
+from interlock.wire.runs import RunFilter, RunView
+
+NEWER = 20
+"""How many runs of one commit are looked at for one that is newer."""
 
 
 class Ending:
@@ -38,6 +43,28 @@ class Ending:
         (record,) = await self._engine.store.load([key])
         pieces = decode_run(record.body).pieces if record is not None else 0
         return [key, *(piece_key(run_id, number) for number in range(pieces))]
+
+    async def newer(self, run: RunView) -> list[RunView]:
+        """Return runs of the same commit that have taken the place of a run, or came after it."""
+        source = run.source
+        if not source.sha:
+            return []
+        wanted = RunFilter(
+            workflow=run.workflow, repository=source.repository, sha=source.sha, since=run.created_at
+        )
+        query = query_of(wanted, newest_first=True, cursor="", limit=NEWER)
+        found = list((await self._engine.store.find(query)).records)
+        if run.superseded_by:
+            loaded = await self._engine.store.load([Key(RUN.name, run.superseded_by)])
+            found += [record for record in loaded if record is not None]
+        views = [view_of(record) for record in found]
+        order = (run.created_at, run.id)
+        return [
+            view
+            for view in views
+            if view.id == run.superseded_by
+            or ((view.created_at, view.id) > order and view.superseded_by != run.id)
+        ]
 
     def reported(self, records: Sequence[Record | None], now: datetime) -> tuple[Change, ...]:
         """The run is REPORTED; nothing when it was before, or has no outcome."""

@@ -23,10 +23,11 @@ from interlock.systems.runs.reporting.deciding import (
     overdue,
     taken,
     was_not_told,
+    was_overtaken,
     was_told,
 )
 from interlock.systems.runs.reporting.lifecycle import ENDED, REPORT, SENDING, report_id
-from interlock.systems.runs.reporting.port import NotTold, Report, Reporter, Word
+from interlock.systems.runs.reporting.port import WORDS, NotTold, Report, Reporter, Word
 from interlock.systems.runs.reporting.settings import ReportingSettings
 from interlock.wire.runs import RunView
 
@@ -43,6 +44,10 @@ class Told(Protocol):
 
     async def ending(self, run_id: str) -> Sequence[Key]:
         """The run, and after it what is settled together with it."""
+        ...
+
+    async def newer(self, run: RunView) -> Sequence[RunView]:
+        """Return runs of the same commit that have taken the place of a run, or came after it."""
         ...
 
     def reported(self, records: Sequence[Record | None], now: datetime) -> tuple[Change, ...]:
@@ -105,6 +110,8 @@ class Lane:
         body, settings = body_of(record), self._settings
         try:
             run = await self._runs.view(record.parent or "")
+            if by := await self._replaced_by(run):
+                return _overtaken(word, by, settings)
             report = Report(run=run, word=word, at=_since(run, body.since), url=url_of(settings, run.id))
             memory = await self._told(report, body.memory)
         except StoreUnavailable:
@@ -130,6 +137,17 @@ class Lane:
         except Exception as error:
             log.exception("reporter %s has a fault", self.name)
             raise NotTold(f"the reporter has a fault: {type(error).__name__}") from error
+
+    async def _replaced_by(self, run: RunView) -> str:
+        """Return the newer run that the receiver shows in the place of this one, if it is told of that.
+
+        One that is not planned yet is not: it may turn out to have nothing to do.
+        """
+        for newer in await self._runs.newer(run):
+            word = WORDS.get(newer.outcome or newer.state)
+            if word and self._reporter.replaces(newer, run) and self._reporter.wants(newer, word):
+                return newer.id
+        return ""
 
     def _rest(self, error: NotTold) -> None:
         if error.for_all and error.after_s is not None:
@@ -204,6 +222,13 @@ def _still(own: Record, mine: Record) -> bool:
 
 def _in_vain(word: Word, error: NotTold, settings: ReportingSettings) -> Settle:
     return lambda record, now: was_not_told(record, word, error, now, settings)
+
+
+def _overtaken(word: Word, by: str, settings: ReportingSettings) -> Settle:
+    why = f"the receiver shows the newer run {by} of the same commit"
+    if not word.final:
+        return _in_vain(word, NotTold(why), settings)
+    return lambda record, now: was_overtaken(record, word, why, now, settings)
 
 
 def _since(run: RunView, known_at: datetime) -> datetime:

@@ -55,7 +55,7 @@ refused = command("refused", "The receiver has said that it will never take it."
 news = command("news", "There is a later word to tell.", by="orchestrator")
 sender_lost = timer("sender_lost", "Nothing was heard of whoever tells it.", by="clock")
 give_up = timer("give_up", "It was tried for long enough.", by="clock")
-drop = consequence("drop", "The reporter is not configured any more.", by="orchestrator")
+drop = consequence("drop", "The reporter is gone, or tells of a newer run instead.", by="orchestrator")
 
 PATIENCE = Deadline(sender_lost, "telling_s", 60.0)
 LONG_ENOUGH = Deadline(give_up, "report_for_s", 3 * 86_400.0, since="the word was known")
@@ -74,7 +74,7 @@ REPORT = Machine[ReportState, None](
         state(TOLD, "Told how it stands; the outcome is to come.", turn="orchestrator"),
         end(DONE, "The receiver has the outcome."),
         end(GIVEN_UP, "The receiver does not have the outcome, and is not told any more."),
-        end(DROPPED, "Nobody wants to be told any more."),
+        end(DROPPED, "It is not told any more: its reporter is gone, or tells of a newer run."),
     ),
     rows=(
         on(take, WAITING, SENDING, owner="reporter", why="One sender at a time."),
@@ -87,7 +87,8 @@ REPORT = Machine[ReportState, None](
         on(give_up, WAITING, GIVEN_UP, owner="reporter", why="A receiver that is gone must not hold a run."),
         on(news, TOLD, WAITING, owner="orchestrator", why="It has gone on."),
         on(news, (WAITING, SENDING), STAY, owner="orchestrator", why="The later word is told instead."),
-        on(drop, (WAITING, SENDING, TOLD), DROPPED, owner="orchestrator", why="There is nobody to tell."),
+        on(drop, (WAITING, SENDING, TOLD), DROPPED, owner="orchestrator",
+           why="There is nobody to tell, or a newer run is told of."),
         ignore(sender_lost, (WAITING, TOLD, *ENDED), why="nobody is telling it"),
         ignore(give_up, (SENDING, TOLD, *ENDED), why="it is not waiting to be told"),
         ignore(drop, ENDED, why="it is over"),

@@ -95,6 +95,10 @@ class Reporter(Protocol):
         """Whether this is its business."""
         ...
 
+    def replaces(self, newer: RunView, run: RunView) -> bool:
+        """Whether the receiver shows word of the newer run in the place of that of the other one."""
+        ...
+
     async def tell(self, report: Report, memory: str) -> str:
         """Tell it; raises `NotTold`. What it returns it is given as `memory` the next time."""
         ...

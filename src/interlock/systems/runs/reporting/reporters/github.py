@@ -95,6 +95,13 @@ class GithubReporter:
             and fnmatchcase(source.repository.lower(), self._settings.repository.lower())
         )
 
+    def replaces(self, newer: RunView, run: RunView) -> bool:
+        """Whether both have the same status of the same commit; a check is of one run."""
+        one, other = newer.source, run.source
+        same = (one.repository, one.sha) == (other.repository, other.sha)
+        own = Part(word=Word.PENDING, says="")
+        return same and not self._settings.check and self._context(newer, own) == self._context(run, own)
+
     async def tell(self, report: Report, memory: str) -> str:
         """Make the status or the check; returns the number of the check."""
         *parts, own = parts_of(report, self._settings.statuses)

@@ -100,6 +100,10 @@ class WebhookReporter:
         fits = fnmatchcase(run.source.repository.lower(), self._settings.repository.lower())
         return fits and word in self._settings.words
 
+    def replaces(self, newer: RunView, run: RunView) -> bool:  # noqa: ARG002 - each run has messages of its own
+        """Never: a message names its run."""
+        return False
+
     async def tell(self, report: Report, memory: str) -> str:
         """Send it, signed anew for each try."""
         body = msgspec.json.encode(notice_of(report))
