@@ -141,7 +141,8 @@ class Asker:
         except httpx2.RequestError as error:
             raise self._failed(error) from error
         if response.status_code in _BUSY:
-            raise self._away(f"it answered {response.status_code}: {_problem(response).error}".rstrip(": ."))
+            problem = _own_problem(response) or Problem()
+            raise self._away(f"it answered {response.status_code}: {problem.error}".rstrip(": ."))
         if response.status_code not in (200, 201):
             raise error_of(response)
         return response
@@ -171,6 +172,10 @@ class Asker:
 
 
 Lines = AsyncIterator[str]
+_ELSEWHERE = (
+    "Give the address of an Interlock server with --server or INTERLOCK_URL; a proxy before it must pass on "
+    "/api and /readyz."
+)
 
 
 def _why(error: httpx2.RequestError) -> str:
@@ -204,12 +209,31 @@ def error_of(response: httpx2.Response) -> InterlockError:
 
 
 def _problem(response: httpx2.Response) -> Problem:
-    plain = f"The server answered {response.status_code}."
+    return _own_problem(response) or Problem(error=_said(response), todo=_ELSEWHERE)
+
+
+def _own_problem(response: httpx2.Response) -> Problem | None:
+    """Return a problem as our servers tell it; None for whatever else listens there."""
     try:
         problem = decode_as(response.content, Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Problem(error=plain, todo="See whether this is the address of an Interlock server.")
-    return problem if problem.error else msgspec.structs.replace(problem, error=plain)
+        return None
+    return problem if problem.error else None
+
+
+def _said(response: httpx2.Response) -> str:
+    """Return what a server has answered that does not speak as ours do: something else listens there."""
+    request = response.request
+    kind = response.headers.get("content-type", "").partition(";")[0] or "no content type"
+    to = f", to {location}" if (location := response.headers.get("location", "")[:200]) else ""
+    return (
+        f"{_origin(request.url)} answered {request.method} {request.url.path} with {response.status_code} "
+        f"({kind}{to}), which is not the answer of an Interlock server."
+    )
+
+
+def _origin(url: httpx2.URL) -> str:
+    return f"{url.scheme}://{url.netloc.decode('ascii', 'replace').rpartition('@')[2]}"
 
 
 def _read(response: httpx2.Response, answer: type[T]) -> T:
@@ -217,8 +241,8 @@ def _read(response: httpx2.Response, answer: type[T]) -> T:
         return decode_as(response.content, answer)
     except msgspec.DecodeError as error:
         raise ServerRefused(
-            f"The answer of the server cannot be read: {error}.",
-            todo="See whether this is the address of an Interlock server, and of the same version.",
+            f"{_said(response).removesuffix('.')}: {error}.",
+            todo=f"{_ELSEWHERE} Compare the versions if it is one: interlock --version.",
             facts={"code": "unreadable", "status": response.status_code},
         ) from error
 
