@@ -71,6 +71,40 @@ def test_flaky_jobs_and_reports_are_shown(shop: Shop, ask: Ask) -> None:
         assert "Nobody but the log is told" in told.stderr
 
 
+def test_a_run_is_compared_with_the_last_green_one_or_with_one_that_is_named(shop: Shop, ask: Ask) -> None:
+    first = run_of(shop, fails=True)
+    alone = ask("run", "compare", first)
+    assert (alone.returncode, alone.stdout) == (0, "")
+    assert "None of the 0 earlier runs that were looked at is green" in alone.stderr
+    green = run_of(shop, fails=False)
+    red = run_of(shop, fails=True)
+    told = ask("run", "compare", red)
+    assert (told.returncode, told.stdout.split("\t")[:2]) == (0, ["test (1)", "failed"]), told.stderr
+    assert f"Compared with {green}, the last green run" in told.stderr
+    answer = json.loads(ask("run", "compare", red, "--json").stdout)
+    assert (answer["green"]["id"], answer["changes"][0]["change"]) == (green, "failed")
+    beside = json.loads(ask("run", "compare", red, "--with", green[:-1], "--json").stdout)
+    assert (beside["other"]["id"], beside["changes"]) == (green, answer["changes"])
+    alike = ask("run", "compare", red, "--with", first)
+    assert (alike.returncode, alike.stdout) == (0, "")
+    assert f"Compared with {first}: no job has failed, become slower, been added or removed." in alike.stderr
+    missing = ask("run", "compare", red, "--with", "r_000000000000")
+    assert (missing.returncode, "There is no run r_000000000000" in missing.stderr) == (2, True)
+
+
+def test_what_a_rerun_would_execute_is_shown_and_nothing_is_done(shop: Shop, ask: Ask) -> None:
+    red = run_of(shop, fails=True)
+    told = ask("run", "rerun", red, "--failed", "--preview")
+    assert (told.returncode, told.stdout) == (0, "test (1)\tagain\n"), told.stderr
+    answer = json.loads(ask("run", "rerun", red, "--from", "test (1)", "--preview", "--json").stdout)
+    assert (answer["run_id"], answer["again"], answer.get("kept", [])) == (red, ["test (1)"], [])
+    wrong = ask("run", "rerun", red, "--from", "nope", "--preview")
+    assert (wrong.returncode, "nope" in wrong.stderr) == (2, True)
+    assert len(json.loads(ask("run", "list", "--json").stdout)["runs"]) == 1
+    several = ask("run", "rerun", "outcome:failed", "--preview")
+    assert (several.returncode, "one run" in several.stderr) == (2, True)
+
+
 def test_a_quarantined_worker_is_shown_and_lifted(shop: Shop, ask: Ask) -> None:
     async def quarantine(port: EmbeddedOrchestrator) -> None:
         for number in range(3):

@@ -78,6 +78,34 @@ def test_the_epidemic_runs_to_its_end_and_draws_its_curve(desk: Desk) -> None:
     assert [len(line.attrib["points"].split()) for line in lines] == [40, 40, 40]
 
 
+GROWTH = """
+from interlock import SimulationContext, simulation
+
+@simulation(total_steps=5)
+def growth(sim: SimulationContext):
+    for step in sim.steps():
+        sim.metrics(size=step * 2, **({"half": step / 2} if step > 2 else {}))
+        yield None
+    return "grown"
+"""
+
+
+def test_the_metrics_of_a_simulation_are_printed_step_by_step(desk: Desk) -> None:
+    (desk.folder / "growth.py").write_text(GROWTH)
+    desk.run("run", f"{desk.folder}/growth.py", "--id", "growth-1")
+    found = desk.json("metrics", "growth-1")
+    assert (found["run_id"], found["status"], len(found["steps"])) == ("growth-1", "completed", 5)
+    assert set(found["series"]) == {"half", "size"}
+    rows = [line.split("\t") for line in desk.ask("metrics", "growth").splitlines()]
+    assert [row[0] for row in rows] == list(map(str, found["steps"]))
+    assert {len(row) for row in rows} == {3}
+    last = desk.ask("metrics", "growth-1", "--name", "size", "--last", "2").splitlines()
+    assert [line.split("\t")[0] for line in last] == [row[0] for row in rows[-2:]]
+    refused = desk.ask("metrics", "growth-1", "--name", "width", code=2)
+    assert "no metric width" in refused
+    assert "size" in refused
+
+
 def test_the_negotiation_comes_from_its_file(desk: Desk) -> None:
     told = desk.run("run", "examples/negotiation.yml", "turns=80")
     assert '"agreed": true' in told

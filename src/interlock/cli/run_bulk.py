@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from interlock.cli import run_sheets
-from interlock.cli.connecting import actor
+import typer
+
+from interlock.cli import printing, run_sheets
+from interlock.cli.answers import print_struct
+from interlock.cli.connecting import actor, ask
 from interlock.cli.many import Many, part_of
-from interlock.cli.run_finding import chosen_runs, filter_in
+from interlock.cli.run_finding import chosen_runs, filter_in, whole_run_id
 from interlock.lifecycles import run
 from interlock.remote.offering import Place, Reach, RunsOffer, Which
-from interlock.wire.runs import RunView
+from interlock.wire.runs import RerunPreview, RunView
 
 
 class Order(Protocol):
@@ -90,3 +93,22 @@ def carry_out(
 
     many = Many("run", order.verb, by_filter, choose, act, order.line, run_sheets.list_sheet, at_once=1)
     return many.carry_out(store, yes=yes, dry_run=dry_run, as_json=as_json)
+
+
+def preview(store: str | None, order: Rerun, words: Sequence[str], *, as_json: bool) -> None:
+    """Print which jobs of one run a rerun would execute, and which would be kept."""
+    if filter_in(words) is not None or len(words) != 1:
+        raise typer.BadParameter("names the jobs of one run: give its id", param_hint="--preview")
+
+    async def work(port: Reach) -> RerunPreview:
+        run_id = await whole_run_id(port.here.runs, words[0])
+        return await port.here.runs.preview(run_id, order.which, job=order.job)
+
+    found = ask(store, work)
+    if as_json:
+        print_struct(found)
+        return
+    rows = [(name, "again") for name in found.again] + [(name, "kept") for name in found.kept]
+    printing.print_sheets([printing.Sheet("job", "", ("job", "would be"), rows)])
+    if found.planned_anew:
+        typer.echo("The run has no plan: the planner makes one, and then the jobs are known.", err=True)

@@ -1,4 +1,4 @@
-"""What `interlock run flaky` and `interlock run report` do."""
+"""What `interlock run compare`, `run flaky` and `run report` do."""
 
 from __future__ import annotations
 
@@ -12,10 +12,46 @@ from interlock.cli.times import iso
 from interlock.remote.offering import Reach
 from interlock.systems.runs.analysing.analysing import FlakyJob
 from interlock.systems.runs.reporting.reporting import ReportView
+from interlock.wire.runs import JobChange, RunComparison
 
 PAGE = 1_000
 _FLAKY = ("repository", "workflow", "job", "flaky on", "latest", "what happened")
+_CHANGE = ("job", "change", "took", "before", "job id", "job id before")
 _REPORT = ("reporter", "state", "told", "tries", "next try", "error")
+
+
+def compare(store: str | None, text: str, other: str, *, as_json: bool) -> None:
+    """Print how the jobs of a run differ from those of the last green run, or of another one."""
+
+    async def work(reach: Reach) -> RunComparison:
+        runs = reach.here.runs
+        run_id = await whole_run_id(runs, text)
+        return await runs.compare(run_id, other=await whole_run_id(runs, other) if other else "")
+
+    found = ask(store, work)
+    if as_json:
+        print_struct(found)
+        return
+    printing.print_sheets([printing.Sheet("job", "", _CHANGE, [_change_row(each) for each in found.changes])])
+    typer.echo(_compared_with(found), err=True)
+    if found.more:
+        typer.echo(f"… and {found.more} more jobs that differ", err=True)
+
+
+def _compared_with(found: RunComparison) -> str:
+    beside = found.other or found.green
+    if beside is None:
+        return f"None of the {found.looked_at} earlier runs that were looked at is green."
+    which = ", the last green run" if found.other is None else ""
+    told = "" if found.changes else ": no job has failed, become slower, been added or removed"
+    return f"Compared with {beside.id}{which}{told}."
+
+
+def _change_row(each: JobChange) -> tuple[str, ...]:
+    took, before = (
+        f"{seconds:.1f} s" if seconds is not None else "" for seconds in (each.took_s, each.before_s)
+    )
+    return each.name, each.change, took, before, each.job_id, each.before_job_id
 
 
 def flaky(store: str | None, repository: str, workflow: str, *, as_json: bool) -> None:

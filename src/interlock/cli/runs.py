@@ -289,6 +289,7 @@ def decline(
         examples(
             "run rerun r_0a4e98fa6cab --failed",
             "run rerun r_0a4e98fa6cab --from 'test (3.12)'",
+            "run rerun r_0a4e98fa6cab --from 'test (3.12)' --preview",
             "run rerun outcome:failed workflow:ci since:1d --failed --yes",
         ),
     ),
@@ -297,6 +298,9 @@ def rerun(
     words: RunsOrFilter,
     failed: Annotated[bool, typer.Option("--failed", help="Only what has not succeeded.")] = False,
     job: Annotated[str, typer.Option("--from", metavar="JOB", help="Only from this job on.")] = "",
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Show which jobs of one run would run again; change nothing.")
+    ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     request_id: RequestId = None,
@@ -314,7 +318,28 @@ def rerun(
     order = run_bulk.Rerun(
         which="failed" if failed else "from" if job else "all", job=job, request_id=request_id
     )
+    if preview:
+        run_bulk.preview(store, order, filter_words(words), as_json=as_json)
+        return
     raise typer.Exit(run_bulk.carry_out(store, order, filter_words(words), yes, dry_run, as_json))
+
+
+@app.command(
+    "compare", epilog=examples("run compare r_0a4e98fa6cab", "run compare 0a4e --with r_0a4d113c9f20 --json")
+)
+def compare(
+    run_id: RunId,
+    other: Annotated[str, typer.Option("--with", metavar="ID", help="Compare with this run instead.")] = "",
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """Compare a run with the last green run of its workflow, repository and ref.
+
+    Lists jobs that have failed, become slower, been added or been removed.
+    """
+    from interlock.cli import run_outcomes
+
+    run_outcomes.compare(store, run_id, other, as_json=as_json)
 
 
 @app.command("flaky", epilog=examples("run flaky", "run flaky --repository shop/web --json"))

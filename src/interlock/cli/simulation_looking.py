@@ -1,4 +1,4 @@
-"""What `interlock simulation list`, `show`, `import` and `prune` do."""
+"""What `interlock simulation list`, `show`, `metrics`, `import` and `prune` do."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from interlock.cli.connecting import actor, ask, ask_store
 from interlock.cli.durations import parse_duration
 from interlock.cli.printing import Sheet
 from interlock.cli.times import iso, shown
-from interlock.errors import UnknownSimulation
+from interlock.errors import InvalidSimulation, UnknownSimulation
 from interlock.plurals import counted
 from interlock.remote.offering import Reach, SimulationsOffer
 from interlock.store.records import Entry
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.simulations.importing import Imported
 from interlock.systems.simulations.telling import news_of
-from interlock.wire.simulations import SimulationFilter, SimulationView
+from interlock.wire.simulations import SimulationFilter, SimulationMetrics, SimulationView
 
 COLUMNS = ("id", "state", "steps", "scenario", "priority", "dangers", "worker", "created")
 MOST_SOUGHT = 1_000
@@ -77,6 +77,38 @@ def show(store: str | None, text: str, *, as_json: bool) -> None:
             Sheet("event", "what has happened", ("when", "to", "says", "by"), rows),
         ]
     )
+
+
+def metrics(store: str | None, text: str, names: tuple[str, ...], last: int | None, *, as_json: bool) -> None:
+    """Print the metrics of a simulation: a line for each sample, a column for each metric."""
+
+    async def work(port: Reach) -> SimulationMetrics:
+        return await port.here.simulations.metrics(await whole_id(port.here.simulations, text))
+
+    found = ask(store, work)
+    for name in names:
+        if name not in found.series:
+            raise InvalidSimulation(
+                f"The simulation {found.run_id} has recorded no metric {name}.",
+                todo="Leave out --name to see all metrics.",
+                facts={"run_id": found.run_id, "metric": name},
+                allowed=tuple(found.series),
+            )
+    first = max(0, len(found.steps) - last) if last else 0
+    series = {name: found.series[name][first:] for name in names or found.series}
+    found = msgspec.structs.replace(found, steps=found.steps[first:], series=series)
+    if as_json:
+        print_struct(found)
+        return
+    rows = [
+        (str(step), *("" if values[place] is None else f"{values[place]:g}" for values in series.values()))
+        for place, step in enumerate(found.steps)
+    ]
+    printing.print_sheets([Sheet("step", "", ("step", *series), rows)])
+    if not found.steps:
+        typer.echo(f"The simulation {found.run_id} has recorded no metrics.", err=True)
+    elif found.stride > 1:
+        typer.echo(f"Each line stands for {found.stride} steps: the latest of them.", err=True)
 
 
 def import_runs(store: str | None, folder: Path, task: str, *, as_json: bool) -> int:

@@ -172,6 +172,29 @@ def show(run_id: RunId, store: Place = None, as_json: Json = False) -> None:
 
 
 @app.command(
+    "metrics",
+    epilog=examples(
+        "simulation metrics flu-1",
+        "simulation metrics flu-1 --name infected --last 20",
+        "simulation metrics s_0a4f --json",
+    ),
+)
+def metrics(
+    run_id: RunId,
+    names: Annotated[
+        list[str] | None, typer.Option("--name", metavar="METRIC", help="Only this metric; may be repeated.")
+    ] = None,
+    last: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the last N samples.")] = None,
+    store: Place = None,
+    as_json: Json = False,
+) -> None:
+    """Print the metrics of a simulation over its steps, one line for each sample."""
+    from interlock.cli import simulation_looking
+
+    simulation_looking.metrics(store, run_id, tuple(names or ()), last, as_json=as_json)
+
+
+@app.command(
     "watch", epilog=epilog(OUTCOMES, examples("simulation watch flu-1", "simulation watch flu-1 --json"))
 )
 def watch(run_id: RunId, timeout: Patience = None, store: Place = None, as_json: Json = False) -> None:

@@ -20,8 +20,16 @@ from interlock.systems.runs.analysing.analysing import FlakyJobs
 from interlock.systems.runs.reporting.reporting import ReportView
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.jobs import JobSpec, JobView
-from interlock.wire.runs import RunExplanation, RunFilter, RunJobView, RunSpec, RunView
-from interlock.wire.simulations import SimulationFilter, SimulationSpec, SimulationView
+from interlock.wire.runs import (
+    RerunPreview,
+    RunComparison,
+    RunExplanation,
+    RunFilter,
+    RunJobView,
+    RunSpec,
+    RunView,
+)
+from interlock.wire.simulations import SimulationFilter, SimulationMetrics, SimulationSpec, SimulationView
 from interlock.wire.trees import NODES, TreeView
 from interlock.wire.workers import StandingView
 
@@ -186,6 +194,14 @@ class RunsOffer(Protocol):
         """Do a run that has ended again, as a new one that names its origin."""
         ...
 
+    async def preview(self, run_id: str, which: Which = "all", *, job: str = "") -> RerunPreview:
+        """Return which jobs a rerun would execute."""
+        ...
+
+    async def compare(self, run_id: str, *, other: str = "") -> RunComparison:
+        """Return what has changed since another run, by default the last green one of its kind."""
+        ...
+
     async def view(self, run_id: str) -> RunView:
         """The run as it stands, with its jobs."""
         ...
@@ -238,6 +254,10 @@ class SimulationsOffer(Protocol):
 
     async def get(self, run_id: str) -> SimulationView:
         """The simulation as it stands."""
+        ...
+
+    async def metrics(self, run_id: str) -> SimulationMetrics:
+        """Return its metrics over the steps."""
         ...
 
     async def list_runs(

@@ -14,7 +14,15 @@ from interlock.store.records import Entry
 from interlock.systems.runs.analysing.analysing import FlakyJobs
 from interlock.systems.runs.reporting.reporting import ReportView
 from interlock.wire.run_filters import WantedRuns
-from interlock.wire.runs import RunExplanation, RunFilter, RunJobView, RunSpec, RunView
+from interlock.wire.runs import (
+    RerunPreview,
+    RunComparison,
+    RunExplanation,
+    RunFilter,
+    RunJobView,
+    RunSpec,
+    RunView,
+)
 
 MAX_PAGE = 1_000
 ALL = RunFilter()
@@ -90,6 +98,14 @@ class HttpRuns:
         """Do a run that has ended again, as a new one that names its origin."""
         body = {"which": which, "job": job, "request_id": self._named(request_id)}
         return await self._asker.post(_path(run_id, "rerun"), RunView, msgspec.json.encode(body))
+
+    async def preview(self, run_id: str, which: Which = "all", *, job: str = "") -> RerunPreview:
+        """Return which jobs a rerun would execute."""
+        return await self._asker.get(_path(run_id, "rerun"), RerunPreview, which=which, job=job)
+
+    async def compare(self, run_id: str, *, other: str = "") -> RunComparison:
+        """Return what has changed since another run, by default the last green one of its kind."""
+        return await self._asker.get(_path(run_id, "comparison"), RunComparison, other=other)
 
     async def view(self, run_id: str) -> RunView:
         """The run as it stands, with its jobs."""

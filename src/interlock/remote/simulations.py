@@ -10,7 +10,7 @@ from interlock.errors import UnknownSimulation
 from interlock.remote.answers import HistoryPage
 from interlock.remote.asking import Asker
 from interlock.store.records import Entry
-from interlock.wire.simulations import SimulationFilter, SimulationSpec, SimulationView
+from interlock.wire.simulations import SimulationFilter, SimulationMetrics, SimulationSpec, SimulationView
 
 MAX_PAGE = 1_000
 ALL = SimulationFilter()
@@ -56,6 +56,10 @@ class HttpSimulations:
     async def get(self, run_id: str) -> SimulationView:
         """The simulation as it stands."""
         return await self._asker.get(_path(run_id), SimulationView)
+
+    async def metrics(self, run_id: str) -> SimulationMetrics:
+        """Return its metrics over the steps."""
+        return await self._asker.get(_path(run_id, "metrics"), SimulationMetrics)
 
     async def list_runs(
         self, wanted: SimulationFilter = ALL, *, cursor: str = "", limit: int = 100

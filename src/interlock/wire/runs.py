@@ -250,6 +250,8 @@ class RunComparison(View, frozen=True, kw_only=True, omit_defaults=True):
     """The worst first: failed, slower, new, gone."""
     more: int = 0
     """How many changes are left out."""
+    other: RunView | None = None
+    """The run that was named to compare with, without its jobs; then `green` is missing."""
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -31,6 +31,13 @@ class FlakyQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     limit: int = 100
 
 
+class ComparisonQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a run is compared with."""
+
+    other: str = ""
+    """The id of a run; without one the last green run of the same workflow, repository and ref."""
+
+
 async def reports(call: Call) -> Reports:
     """How far each reporter is."""
     return Reports(tuple(await call.parts.household.runs.reports(call.path["run_id"])))
@@ -47,8 +54,9 @@ async def analysis(call: Call) -> RunAnalysis:
 
 
 async def compare(call: Call) -> RunComparison:
-    """What has changed since the last green run."""
-    return await call.parts.household.runs.compare(run_id_in(call))
+    """What has changed since the last green run, or since another one."""
+    asked: ComparisonQuery = call.query
+    return await call.parts.household.runs.compare(run_id_in(call), other=asked.other)
 
 
 async def list_artifacts(call: Call) -> RunArtifacts:
@@ -121,10 +129,11 @@ ROUTES = (
         method="GET",
         path="/api/runs/{run_id}/comparison",
         name="compareRun",
-        summary="Compare a run with the last green run of its workflow, repository and ref.",
+        summary="Compare a run with the last green run of its workflow, repository and ref, or with another.",
         handler=compare,
         role=Role.VIEWER,
         everything=True,
+        query=ComparisonQuery,
         answer=RunComparison,
         errors=(UnknownRun,),
         parameters=_RUN,

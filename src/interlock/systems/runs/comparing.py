@@ -49,11 +49,16 @@ def compared(view: RunView, green: RunView | None, looked_at: int) -> RunCompari
     """Return the jobs that have changed since the last green run."""
     if green is None:
         return RunComparison(run_id=view.id, looked_at=looked_at)
-    changes = sorted(_changes(view.jobs, green.jobs), key=lambda each: _WORST_FIRST.index(each.change))
+    found = compared_with(view, green)
+    return msgspec.structs.replace(found, green=found.other, other=None, looked_at=looked_at)
+
+
+def compared_with(view: RunView, other: RunView) -> RunComparison:
+    """Return the jobs that differ from those of another run."""
+    changes = sorted(_changes(view.jobs, other.jobs), key=lambda each: _WORST_FIRST.index(each.change))
     return RunComparison(
         run_id=view.id,
-        green=msgspec.structs.replace(green, jobs=(), skipped=()),
-        looked_at=looked_at,
+        other=msgspec.structs.replace(other, jobs=(), skipped=()),
         changes=tuple(changes[:MOST_CHANGES]),
         more=max(0, len(changes) - MOST_CHANGES),
     )

@@ -24,7 +24,7 @@ from interlock.systems.runs.analysing.signs import signs_of
 from interlock.systems.runs.body import Happened, RunBody, decode_run
 from interlock.systems.runs.checking import check_run
 from interlock.systems.runs.committing import PLANS, about, commit_of
-from interlock.systems.runs.comparing import LOOKS_BACK, compared, earlier_runs, is_green
+from interlock.systems.runs.comparing import LOOKS_BACK, compared, compared_with, earlier_runs, is_green
 from interlock.systems.runs.explaining import MOST_LINES, explain, unfinished
 from interlock.systems.runs.finding import group_of, query_of
 from interlock.systems.runs.keeping import Keeper
@@ -269,9 +269,14 @@ class Runs:
             return RerunPreview(run_id=run_id, planned_anew=True)
         return preview_of(run_id, graph, carried_over(run_id, body, graph, which, job))
 
-    async def compare(self, run_id: str) -> RunComparison:
-        """Return what has changed since the last green run of the same workflow, repository and ref."""
+    async def compare(self, run_id: str, *, other: str = "") -> RunComparison:
+        """Return what has changed since another run: by default the last green one of its kind.
+
+        Runs of the same workflow, repository and ref are of a kind.
+        """
         view = await self.view(run_id)
+        if other:
+            return compared_with(view, await self.view(other))
         wanted, cursor, looked_at = earlier_runs(view), "", 0
         while wanted is not None and looked_at < LOOKS_BACK:
             found, cursor = await self.find(wanted, cursor=cursor, limit=COMPARED_AT_ONCE)
