@@ -93,7 +93,7 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Where counting ends: a count that is as large means at least so many."""
     connections: ServerConnections | None = None
     size_bytes: int | None = None
-    """How much room the database takes; null where the store does not know."""
+    """How much room the database takes; of Redis the memory of the whole server. Null: not known."""
 
 
 class Store(Protocol):

@@ -139,3 +139,9 @@ async def test_changed_tables_are_loaded_again(
     await open_store(redis, prefix)
     assert redis.run("SISMEMBER", f"{{{prefix}}}:table:parcel", "packed>sent") == "1"
     await store.close()
+
+
+async def test_the_status_tells_how_much_memory_the_server_uses(store: RedisStore) -> None:
+    size = (await store.status()).size_bytes
+    assert size is not None
+    assert size > 100_000

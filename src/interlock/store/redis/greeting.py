@@ -20,7 +20,7 @@ from interlock.store.migrations import check_fingerprints, too_new
 from interlock.store.redis import scripts
 from interlock.store.redis.links import ask, run
 from interlock.store.redis.packing import pack
-from interlock.store.redis.server import Server, check_server, durability_of, read_info
+from interlock.store.redis.server import Server, check_server, durability_of, read_info, used_memory
 
 _TODO = "Export what you need with the version that made it, and start with another prefix or database."
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -47,6 +47,14 @@ class Greeting:
         self.durability = durability_of(server, await _settings(connection))
         self.server_name = server.name
         self._opened = True
+
+    async def size_bytes(self, connection: AbstractConnection) -> int | None:
+        """Return the memory that the server uses, which it knows without counting.
+
+        It is that of the whole server: Redis adds up neither databases nor the keys of a prefix.
+        """
+        text: bytes = await ask(connection, "INFO", "memory")
+        return used_memory(text.decode(errors="replace"))
 
     async def again(self, connection: AbstractConnection) -> int:
         """The epoch, brought up to date."""

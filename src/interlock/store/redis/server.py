@@ -41,6 +41,12 @@ def read_info(text: str) -> Server:
     )
 
 
+def used_memory(text: str) -> int | None:
+    """Return the bytes that a server uses for everything it keeps, by its answer to INFO."""
+    found = re.search(r"^used_memory:(\d+)\s*$", text, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
 def check_server(server: Server, shown: str) -> None:
     """Raise unless this server can keep what the store promises."""
     numbers = _NUMBERS.match(server.version)

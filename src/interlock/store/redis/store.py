@@ -276,6 +276,7 @@ class RedisStore:
             entries=entries,
             oldest_entry_at=moment(int(oldest)) if oldest else None,
             requests=requests,
+            size_bytes=await self._links.use(self._greeting.size_bytes),
         )
 
     async def _decided(self, answer: Any, decide: Decide, until: float) -> list[Outcome]:
