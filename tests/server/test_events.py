@@ -20,6 +20,7 @@ from interlock.server.following import Following
 from interlock.server.streaming import Broadcast
 from interlock.store.records import Feed
 from interlock.systems.access.principals import Role
+from interlock.systems.figures.figures import ENTRIES, Figures
 from interlock.wire.jobs import JobSpec
 
 
@@ -242,6 +243,37 @@ async def test_whoever_has_missed_much_is_sent_it_in_pieces(
     assert [piece.count(b"event: entry") for piece in pieces] == [3, 3, 3, 1]
     async with listening(client, after=cursor, kind="job") as events:
         assert [entry["id"] for entry in await events.entries(10)] == ids
+
+
+async def test_what_the_server_keeps_for_streams_is_not_read_from_the_store_again_to_be_counted(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, read = server.parts, []
+    cursor = await parts.store.latest()
+    feed = parts.store.feed
+
+    async def noted(after: str = "", *, limit: int = 1_000) -> Feed:
+        read.append((after, limit))
+        return await feed(after, limit=limit)
+
+    ids = [await server.submit() for _ in range(4)]
+    await until(lambda: len(parts.broadcast.remembered()) >= 4, "the server has read the journal")
+    monkeypatch.setattr(parts.store, "feed", noted)
+    figures = Figures(parts.household.engine, spacing_s=0.0)
+    await figures.round(parts.broadcast.feed)  # up to here nothing, or the latest of what was there
+    later = [await server.submit() for _ in range(3)]
+    await until(lambda: len(parts.broadcast.remembered()) >= 7, "the server has read what is new")
+    read.clear()
+    assert await figures.round(parts.broadcast.feed) >= 3
+    assert [each for each in read if each[1] == ENTRIES] == []
+    assert [entry.id for entry in (await parts.broadcast.feed(cursor, limit=100)).entries] == [*ids, *later]
+    known = parts.broadcast.remembered()[1].cursor
+    assert [entry.id for entry in (await parts.broadcast.feed(known, limit=3)).entries] == [
+        *ids[2:],
+        later[0],
+    ]
+    nothing = await parts.broadcast.feed(parts.following.cursor, limit=3)
+    assert (nothing.entries, nothing.gap) == ((), False)
 
 
 async def test_somebody_may_have_only_so_many_streams_open() -> None:

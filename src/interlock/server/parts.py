@@ -195,7 +195,7 @@ class Parts:
         return await self.household.deliver()
 
     async def _count(self) -> int:
-        return await self.household.figures.round() + await self.household.figures.sweep()
+        return await self.household.figures.round(self.broadcast.feed) + await self.household.figures.sweep()
 
     async def _retain(self) -> int:
         await self.household.runs.analysing.sweep(limit=SWEEP)

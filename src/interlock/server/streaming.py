@@ -114,6 +114,14 @@ class Broadcast:
         async with self._turns:
             return await self.store.feed(cursor, limit=limit)
 
+    async def feed(self, cursor: str, *, limit: int) -> Feed:
+        """Return what follows a cursor, from memory where it is kept; otherwise what the store has."""
+        place = self.place_after(cursor)
+        if place is None or not self.keeps(place) or place >= self._next:
+            return await self.store.feed(cursor, limit=limit)
+        entries = tuple(self._kept[each] for each in range(place, min(place + limit, self._next)))
+        return Feed(entries, entries[-1].cursor)
+
     def place_after(self, cursor: str) -> int | None:
         """Where to go on after a cursor; None when that is not among what is kept."""
         if cursor == self._following.cursor:

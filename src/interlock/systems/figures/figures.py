@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
 import msgspec
 
@@ -17,7 +18,7 @@ from interlock.engine.applying import Engine
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
 from interlock.machine import Moved
-from interlock.store.records import Change, Commit, Committed, Entry, Key, Query, Record
+from interlock.store.records import Change, Commit, Committed, Entry, Feed, Key, Query, Record
 from interlock.systems.figures.chart import Question, answered, keys_for
 from interlock.systems.figures.lifecycle import COUNTING, FIGURES, KEPT, FiguresState, expire
 from interlock.systems.figures.series import (
@@ -70,6 +71,14 @@ ANSWERS = 64
 HEAD = Key(FIGURES.name, "head")
 
 
+class Reads(Protocol):
+    """Reads the journal as a store does."""
+
+    async def __call__(self, after: str, /, *, limit: int) -> Feed:
+        """Return what follows a cursor."""
+        ...
+
+
 class Head(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The body of the head record."""
 
@@ -104,8 +113,11 @@ class Figures:
 
     # Counting
 
-    async def round(self) -> int:
-        """Count what is new in the journal; return `ENTRIES` when there is more."""
+    async def round(self, read: Reads | None = None) -> int:
+        """Count what is new in the journal; return `ENTRIES` when there is more.
+
+        A server that has read the journal for others passes `read`, so that it is not read a second time.
+        """
         now = await self._engine.clock.now()
         (record,) = await self._engine.store.load([HEAD])
         if record is None:
@@ -113,7 +125,7 @@ class Figures:
         head = _head(record)
         if now - record.updated_at < self._spacing and not head.behind:
             return 0
-        feed = await self._engine.store.feed(head.cursor, limit=ENTRIES)
+        feed = await (read or self._engine.store.feed)(head.cursor, limit=ENTRIES)
         entries = _first(feed.entries)
         events = list(events_of(entries))
         known = await self._facts(events)
