@@ -37,8 +37,8 @@ TAKE_SHIFTS = """async () => {
 AFTER_A_LOOK = "(ms) => new Promise((over) => setTimeout(over, ms))"
 LOOK_MS, OVERVIEW_MS = 300, 2_100
 """So long after the news a page looks at the latest."""
-FEEDS, ROW = ("/journal", "/records/", "/runs", "/simulations", "/workloads"), "<tr"
-"""What is new comes first there and moves the rows below; the list of jobs waits for a click instead."""
+FEEDS, ROW = ("/jobs", "/journal", "/records/", "/runs", "/simulations", "/workers", "/workloads"), "<tr"
+"""What is new comes first there and moves the rows below, as long as the list is at its beginning."""
 
 FIRST_REQUESTS = 16
 FIRST_BYTES = 250_000
@@ -140,12 +140,10 @@ async def test_what_would_move_is_noticed(visitor: Visitor) -> None:
 
 async def test_a_first_view_takes_few_requests_and_few_bytes(server: Running, visitor: Visitor) -> None:
     made = await fill(server)
-    sizes: dict[
-        str, int
-    ] = {}  # what is asked for again when the stream has begun is not needed to see something
+    sizes: dict[str, int] = {}
 
     def answered(answer: Response) -> None:
-        sizes.setdefault(answer.url, int(answer.headers.get("content-length", 0)))
+        sizes[answer.url] = int(answer.headers.get("content-length", 0))
 
     visitor.page.on("response", answered)
     for path in ("/", "/jobs", made["/jobs/:id"]):

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Request, expect
+from tests.effort import pick
 from tests.server.runners import Runner
 from tests.server.running import Running, any_port, running
 from tests.waiting import PATIENCE_S, until
-from tests.web.visiting import COUNT_NEWS, Visitor, told, visit, visiting
+from tests.web.test_access import sign_in
+from tests.web.visiting import COUNT_NEWS, PATTERNS, Visitor, fill, path_of, told, visit, visiting
+
+from interlock.systems.access.principals import Role
+from interlock.testing.servers import PostgresServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 expect.set_options(timeout=PATIENCE_S * 1_000)
 
 RENDERS_A_SECOND = 5
+SOME = pick(quick=("/", "/jobs", "/jobs/:id", "/workers"), thorough=tuple(PATTERNS))
 
 COUNT_RENDERS = """() => {
   window.renders = 0;
@@ -118,3 +125,78 @@ async def test_nothing_is_missed_or_doubled_when_the_server_starts_again(
                 await visitor.live()
                 await expect(visitor.page.get_by_role("link", name=expected[0], exact=True)).to_be_visible()
                 assert await journal_of(visitor) == expected
+
+
+async def test_a_page_that_is_opened_reads_everything_once(server: Running, visitor: Visitor) -> None:
+    made = await fill(server)
+    read: Counter[str] = Counter()
+
+    def count(request: Request) -> None:
+        if "/api/" in request.url:
+            read[request.url.removeprefix(visitor.url)] += 1
+
+    visitor.page.on("request", count)
+    twice: dict[str, list[str]] = {}
+    for path in (path_of(pattern, made) for pattern in SOME):
+        read.clear()
+        await visitor.open(path)
+        await visitor.live()
+        await visitor.page.evaluate("() => new Promise((over) => setTimeout(over, 300))")  # when it would
+        found = [each for each, number in read.items() if number > 1]
+        twice |= {path: found} if found else {}
+    assert twice == {}
+
+
+async def test_a_stream_that_is_refused_is_not_asked_for_again_and_the_page_tells_why(
+    browser: Browser, tmp_path: Path
+) -> None:
+    async with running(f"sqlite:///{tmp_path}/jobs.db") as server:
+        admin = server.client(await server.token(Role.ADMIN))
+
+        async def refused() -> int:
+            told = (await admin.get("/metrics")).text
+            lines = [each for each in told.splitlines() if "/api/events" in each and "403" in each]
+            return sum(int(float(line.rsplit(" ", 1)[1])) for line in lines if "_total{" in line)
+
+        token = await server.token(Role.VIEWER, "ada", ["shop"])
+        async with visiting(browser, server.url) as visitor:
+            looks: list[str] = []
+            visitor.page.on("request", lambda request: looks.append(request.url))
+            await sign_in(visitor.page, server.url, token)
+            status = visitor.page.get_by_role("banner").get_by_role("status")
+            await expect(status).to_contain_text("looking every 3 s")
+            await expect(status).to_contain_text("ada is confined to shop")
+            before = await refused()
+            looks.clear()
+            await until(
+                lambda: sum("/api/overview" in each for each in looks) >= 3, "the page has looked again"
+            )
+            assert await refused() == before
+            other = await visit(visitor.context, visitor.url)
+            await other.open("/jobs")
+            await expect(other.page.get_by_role("banner").get_by_role("status")).to_contain_text(
+                "ada is conf"
+            )
+            assert await refused() == before, "another tab is told what the browser knows already"
+            job = await server.submit(queue="shop")
+            await expect(other.page.get_by_role("link", name=job)).to_be_visible()
+
+
+@pytest.mark.long
+async def test_a_cursor_of_another_store_is_given_up_and_the_stream_begins_anew(
+    browser: Browser, tmp_path: Path, postgres: PostgresServer
+) -> None:
+    async with AsyncExitStack() as stack:
+        async with running(f"sqlite:///{tmp_path}/jobs.db") as server:
+            port = server.address[1]
+            visitor = await stack.enter_async_context(visiting(browser, server.url))
+            await visitor.open("/jobs")
+            await visitor.live()
+            job = await server.submit()
+            await expect(visitor.page.get_by_role("link", name=job)).to_be_visible()
+        await visitor.page.get_by_text("○ looking").wait_for()
+        async with running(postgres.new_database(), any_port(port=port)) as server:
+            await visitor.live()
+            job = await server.submit()
+            await expect(visitor.page.get_by_role("link", name=job)).to_be_visible()
+            await expect(visitor.page.locator("main")).to_contain_text("1 shown of 1.")

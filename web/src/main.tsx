@@ -7,7 +7,7 @@ import { assembling, holdPage } from "./lib/loading";
 import { loadMachines } from "./lib/machines";
 import { followLinks, match, path } from "./lib/router";
 import { loadSession, sees, session } from "./lib/session";
-import { begin, streaming } from "./live/live";
+import { begin, refusal, streaming } from "./live/live";
 import { PAGES } from "./pages";
 import { SignIn } from "./pages/sign_in";
 import { useKeys } from "./ui/keys";
@@ -58,7 +58,10 @@ function Side() {
         })}
       </nav>
       <div class="foot">
-        <span role="status">{streaming.value ? "● live" : "○ looking every 3 s"}</span>
+        <span role="status">
+          {streaming.value ? "● live" : "○ looking every 3 s"}
+          {refusal.value && <small>No live news: {refusal.value}</small>}
+        </span>
         <ThemeSwitch />
         <span>
           <kbd>/</kbd> find · <kbd>?</kbd> keys

@@ -1,21 +1,28 @@
 /** The list of jobs that a filter means. */
 import { useSignal } from "@preact/signals";
 import { useCallback, useLayoutEffect, useRef } from "preact/hooks";
-import { ask, client, type Job, Problem } from "../api/client";
-import { useEntries, useNews } from "../live/live";
+import { ask, client, type components, type Job, Problem } from "../api/client";
+import { onceKnown, useEntries, useNews } from "../live/live";
 import { holdPage } from "./loading";
+import { isRead, merge, toTheTop, useReturn } from "./newest";
 import { gathered } from "./paging";
 
 export const PAGE = 100;
 const MOST_IDS = 100;
 
-/** The jobs of a filter: what is shown stays in its place, is renewed in place, and grows at its end. */
-export function useJobs(q: string) {
+type Page = Pick<components["schemas"]["JobPage"], "jobs" | "count" | "cursor">;
+
+/**
+ * The jobs of a filter, as the page has read them: renewed in place, and growing at the end.
+ *
+ * What is new comes in at the top, or is held back while somebody reads or has `chosen` a row.
+ */
+export function useJobs(q: string, chosen: () => boolean) {
   const jobs = useSignal<readonly Job[]>([]);
   const count = useSignal<{ number: number; capped?: boolean } | undefined>(undefined);
   const problem = useSignal<Problem | undefined>(undefined);
   const loaded = useSignal(false);
-  const fresh = useSignal(0);
+  const fresh = useSignal({ held: 0, more: false });
   const unseen = useSignal(false); // not everything was looked at, and the end of the list is not full
   const state = useRef({
     cursor: "",
@@ -24,24 +31,31 @@ export function useJobs(q: string) {
     changed: new Set<string>(),
   });
 
+  const latest = useRef(chosen);
+  latest.current = chosen;
+
   const page = (more: { cursor?: string; limit?: number; q?: string }) =>
     ask(client.GET("/api/jobs", { params: { query: { q, limit: PAGE, ...more } } }));
 
-  const some = async (cursor: string) => {
-    let first: { number: number; capped?: boolean } | undefined;
+  const some = async (cursor: string, first?: Page): Promise<Page> => {
+    let count = first?.count ?? null;
     const found = await gathered(
       async (at) => {
-        const answer = await page(at ? { cursor: at } : {});
-        if (!at) first = answer.count ?? undefined;
+        const answer = first && at === cursor ? first : await page(at ? { cursor: at } : {});
+        if (!at) count = answer.count ?? null;
         return { items: answer.jobs, cursor: answer.cursor };
       },
       cursor,
       PAGE,
     );
-    state.current.cursor = found.cursor;
-    unseen.value = found.cursor !== "" && found.items.length < PAGE;
-    return { jobs: found.items, count: first };
+    return { jobs: [...found.items], cursor: found.cursor, count };
   };
+
+  /** Note where the list goes on, after so many were found at its end. */
+  function goOn(cursor: string, found: number): void {
+    state.current.cursor = cursor;
+    unseen.value = cursor !== "" && found < PAGE;
+  }
 
   const alone = useCallback(async (name: "begin" | "more" | "look", work: () => Promise<void>): Promise<void> => {
     if (state.current.busy) {
@@ -66,22 +80,28 @@ export function useJobs(q: string) {
   const begin = useCallback(
     () =>
       alone("begin", async () => {
-        const found = await some("");
-        jobs.value = found.jobs;
-        count.value = found.count;
-        fresh.value = 0;
+        take(await some(""));
         loaded.value = true;
       }),
     [],
   );
 
+  /** Show the newest jobs and nothing else; the list is at its beginning, and grows when it is scrolled. */
+  function take(top: Page): void {
+    jobs.value = top.jobs;
+    count.value = top.count ?? undefined;
+    goOn(top.cursor, top.jobs.length);
+    fresh.value = { held: 0, more: false };
+  }
+
   const more = useCallback(() => {
     if (!state.current.cursor || !loaded.value) return;
     void alone("more", async () => {
       if (!state.current.cursor) return;
-      const found = await some(state.current.cursor);
+      const answer = await some(state.current.cursor);
       const known = new Set(jobs.value.map((job) => job.id));
-      jobs.value = [...jobs.value, ...found.jobs.filter((job) => !known.has(job.id))];
+      jobs.value = [...jobs.value, ...answer.jobs.filter((job) => !known.has(job.id))];
+      goOn(answer.cursor, answer.jobs.length);
     });
   }, []);
 
@@ -95,28 +115,31 @@ export function useJobs(q: string) {
         page({}),
         changed.length ? page({ q: `id:${changed.join(",")}`, limit: MOST_IDS }) : undefined,
       ]);
-      const latest = new Map([...top.jobs, ...(renewed?.jobs ?? [])].map((job) => [job.id, job]));
-      if (jobs.value.length) jobs.value = jobs.value.map((job) => latest.get(job.id) ?? job);
-      else jobs.value = top.jobs;
-      const known = new Set(jobs.value.map((job) => job.id));
-      fresh.value = top.jobs.filter((job) => !known.has(job.id)).length;
+      if (!jobs.value.length || (!latest.current() && !isRead())) return take(await some("", top));
+      const { rows, held, more: beyond } = merge(jobs.value, top.jobs, (job) => job.id);
+      const others = new Map(renewed?.jobs.map((job) => [job.id, job]));
+      jobs.value = others.size ? rows.map((job) => others.get(job.id) ?? job) : rows;
+      fresh.value = { held, more: beyond };
       count.value = top.count ?? undefined;
     });
   }, []);
 
-  const showFresh = useCallback(() => {
-    window.scrollTo(0, 0);
+  const show = useCallback(() => {
+    toTheTop();
     void begin();
   }, []);
 
   useLayoutEffect(() => {
     const release = holdPage();
-    void begin().finally(release);
+    onceKnown(() => void begin().finally(release));
     return release;
   }, []);
   useEntries((entries) => {
     for (const entry of entries) if (entry.kind === "job") state.current.changed.add(entry.id);
   });
   useNews((entry) => entry.kind === "job", look);
-  return { jobs, count, problem, loaded, fresh, unseen, more, look, showFresh };
+  useReturn(() => {
+    if (fresh.value.held && !chosen()) void begin();
+  });
+  return { jobs, count, problem, loaded, unseen, more, look, newest: { ...fresh.value, show } };
 }

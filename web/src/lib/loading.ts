@@ -2,6 +2,7 @@
 import { effect, type Signal, signal, useSignal } from "@preact/signals";
 import { useCallback, useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { Problem } from "../api/client";
+import { onceKnown } from "../live/live";
 import { path } from "./router";
 
 /** Whether a page that was opened waits for its parts. It is shown when all are there, so that nothing moves. */
@@ -98,7 +99,10 @@ export function useLoaded<T>(key: string, read: (signal: AbortSignal) => Promise
     state.release = holdPage();
     data.value = undefined;
     problem.value = undefined;
-    look();
+    const { signal } = state.stop;
+    onceKnown(() => {
+      if (!signal.aborted) look();
+    });
     return () => {
       state.stop.abort();
       state.release();

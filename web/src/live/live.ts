@@ -8,12 +8,35 @@ import workerUrl from "./worker.ts?sharedworker&url";
 const LOOK_EVERY_MS = 3_000;
 const RENDER_EVERY_MS = 250;
 
+/** A page that is opened waits so long for the stream, then reads without it. */
+const WAIT_MS = 1_000;
+
 /** Whether news arrives by itself. */
 export const streaming = signal(false);
+/** Why it never will, in the server's words. */
+export const refusal = signal("");
 
 type Hears = (entries: readonly Entry[], gap: boolean) => void;
 const listeners = new Set<Hears>();
 let port: MessagePort | undefined;
+let known = false;
+let settle = (): void => {};
+const settled = new Promise<void>((resolve) => {
+  settle = () => {
+    known = true;
+    resolve();
+  };
+});
+
+/**
+ * Call `read` when it is known whether there is a stream: at once, or a moment after the dashboard was opened.
+ *
+ * What is read before the stream has begun may have changed until then, so it would have to be read again.
+ */
+export function onceKnown(read: () => void): void {
+  if (known) read();
+  else void settled.then(read);
+}
 
 /** Begin to listen. Without shared workers pages look every few seconds. */
 export function begin(): void {
@@ -23,9 +46,10 @@ export function begin(): void {
     addEventListener("pagehide", () => say({ type: "bye" }));
     document.addEventListener("visibilitychange", () => say({ type: document.hidden ? "hidden" : "visible" }));
     addEventListener("online", () => say({ type: "retry" }));
-  }
+    setTimeout(settle, WAIT_MS);
+  } else settle();
   setInterval(() => {
-    if (!streaming.value && !document.hidden) for (const each of listeners) each([], true);
+    if (known && !streaming.value && !document.hidden) for (const each of listeners) each([], true);
   }, LOOK_EVERY_MS);
 }
 
@@ -54,9 +78,12 @@ function say(message: ToWorker): void {
 
 function heard(message: FromWorker): void {
   if (message.type === "state") {
+    // What happened while there was no stream is not known here; pages that have read nothing yet do so now.
+    const missed = known && message.streaming && !streaming.value;
     streaming.value = message.streaming;
-    // What happened while there was no stream is not known here.
-    if (message.streaming) for (const each of listeners) each([], true);
+    refusal.value = message.refusal;
+    if (missed) for (const each of listeners) each([], true);
+    settle();
     return;
   }
   for (const each of listeners) each(message.entries, message.gap);

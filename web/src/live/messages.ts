@@ -5,5 +5,5 @@ export type ToWorker = { type: "visible" } | { type: "hidden" } | { type: "retry
 
 export type FromWorker =
   | { type: "entries"; entries: Entry[]; gap: boolean }
-  /** Whether news arrives by the stream; otherwise pages have to look for themselves. */
-  | { type: "state"; streaming: boolean };
+  /** Whether news arrives by the stream; otherwise pages look for themselves. `refusal`: why there is none for good. */
+  | { type: "state"; streaming: boolean; refusal: string };

@@ -5,7 +5,7 @@
  * seventh would wait for ever. The stream is resumed by its cursor, so nothing is missed or doubled after a
  * sleep, a restart of the server, or a while in which every tab was hidden.
  */
-import type { Entry } from "../api/client";
+import type { Entry, ProblemBody } from "../api/client";
 import type { FromWorker, ToWorker } from "./messages";
 
 const RENDERS_A_SECOND = 5;
@@ -17,26 +17,33 @@ const scope = self as unknown as { onconnect: (event: MessageEvent) => void };
 const visible = new Map<MessagePort, boolean>();
 let stream: EventSource | undefined;
 let cursor = "";
-let streaming = false;
+/** Undefined until the first stream is there, or could not be had: pages read what they show after that. */
+let streaming: boolean | undefined;
+/** Why there is no stream, in the server's words; a request that was refused so is not repeated. */
+let refusal = "";
 let pending: Entry[] = [];
 let gap = false;
 let flushing: ReturnType<typeof setTimeout> | undefined;
 let again: ReturnType<typeof setTimeout> | undefined;
 let pauseMs = FIRST_PAUSE_MS;
+let asking: AbortController | undefined;
+let told = "";
 
 scope.onconnect = (event) => {
   const port = event.ports[0];
   if (!port) return;
   visible.set(port, true);
   port.onmessage = (message: MessageEvent<ToWorker>) => heard(port, message.data);
-  port.postMessage({ type: "state", streaming } satisfies FromWorker);
+  if (streaming !== undefined) tell(port, streaming);
   look();
 };
 
 function heard(port: MessagePort, message: ToWorker): void {
   if (message.type === "bye") visible.delete(port);
-  else if (message.type === "retry") reopen();
-  else visible.set(port, message.type === "visible");
+  else if (message.type === "retry") {
+    refusal = "";
+    reopen();
+  } else visible.set(port, message.type === "visible");
   look();
 }
 
@@ -44,11 +51,12 @@ function heard(port: MessagePort, message: ToWorker): void {
 function look(): void {
   const watched = [...visible.values()].some(Boolean);
   if (!watched) close();
-  else if (!stream && again === undefined) open();
+  else if (!stream && again === undefined && !asking && !refusal) open();
 }
 
 function open(): void {
-  stream = new EventSource(`/api/events?${new URLSearchParams({ begin: "true", ...(cursor && { after: cursor }) })}`);
+  const url = `/api/events?${new URLSearchParams({ begin: "true", ...(cursor && { after: cursor }) })}`;
+  stream = new EventSource(url);
   stream.onopen = () => {
     pauseMs = FIRST_PAUSE_MS;
     tellState(true);
@@ -71,16 +79,54 @@ function open(): void {
   });
   // The browser would try again by itself, but not after a refusal, and without a pause that grows.
   stream.onerror = () => {
+    const refused = stream?.readyState === EventSource.CLOSED;
     close();
-    tellState(false);
-    again = setTimeout(reopen, pauseMs + Math.random() * pauseMs);
-    pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS);
+    if (refused) void learnWhy(url);
+    else tryLater();
   };
+}
+
+function tryLater(): void {
+  again = setTimeout(reopen, pauseMs + Math.random() * pauseMs);
+  pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS);
+  tellState(false);
+}
+
+/** Ask why there is no stream, which the browser does not tell; stop where the answer would be the same again. */
+async function learnWhy(url: string): Promise<void> {
+  const mine = new AbortController();
+  const limit = setTimeout(() => mine.abort(), LONGEST_PAUSE_MS);
+  asking = mine;
+  let status = 0;
+  let said: Partial<ProblemBody> = {};
+  try {
+    const response = await fetch(url, { signal: mine.signal });
+    status = response.status;
+    if (!response.ok) said = (await response.json()) as Partial<ProblemBody>;
+  } catch {
+    // The server is gone, or something in between has answered.
+  }
+  clearTimeout(limit);
+  mine.abort();
+  if (asking !== mine) return; // it was tried anew meanwhile, as after signing in
+  asking = undefined;
+  if (status === 401 || status === 403) {
+    refusal = said.error ?? `The server answered ${status}.`;
+    tellState(false);
+    return;
+  }
+  if (cursor && (status === 400 || status === 422)) {
+    cursor = ""; // it is of another store
+    gap = true;
+    flush();
+  }
+  tryLater();
 }
 
 function reopen(): void {
   clearTimeout(again);
-  again = undefined;
+  asking?.abort();
+  again = asking = undefined;
   close();
   look();
 }
@@ -101,7 +147,12 @@ function flush(): void {
 }
 
 function tellState(now: boolean): void {
-  if (streaming === now) return;
   streaming = now;
-  for (const port of visible.keys()) port.postMessage({ type: "state", streaming } satisfies FromWorker);
+  if (told === `${now} ${refusal}`) return;
+  told = `${now} ${refusal}`;
+  for (const port of visible.keys()) tell(port, now);
+}
+
+function tell(port: MessagePort, now: boolean): void {
+  port.postMessage({ type: "state", streaming: now, refusal } satisfies FromWorker);
 }

@@ -1,10 +1,9 @@
 /** Admin: how the server and its store are, who may do what, which runners are shut out, and who is told. */
-import { useEffect } from "preact/hooks";
 import { ask, client, type components, requestId } from "../api/client";
-import { useLoaded } from "../lib/loading";
+import { useEvery, useLoaded } from "../lib/loading";
 import { hasEnded } from "../lib/machines";
 import { may, sees, session, signOut } from "../lib/session";
-import { now, span } from "../lib/time";
+import { span } from "../lib/time";
 import { useNews } from "../live/live";
 import { Action } from "../ui/action";
 import { Empty, Facts, Head, Panel, Refusal, State, When } from "../ui/parts";
@@ -58,7 +57,7 @@ function Health() {
 
 function Server() {
   const { data, problem, look } = useLoaded("server", (signal) => ask(client.GET("/api/server", { signal })));
-  useTicks(look);
+  useEvery(LOOK_EVERY_MS, look);
   const server = data.value;
   return (
     <Panel title="Server">
@@ -84,12 +83,7 @@ function Server() {
   );
 }
 
-/** Look again every few seconds: what a server says of itself makes no news. */
-function useTicks(look: () => void): void {
-  const tick = Math.floor(now.value / LOOK_EVERY_MS);
-  useEffect(look, [tick]);
-}
-
+/** What a server says of itself makes no news, so it is looked for. */
 const LOOK_EVERY_MS = 10_000;
 
 interface LoopRow {

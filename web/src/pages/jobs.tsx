@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { Job } from "../api/client";
 import { begin, isBusy, type Verb } from "../lib/bulk";
-import { PAGE, useJobs } from "../lib/jobs";
+import { useJobs } from "../lib/jobs";
 import { hasEnded } from "../lib/machines";
 import { go, query } from "../lib/router";
 import { may } from "../lib/session";
@@ -13,6 +13,7 @@ import { ChooseColumns, chosen, type Column, columnsOf } from "../ui/columns";
 import { FilterBox } from "../ui/filter";
 import { palette } from "../ui/keys";
 import { Empty, Head, Refusal, State, Took, When } from "../ui/parts";
+import { NewRows } from "../ui/new_rows";
 import { tell } from "../ui/toasts";
 import { useWindowed } from "../ui/windowed";
 
@@ -49,9 +50,10 @@ export function Jobs() {
 }
 
 function List({ q }: { q: string }) {
-  const list = useJobs(q);
   const selected = useSignal<ReadonlySet<string>>(new Set());
-  const cursor = useSignal(0);
+  /** The job that keys are about; none until one is chosen by a key, so that none that slides in is meant. */
+  const current = useSignal("");
+  const list = useJobs(q, () => selected.value.size > 0 || current.value !== "");
   const body = useRef<HTMLTableSectionElement>(null);
   const { first, last } = useWindowed(body, list.jobs.value.length, ROW_PX, list.more);
   const jobs = list.jobs.value;
@@ -71,28 +73,30 @@ function List({ q }: { q: string }) {
     list.look();
   }
 
+  const place = current.value ? jobs.findIndex((job) => job.id === current.value) : -1;
+  const meant = jobs[Math.max(0, place)];
   useListKeys({
     move: (by) => {
-      cursor.value = Math.max(0, Math.min(jobs.length - 1, cursor.value + by));
-      scrollTo(body.current, cursor.value);
+      const next = place < 0 ? 0 : Math.max(0, Math.min(jobs.length - 1, place + by));
+      current.value = jobs[next]?.id ?? "";
+      scrollTo(body.current, next);
     },
-    open: () => jobs[cursor.value] && go(`/jobs/${jobs[cursor.value]?.id}`),
-    select: () => jobs[cursor.value] && toggle(jobs[cursor.value]?.id ?? ""),
+    open: () => meant && go(`/jobs/${meant.id}`),
+    select: () => {
+      current.value = meant?.id ?? "";
+      if (meant) toggle(meant.id);
+    },
     act: (verb) => {
-      const one = jobs[cursor.value];
       if (selected.value.size) void actOn([...selected.value], verb);
-      else if (one) void actOn([one.id], verb);
+      else if (place >= 0 && meant) void actOn([meant.id], verb);
+      else tell("Choose a job first: j is the next one, k the one before it.");
     },
   });
 
   return (
     <>
+      <NewRows of={list.newest} />
       <Head title="Jobs">
-        {list.fresh.value > 0 && (
-          <button type="button" onClick={list.showFresh}>
-            Show {list.fresh.value === PAGE ? `${PAGE}+` : list.fresh.value} new
-          </button>
-        )}
         {selected.value.size > 0 && <span class="quiet">{selected.value.size} selected</span>}
         {selected.value.size > 0 && may("POST /api/jobs/actions") && (
           <>
@@ -131,13 +135,13 @@ function List({ q }: { q: string }) {
           </thead>
           <tbody ref={body}>
             {first > 0 && <Space rows={first} wide={columns.length + 2} />}
-            {jobs.slice(first, last).map((job, place) => (
+            {jobs.slice(first, last).map((job, number) => (
               <Row
                 key={job.id}
                 job={job}
                 columns={columns}
-                place={first + place}
-                current={first + place === cursor.value}
+                place={first + number}
+                current={job.id === current.value}
                 selected={selected.value.has(job.id)}
                 toggle={toggle}
               />

@@ -5,10 +5,12 @@ import { ask, client, type Entry } from "../api/client";
 import { filterOf, wants, type Filter } from "../lib/journal";
 import { useLoaded } from "../lib/loading";
 import { machines, tableOf } from "../lib/machines";
+import { useNewest } from "../lib/newest";
 import { pageOf } from "../lib/records";
 import { go, query } from "../lib/router";
 import { clock } from "../lib/time";
-import { useEntries } from "../live/live";
+import { useEntries, useNews } from "../live/live";
+import { NewRows } from "../ui/new_rows";
 import { Empty, Head, Refusal, State } from "../ui/parts";
 
 const MOST = 300;
@@ -27,11 +29,14 @@ export function Journal() {
     const wanted = entries.filter((entry) => wants(filter, entry));
     if (wanted.length) heard.value = [...[...wanted].reverse(), ...heard.value].slice(0, MOST);
   });
+  useNews(() => false, look); // only where something was missed: without a stream, and after a gap in it
   const known = new Set(heard.value.map((entry) => entry.cursor));
   const earlier = (data.value?.entries ?? []).filter((entry) => !known.has(entry.cursor));
-  const shown = [...heard.value, ...earlier].slice(0, MOST);
+  const newest = useNewest(`journal ${said}`, [...heard.value, ...earlier].slice(0, MOST), (entry) => entry.cursor);
+  const shown = newest.rows;
   return (
     <>
+      <NewRows of={newest} />
       <Head title="Journal">
         {filter.kind && filter.id && (
           <a class="button" href={pageOf(filter.kind, filter.id)}>

@@ -1,6 +1,7 @@
 /** Queues: what waits in each and for how long, which workers take it, and pausing one. */
 import { ask, client, type components, requestId } from "../api/client";
 import { useLoaded } from "../lib/loading";
+import { machines } from "../lib/machines";
 import { span } from "../lib/time";
 import { useNews } from "../live/live";
 import { Action } from "../ui/action";
@@ -185,7 +186,7 @@ export function QueuePage({ name }: { name: string }) {
         />
       </Panel>
       <Charts points={figures.points ?? []} stepS={figures.step_s} />
-      {queue.workers != null && <WorkersOf name={name} />}
+      {queue.workers != null && machines.value.size > 0 && <WorkersOf name={name} />}
     </>
   );
 }

@@ -5,12 +5,14 @@ import { ask, client, type components, post } from "../api/client";
 import { recall, remember } from "../lib/diff";
 import { useLoaded } from "../lib/loading";
 import { machines, pictureOf, tableOf } from "../lib/machines";
+import { useNewest } from "../lib/newest";
 import { query } from "../lib/router";
 import { listOf, pageOf, recordPage } from "../lib/records";
 import { useNews } from "../live/live";
 import { Action } from "../ui/action";
 import { Compare } from "../ui/compare";
 import { History, pathOf } from "../ui/history";
+import { NewRows } from "../ui/new_rows";
 import { Empty, Facts, Head, Json, Panel, Part, Picture, Refusal, State, Waiting, When } from "../ui/parts";
 
 type View = components["schemas"]["RecordView"];
@@ -74,10 +76,13 @@ export function Records({ kind }: { kind: string }) {
   const { data, problem, look } = useLoaded(`records ${kind} ${state}`, (signal) => read("", signal));
   useNews((entry) => entry.kind === kind, look, 1_000);
   const table = machines.value.has(kind) ? tableOf(kind) : undefined;
-  if (!data.value) return <Waiting title={kind} problem={problem.value} />;
   const more = further.value?.of === state ? further.value : undefined;
-  const newest = new Set(data.value.records.map((record) => record.id));
-  const records = [...data.value.records, ...(more?.records ?? []).filter((record) => !newest.has(record.id))];
+  const first = data.value?.records ?? [];
+  const known = new Set(first.map((record) => record.id));
+  const latest = [...first, ...(more?.records ?? []).filter((record) => !known.has(record.id))];
+  const newest = useNewest(`records ${kind} ${state}`, latest, (record) => record.id);
+  if (!data.value) return <Waiting title={kind} problem={problem.value} />;
+  const records = newest.rows;
   const cursor = more ? more.cursor : data.value.cursor;
   const columns = COLUMNS.filter((column) => column.has(records, table));
 
@@ -88,6 +93,7 @@ export function Records({ kind }: { kind: string }) {
 
   return (
     <>
+      <NewRows of={newest} />
       <Head title={kind}>
         {table && (
           <a class="button" href={`/machines/${encodeURIComponent(kind)}`}>

@@ -1,10 +1,12 @@
 /** Runs: what CI has done, what it does, and what waits for approval. */
 import { ask, client, type components } from "../api/client";
 import { useLoaded } from "../lib/loading";
+import { useNewest } from "../lib/newest";
 import { query } from "../lib/router";
 import { useNews } from "../live/live";
 import { FilterBox } from "../ui/filter";
 import { FlakyTable } from "../ui/flaky";
+import { NewRows } from "../ui/new_rows";
 import { Empty, Head, Refusal, State, Tally, Took, When } from "../ui/parts";
 
 type Run = components["schemas"]["RunView"];
@@ -67,9 +69,11 @@ function RunList() {
     ask(client.GET("/api/runs", { params: { query: { q, limit: 100 } }, signal })),
   );
   useNews((entry) => entry.kind === "run", look);
-  const runs = data.value?.runs ?? [];
+  const newest = useNewest(`runs ${q}`, data.value?.runs ?? [], (run) => run.id);
+  const runs = newest.rows;
   return (
     <>
+      <NewRows of={newest} />
       <FilterBox q={q} words={WORDS} />
       <Refusal problem={problem.value} />
       <section class="panel scroll" aria-label="List of runs">

@@ -3,12 +3,14 @@ import { useSignal } from "@preact/signals";
 import { ask, client, type components, requestId } from "../api/client";
 import { useEvery, useLoaded } from "../lib/loading";
 import { hasEnded, meaningOf, pictureOf } from "../lib/machines";
+import { useNewest } from "../lib/newest";
 import { noteStep, timeFor } from "../lib/pace";
 import { now, span } from "../lib/time";
 import { useNews } from "../live/live";
 import { Action } from "../ui/action";
 import { Chart, SERIES } from "../ui/chart";
 import { History, pathOf } from "../ui/history";
+import { NewRows } from "../ui/new_rows";
 import { Empty, Facts, Head, Json, Panel, Picture, Refusal, State, Took, Waiting, When } from "../ui/parts";
 
 type Simulation = components["schemas"]["SimulationView"];
@@ -32,7 +34,8 @@ export function Simulations() {
   );
   const chosen = useSignal<readonly string[]>([]);
   useNews(concerns, look);
-  const all = data.value?.simulations ?? [];
+  const newest = useNewest("simulations", data.value?.simulations ?? [], (one) => one.run_id, chosen.value.length > 0);
+  const all = newest.rows;
   useEvery(all.some(isActive) ? LOOK_EVERY_MS : 0, look);
   for (const one of all) noteStep(one.run_id, one.current_step ?? 0, Date.now());
   const choose = (id: string, on: boolean) => {
@@ -40,6 +43,7 @@ export function Simulations() {
   };
   return (
     <>
+      <NewRows of={newest} />
       <Head title="Simulations">
         {chosen.value.length > 1 && (
           <a class="button" href={`/simulations/compare?${new URLSearchParams(chosen.value.map((id) => ["id", id]))}`}>

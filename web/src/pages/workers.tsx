@@ -2,10 +2,12 @@
 import { ask, client, type components, requestId } from "../api/client";
 import { useLoaded } from "../lib/loading";
 import { hasEnded, machines, pictureOf } from "../lib/machines";
+import { useNewest } from "../lib/newest";
 import { query } from "../lib/router";
 import { useNews } from "../live/live";
 import { Action } from "../ui/action";
 import { History, pathOf } from "../ui/history";
+import { NewRows } from "../ui/new_rows";
 import { Empty, Facts, Head, Panel, Picture, Refusal, State, Took, Waiting, When } from "../ui/parts";
 
 type Worker = components["schemas"]["WorkerView"];
@@ -20,6 +22,12 @@ export function alive(): string {
 
 export function Workers() {
   const all = query.value.get("all") === "1";
+  // Which states are those of a live worker the tables tell, which are read first.
+  if (!all && !machines.value.size) return <Waiting title="Workers" problem={undefined} />;
+  return <WorkerList all={all} />;
+}
+
+function WorkerList({ all }: { all: boolean }) {
   const q = [query.value.get("q") ?? "", all ? "" : alive()].filter(Boolean).join(" ");
   const { data, problem, look } = useLoaded(`workers ${q}`, async (signal) => {
     const [workers, supervisors] = await Promise.all([
@@ -29,10 +37,12 @@ export function Workers() {
     return { workers: workers.workers, more: workers.cursor, pools: supervisors.pools };
   });
   useNews((entry) => entry.kind === "worker", look);
-  const workers = data.value?.workers ?? [];
+  const newest = useNewest(`workers ${q}`, data.value?.workers ?? [], (worker) => worker.id);
+  const workers = newest.rows;
   const pools = data.value?.pools ?? [];
   return (
     <>
+      <NewRows of={newest} />
       <Head title="Workers" />
       <nav class="views" aria-label="Which workers">
         <a href="/workers" aria-current={all ? undefined : "true"}>

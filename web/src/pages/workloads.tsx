@@ -4,6 +4,7 @@ import { useLayoutEffect } from "preact/hooks";
 import { ask, client, type components, requestId } from "../api/client";
 import { useEvery, useLoaded } from "../lib/loading";
 import { hasEnded, meaningOf, pictureOf } from "../lib/machines";
+import { useNewest } from "../lib/newest";
 import { may } from "../lib/session";
 import { precise, span } from "../lib/time";
 import { useNews } from "../live/live";
@@ -11,6 +12,7 @@ import { Action } from "../ui/action";
 import { Chart, type Line } from "../ui/chart";
 import { CopyAs } from "../ui/copy";
 import { History, pathOf } from "../ui/history";
+import { NewRows } from "../ui/new_rows";
 import { Empty, Facts, Head, Json, Panel, Picture, Refusal, State, Took, Waiting, When } from "../ui/parts";
 
 type Schemas = components["schemas"];
@@ -33,12 +35,14 @@ export function Workloads() {
   );
   const chosen = useSignal<readonly string[]>([]);
   useNews((entry) => entry.kind === "workload" || entry.kind === "job", look, LOOK_EVERY_MS);
-  const all = data.value?.workloads ?? [];
+  const newest = useNewest("workloads", data.value?.workloads ?? [], (one) => one.id, chosen.value.length > 0);
+  const all = newest.rows;
   const choose = (id: string, on: boolean) => {
     chosen.value = on ? [...chosen.value, id].slice(-2) : chosen.value.filter((each) => each !== id);
   };
   return (
     <>
+      <NewRows of={newest} />
       <Head title="Workloads">
         {chosen.value.length === 2 && (
           <a class="button" href={`/workloads/compare?${new URLSearchParams(chosen.value.map((id) => ["id", id]))}`}>

@@ -56,6 +56,8 @@ export function useKeys(): void {
   }, []);
 }
 
-function isTyping(target: EventTarget | null): boolean {
-  return target instanceof HTMLElement && (target.matches("input, textarea, select") || target.isContentEditable);
+/** Return whether a key that was pressed there is part of a text. A box to tick takes no text. */
+export function isTyping(target: EventTarget | null): boolean {
+  const texts = "input:not([type=checkbox]), textarea, select";
+  return target instanceof HTMLElement && (target.matches(texts) || target.isContentEditable);
 }

@@ -4,7 +4,7 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { ask, client, type components } from "../api/client";
 import { holdPage } from "../lib/loading";
 import { clock } from "../lib/time";
-import { useNews } from "../live/live";
+import { onceKnown, useNews } from "../live/live";
 import { ansi } from "./ansi";
 import { Empty, Panel } from "./parts";
 
@@ -52,7 +52,7 @@ export function useLines(job: string): ReadonlySignal<readonly Line[]> {
 
   useLayoutEffect(() => {
     const release = holdPage();
-    void look().finally(release);
+    onceKnown(() => void look().finally(release));
     return release;
   }, []);
   useNews((entry) => entry.id.startsWith(job), () => void look());

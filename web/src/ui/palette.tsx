@@ -42,6 +42,9 @@ export function Palette() {
       dialog.current?.showModal();
     } else dialog.current?.close();
   }, [open]);
+  function escaped(): void {
+    palette.value = ""; // the next key may come before the dialog tells that it is closed
+  }
   function closed(): void {
     if (!dialog.current?.open) palette.value = ""; // it may have been opened again meanwhile
   }
@@ -52,7 +55,7 @@ export function Palette() {
     go(target.to);
   }
   return (
-    <dialog ref={dialog} aria-label={open === "keys" ? "Keys" : "Find"} onClose={closed}>
+    <dialog ref={dialog} aria-label={open === "keys" ? "Keys" : "Find"} onCancel={escaped} onClose={closed}>
       {open === "keys" && (
         <>
           <h2>Keys</h2>
@@ -69,6 +72,14 @@ export function Palette() {
               <kbd>/</kbd> <kbd>⌘K</kbd>
             </dt>
             <dd>Find an id or a page</dd>
+            <dt>
+              <kbd>n</kbd>
+            </dt>
+            <dd>Show the new rows of a list</dd>
+            <dt>
+              <kbd>j</kbd> <kbd>k</kbd> <kbd>x</kbd> <kbd>c</kbd> <kbd>r</kbd>
+            </dt>
+            <dd>In the list of jobs: next, previous, select, cancel, retry</dd>
             <dt>
               <kbd>+</kbd> <kbd>-</kbd> <kbd>0</kbd>
             </dt>
