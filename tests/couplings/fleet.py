@@ -29,7 +29,7 @@ class Agent:
     def __init__(self) -> None:
         self.agent = AGENT
         self.told = ""
-        self._stopped = asyncio.Event()
+        self.stopped = asyncio.Event()
 
     async def status(self, **_: Any) -> wire.StatusAnswer:
         """Say that it is free."""
@@ -43,7 +43,7 @@ class Agent:
         """Be ready, run, and end when it is told to stop."""
         yield Report(agent=AGENT, sequence=1, status=Status.READY)
         yield Report(agent=AGENT, sequence=2, status=Status.RUNNING)
-        await self._stopped.wait()
+        await self.stopped.wait()
         yield Report(agent=AGENT, sequence=3, status=Status.ABORTED, completed=True)
 
     async def start(self, *_: Any) -> int:
@@ -53,7 +53,7 @@ class Agent:
     async def abort(self, _: str, reason: str) -> None:
         """Stop."""
         self.told = reason
-        self._stopped.set()
+        self.stopped.set()
 
     async def close(self) -> None:
         """Let go of it."""
@@ -80,6 +80,5 @@ async def agents_of_a_job_that_is_stopped(world: World) -> None:
     await worker.is_at(job_id, "processing")
     await world.jobs.cancel(job_id)
     async with asyncio.timeout(2 * PATIENCE_S):
-        while not agent.told:
-            await asyncio.sleep(1.0)
+        await agent.stopped.wait()
     must(agent.told == CANCEL, f"The agent was stopped because {agent.told}.")
