@@ -7,10 +7,17 @@ a clock or a store, and nothing here knows a lifecycle.
 
 A system derives a class for its kind of record, with its `Wiring`. A record with one machine whose data
 are the whole body needs no class of its own: `RecordKind` makes its `Entity`.
+
+    DOORS = RecordKind(DOOR, DoorBody)
+    door = DOORS.of(record, now)
+    door.must(unlock)
+    door.body = msgspec.structs.replace(door.body, by="anna")
+    change = door.change(actor="anna")
 """
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
@@ -19,11 +26,22 @@ from typing import Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from interlock.machine import Couplings, Event, Machine
-from interlock.machine.cascade import Cascade, Owner, Refusal, Root, RootOf, Route, StepEffects, Wiring
+from interlock.machine.cascade import (
+    Cascade,
+    Owner,
+    Refusal,
+    Root,
+    RootOf,
+    Route,
+    StepEffects,
+    Wiring,
+    deadlines_of,
+)
 from interlock.machine.couplings import AnyMachine
 from interlock.store.records import Change, Key, Note, Record, StepLine
 
-B = TypeVar("B", bound=msgspec.Struct)
+B = TypeVar("B")
+"""The type of a body; `msgspec.Raw` where the system encodes bodies itself."""
 
 _MOST_NAMES = 4_096
 _ENCODER = msgspec.json.Encoder()
@@ -45,6 +63,7 @@ class Aggregate(Cascade):
 
     __slots__ = ("id", "record", "root")
     kind: ClassVar[str]
+    journalled: ClassVar[bool] = True
 
     def __init__(
         self, record_id: str, root: Root | RootOf, now: datetime, record: Record | None = None
@@ -104,7 +123,7 @@ class Aggregate(Cascade):
         """
         body, columns, record = self.encoded(), self.columns(), self.record
         said = None
-        if record is None or self.is_news or note:
+        if self.journalled and (record is None or self.is_news or note):
             said = Note(steps=self.lines, actor=actor, reason=reason, cause=cause, request_id=mark)
         return Change(
             kind=self.kind,
@@ -124,6 +143,20 @@ class Aggregate(Cascade):
         )
 
 
+_REWRITTEN = tuple(name for name in Record.__struct_fields__ if name in Change.__struct_fields__)
+
+
+def rewritten(record: Record, **columns: Any) -> Change:
+    """Return the record as it is, under its next version, with these columns changed.
+
+    It is no step, so the journal says nothing of it unless a `note` is given. A commit that was decided
+    beside it on the same version is refused, and is decided again. Not for records that are claimed by
+    handler: a record does not tell its handler.
+    """
+    kept = {name: getattr(record, name) for name in _REWRITTEN}
+    return Change(expected=record.version, expected_at=record.updated_at, **{**kept, **columns})
+
+
 def _lines(effects: StepEffects, name: str) -> tuple[StepLine, ...]:
     """Return the lines of these steps; names repeat from record to record, and so do lines."""
     known: tuple[StepLine, ...] | None = effects.lines.get(name)
@@ -138,9 +171,12 @@ def _lines(effects: StepEffects, name: str) -> tuple[StepLine, ...]:
 
 
 class Entity(Aggregate, Generic[B]):
-    """A record with one machine, whose data are the body."""
+    """A record with one machine, whose data are the body.
 
-    __slots__ = ("_columns", "_kind")
+    The table runs its timer. Where the body says when a record ends, set `root.timer_at` after sending.
+    """
+
+    __slots__ = ("_columns", "_kind", "_read")
 
     def __init__(
         self,
@@ -150,10 +186,13 @@ class Entity(Aggregate, Generic[B]):
         columns: Columns,
         now: datetime,
         record: Record | None,
+        *,
+        is_as_read: bool = False,
     ) -> None:
         super().__init__(record_id, root, now, record)
         self._kind = kind
         self._columns = columns
+        self._read: B | None = root.data if is_as_read else None
 
     @property
     def body(self) -> B:
@@ -179,7 +218,9 @@ class Entity(Aggregate, Generic[B]):
         return self._columns if derive is None else derive(self.body)
 
     def encoded(self) -> bytes:
-        """Return the body as the record keeps it."""
+        """Return the body as the record keeps it; the very bytes that were read where it is the same."""
+        if self._read is not None and self.root.data is self._read and self.record is not None:
+            return self.record.body
         return _ENCODER.encode(self.root.data)
 
 
@@ -197,11 +238,21 @@ class RecordKind(Generic[B]):
         routes: Mapping[str, Route] | None = None,
         events: Mapping[type[Event], Callable[[Any, Owner], Event]] | None = None,
         quiet: Collection[type[Event] | Event] = (),
+        sends: Collection[type[Event] | Event] = (),
+        journalled: bool = True,
     ) -> None:
+        """Declare a kind of record.
+
+        `columns`: derives them from the body; without it they stay as they are. `durations`: of the timers;
+        those that the table declares by default. `sends`: consequences that the system sends itself,
+        without a coupling. `journalled`: False where the journal shall say nothing of such records.
+        """
         self.machine = machine
         self.name = machine.name
         self.columns = columns
-        self.durations = durations or {}
+        if durations is None:
+            durations = {deadline.setting: deadline.seconds for deadline in deadlines_of(machine)}
+        self.durations = durations
         self.wiring = Wiring(
             machine.name,
             (machine,),
@@ -209,10 +260,21 @@ class RecordKind(Generic[B]):
             routes or {},
             events=events,
             quiet=quiet,
-            durations=None if durations is None else tuple(durations),
+            sends=sends,
+            durations=tuple(durations),
         )
         self._decoder = msgspec.json.Decoder(body)
-        self._entity: type[Entity[B]] = type("Entity", (Entity,), {"kind": self.name, "wiring": self.wiring})
+        self._is_frozen = issubclass(body, msgspec.Struct) and body.__struct_config__.frozen
+        declared = {"kind": self.name, "wiring": self.wiring, "journalled": journalled, "__slots__": ()}
+        self._entity: type[Entity[B]] = type("Entity", (Entity,), declared)
+
+    def lasting(self, **durations: float) -> RecordKind[B]:
+        """Return the same kind with other durations of its timers, as settings have them."""
+        if unknown := durations.keys() - self.durations.keys():
+            raise KeyError(f"the {self.name} has no timer of {', '.join(sorted(unknown))}")
+        other = copy.copy(self)
+        other.durations = {**self.durations, **durations}
+        return other
 
     def new(self, record_id: str, body: B, now: datetime, columns: Columns | None = None) -> Entity[B]:
         """Return a record that is to be created, in the initial state; its timer runs from now on."""
@@ -221,8 +283,8 @@ class RecordKind(Generic[B]):
         entity.arm(self.machine, root)
         return entity
 
-    def of(self, record: Record, now: datetime) -> Entity[B]:
-        """Return the working copy of a record."""
+    def of(self, record: Record, now: datetime, body: B | None = None) -> Entity[B]:
+        """Return the working copy of a record; `body` replaces what it says."""
         columns = Columns(
             parent=record.parent,
             queue=record.queue,
@@ -230,8 +292,24 @@ class RecordKind(Generic[B]):
             priority=record.priority,
             ready_at=record.ready_at,
         )
-        root = Root(self.machine.state(record.state), self.body_of(record), record.deadline_at)
-        return self._entity(self, record.id, root, columns, now, record)
+        says = self.body_of(record) if body is None else body
+        root = Root(self.machine.state(record.state), says, record.deadline_at)
+        as_read = body is None and self._is_frozen
+        return self._entity(self, record.id, root, columns, now, record, is_as_read=as_read)
+
+    def upsert(self, record: Record | None, record_id: str, body: B, now: datetime) -> Entity[B]:
+        """Return the working copy of a record with this body, or of one that is to be created."""
+        return self.new(record_id, body, now) if record is None else self.of(record, now, body)
+
+    def fired(self, record: Record, now: datetime) -> Entity[B]:
+        """Return the working copy of a record that the store calls due, after the event of its timer."""
+        entity = self.of(record, now)
+        within = self.machine.table.entry(entity.state).within
+        if within is None:
+            entity.root.timer_at = None  # a timer that no state has is not due again and again
+        else:
+            entity.must(entity.timer_event(within, None))
+        return entity
 
     def body_of(self, record: Record) -> B:
         """Return what a record says."""

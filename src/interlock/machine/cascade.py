@@ -196,14 +196,16 @@ class Wiring:
         own_timers: Collection[AnyMachine] = (),
         quiet: Collection[type[Event] | Event] = (),
         notes: Mapping[AnyMachine, Collection[Any]] | None = None,
+        sends: Collection[type[Event] | Event] = (),
         durations: Collection[str] | None = None,
     ) -> None:
         """Declare a cascade.
 
         `machines`: the root first. `hears`: machines elsewhere whose steps reach this cascade. `events`:
         how an event that carries data is made. `own_timers`: machines whose data say when they end.
-        `quiet`: events that alone are no news. `notes`: states on whose entry `entered` is called.
-        `durations`: the names of the durations there are, to check the timers against.
+        `quiet`: events that alone are no news. `notes`: states on whose entry `entered` is called. `sends`:
+        consequences that the system sends itself, without a coupling. `durations`: the names of the
+        durations there are, to check the timers against.
         """
         self.name = name
         self.machines = machines
@@ -213,6 +215,7 @@ class Wiring:
         self.hears = tuple(hears)
         self.own_timers = frozenset(own_timers)
         self.quiet = frozenset(type_of(event).name for event in quiet)
+        self._sends = frozenset(type_of(event) for event in sends)
         self._notes = {machine: frozenset(states) for machine, states in (notes or {}).items()}
         self._events = dict(events or {})
         self.known: dict[int, StepEffects] = {}
@@ -315,8 +318,8 @@ class Wiring:
 
     def _unsent(self, machine: AnyMachine) -> Iterator[str]:
         """Find consequences that no coupling sends, and timers that no deadline fires."""
-        sent = {coupling.event for coupling in self._all() if coupling.effect is machine}
-        fired = {type_of(deadline.event) for deadline in _deadlines(machine)}
+        sent = {coupling.event for coupling in self._all() if coupling.effect is machine} | self._sends
+        fired = {type_of(deadline.event) for deadline in deadlines_of(machine)}
         for event in machine.events:
             if event.kind is Kind.CONSEQUENCE and event not in sent and event not in fired:
                 if not any(type_of(row.first) is event for row in machine.table.rows if row.first):
@@ -325,7 +328,8 @@ class Wiring:
                 yield f"no deadline of the {machine.name} fires {event.name}"
 
 
-def _deadlines(machine: AnyMachine) -> Iterator[Deadline]:
+def deadlines_of(machine: AnyMachine) -> Iterator[Deadline]:
+    """Return the deadlines that a table declares: of its states, and of rows that arm one."""
     for entry in machine.table.states:
         if entry.within is not None:
             yield entry.within
@@ -336,7 +340,7 @@ def _deadlines(machine: AnyMachine) -> Iterator[Deadline]:
 def _unknown_timers(machine: AnyMachine, durations: Collection[str] | None) -> Iterator[str]:
     if durations is None:
         return
-    for setting in dict.fromkeys(deadline.setting for deadline in _deadlines(machine)):
+    for setting in dict.fromkeys(deadline.setting for deadline in deadlines_of(machine)):
         if setting not in durations:
             yield f"the {machine.name} has a timer of {setting}, and there is no such duration"
 
