@@ -99,6 +99,24 @@ async def test_what_a_courier_took_and_lost_is_delivered_by_another(post: Memory
     assert (await message(post)).state == "sent"
 
 
+async def test_the_journal_says_of_a_message_what_it_says_of_other_records(
+    post: MemoryStore, clock: Any
+) -> None:
+    now = await post.now()
+    taken = outgoing("m", "bell", b"null", now, taken_until=now)
+    await post.commit([Commit(changes=(taken,))])
+    clock.jump(1)
+    assert await recover(post) == 1
+
+    async def ring(_: bytes) -> None:
+        """Hear it."""
+
+    assert await run(post, ring) == 1
+    steps = [step for entry in (await post.history(M)).entries for step in entry.note.steps]
+    assert [step.event for step in steps] == ["take", "courier_lost", "take", "delivered"]
+    assert {step.entity for step in steps} == {""}, "it is the record itself that moves"
+
+
 async def test_nobody_takes_a_topic_that_they_cannot_deliver(post: MemoryStore) -> None:
     await write(post, topic="drum")
 

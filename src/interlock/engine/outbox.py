@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from interlock.engine.aggregate import Columns, RecordKind
 from interlock.engine.committing import Committer
 from interlock.engine.surely import Sleep, commit_surely
 from interlock.engine.together import all_of
@@ -23,7 +24,6 @@ from interlock.machine import (
     Deadline,
     Event,
     Machine,
-    Moved,
     command,
     consequence,
     end,
@@ -33,7 +33,7 @@ from interlock.machine import (
     timer,
 )
 from interlock.store.contract import Store
-from interlock.store.records import Change, Claim, Commit, Committed, Note, Record, StepLine
+from interlock.store.records import Change, Claim, Commit, Committed, Record
 
 
 class MessageState(StrEnum):
@@ -89,15 +89,15 @@ Handler: TypeAlias = Callable[[bytes], Awaitable[None]]
 """Delivers one payload, or raises."""
 
 
-_ENCODER = msgspec.json.Encoder()
-
-
 class Letter(msgspec.Struct, frozen=True):
     """The body of a message."""
 
     payload: msgspec.Raw
     tries: int = 0
     last_error: str = ""
+
+
+_MESSAGES = RecordKind(MESSAGE, Letter, sends=(drop,))
 
 
 class Postage(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,28 +127,23 @@ def outgoing(
     Whoever means to deliver it at once takes it in the same commit, until some time; if nothing is
     heard of it by then, others do.
     """
-    taken = None if taken_until is None else _decided(WAITING, take)
-    return Change(
-        kind=MESSAGE.name,
-        id=name,
-        expected=0,
-        state=MESSAGE.initial if taken is None else taken.state,
-        body=_ENCODER.encode(Letter(msgspec.Raw(payload))),
-        queue=topic,
-        ready_at=now if taken is None else None,
-        deadline_at=taken_until,
-        note=Note(steps=() if taken is None else _lines(taken, ""), request_id=mark),
-    )
+    ready_at = now if taken_until is None else None
+    message = _MESSAGES.new(name, Letter(msgspec.Raw(payload)), now, Columns(queue=topic, ready_at=ready_at))
+    if taken_until is not None:
+        message.must(take)
+        message.root.timer_at = taken_until
+    return message.change(mark=mark)
 
 
 def sent(record: Record, mark: str = "") -> Change:
     """A message that has arrived, to be committed with what it has brought about."""
-    return _moved(record, delivered, mark=mark)
+    now = record.updated_at  # no timer begins when it has arrived, so a moment that is known will do
+    return _moved(record, delivered, now, mark=mark)
 
 
 def returned(record: Record, now: datetime, mark: str = "") -> Change:
     """A message whose courier ends before it could deliver it: another one may take it at once."""
-    return _moved(record, failed, ready_at=now, reason="its courier has ended", mark=mark)
+    return _moved(record, failed, now, ready_at=now, reason="its courier has ended", mark=mark)
 
 
 async def deliver(
@@ -177,10 +172,11 @@ async def deliver(
 async def take_all(store: Store, topics: Sequence[str], patience: timedelta, *, limit: int) -> list[Record]:
     """Messages that are ready, ours from now on until `patience` has passed; then others may take them."""
     taken: list[Record] = []
+    messages = _MESSAGES.lasting(delivery_s=patience.total_seconds())
 
     def send(records: Sequence[Record], now: datetime) -> list[Commit]:
         taken[:] = records
-        return [Commit(changes=(_moved(record, take, deadline_at=now + patience),)) for record in records]
+        return [Commit(changes=(_moved(record, take, now, messages=messages),)) for record in records]
 
     outcomes = await store.claim(Claim(kind=MESSAGE.name, queues=tuple(topics), limit=limit), send)
     return [
@@ -194,7 +190,7 @@ async def recover(store: Store, *, limit: int = 500) -> int:
     """Put back what somebody took and was not heard of again."""
 
     def back(records: Sequence[Record], now: datetime) -> list[Commit]:
-        return [Commit(changes=(_moved(record, courier_lost, ready_at=now),)) for record in records]
+        return [Commit(changes=(_moved(record, courier_lost, now, ready_at=now),)) for record in records]
 
     outcomes = await store.due([MESSAGE.name], limit, back)
     return sum(isinstance(outcome, Committed) for outcome in outcomes)
@@ -206,7 +202,7 @@ async def _handed_over(store: Store, record: Record, handler: Handler, postage: 
         await handler(bytes(letter.payload))
     except Exception as error:  # noqa: BLE001 - whatever a handler meets, the message is tried again
         return undelivered(record, error, await store.now(), postage)
-    return _moved(record, delivered)
+    return sent(record)
 
 
 def undelivered(record: Record, error: Exception, now: datetime, postage: Postage, mark: str = "") -> Change:
@@ -214,49 +210,25 @@ def undelivered(record: Record, error: Exception, now: datetime, postage: Postag
     letter = msgspec.json.decode(record.body, type=Letter)
     tries = letter.tries + 1
     again = Letter(letter.payload, tries, f"{type(error).__name__}: {error}"[:500])
-    body = msgspec.json.encode(again)
     if tries >= postage.max_tries:
-        return _moved(record, gave_up, body=body, reason=again.last_error, mark=mark)
+        return _moved(record, gave_up, now, again, reason=again.last_error, mark=mark)
     ready_at = now + postage.pause_after(tries)
-    return _moved(record, failed, body=body, ready_at=ready_at, reason=again.last_error, mark=mark)
+    return _moved(record, failed, now, again, ready_at=ready_at, reason=again.last_error, mark=mark)
 
 
 def _moved(
     record: Record,
     event: Event,
+    now: datetime,
+    letter: Letter | None = None,
     *,
-    body: bytes | None = None,
     ready_at: datetime | None = None,
-    deadline_at: datetime | None = None,
     reason: str = "",
     mark: str = "",
+    messages: RecordKind[Letter] = _MESSAGES,
 ) -> Change:
     """What the table makes of the event, as a change of the record."""
-    moved = _decided(MessageState(record.state), event)
-    return Change(
-        kind=MESSAGE.name,
-        id=record.id,
-        expected=record.version,
-        expected_at=record.updated_at,
-        state=moved.state,
-        body=record.body if body is None else body,
-        queue=record.queue,
-        priority=record.priority,
-        ready_at=ready_at,
-        deadline_at=deadline_at,
-        note=Note(steps=_lines(moved, record.id), actor="courier", reason=reason, request_id=mark),
-    )
-
-
-def _decided(state: MessageState, event: Event) -> Moved[MessageState, None]:
-    decision = MESSAGE.decide(state, None, event)
-    if not isinstance(decision, Moved):
-        raise decision.error()
-    return decision
-
-
-def _lines(moved: Moved[MessageState, None], entity: str) -> tuple[StepLine, ...]:
-    return tuple(
-        StepLine(step.machine, entity, step.event, step.source, step.target, step.owner)
-        for step in moved.steps
-    )
+    message = messages.of(record, now, letter)
+    message.must(event)
+    message.place(ready_at=ready_at)
+    return message.change(mark=mark, actor="courier", reason=reason)
