@@ -16,10 +16,11 @@ from enum import StrEnum
 
 import msgspec
 
+from interlock.engine.aggregate import RecordKind
 from interlock.engine.applying import Decision, Engine
 from interlock.errors import InterlockError
-from interlock.machine import Deadline, Event, Machine, Moved, command, end, ignore, on, state, timer
-from interlock.store.records import Change, Commit, Committed, Key, Note, Query, Record, StepLine
+from interlock.machine import Deadline, Event, Machine, command, end, ignore, on, state, timer
+from interlock.store.records import Change, Commit, Committed, Key, Query, Record
 from interlock.systems.access.checking import BELIEVED_S, MAX_REMEMBERED, TokenCheck, not_signed_in
 from interlock.systems.access.principals import NotSignedIn, Principal, Role
 from interlock.systems.access.secret import ID_BYTES, SECRET_BYTES, Secret, read_secret
@@ -80,6 +81,9 @@ class SessionBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     expires_at: datetime
 
 
+_SESSIONS = RecordKind(SESSION, SessionBody)
+
+
 class SessionView(View, frozen=True, kw_only=True):
     """A browser that has signed in, without its secret."""
 
@@ -128,15 +132,8 @@ class Sessions:
                 digest=secret.digest,
                 expires_at=now + timedelta(seconds=LIFETIME.seconds),
             )
-            change = Change(
-                kind=SESSION.name,
-                id=secret.id,
-                expected=0,
-                state=OPEN,
-                body=msgspec.json.encode(body),
-                deadline_at=body.expires_at,
-                note=Note(actor=principal.name, reason="signed in"),
-            )
+            session = _SESSIONS.new(secret.id, body, now)
+            change = session.change(actor=principal.name, reason="signed in")
             return Decision(None, Commit(changes=(change,)))
 
         await self._engine.apply([], decide)
@@ -170,14 +167,15 @@ class Sessions:
         if secret is None:
             return
 
-        def decide(records: Sequence[Record | None], _: datetime) -> Decision[None]:
+        def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
             record = records[0]
             if record is None or record.state != OPEN:
                 return Decision(None)
             if not hmac.compare_digest(secret.digest, _read(record).digest):
                 return Decision(None)
             name = _read(record).name
-            return Decision(None, Commit(changes=(_moved(record, sign_out, "signed out", actor=name),)))
+            change = _moved(record, sign_out, now, actor=name, reason="signed out")
+            return Decision(None, Commit(changes=(change,)))
 
         await self._engine.apply([Key(SESSION.name, secret.id)], decide)
         self._known.pop(secret.id, None)
@@ -192,7 +190,7 @@ class Sessions:
         """Sign a browser out; other servers believe its cookie for a few seconds more."""
         key = Key(SESSION.name, session_id)
 
-        def decide(records: Sequence[Record | None], _: datetime) -> Decision[None]:
+        def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
             record = records[0]
             if record is None or record.state != OPEN:
                 raise UnknownSession(
@@ -200,7 +198,8 @@ class Sessions:
                     todo="See which are: GET /api/server/sessions",
                     facts={"session_id": session_id[:64]},
                 )
-            return Decision(None, Commit(changes=(_moved(record, revoke, reason, actor=actor),)))
+            change = _moved(record, revoke, now, actor=actor, reason=reason)
+            return Decision(None, Commit(changes=(change,)))
 
         await self._engine.apply([key], decide)
         self._known.pop(session_id, None)
@@ -211,8 +210,9 @@ class Sessions:
     async def sweep(self, *, limit: int = 100) -> int:
         """Expire sessions whose time is over; they let nobody in before that either."""
 
-        def decide(records: Sequence[Record], _: datetime) -> list[Commit]:
-            return [Commit(changes=(_moved(record, expire, "", actor="clock"),)) for record in records]
+        def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
+            ended = [_SESSIONS.fired(record, now) for record in records]
+            return [Commit(changes=(session.change(actor="clock"),)) for session in ended]
 
         outcomes = await self._engine.due([SESSION.name], limit, decide)
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
@@ -239,7 +239,7 @@ class Sessions:
 
 
 def _read(record: Record) -> SessionBody:
-    return msgspec.json.decode(record.body, type=SessionBody)
+    return _SESSIONS.body_of(record)
 
 
 def _view(record: Record) -> SessionView:
@@ -254,20 +254,7 @@ def _view(record: Record) -> SessionView:
     )
 
 
-def _moved(record: Record, event: Event, reason: str, *, actor: str) -> Change:
-    decision = SESSION.decide(SessionState(record.state), None, event)
-    if not isinstance(decision, Moved):
-        raise decision.error()
-    steps = tuple(
-        StepLine(SESSION.name, "", step.event, str(step.source), str(step.target), str(step.owner))
-        for step in decision.steps
-    )
-    return Change(
-        kind=SESSION.name,
-        id=record.id,
-        expected=record.version,
-        expected_at=record.updated_at,
-        state=decision.state,
-        body=record.body,
-        note=Note(steps=steps, actor=actor, reason=reason),
-    )
+def _moved(record: Record, event: Event, now: datetime, *, actor: str, reason: str) -> Change:
+    session = _SESSIONS.of(record, now)
+    session.must(event)
+    return session.change(actor=actor, reason=reason)

@@ -10,21 +10,20 @@ from functools import partial
 
 import msgspec
 
+from interlock.engine.aggregate import Entity, RecordKind, rewritten
 from interlock.engine.applying import Applied, Asked, Decision, Engine, failed
 from interlock.engine.batching import Item, apply_all
 from interlock.engine.paging import every_record
 from interlock.errors import InterlockError
-from interlock.machine import Event, Moved
+from interlock.machine import Event
 from interlock.store.records import (
     Change,
     Commit,
     Committed,
     Key,
-    Note,
     Query,
     Record,
     RequestReused,
-    StepLine,
 )
 from interlock.systems.access.lifecycle import (
     ACTIVE,
@@ -33,7 +32,6 @@ from interlock.systems.access.lifecycle import (
     ROTATING,
     TOKEN,
     WORKING,
-    TokenState,
     expire,
     retire,
     revoke,
@@ -85,6 +83,9 @@ class TokenBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     used_from: str = ""
     cursor_key: str = ""
     """What cursors of this token are sealed with; drawn when one is needed for the first time."""
+
+
+_TOKENS = RecordKind(TOKEN, TokenBody)
 
 
 class TokenView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -161,16 +162,8 @@ class Tokens:
                 queues=tuple(sorted(set(queues))),
                 expires_at=now + lasts if lasts is not None else None,
             )
-            note = Note(actor=actor, reason=f"{name} ({role})")
-            change = Change(
-                kind=TOKEN.name,
-                id=secret.id,
-                expected=0,
-                state=ACTIVE,
-                body=msgspec.json.encode(body),
-                deadline_at=body.expires_at,
-                note=note,
-            )
+            token = _TOKENS.new(secret.id, body, now)
+            change = _written(token, actor=actor, reason=f"{name} ({role})")
             return Decision(_view(secret.id, ACTIVE, now, body), _under(asked, change))
 
         applied = await self._engine.apply([], decide)
@@ -228,7 +221,7 @@ class Tokens:
             record = _present(name, found[0])
             body = _rotated(record, secret.digest, now, overlap)
             event = rotate if overlap else rotate_at_once
-            change = _moved(record, event, body, actor=actor, reason=reason)
+            change = _moved(record, event, body, now, actor=actor, reason=reason)
             return Decision(_view(record.id, change.state, record.created_at, body), _under(asked, change))
 
         applied = await self._engine.apply([Key(TOKEN.name, token_id)], decide)
@@ -251,10 +244,10 @@ class Tokens:
         """
         asked = self._engine.asked(request_id, f"revoke the token {name}", reason)
 
-        def decide(found: Sequence[Record | None], _: datetime) -> Decision[TokenView]:
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[TokenView]:
             record = _present(name, found[0])
             body = msgspec.structs.replace(read_body(record), old_digest="", old_until=None)
-            change = _moved(record, revoke, body, actor=actor, reason=reason)
+            change = _moved(record, revoke, body, now, actor=actor, reason=reason)
             return Decision(_view(record.id, change.state, record.created_at, body), _under(asked, change))
 
         async def do() -> TokenView:
@@ -293,7 +286,7 @@ class Tokens:
             if body.cursor_key:
                 return Decision(body.cursor_key)
             changed = msgspec.structs.replace(body, cursor_key=drawn)
-            return Decision(drawn, Commit(changes=(_unmoved(record, changed),)))
+            return Decision(drawn, Commit(changes=(rewritten(record, body=msgspec.json.encode(changed)),)))
 
         applied = await self._engine.apply([Key(TOKEN.name, token_id)], decide)
         if not isinstance(applied, Applied):
@@ -323,7 +316,7 @@ def view_of(record: Record) -> TokenView:
 
 def read_body(record: Record) -> TokenBody:
     """What the record of a token keeps."""
-    return msgspec.json.decode(record.body, type=TokenBody)
+    return _TOKENS.body_of(record)
 
 
 def unknown_token(name: str) -> UnknownToken:
@@ -371,7 +364,7 @@ def _swept(record: Record, now: datetime) -> Change:
     body = read_body(record)
     over = body.expires_at is not None and body.expires_at <= now
     alone = msgspec.structs.replace(body, old_digest="", old_until=None)
-    return _moved(record, expire if over else retire, alone, actor="clock", reason="")
+    return _moved(record, expire if over else retire, alone, now, actor="clock")
 
 
 def _used(use: Use, record: Record | None, _: datetime, __: str) -> Decision[None]:
@@ -381,7 +374,7 @@ def _used(use: Use, record: Record | None, _: datetime, __: str) -> Decision[Non
     if body.used_at is not None and body.used_at >= use.at:
         return Decision(None)
     changed = msgspec.structs.replace(body, used_at=use.at, used_from=use.address)
-    return Decision(None, Commit(changes=(_unmoved(record, changed),)))
+    return Decision(None, Commit(changes=(rewritten(record, body=msgspec.json.encode(changed)),)))
 
 
 def _under(asked: Asked | None, change: Change) -> Commit:
@@ -389,40 +382,19 @@ def _under(asked: Asked | None, change: Change) -> Commit:
     return Commit(changes=(change,), request=asked.answered(b"null") if asked else None)
 
 
-def _moved(record: Record, event: Event, body: TokenBody, *, actor: str, reason: str) -> Change:
-    decision = TOKEN.decide(TokenState(record.state), None, event)
-    if not isinstance(decision, Moved):
-        raise decision.error()
-    steps = tuple(
-        StepLine(TOKEN.name, "", step.event, step.source, step.target, step.owner, step.moves)
-        for step in decision.steps
-    )
-    return Change(
-        kind=TOKEN.name,
-        id=record.id,
-        expected=record.version,
-        state=decision.state,
-        body=msgspec.json.encode(body),
-        deadline_at=_deadline(body) if decision.state in WORKING else None,
-        note=Note(steps=steps, actor=actor, reason=reason),
-    )
+def _moved(
+    record: Record, event: Event, body: TokenBody, now: datetime, *, actor: str, reason: str = ""
+) -> Change:
+    token = _TOKENS.of(record, now, body)
+    token.must(event)
+    return _written(token, actor=actor, reason=reason)
 
 
-def _unmoved(record: Record, body: TokenBody) -> Change:
-    """What is no step and no news, so that it is not journalled."""
-    return Change(
-        kind=TOKEN.name,
-        id=record.id,
-        expected=record.version,
-        state=record.state,
-        body=msgspec.json.encode(body),
-        deadline_at=record.deadline_at,
-    )
-
-
-def _deadline(body: TokenBody) -> datetime | None:
-    ends = [at for at in (body.old_until, body.expires_at) if at is not None]
-    return min(ends, default=None)
+def _written(token: Entity[TokenBody], *, actor: str, reason: str) -> Change:
+    """Return the change. The body says until when each secret works, not the durations of the table."""
+    ends = [at for at in (token.body.old_until, token.body.expires_at) if at is not None]
+    token.root.timer_at = min(ends, default=None) if token.state in WORKING else None
+    return token.change(actor=actor, reason=reason)
 
 
 def _present(name: str, record: Record | None) -> Record:

@@ -14,13 +14,13 @@ from typing import Protocol
 
 import msgspec
 
+from interlock.engine.aggregate import RecordKind
 from interlock.engine.applying import Engine
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
-from interlock.machine import Moved
 from interlock.store.records import Change, Commit, Committed, Entry, Feed, Key, Query, Record
 from interlock.systems.figures.chart import Question, answered, keys_for
-from interlock.systems.figures.lifecycle import COUNTING, FIGURES, KEPT, FiguresState, expire
+from interlock.systems.figures.lifecycle import COUNTING, FIGURES, KEPT, count
 from interlock.systems.figures.series import (
     GRAINS,
     MINUTES,
@@ -69,6 +69,7 @@ FRESH_S = 2.0
 """How long an answer serves: many readers cost as much as one."""
 ANSWERS = 64
 HEAD = Key(FIGURES.name, "head")
+_FIGURES = RecordKind(FIGURES, msgspec.Raw, journalled=False)
 
 
 class Reads(Protocol):
@@ -148,14 +149,14 @@ class Figures:
             after.sampled = additions.sampled = minute
             additions.backlog = largest(after.backlog)
         if entries or feed.gap or additions.backlog is not None:
-            await self._commit(record, after, additions)
+            await self._commit(record, after, additions, now)
         return ENTRIES if after.behind else len(events)
 
     async def sweep(self, *, limit: int = 100) -> int:
         """Forget records that are too old to be shown."""
 
-        def decide(records: Sequence[Record], _: datetime) -> list[Commit]:
-            return [Commit(changes=(_forgotten(record),)) for record in records]
+        def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
+            return [Commit(changes=(_forgotten(record, now),)) for record in records]
 
         outcomes = await self._engine.due([FIGURES.name], limit, decide)
         return sum(isinstance(outcome, Committed) for outcome in outcomes)
@@ -174,7 +175,7 @@ class Figures:
         """Count from now on."""
         head = Head(cursor=await self._engine.store.latest(), at=now)
         await self._recount(head, minute_of(now))
-        change = _change(HEAD.id, None, msgspec.json.encode(head), None)
+        change = _change(HEAD.id, None, msgspec.json.encode(head), None, now)
         await self._engine.committer.commit(Commit(changes=(change,)))
         return 0
 
@@ -222,17 +223,17 @@ class Figures:
         while len(self._pairs) > REMEMBERED:
             del self._pairs[next(iter(self._pairs))]
 
-    async def _commit(self, record: Record, head: Head, additions: _Additions) -> None:
+    async def _commit(self, record: Record, head: Head, additions: _Additions, now: datetime) -> None:
         """Commit head and counts together; nothing happens when another server was faster."""
         wanted = [(grain, number) for grain in GRAINS for number in additions.records(grain)]
         keys = [Key(FIGURES.name, grain.id_of(number)) for grain, number in wanted]
         found = await self._engine.store.load(keys) if keys else []
-        changes = [_change(HEAD.id, record, msgspec.json.encode(head), None)]
+        changes = [_change(HEAD.id, record, msgspec.json.encode(head), None, now)]
         for (grain, number), before in zip(wanted, found, strict=True):
             if before is None or before.state == COUNTING:
                 part = Part() if before is None else read_part(before.body)
                 additions.into(part, grain, number)
-                changes.append(_part_change(grain, number, before, part))
+                changes.append(_part_change(grain, number, before, part, now))
         await self._engine.committer.commit(Commit(changes=tuple(changes)))
 
     # Reading
@@ -310,28 +311,25 @@ def _head(record: Record) -> Head:
     return msgspec.json.decode(record.body, type=Head)
 
 
-def _part_change(grain: Grain, number: int, before: Record | None, part: Part) -> Change:
+def _part_change(grain: Grain, number: int, before: Record | None, part: Part, now: datetime) -> Change:
     end = datetime.fromtimestamp((number + 1) * grain.record_s, UTC)
     deadline_at = end + timedelta(seconds=KEPT.seconds)
-    return _change(grain.id_of(number), before, written(part), deadline_at)
+    return _change(grain.id_of(number), before, written(part), deadline_at, now)
 
 
-def _change(name: str, before: Record | None, body: bytes, deadline_at: datetime | None) -> Change:
-    return Change(
-        kind=FIGURES.name,
-        id=name,
-        expected=before.version if before else 0,
-        expected_at=before.updated_at if before else None,
-        state=COUNTING,
-        body=body,
-        deadline_at=deadline_at,
-    )
+def _change(
+    name: str, before: Record | None, body: bytes, deadline_at: datetime | None, now: datetime
+) -> Change:
+    """Return a record with more in it; what it is about says when it is forgotten, and the head never is."""
+    figures = _FIGURES.upsert(before, name, msgspec.Raw(body), now)
+    if before is not None:
+        figures.must(count)
+    figures.root.timer_at = deadline_at
+    return figures.change()
 
 
-def _forgotten(record: Record) -> Change:
+def _forgotten(record: Record, now: datetime) -> Change:
     """Return the change that ends a record; its body is dropped at once."""
-    decision = FIGURES.decide(FiguresState(record.state), None, expire)
-    if not isinstance(decision, Moved):
-        raise decision.error()
-    change = _change(record.id, record, b"{}", None)
-    return msgspec.structs.replace(change, state=decision.state)
+    figures = _FIGURES.fired(record, now)
+    figures.body = msgspec.Raw(b"{}")
+    return figures.change()

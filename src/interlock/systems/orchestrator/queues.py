@@ -14,14 +14,15 @@ from typing import Any
 
 import msgspec
 
+from interlock.engine.aggregate import RecordKind
 from interlock.engine.applying import Decision, Engine
 from interlock.errors import InvalidJob
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState
-from interlock.machine import Event, Machine, Moved, Refusal, Refused, command, ignore, on, rest, state
+from interlock.machine import Event, Machine, Refusal, command, ignore, on, rest, state
 from interlock.store.contract import Store
 from interlock.store.limits import MAX_ID
-from interlock.store.records import Change, Commit, Key, Note, Query, Record, StepLine
+from interlock.store.records import Change, Commit, Key, Query, Record
 from interlock.systems.orchestrator.claimers import Lack
 from interlock.wire.jobs import QueueHold, QueueView
 from interlock.wire.wanted import LOOKED_AT
@@ -74,6 +75,9 @@ class QueueBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who has paused or resumed it."""
 
 
+_QUEUES = RecordKind(QUEUE, QueueBody)
+
+
 class Queues:
     """The queues in a store."""
 
@@ -118,8 +122,8 @@ class Queues:
         asked = self._engine.asked(request_id, f"{event.name} a queue", (name, reason))
         key = Key(QUEUE.name, name)
 
-        def decide(found: Sequence[Record | None], _: datetime) -> Decision[None]:
-            change = _moved(key, found[0], event, QueueBody(reason=reason, by=actor))
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
+            change = _moved(name, found[0], event, QueueBody(reason=reason, by=actor), now)
             request = asked.answered(b"null") if asked else None
             return Decision(None, Commit(changes=(change,), request=request) if change else None)
 
@@ -198,30 +202,19 @@ def told_of(hold: QueueHold | None) -> dict[str, Any]:
 
 def hold_of(record: Record) -> QueueHold:
     """Return whether a queue is paused, since when and why."""
-    body = msgspec.json.decode(record.body, type=QueueBody)
+    body = _QUEUES.body_of(record)
     return QueueHold(name=record.id, state=record.state, reason=body.reason, by=body.by, at=record.updated_at)
 
 
-def _moved(key: Key, record: Record | None, event: Event, body: QueueBody) -> Change | None:
+def _moved(name: str, record: Record | None, event: Event, body: QueueBody, now: datetime) -> Change | None:
     """Return the change that an event makes; None where it changes nothing."""
-    decision = QUEUE.decide(QueueState(record.state) if record else OPEN, None, event)
-    if isinstance(decision, Refused) and decision.kind is Refusal.IGNORED:
+    queue = _QUEUES.upsert(record, name, body, now)
+    refused = queue.send(event)
+    if refused is None:
+        return queue.change(actor=body.by, reason=body.reason)
+    if refused.kind is Refusal.IGNORED:
         return None
-    if not isinstance(decision, Moved):
-        raise decision.error()
-    steps = tuple(
-        StepLine(QUEUE.name, "", step.event, step.source, step.target, step.owner, step.moves)
-        for step in decision.steps
-    )
-    return Change(
-        kind=QUEUE.name,
-        id=key.id,
-        expected=record.version if record else 0,
-        expected_at=record.updated_at if record else None,
-        state=decision.state,
-        body=msgspec.json.encode(body),
-        note=Note(steps=steps, actor=body.by, reason=body.reason),
-    )
+    raise refused.error()
 
 
 def _check(name: str) -> None:

@@ -51,7 +51,8 @@ STANDING = Machine[StandingState, None](
         end(CLEARED, "What it has lost is forgotten."),
     ),
     rows=(
-        on(lost, WATCHED, STAY, owner="orchestrator", why="Now and then everybody loses something."),
+        on(lost, WATCHED, STAY, owner="orchestrator", arms=MEMORY,
+           why="Now and then everybody loses something."),
         on(forgiven, (WATCHED, QUARANTINED), STAY, owner="orchestrator", why="It was the fault of the job."),
         on(too_often, WATCHED, QUARANTINED, owner="orchestrator", why="It would lose the next one as well."),
         on(lift, (WATCHED, QUARANTINED), CLEARED, owner="operator", why="It is in order again."),

@@ -13,12 +13,13 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from interlock.engine.aggregate import Columns, RecordKind
 from interlock.engine.applying import Decision, Engine
 from interlock.engine.outbox import Letter, sent, take_all
 from interlock.engine.surely import commit_surely
 from interlock.errors import UnknownWorker
-from interlock.machine import Event, Moved
-from interlock.store.records import Change, Commit, Committed, Key, Note, Query, Record, StepLine
+from interlock.machine import Event
+from interlock.store.records import Change, Commit, Committed, Key, Query, Record
 from interlock.systems.quarantine.counting import (
     RUNNER_LOST,
     Lost,
@@ -36,12 +37,9 @@ from interlock.systems.quarantine.lifecycle import (
     QUARANTINED,
     STANDING,
     WATCHED,
-    StandingState,
-    forget,
     forgiven,
     lift,
     lost,
-    served,
     too_often,
 )
 from interlock.wire.workers import StandingView
@@ -52,6 +50,12 @@ MANY = 500
 PATIENCE = timedelta(seconds=30)
 """After which others count what a process has taken and not counted."""
 _OPEN = (WATCHED, QUARANTINED)
+_STANDINGS = RecordKind(
+    STANDING,
+    StandingBody,
+    columns=lambda body: Columns(labels=(label_of(body.runner),)),
+    sends=(too_often,),
+)
 
 
 class Quarantine:
@@ -60,6 +64,9 @@ class Quarantine:
     def __init__(self, engine: Engine, settings: QuarantineSettings) -> None:
         self._engine = engine
         self._settings = settings
+        self._standings = _STANDINGS.lasting(
+            losses_remembered_s=settings.within_s, quarantine_s=settings.lasts_s
+        )
         self._held: dict[str, StandingBody] = {}
 
     def why_not(self, runner_id: str) -> str:
@@ -76,12 +83,9 @@ class Quarantine:
     async def sweep(self, *, limit: int = 500) -> int:
         """What is served or long ago is over; answers how many that were."""
 
-        def decide(records: Sequence[Record], _: datetime) -> list[Commit]:
-            ends = {WATCHED: forget, QUARANTINED: served}
-            return [
-                Commit(changes=(_told(each, body_of(each), ends[StandingState(each.state)], actor="clock"),))
-                for each in records
-            ]
+        def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
+            ended = [self._standings.fired(record, now) for record in records]
+            return [Commit(changes=(standing.change(actor="clock"),)) for standing in ended]
 
         outcomes = await self._engine.due([STANDING.name], limit, decide)
         await self.look()
@@ -132,11 +136,11 @@ class Quarantine:
                 facts={"runner": runner},
             )
 
-        def decide(records: Sequence[Record | None], _: datetime) -> Decision[None]:
+        def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
             record = records[0]
             if record is None or record.state == CLEARED:
                 return Decision(None)
-            change = _told(record, body_of(record), lift, actor=actor, reason=reason)
+            change = _told(record, body_of(record), lift, now, actor=actor, reason=reason)
             return Decision(None, Commit(changes=(change,)))
 
         await self._engine.apply([found.key], decide)
@@ -158,7 +162,7 @@ class Quarantine:
             body = StandingBody(runner=runner) if record is None else body_of(record)
             for job_id in jobs:
                 body = with_loss(body, job_id, now, self._settings.within_s)
-            return Decision(None, Commit(changes=(self._judged(key, record, body, now),)))
+            return Decision(None, Commit(changes=(self._judged(key.id, record, body, now),)))
 
         await self._engine.apply([key], decide)
 
@@ -178,26 +182,27 @@ class Quarantine:
         if found is None:
             return
 
-        def decide(records: Sequence[Record | None], _: datetime) -> Decision[None]:
+        def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
             record = records[0]
             if record is None or record.state == CLEARED:
                 return Decision(None)
             body = without(body_of(record), jobs)
             if body == body_of(record):
                 return Decision(None)
-            if record.state == QUARANTINED and occasions(body.losses) < self._settings.occasions:
-                return Decision(None, Commit(changes=(_told(record, body, lift, actor="orchestrator"),)))
-            return Decision(None, Commit(changes=(_told(record, body, forgiven, actor="orchestrator"),)))
+            enough = record.state == QUARANTINED and occasions(body.losses) < self._settings.occasions
+            change = _told(record, body, lift if enough else forgiven, now, actor="orchestrator")
+            return Decision(None, Commit(changes=(change,)))
 
         await self._engine.apply([found.key], decide)
 
-    def _judged(self, key: Key, record: Record | None, body: StandingBody, now: datetime) -> Change:
+    def _judged(self, name: str, record: Record | None, body: StandingBody, now: datetime) -> Change:
+        standing = self._standings.upsert(record, name, body, now)
         if occasions(body.losses) < self._settings.occasions:
-            until = now + timedelta(seconds=self._settings.within_s)
-            return _moved(key, record, body, lost, until, actor="orchestrator")
-        until = now + timedelta(seconds=self._settings.lasts_s)
-        body = msgspec.structs.replace(body, until=until)
-        return _moved(key, record, body, too_often, until, actor="orchestrator", reason=sentence_of(body))
+            standing.must(lost)
+            return standing.change(actor="orchestrator")
+        standing.must(too_often)
+        standing.body = msgspec.structs.replace(body, until=standing.deadline_at)
+        return standing.change(actor="orchestrator", reason=sentence_of(standing.body))
 
     async def _find(self, runner: str) -> Record | None:
         query = Query(kind=STANDING.name, states=_OPEN, labels=(label_of(runner),), limit=1)
@@ -210,7 +215,7 @@ def _word(message: Record) -> Lost:
 
 def body_of(record: Record) -> StandingBody:
     """What is known of a runner."""
-    return msgspec.json.decode(record.body, type=StandingBody)
+    return _STANDINGS.body_of(record)
 
 
 def _view(record: Record) -> StandingView:
@@ -227,34 +232,9 @@ def _view(record: Record) -> StandingView:
     )
 
 
-def _told(record: Record, body: StandingBody, event: Event, *, actor: str, reason: str = "") -> Change:
-    return _moved(record.key, record, body, event, record.deadline_at, actor=actor, reason=reason)
-
-
-def _moved(
-    key: Key,
-    record: Record | None,
-    body: StandingBody,
-    event: Event,
-    deadline_at: datetime | None,
-    *,
-    actor: str,
-    reason: str = "",
+def _told(
+    record: Record, body: StandingBody, event: Event, now: datetime, *, actor: str, reason: str = ""
 ) -> Change:
-    decision = STANDING.decide(StandingState(record.state) if record else WATCHED, None, event)
-    if not isinstance(decision, Moved):
-        raise decision.error()
-    steps = tuple(
-        StepLine(STANDING.name, "", step.event, step.source, step.target, step.owner, step.moves)
-        for step in decision.steps
-    )
-    return Change(
-        kind=STANDING.name,
-        id=key.id,
-        expected=record.version if record else 0,
-        state=decision.state,
-        body=msgspec.json.encode(body),
-        labels=(label_of(body.runner),),
-        deadline_at=None if decision.state is CLEARED else deadline_at,
-        note=Note(steps=steps, actor=actor, reason=reason),
-    )
+    standing = _STANDINGS.of(record, now, body)
+    standing.must(event)
+    return standing.change(actor=actor, reason=reason)

@@ -15,6 +15,7 @@ from enum import StrEnum
 
 import msgspec
 
+from interlock.engine.aggregate import rewritten
 from interlock.engine.write_once import WriteOnce
 from interlock.machine import command, consequence, end, state
 from interlock.store.contract import Store
@@ -173,15 +174,8 @@ def renamed_piece(
             ids[here] = draw()
     if tuple(ids) == piece.ids:
         return None
-    return Change(
-        kind=PLAN.name,
-        id=record.id,
-        expected=record.version,
-        state=record.state,
-        body=msgspec.json.encode(msgspec.structs.replace(piece, ids=tuple(ids))),
-        parent=record.parent,
-        note=Note(actor="orchestrator", reason="names were taken"),
-    )
+    body = msgspec.json.encode(msgspec.structs.replace(piece, ids=tuple(ids)))
+    return rewritten(record, body=body, note=Note(actor="orchestrator", reason="names were taken"))
 
 
 def piece_key(run_id: str, number: int) -> Key:

@@ -12,6 +12,7 @@ from datetime import datetime
 
 import msgspec
 
+from interlock.engine.aggregate import rewritten
 from interlock.engine.applying import Applied, Decision, Engine
 from interlock.errors import InterlockError, PlanRefused, StoreUnavailable
 from interlock.lifecycles import run
@@ -237,19 +238,7 @@ def in_group(record: Record, group: str) -> Change:
     body = decode_run(record.body)
     body.spec = msgspec.structs.replace(body.spec, concurrency_group=group)
     body.group = group
-    return Change(
-        kind=record.kind,
-        id=record.id,
-        expected=record.version,
-        state=record.state,
-        body=encode_run(body),
-        parent=record.parent,
-        queue=group_key(body.spec),
-        labels=labels_of(body.spec),
-        priority=record.priority,
-        ready_at=record.ready_at,
-        deadline_at=record.deadline_at,
-    )
+    return rewritten(record, body=encode_run(body), queue=group_key(body.spec), labels=labels_of(body.spec))
 
 
 def begun(record: Record | None, now: datetime, durations: Durations) -> RunAggregate | None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TypeAlias
 
+from interlock.engine.aggregate import rewritten
 from interlock.engine.applying import Applied, Asked, Decision, Engine
 from interlock.errors import TransitionRefused, UnknownRun
 from interlock.lifecycles import run
@@ -25,7 +26,6 @@ from interlock.systems.runs.body import decode_run
 from interlock.systems.runs.commit_order import Standing, are_of_one_ref, gives_way, is_later, standing_of
 from interlock.systems.runs.committing import RunCommit, commit_of
 from interlock.systems.runs.keeping import Keeper
-from interlock.systems.runs.reporting.lanes import touched
 from interlock.wire.wanted import LOOKED_AT
 
 GIVES_WAY = tuple(str(state) for state in (*run.UNPLANNED, *run.PLANNED))
@@ -127,7 +127,7 @@ class Stopping:
                 return Decision(None)
             reason = f"the run {by} of the same group is of a later change"
             # The other one may be about to give way itself: of two such commits one has to look again.
-            more = (touched(new),) if new.state in GIVES_WAY else ()
+            more = (rewritten(new),) if new.state in GIVES_WAY else ()
             prepared = commit_of(
                 draft, mark=self._engine.mark(), actor="orchestrator", reason=reason, more=more
             )

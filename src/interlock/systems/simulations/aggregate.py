@@ -233,11 +233,9 @@ class SimulationAggregate(Aggregate):
         record = self.pulse_record
         quiet = self.wiring.quiet
         news = tuple(
-            StepLine(step.machine, "", step.event, step.source, step.target, step.owner, step.moves)
-            for _, effects in self.taken
-            if effects.machine is PULSE
-            for step in effects.steps
-            if step.moves or step.event not in quiet
+            line
+            for line in super().lines
+            if line.machine == PULSE.name and (line.moves or line.event not in quiet)
         )
         note = None
         if news or record is None:

@@ -83,7 +83,7 @@ def test_what_changes_nothing_is_not_journalled() -> None:
 def test_what_was_forgotten_is_let_be() -> None:
     record = after(("a", True, True))
     assert record is not None
-    gone = record_after(forgotten(record), record, NOW)
+    gone = record_after(forgotten(record, NOW), record, NOW)
     assert gone.state == FORGOTTEN
     assert learnt(gone, HERE, Ended("b", "j_x", True, False), NOW) is None
 

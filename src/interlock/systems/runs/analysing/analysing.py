@@ -129,8 +129,8 @@ class Analysing:
     async def sweep(self, *, limit: int = 100) -> int:
         """Forget what was not heard of for long."""
 
-        def decide(records: Sequence[Record], _: datetime) -> list[Commit]:
-            return [Commit(changes=(forgotten(record),)) for record in records]
+        def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
+            return [Commit(changes=(forgotten(record, now),)) for record in records]
 
         outcomes = await self._engine.due([HISTORY.name], limit, decide)
         return sum(isinstance(outcome, Committed) for outcome in outcomes)

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 
+from interlock.engine.aggregate import Columns, RecordKind
 from interlock.lifecycles import attempt, job
 from interlock.machine import (
     STAY,
     Deadline,
-    Event,
     Machine,
-    Moved,
     command,
     consequence,
     end,
@@ -30,7 +29,7 @@ from interlock.machine import (
     state,
     timer,
 )
-from interlock.store.records import Change, Note, Record, StepLine
+from interlock.store.records import Change, Record
 from interlock.systems.orchestrator.body import JobBody
 from interlock.systems.orchestrator.failures import FailureClass
 
@@ -72,9 +71,10 @@ HISTORY = Machine[HistoryState, None](
         end(FORGOTTEN, "There is no such job any more."),
     ),
     rows=(
-        on(heard, (STEADY, FLAKY), STAY, owner="orchestrator", why="It is as it was."),
-        on(contradicted, STEADY, FLAKY, owner="orchestrator", why="The commit cannot explain both."),
-        on(calmed, FLAKY, STEADY, owner="orchestrator", why="It was long enough ago."),
+        on(heard, (STEADY, FLAKY), STAY, owner="orchestrator", arms=MEMORY, why="It is as it was."),
+        on(contradicted, STEADY, FLAKY, owner="orchestrator", arms=MEMORY,
+           why="The commit cannot explain both."),
+        on(calmed, FLAKY, STEADY, owner="orchestrator", arms=MEMORY, why="It was long enough ago."),
         on(expire, (STEADY, FLAKY), FORGOTTEN, owner="clock", why="It was renamed, or is gone."),
         on(forget, (STEADY, FLAKY), FORGOTTEN, owner="operator", why="Somebody said so."),
         ignore(contradicted, FLAKY, why="it is known to be flaky"),
@@ -139,7 +139,13 @@ class HistoryBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 _OWN_FAULT = frozenset({FailureClass.USER, FailureClass.FLAKY, FailureClass.TIMEOUT})
-_DECODER = msgspec.json.Decoder(HistoryBody)
+_HISTORIES = RecordKind(
+    HISTORY,
+    HistoryBody,
+    columns=lambda body: Columns(labels=body.named.labels),
+    quiet=(heard,),  # one more outcome of the same kind
+    sends=(forget,),
+)
 
 
 def labels_of(repository: str = "", workflow: str = "") -> tuple[str, ...]:
@@ -151,7 +157,7 @@ def labels_of(repository: str = "", workflow: str = "") -> tuple[str, ...]:
 
 def body_of(record: Record) -> HistoryBody:
     """What is remembered."""
-    return _DECODER.decode(record.body)
+    return _HISTORIES.body_of(record)
 
 
 def ended_of(sha: str, job_id: str, record_state: str, body: JobBody) -> Ended | None:
@@ -168,37 +174,15 @@ def learnt(before: Record | None, named: Named, new: Ended, now: datetime) -> Ch
     if any(one.job_id == new.job_id for one in known.ended) or (before and before.state == FORGOTTEN):
         return None
     body = msgspec.structs.replace(known, ended=(*known.ended, new)[-OUTCOMES:])
-    current = STEADY if before is None else HistoryState(before.state)
+    history = _HISTORIES.upsert(before, named.id, body, now)
     wanted = FLAKY if body.contradictions() else STEADY
-    event = heard if wanted is current else contradicted if wanted is FLAKY else calmed
-    steps, target = _steps(current, event)
-    return Change(
-        kind=HISTORY.name,
-        id=named.id,
-        expected=before.version if before else 0,
-        state=target,
-        body=msgspec.json.encode(body),
-        labels=named.labels,
-        deadline_at=now + timedelta(seconds=MEMORY.seconds),
-        # One more outcome of the same kind is no news.
-        note=Note(steps=steps, actor="orchestrator", cause=new.job_id)
-        if before is None or target is not current
-        else None,
-    )
+    history.must(heard if wanted is history.state else contradicted if wanted is FLAKY else calmed)
+    return history.change(actor="orchestrator", cause=new.job_id)
 
 
-def forgotten(record: Record) -> Change:
+def forgotten(record: Record, now: datetime) -> Change:
     """Nothing was heard of it for long."""
-    steps, target = _steps(HistoryState(record.state), expire)
-    return Change(
-        kind=HISTORY.name,
-        id=record.id,
-        expected=record.version,
-        state=target,
-        body=record.body,
-        labels=record.labels,
-        note=Note(steps=steps, actor="orchestrator"),
-    )
+    return _HISTORIES.fired(record, now).change(actor="orchestrator")
 
 
 def outcomes_in_words(outcomes: Iterable[Ended]) -> str:
@@ -209,17 +193,6 @@ def outcomes_in_words(outcomes: Iterable[Ended]) -> str:
         for o in outcomes
     ]
     return ", ".join(told[:4]) + (f" and {len(told) - 4} more" if len(told) > 4 else "")
-
-
-def _steps(current: HistoryState, event: Event) -> tuple[tuple[StepLine, ...], HistoryState]:
-    decision = HISTORY.decide(current, None, event)
-    if not isinstance(decision, Moved):
-        raise decision.error()
-    lines = [
-        StepLine(HISTORY.name, "", step.event, step.source, step.target, step.owner, step.moves)
-        for step in decision.steps
-    ]
-    return tuple(lines), decision.state
 
 
 def _digest(*parts: str) -> str:

@@ -14,17 +14,17 @@ A cache may be gone whenever somebody asks for it. That is no failure: the job d
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 
+from interlock.engine.aggregate import Columns, RecordKind
 from interlock.machine import (
     STAY,
     Deadline,
     Event,
     Machine,
-    Moved,
     command,
     consequence,
     end,
@@ -33,7 +33,7 @@ from interlock.machine import (
     state,
     timer,
 )
-from interlock.store.records import Change, Note, Record, StepLine
+from interlock.store.records import Change, Record
 from interlock.wire.caches import CacheView
 
 
@@ -76,7 +76,7 @@ CACHE = Machine[CacheState, None](
     ),
     rows=(
         on(save, SAVING, KEPT, owner="orchestrator", why="All of it is there."),
-        on(used, KEPT, STAY, owner="orchestrator", why="What is used is kept for longer."),
+        on(used, KEPT, STAY, owner="orchestrator", arms=UNUSED, why="What is used is kept for longer."),
         on(expire, KEPT, EXPIRED, owner="clock", why="Keys change, and nobody says that one is over."),
         on(evict, KEPT, EVICTED, owner="orchestrator", why="There is room for so much only."),
         on(remove, (SAVING, KEPT), REMOVED, owner="operator", why="It holds what it should not."),
@@ -103,12 +103,18 @@ class CacheBody(msgspec.Struct, frozen=True, kw_only=True):
     """It is of a change from a fork, and makes room for others."""
 
 
-_DECODER = msgspec.json.Decoder(CacheBody)
+_CACHES = RecordKind(
+    CACHE,
+    CacheBody,
+    columns=lambda body: Columns(labels=labels_of(body.scope, body.key)),
+    quiet=(used,),
+    sends=(evict,),
+)
 
 
 def body_of(record: Record) -> CacheBody:
     """What is known of it."""
-    return _DECODER.decode(record.body)
+    return _CACHES.body_of(record)
 
 
 def view_of(record: Record) -> CacheView:
@@ -125,44 +131,20 @@ def labels_of(scope: str, key: str = "") -> tuple[str, ...]:
 
 def saved(body: CacheBody, attempt: str, unused_s: float) -> Change:
     """A new one. Its name is that of the attempt that has saved it, so it is saved once."""
-    return Change(
-        kind=CACHE.name,
-        id=f"{_digest(body.scope, body.key)}.{body.job_id}.{attempt}",
-        expected=0,
-        state=KEPT,
-        body=msgspec.json.encode(body),
-        labels=labels_of(body.scope, body.key),
-        deadline_at=body.used_at + timedelta(seconds=unused_s),
-        note=Note(steps=_steps(SAVING, save), actor="orchestrator", cause=body.job_id),
-    )
+    name = f"{_digest(body.scope, body.key)}.{body.job_id}.{attempt}"
+    cache = _CACHES.lasting(cache_unused_s=unused_s).new(name, body, body.used_at)
+    cache.must(save)
+    return cache.change(actor="orchestrator", cause=body.job_id)
 
 
 def told(record: Record, event: Event, now: datetime, unused_s: float) -> Change | None:
     """What an event makes of it; None when it is over. That it is used is no news."""
-    decision = CACHE.decide(CacheState(record.state), None, event)
-    if not isinstance(decision, Moved):
+    cache = _CACHES.lasting(cache_unused_s=unused_s).of(record, now)
+    if cache.send(event):
         return None
-    kept = decision.state is KEPT
-    body = msgspec.structs.replace(body_of(record), used_at=now) if kept else body_of(record)
-    return Change(
-        kind=CACHE.name,
-        id=record.id,
-        expected=record.version,
-        state=decision.state,
-        body=msgspec.json.encode(body),
-        labels=record.labels,
-        deadline_at=now + timedelta(seconds=unused_s) if kept else None,
-        note=None if kept else Note(steps=_steps(CacheState(record.state), event), actor="orchestrator"),
-    )
-
-
-def _steps(source: CacheState, event: Event) -> tuple[StepLine, ...]:
-    decision = CACHE.decide(source, None, event)
-    assert isinstance(decision, Moved)
-    return tuple(
-        StepLine(CACHE.name, "", step.event, step.source, step.target, step.owner, step.moves)
-        for step in decision.steps
-    )
+    if cache.state is KEPT:
+        cache.body = msgspec.structs.replace(cache.body, used_at=now)
+    return cache.change(actor="orchestrator")
 
 
 def _digest(*parts: str) -> str:

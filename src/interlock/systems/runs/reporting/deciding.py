@@ -7,24 +7,21 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from interlock.machine import Event, Moved
-from interlock.store.records import Change, Note, Record, StepLine
+from interlock.engine.aggregate import Columns, Entity, RecordKind
+from interlock.machine import Event
+from interlock.store.records import Change, Record
 from interlock.systems.runs.reporting.lifecycle import (
     ENDED,
     REPORT,
-    SENDING,
     TOLD,
     WAITING,
     ReportBody,
-    ReportState,
     drop,
     failed,
-    give_up,
     missed,
     news,
     refused,
     report_id,
-    sender_lost,
     take,
     told,
     told_outcome,
@@ -33,12 +30,12 @@ from interlock.systems.runs.reporting.port import NotTold, Word
 from interlock.systems.runs.reporting.settings import ReportingSettings
 
 MAX_ERROR = 500
-_BODY = msgspec.json.Decoder(ReportBody)
+_REPORTS = RecordKind(REPORT, ReportBody, sends=(drop,))
 
 
 def body_of(record: Record) -> ReportBody:
     """What a report knows."""
-    return _BODY.decode(record.body)
+    return _REPORTS.body_of(record)
 
 
 def has_ended(record: Record | None) -> bool:
@@ -58,51 +55,28 @@ def with_news(
     """There is a word to tell; None when this or a later one is known already."""
     fresh = ReportBody(word=word, since=now, beside=tuple(beside))
     if before is None:
-        return Change(
-            kind=REPORT.name,
-            id=report_id(run_id, reporter),
-            expected=0,
-            state=WAITING,
-            body=msgspec.json.encode(fresh),
-            parent=run_id,
-            queue=reporter,
-            ready_at=now,
-            deadline_at=_given_up_at(fresh, settings),
-            note=Note(actor="orchestrator", reason=word),
-        )
+        report = _created(report_id(run_id, reporter), fresh, run_id, reporter)
+        return _written(report, settings, ready_at=now, actor="orchestrator", reason=word)
     known = body_of(before)
     if before.state in ENDED or word.rank <= known.word.rank:
         return None
     body = msgspec.structs.replace(fresh, told=known.told, memory=known.memory)
-    if before.state == SENDING:
-        return _moved(before, news, body, deadline_at=before.deadline_at, reason=word)
-    return _moved(before, news, body, ready_at=now, deadline_at=_given_up_at(body, settings), reason=word)
+    return _moved(before, news, body, now, settings, ready_at=now, reason=word)
 
 
 def told_again(before: Record, number: int, now: datetime, settings: ReportingSettings) -> Change:
     """What was given up on, from the beginning: a new report, because that one is over."""
     known = body_of(before)
     fresh = ReportBody(word=known.word, since=now, told=known.told, memory=known.memory, beside=known.beside)
-    return Change(
-        kind=REPORT.name,
-        id=f"{report_id(before.parent or '', before.queue or '')}.{number}",
-        expected=0,
-        state=WAITING,
-        body=msgspec.json.encode(fresh),
-        parent=before.parent,
-        queue=before.queue,
-        ready_at=now,
-        deadline_at=_given_up_at(fresh, settings),
-        note=Note(
-            actor="operator", reason=f"told again after it was given up: {known.last_error}"[:MAX_ERROR]
-        ),
-    )
+    name = f"{report_id(before.parent or '', before.queue or '')}.{number}"
+    report = _created(name, fresh, before.parent, before.queue)
+    reason = f"told again after it was given up: {known.last_error}"[:MAX_ERROR]
+    return _written(report, settings, ready_at=now, actor="operator", reason=reason)
 
 
 def taken(record: Record, now: datetime, settings: ReportingSettings) -> Change:
     """Somebody tells it now."""
-    until = now + timedelta(seconds=settings.telling_s)
-    return _moved(record, take, body_of(record), deadline_at=until)
+    return _moved(record, take, body_of(record), now, settings)
 
 
 def was_told(record: Record, word: Word, memory: str, now: datetime, settings: ReportingSettings) -> Change:
@@ -110,11 +84,10 @@ def was_told(record: Record, word: Word, memory: str, now: datetime, settings: R
     known = body_of(record)
     body = msgspec.structs.replace(known, told=word, memory=memory, tries=0, last_error="")
     if word.final:
-        return _moved(record, told_outcome, body, reason=word)
+        return _moved(record, told_outcome, body, now, settings, reason=word)
     if known.word.rank > word.rank:
-        at = _given_up_at(body, settings)
-        return _moved(record, failed, body, ready_at=now, deadline_at=at, reason="there is a later word")
-    return _moved(record, told, body, reason=word)
+        return _moved(record, failed, body, now, settings, ready_at=now, reason="there is a later word")
+    return _moved(record, told, body, now, settings, reason=word)
 
 
 def was_not_told(
@@ -126,43 +99,35 @@ def was_not_told(
     tries = 0 if overtaken else known.tries + 1
     body = msgspec.structs.replace(known, tries=tries, last_error=error.sentence[:MAX_ERROR])
     if overtaken:
-        at = _given_up_at(body, settings)
-        return _moved(record, failed, body, ready_at=now, deadline_at=at, reason=body.last_error)
+        return _moved(record, failed, body, now, settings, ready_at=now, reason=body.last_error)
     if not word.final:
-        return _moved(record, missed, body, reason=body.last_error)
+        return _moved(record, missed, body, now, settings, reason=body.last_error)
     if error.never:
-        return _moved(record, refused, body, reason=body.last_error)
+        return _moved(record, refused, body, now, settings, reason=body.last_error)
     pause = settings.pause_after(tries, record.id)
     ready_at = now + max(pause, timedelta(seconds=error.after_s or 0.0))
-    return _moved(
-        record,
-        failed,
-        body,
-        ready_at=ready_at,
-        deadline_at=max(_given_up_at(body, settings), now),
-        reason=body.last_error,
-    )
+    return _moved(record, failed, body, now, settings, ready_at=ready_at, reason=body.last_error)
 
 
 def overdue(record: Record, now: datetime, settings: ReportingSettings) -> Change:
     """A deadline of the report has passed."""
-    body = body_of(record)
-    if record.state == SENDING:
-        at = _given_up_at(body, settings)
-        return _moved(record, sender_lost, body, ready_at=now, deadline_at=max(at, now), reason="")
-    return _moved(record, give_up, body, reason=body.last_error or "nobody was there to tell it")
+    report = _REPORTS.fired(record, now)
+    reason = "" if report.state is WAITING else report.body.last_error or "nobody was there to tell it"
+    return _written(report, settings, ready_at=now, reason=reason)
 
 
 def was_overtaken(record: Record, word: Word, why: str, now: datetime, settings: ReportingSettings) -> Change:
     """The receiver shows a newer run in this place: the outcome is not told."""
     if body_of(record).word.rank > word.rank:
         return was_not_told(record, word, NotTold(why), now, settings)
-    return _moved(record, drop, msgspec.structs.replace(body_of(record), last_error=why), reason=why)
+    body = msgspec.structs.replace(body_of(record), last_error=why)
+    return _moved(record, drop, body, now, settings, reason=why)
 
 
-def dropped(record: Record) -> Change:
+def dropped(record: Record, now: datetime, settings: ReportingSettings) -> Change:
     """Nobody wants to be told any more."""
-    return _moved(record, drop, body_of(record), reason="the reporter is not configured any more")
+    reason = "the reporter is not configured any more"
+    return _moved(record, drop, body_of(record), now, settings, reason=reason)
 
 
 def is_final(record: Record) -> bool:
@@ -175,36 +140,38 @@ def waits_for_run(record: Record) -> bool:
     return record.state == TOLD
 
 
-def _given_up_at(body: ReportBody, settings: ReportingSettings) -> datetime:
-    return body.since + timedelta(seconds=settings.report_for_s)
+def _created(name: str, body: ReportBody, run_id: str | None, reporter: str | None) -> Entity[ReportBody]:
+    return _REPORTS.new(name, body, body.since, Columns(parent=run_id, queue=reporter))
 
 
 def _moved(
     record: Record,
     event: Event,
     body: ReportBody,
+    now: datetime,
+    settings: ReportingSettings,
     *,
     ready_at: datetime | None = None,
-    deadline_at: datetime | None = None,
     reason: str = "",
 ) -> Change:
     """What the table makes of the event, as a change of the record."""
-    decision = REPORT.decide(ReportState(record.state), None, event)
-    if not isinstance(decision, Moved):
-        raise decision.error()
-    steps = tuple(
-        StepLine(REPORT.name, "", step.event, step.source, step.target, step.owner, step.moves)
-        for step in decision.steps
-    )
-    return Change(
-        kind=REPORT.name,
-        id=record.id,
-        expected=record.version,
-        state=decision.state,
-        body=msgspec.json.encode(body),
-        parent=record.parent,
-        queue=record.queue,
-        ready_at=ready_at,
-        deadline_at=deadline_at,
-        note=Note(steps=steps, actor="reporter", reason=reason),
-    )
+    report = _REPORTS.lasting(telling_s=settings.telling_s).of(record, now, body)
+    report.must(event)
+    return _written(report, settings, ready_at=ready_at, reason=reason)
+
+
+def _written(
+    report: Entity[ReportBody],
+    settings: ReportingSettings,
+    *,
+    ready_at: datetime | None,
+    actor: str = "reporter",
+    reason: str,
+) -> Change:
+    """Return the change; while it waits it can be claimed, and it is given up so long after its word."""
+    waits = report.state is WAITING
+    report.place(ready_at=ready_at if waits else None)
+    if waits:
+        given_up_at = report.body.since + timedelta(seconds=settings.report_for_s)
+        report.root.timer_at = max(given_up_at, report.now)
+    return report.change(actor=actor, reason=reason)

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from interlock.engine.aggregate import rewritten
 from interlock.engine.applying import Decision, Engine
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.store.records import Change, Claim, Commit, Committed, Key, Record, record_after
@@ -181,7 +182,7 @@ async def settled(engine: Engine, runs: Told, mine: Record, settle: Settle) -> N
         if change.state in ENDED and all(has_ended(other) for other in rest):
             further = runs.reported(ending, now)
         elif change.state in ENDED and ending[0] is not None:
-            further = (touched(ending[0]),)
+            further = (rewritten(ending[0]),)
         return Decision(None, Commit(changes=(change, *further)))
 
     await engine.apply([mine.key, *others, *await runs.ending(run_id)], decide)
@@ -190,23 +191,6 @@ async def settled(engine: Engine, runs: Told, mine: Record, settle: Settle) -> N
 def giving_up(settings: ReportingSettings) -> Settle:
     """What becomes of a report whose time is over."""
     return lambda record, now: overdue(record, now, settings)
-
-
-def touched(record: Record) -> Change:
-    """The record as it is, under its next version: whoever decided beside us decides again."""
-    return Change(
-        kind=record.kind,
-        id=record.id,
-        expected=record.version,
-        state=record.state,
-        body=record.body,
-        parent=record.parent,
-        queue=record.queue,
-        labels=record.labels,
-        priority=record.priority,
-        ready_at=record.ready_at,
-        deadline_at=record.deadline_at,
-    )
 
 
 def url_of(settings: ReportingSettings, run_id: str) -> str:

@@ -242,7 +242,9 @@ class Reporting:
 
         def change_of(name: str, record: Record | None, now: datetime) -> Change | None:
             if name not in names:
-                return dropped(record) if record is not None and not has_ended(record) else None
+                if record is None or has_ended(record):
+                    return None
+                return dropped(record, now, self.settings)
             return with_news(record, run_id, name, word, now, self.settings, beside)
 
         def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
