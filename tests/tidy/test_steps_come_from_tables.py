@@ -1,4 +1,4 @@
-"""A line of the journal is made from a step that a table has decided, and never spelled out by hand."""
+"""A line of the journal is made from a step that a table has decided, in one place of the engine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,20 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "interlock"
 OF_A_STEP = ("event", "source", "target", "owner")
+AGGREGATE = "engine/aggregate.py"
+MADE_BY = {
+    "StepLine": {
+        AGGREGATE: "makes the lines of all steps that tables decide",
+        "engine/write_once.py": "takes the one step of a record that is settled when it is created",
+        "remote/answers.py": "reads a line that a server has sent",
+    },
+    "Change": {
+        AGGREGATE: "makes the change of a record from its machines",
+        "engine/write_once.py": "takes the one step of a record that is settled when it is created",
+        "systems/simulations/aggregate.py": "has the record of the pulse beside that of the simulation",
+    },
+}
+"""Which modules make a line or a change themselves, and why."""
 
 
 def spelled_out(source: Path, code: str) -> Iterator[str]:
@@ -30,6 +44,35 @@ def test_no_line_of_the_journal_is_spelled_out_by_hand() -> None:
         for line in spelled_out(path, path.read_text(encoding="utf-8"))
     ]
     assert found == []
+
+
+def makers(name: str) -> set[str]:
+    """The modules that make what `name` of the store's records is, apart from the stores and their tests."""
+    found = set()
+    for path in SOURCE.rglob("*.py"):
+        module = path.relative_to(SOURCE).as_posix()
+        if module.startswith(("store/", "testing/")):
+            continue
+        code = path.read_text(encoding="utf-8")
+        if f"{name}(" in code and makes(name, ast.parse(code)):
+            found.add(module)
+    return found
+
+
+def makes(name: str, tree: ast.Module) -> bool:
+    imported = any(
+        isinstance(node, ast.ImportFrom)
+        and node.module == "interlock.store.records"
+        and any(each.name == name for each in node.names)
+        for node in ast.walk(tree)
+    )
+    called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return imported and any(isinstance(func, ast.Name) and func.id == name for func in called)
+
+
+@pytest.mark.parametrize("name", list(MADE_BY))
+def test_systems_leave_lines_and_changes_to_the_aggregate(name: str) -> None:
+    assert makers(name) == MADE_BY[name].keys()
 
 
 @pytest.mark.parametrize(
