@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, Route, expect
+from playwright.async_api import Browser, Page, Route, expect
 from tests.server.runners import Runner
-from tests.server.running import Running
+from tests.server.running import Running, running
 from tests.waiting import PATIENCE_S
-from tests.web.visiting import Visitor
+from tests.web.visiting import Visitor, visiting
 
 from interlock.store.records import Query
+from interlock.testing.servers import PostgresServer
 from interlock.wire import filters
 from interlock.wire.jobs import JobSpec
 
@@ -85,18 +87,21 @@ async def test_all_that_match_are_retried_with_a_preview_and_progress_and_undone
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 async def test_three_thousand_failed_jobs_are_retried_with_progress(
-    server: Running, visitor: Visitor
+    browser: Browser, tmp_path: Path, postgres: PostgresServer, kind: str
 ) -> None:
-    page = visitor.page
-    await fail(server, MANY)
-    await visitor.open("/jobs?q=state:failed+queue:mail")
-    await retry_all(page, "1,000 or more")
-    progress = page.get_by_role("region", name="Progress")
-    await expect(progress).to_contain_text("of 3,000")
-    await expect(progress.get_by_role("status")).to_have_text("Submitted again: 3,000 jobs.")
-    assert await states(server) == {"FAILED": MANY, "PENDING": MANY}
-    assert visitor.taken() == []
+    url = postgres.new_database() if kind == "postgres" else f"sqlite:///{tmp_path}/jobs.db"
+    async with running(url) as server, visiting(browser, server.url) as visitor:
+        page = visitor.page
+        await fail(server, MANY)
+        await visitor.open("/jobs?q=state:failed+queue:mail")
+        await retry_all(page, "1,000 or more")
+        progress = page.get_by_role("region", name="Progress")
+        await expect(progress).to_contain_text("of 3,000")
+        await expect(progress.get_by_role("status")).to_have_text("Submitted again: 3,000 jobs.")
+        assert await states(server) == {"FAILED": MANY, "PENDING": MANY}
+        assert visitor.taken() == []
 
 
 async def test_a_request_that_was_lost_is_sent_again_and_nothing_is_done_twice(
