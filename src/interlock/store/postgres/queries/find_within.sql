@@ -21,7 +21,7 @@ WITH wanted (state) AS (
     LIMIT {within} + 1
 )
 SELECT ending.created_at, ending.id, found.kind, found.id, found.state, version, body, parent, queue, labels,
-    priority, ready_at, deadline_at, chain, found.created_at, updated_at
+    priority, ready_at, deadline_at, found.created_at, updated_at
 FROM (VALUES (true)) AS always (there)
 LEFT JOIN (
     SELECT looked_at.created_at, looked_at.id FROM looked_at
