@@ -31,6 +31,7 @@ from interlock.verify.worlds.scheduling import EnteredFromOutside, Schedule
 from interlock.verify.worlds.shrinking import _hours_up_to, fewest, shrunk
 from interlock.verify.worlds.watching import Broken
 from interlock.verify.worlds.worlds import WORLDS, world_named
+from interlock.worker import crew
 
 CALLS_GONE_WRONG = tuple(f": {what}" for what in (REQUEST_LOST, REPLY_LOST, LATE, TWICE_CALLED))
 SHRINK_S = 10.0
@@ -115,6 +116,15 @@ def test_the_same_seed_does_the_same_in_every_process_wherever_it_is_installed(t
     ]
     assert traces[0] == traces[1]
     assert len(set(traces[0].split())) == 7
+
+
+def test_a_world_does_not_depend_on_the_process_that_plays_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers once registered with the start time of the real process."""
+    traces = set()
+    for began in ("1", "4711"):
+        monkeypatch.setattr(crew, "identity", lambda began=began: {"system": "a", "began": began})
+        traces.add(play(world_named("shift"), faults_named("deaths"), seed=7, hours=0.03).trace)
+    assert len(traces) == 1
 
 
 def test_a_shard_that_succeeded_before_a_fail_over_is_counted_once() -> None:

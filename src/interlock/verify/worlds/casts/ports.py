@@ -20,8 +20,10 @@ from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import Answer, ClaimRequest, Complete, Failed, Grant, Message
 from interlock.wire.simulations import AnySimulationWord, SimulationOrders
 from interlock.wire.trees import ChildPage
-from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
+from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 from interlock.wire.workloads import WorkloadFact
+from interlock.worker.executors import kin
+from interlock.worker.standing import BEGAN, SYSTEM
 
 T = TypeVar("T")
 
@@ -210,10 +212,20 @@ class EmbeddedPort(EmbeddedOrchestrator):
         """A new life in the books of the supervisor."""
         return await super().register(as_in_this_world(self._process, spec))
 
+    async def namesakes(self, worker_id: str) -> tuple[WorkerView, ...]:
+        """Return the other living workers under its name, those of earlier processes as dead ones."""
+        return tuple(_as_seen_by(self._process, other) for other in await super().namesakes(worker_id))
+
 
 def as_in_this_world(process: Process, spec: WorkerSpec) -> WorkerSpec:
-    """A worker names its host and the number of its process, and no seed decides those."""
-    return msgspec.structs.replace(spec, host=process.name, pid=process.incarnation)
+    """Replace what a worker tells of the machine it runs on, which no seed decides."""
+    return msgspec.structs.replace(spec, host=process.name, pid=process.incarnation, metadata={})
+
+
+def _as_seen_by(process: Process, other: WorkerView) -> WorkerView:
+    """Return a worker as its host sees it: only one process of a name lives at a time."""
+    gone = {SYSTEM: kin.running_system(), BEGAN: "before"} if other.pid != process.incarnation else {}
+    return msgspec.structs.replace(other, metadata=gone)
 
 
 def placeless(messages: Sequence[Message]) -> list[Message]:
