@@ -52,6 +52,8 @@ def _scope(request: requests.PreparedRequest, bearer: str) -> dict[str, Any]:
         if not bearer or name.lower() != "authorization"
     ]
     headers += [(b"authorization", f"Bearer {bearer}".encode())] if bearer else []
+    if any(name == b"cookie" for name, _ in headers):  # a browser sends it, and names the page that asks
+        headers.append((b"sec-fetch-site", b"same-origin"))
     return {
         "type": "http",
         "http_version": "1.1",

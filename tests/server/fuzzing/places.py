@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.server.fuzzing.real import RUNNER, Real, hear, lease, submit
+from tests.server.fuzzing.real import RUNNER, Real, hear, lease, measured, submit
 from tests.server.fuzzing.world import Place, World
 
 from interlock.wire.runner import Complete, Heartbeat, Succeeded
@@ -37,7 +37,8 @@ def stopping(world: World) -> Mapping[str, str]:
 def ended(world: World) -> Mapping[str, str]:
     """A job that is done, and the lease that did it."""
     grant = lease(world)
-    hear(world, Complete(token=grant.token, runner_id=RUNNER, sequence=1, outcome=Succeeded()))
+    done = Succeeded(measured())
+    hear(world, Complete(token=grant.token, runner_id=RUNNER, sequence=1, outcome=done))
     return Real(world, grant.job_id, grant)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, cast
 
+import msgspec
 from tests.server.fuzzing.world import World
+from tests.server.loads import finished
 
-from interlock.systems.access.principals import Role
+from interlock.systems.access.principals import Principal, Role
 from interlock.systems.fleet.spec import TASK
 from interlock.systems.fleet.workloads import workload_id_of
 from interlock.systems.quarantine.counting import Lost
@@ -52,6 +55,7 @@ class Real(Mapping[str, str]):
             "run_id": lambda: evaluate(world, job_id),
             "worker_id": lambda: hire(world, job_id),
             "token_name": lambda: issue(world, job_id),
+            "session_id": lambda: sign_in(world, job_id),
         }
         if grant is not None:
             self._made |= {"token": grant.token, "workload_id": load_of(grant).workload_id}
@@ -158,6 +162,21 @@ def issue(world: World, job_id: str) -> str:
     if view.completed_at is not None:
         world.run(tokens.revoke(name))
     return name
+
+
+def sign_in(world: World, job_id: str) -> str:
+    """Open a session, and revoke it where the job beside it has ended."""
+    sessions = world.parts.sessions
+    secret = world.run(sessions.open(Principal(name="ann", roles=(Role.VIEWER,))))
+    if _look(world, job_id).completed_at is not None:
+        world.run(sessions.revoke(secret.id))
+    return cast(str, secret.id)
+
+
+@functools.cache
+def measured() -> msgspec.Raw:
+    """Return what a job that drove a fleet returns: all jobs here could have."""
+    return msgspec.Raw(msgspec.json.encode(finished()))
 
 
 def _look(world: World, job_id: str) -> JobView:
