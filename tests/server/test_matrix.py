@@ -48,6 +48,10 @@ class Asker:
     confined: bool = False
     claim: bool = False
     """It shows the lease of an attempt."""
+    session: str = ""
+    """The secret in the cookie of a browser."""
+    page: str = "same-origin"
+    """Whose page asks, by the word of the browser; it is sent with a session only."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +76,18 @@ def expected(route: Route, asker: Asker) -> Verdict:
         return Verdict(frozenset({401}), "not_signed_in")
     if route.role is None:
         return Verdict(frozenset({200}))
+    if asker.session and not asker.page and route.method != "GET":
+        return Verdict(frozenset({403}), "foreign_origin")
+    return _expected_of(asker, route, route.role)
+
+
+def _expected_of(asker: Asker, route: Route, role: Role) -> Verdict:
+    """Return what is said of a route that needs a role."""
     if asker.claim:
         return Verdict(LET_IN | {403}) if route.by_claim else Verdict(frozenset({403}), "not_allowed")
     if asker.role is None:
         return Verdict(frozenset({401}), "not_signed_in")
-    if not asker.role.includes(route.role) or (asker.confined and route.everything):
+    if not asker.role.includes(role) or (asker.confined and route.everything):
         return Verdict(frozenset({403}), "not_allowed")
     return _confined(route) if asker.confined else Verdict(LET_IN)
 
@@ -130,6 +141,9 @@ class Site:
             name="job",
         )
         headers = {"Authorization": asker.authorization} if asker.authorization is not None else {}
+        if asker.session:
+            headers["Cookie"] = f"interlock_session_{self.server.address[1]}={asker.session}"
+            headers |= {"Sec-Fetch-Site": asker.page} if asker.page else {}
         if route.headers:
             headers |= {LEASE: self.grant.token, RUNNER: "r"}
         query = {"job": self.job_id} if route.name == "listAttempts" else {}
@@ -224,6 +238,22 @@ async def test_without_a_token_that_works_nothing_is_answered_but_health(site: S
     ]
     faults = [fault for asker in askers for fault in await faults_of(site, asker)]
     assert faults == []
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.ADMIN])
+async def test_a_session_is_answered_like_the_token_that_opened_it(site: Site, role: Role) -> None:
+    token = await site.server.token(role, f"{role}-signs-in")
+    opened = await site.client.post("/api/sessions", json={"token": token})
+    secret = opened.headers["set-cookie"].partition(";")[0].partition("=")[2]
+    site.client.cookies.clear()
+    routes = tuple(sorted(ROUTES, key=lambda route: route.name == "signOut"))  # nothing is answered after it
+    assert await faults_of(site, Asker("session", role=role, session=secret), routes) == []
+
+
+@pytest.mark.parametrize("page", ["same-origin", ""], ids=["own page", "no page"])
+async def test_a_made_up_session_opens_nothing(site: Site, page: str) -> None:
+    """Without a page of this server, what would change something is refused before the session is read."""
+    assert await faults_of(site, Asker("made up", session=f"is_{'0' * 16}_{'0' * 64}", page=page)) == []
 
 
 async def test_a_lease_is_answered_only_where_it_is_declared_to_be_enough(site: Site) -> None:
