@@ -13,12 +13,15 @@ from tests.server.running import Running, any_port, running
 from tests.waiting import PATIENCE_S
 from tests.waiting import until as until_true
 
+from interlock.engine.outbox import MESSAGE, outgoing, sent, take_all
 from interlock.engine.retention import Retention
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles.durations import Durations
 from interlock.server.following import Following
 from interlock.server.logs import Log, libraries_logging
 from interlock.server.metrics import Metrics
+from interlock.store.catalogue import catalogue_of
+from interlock.store.memory import MemoryStore
 from interlock.store.records import (
     Answer,
     Change,
@@ -167,6 +170,21 @@ def test_time_in_a_state_is_observed_when_it_is_left() -> None:
     ):
         assert line in page
     assert 'state="COMPLETED"' not in page.replace("to_state", ""), "an end is never left"
+
+
+async def test_time_that_a_message_waits_and_is_delivered_is_observed() -> None:
+    moments = [NOON]
+    store = MemoryStore(catalogue_of([MESSAGE]), clock=lambda: moments[-1])
+    await store.commit([Commit(changes=(outgoing("m", "bell", b"null", NOON),))])
+    moments.append(NOON + timedelta(seconds=2))
+    (taken,) = await take_all(store, ("bell",), timedelta(seconds=30), limit=1)
+    moments.append(NOON + timedelta(seconds=5))
+    await store.commit([Commit(changes=(sent(taken),))])
+    metrics = Metrics()
+    metrics.follow((await store.feed("", limit=10)).entries, False)
+    page = metrics.page([], {}).decode()
+    assert 'interlock_state_seconds_sum{machine="message",state="waiting"} 2.0' in page
+    assert 'interlock_state_seconds_sum{machine="message",state="sending"} 3.0' in page
 
 
 def test_of_what_was_made_before_only_what_is_known_is_told() -> None:
