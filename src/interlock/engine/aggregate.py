@@ -204,6 +204,12 @@ class Entity(Aggregate, Generic[B]):
     def body(self, body: B) -> None:
         self.root.data = body
 
+    @property
+    def deadline_at(self) -> datetime | None:
+        """When its timer runs out; it has one part, so there is none to compare."""
+        timer_at: datetime | None = self.root.timer_at
+        return timer_at
+
     def place(self, **columns: Any) -> None:
         """Change columns of the record."""
         self._columns = msgspec.structs.replace(self._columns, **columns)
