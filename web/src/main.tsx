@@ -6,8 +6,8 @@ import { drawInTime } from "./lib/drawing";
 import { assembling, holdPage } from "./lib/loading";
 import { loadMachines } from "./lib/machines";
 import { followLinks, match, path } from "./lib/router";
-import { loadSession, sees, session } from "./lib/session";
-import { begin, refusal, streaming } from "./live/live";
+import { checkSession, loadSession, sees, session } from "./lib/session";
+import { begin, refusal, streaming, useNews } from "./live/live";
 import { PAGES } from "./pages";
 import { SignIn } from "./pages/sign_in";
 import { useKeys } from "./ui/keys";
@@ -41,6 +41,8 @@ function App() {
 }
 
 function Side() {
+  // Not every page reads something again; without news, each has to notice that the server or the session is gone.
+  useNews(() => false, checkSession);
   return (
     <header class="side">
       <a class="brand" href="/">

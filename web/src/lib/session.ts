@@ -21,6 +21,19 @@ export async function loadSession(): Promise<void> {
   session.value = await ask(client.GET("/api/session"));
 }
 
+let checking = false;
+
+/** Ask again who is looking, one request at a time; the client notes a refusal, and a server that is gone. */
+export function checkSession(): void {
+  if (checking) return;
+  checking = true;
+  loadSession()
+    .catch(() => {})
+    .finally(() => {
+      checking = false;
+    });
+}
+
 /** Return whether whoever is looking may make this request. */
 export function may(request: Request): boolean {
   return (session.value?.roles.includes(ROLES[request]) ?? false) && sees(request);
