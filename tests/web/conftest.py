@@ -36,9 +36,13 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def server(tmp_path: Path) -> AsyncIterator[Running]:
-    """A server on SQLite that asks for no token."""
-    async with running(f"sqlite:///{tmp_path}/jobs.db") as one:
+async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Running]:
+    """A server that asks for no token: on SQLite, unless a journey is played on every store."""
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    if getattr(request, "param", "sqlite") == "postgres":
+        postgres: PostgresServer = request.getfixturevalue("postgres")
+        url = postgres.new_database()
+    async with running(url) as one:
         yield one
 
 

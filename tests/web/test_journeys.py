@@ -9,7 +9,7 @@ from playwright.async_api import Browser, expect
 from tests.server.runners import Runner, done
 from tests.server.running import Running, any_port, running
 from tests.waiting import PATIENCE_S
-from tests.web.visiting import WIDE, Visitor, fill, visit, visiting
+from tests.web.visiting import ON_EVERY_STORE, WIDE, Visitor, fill, visit, visiting
 
 from interlock.systems.access.principals import Role
 
@@ -18,6 +18,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 expect.set_options(timeout=PATIENCE_S * 1_000)
 
 
+@ON_EVERY_STORE
 async def test_a_job_appears_in_the_list_by_itself_and_its_page_follows_it_to_the_end(
     server: Running, visitor: Visitor
 ) -> None:
@@ -39,6 +40,7 @@ async def test_a_job_appears_in_the_list_by_itself_and_its_page_follows_it_to_th
     assert visitor.taken() == []
 
 
+@ON_EVERY_STORE
 async def test_a_job_is_canceled_and_retried_by_its_buttons(server: Running, visitor: Visitor) -> None:
     page = visitor.page
     job = await server.submit()

@@ -10,7 +10,7 @@ from tests.server.runners import Runner, done
 from tests.server.running import Running, any_port, running
 from tests.server.test_sessions import signed_in
 from tests.waiting import PATIENCE_S
-from tests.web.visiting import WIDE, Visitor, visit
+from tests.web.visiting import ON_EVERY_STORE, WIDE, Visitor, visit
 
 from interlock.systems.access.principals import Role
 
@@ -19,6 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 expect.set_options(timeout=PATIENCE_S * 1_000)
 
 
+@ON_EVERY_STORE
 async def test_a_queue_is_paused_in_the_list_and_resumed_on_its_page(
     server: Running, visitor: Visitor
 ) -> None:
@@ -40,6 +41,7 @@ async def test_a_queue_is_paused_in_the_list_and_resumed_on_its_page(
     assert await visitor.complaints() == []
 
 
+@ON_EVERY_STORE
 async def test_a_worker_shows_its_slots_is_held_and_leaves_its_last_words(
     server: Running, visitor: Visitor
 ) -> None:

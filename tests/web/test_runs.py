@@ -16,7 +16,7 @@ from tests.server.runners import Runner, done
 from tests.server.running import Running, running
 from tests.server.test_artifacts import keeping, upload
 from tests.waiting import PATIENCE_S, until
-from tests.web.visiting import Visitor
+from tests.web.visiting import ON_EVERY_STORE, Visitor
 
 from interlock.systems.access.principals import Role
 
@@ -132,6 +132,7 @@ async def test_a_matrix_is_folded_and_the_graph_is_zoomed_with_keys_and_on_a_tel
     await expect(graph.get_by_role("button")).to_have_count(3)
 
 
+@ON_EVERY_STORE
 async def test_the_steps_of_a_job_are_followed_live_to_the_first_error(
     server: Running, visitor: Visitor
 ) -> None:
@@ -185,6 +186,7 @@ async def test_the_steps_of_a_job_are_followed_live_to_the_first_error(
     assert await visitor.sideways() == []
 
 
+@ON_EVERY_STORE
 async def test_a_run_is_compared_with_the_last_green_one_and_done_again_from_a_job_on(
     server: Running, visitor: Visitor
 ) -> None:
@@ -228,6 +230,7 @@ async def test_a_run_is_compared_with_the_last_green_one_and_done_again_from_a_j
     assert await visitor.sideways() == []
 
 
+@ON_EVERY_STORE
 async def test_a_fork_is_approved_after_a_look_at_what_it_is_and_its_artifacts_are_fetched(
     server: Running, visitor: Visitor
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import expect
 from tests.server.running import Running
 from tests.waiting import PATIENCE_S, PROGRAM_S
-from tests.web.visiting import Visitor
+from tests.web.visiting import ON_EVERY_STORE, Visitor
 
 from interlock.worker.course import SimulationContext
 from interlock.worker.http import HttpOrchestrator
@@ -69,6 +69,7 @@ async def start(server: Running, run_id: str, **given: float) -> None:
     assert answer.status_code == 201, answer.text
 
 
+@ON_EVERY_STORE
 async def test_curves_grow_with_the_steps_a_pause_holds_them_and_runs_are_compared_by_parameter(
     server: Running, visitor: Visitor
 ) -> None:

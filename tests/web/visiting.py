@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response
 from tests.server.loads import started
 from tests.server.runners import Runner
@@ -23,6 +24,11 @@ NARROW = {"width": 375, "height": 740}
 WIDE = {"width": 1280, "height": 800}
 ZOOMED = {"width": 640, "height": 400}
 """What is left of a wide window when everything is twice as large."""
+
+ON_EVERY_STORE = pytest.mark.parametrize(
+    "server", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)], indirect=True
+)
+"""A journey that is played on SQLite, and by `make test-all` on PostgreSQL as well."""
 
 COUNT_NEWS = """() => {
   window.news = 0;
