@@ -31,6 +31,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from interlock.client import Interlock, JobHandle
     from interlock.errors import FlakyError, InterlockError
+    from interlock.systems.access.principals import Role
+    from interlock.systems.kinds import kind
     from interlock.systems.runs.planning.flow import Flow, flow
     from interlock.wire.jobs import JobSpec, JobView, RetryRule
     from interlock.worker.context import Context, TaskCancelled
@@ -53,7 +55,9 @@ _HOMES = {
     "SimulationContext": "interlock.worker.course",
     "Task": "interlock.worker.tasks",
     "TaskCancelled": "interlock.worker.context",
+    "Role": "interlock.systems.access.principals",
     "flow": "interlock.systems.runs.planning.flow",
+    "kind": "interlock.systems.kinds",
     "simulation": "interlock.worker.simulations",
     "task": "interlock.worker.tasks",
 }
@@ -69,11 +73,13 @@ __all__ = [
     "JobView",
     "Registry",
     "RetryRule",
+    "Role",
     "Simulation",
     "SimulationContext",
     "Task",
     "TaskCancelled",
     "flow",
+    "kind",
     "simulation",
     "task",
 ]

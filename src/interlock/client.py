@@ -16,10 +16,11 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
+from interlock.client_records import RecordsDoor
 from interlock.client_runs import RunsDoor
 from interlock.client_simulations import SimulationsDoor
 from interlock.errors import InterlockError, InvalidArguments, JobCanceled, JobFailed, ResultNotReady
@@ -31,6 +32,7 @@ from interlock.remote.saving import saved
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.household import Household
+from interlock.systems.kinds import DeclaredKind
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.filters import read_filter
@@ -41,6 +43,8 @@ from interlock.worker.submissions import Work, spec_of, with_json
 
 if TYPE_CHECKING:
     from interlock.remote.household import RemoteOrchestrator
+
+D = TypeVar("D")
 
 
 class JobHandle:
@@ -120,6 +124,15 @@ class Interlock:
             todo="Use the methods of this class, or open the store itself.",
             facts={"url": self.url},
         )
+
+    def records(self, kind: DeclaredKind[D] | str) -> RecordsDoor[D]:
+        """Return the records of a kind that you have declared with `interlock.kind`.
+
+        A store loads the table of the kind when it is first used. A server has to know the kind already
+        (`interlock server --kinds`). With the name of a kind, data are plain JSON values.
+        """
+        port = self._port
+        return RecordsDoor(kind, lambda: port.here, port.learn, port.recover, self._actor)
 
     @property
     def _jobs(self) -> JobsOffer:

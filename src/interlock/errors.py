@@ -59,6 +59,10 @@ the dashboard all show the same words, and the API answers with `status`.
     ├── InvalidSimulation         invalid_simulation       422  one that cannot be accepted
     ├── SimulationExists          simulation_exists        409  its id is taken
     ├── UnknownSimulation         unknown_simulation       404
+    ├── MalformedKind             malformed_kind           422  a kind that cannot be declared like this
+    ├── InvalidData               invalid_data             422  data that do not fit a kind or its event
+    ├── RecordExists              record_exists            409  its id is taken
+    ├── UnknownRecord             unknown_record           404
     ├── UnknownName
     │   ├── UnknownKind           unknown_kind             422
     │   ├── UnknownMachine        unknown_machine          404
@@ -352,6 +356,22 @@ class SimulationExists(InterlockError, code="simulation_exists", status=409):
 
 class UnknownSimulation(InterlockError, code="unknown_simulation", status=404):
     """No simulation has that id."""
+
+
+class MalformedKind(InterlockError, code="malformed_kind", status=422):
+    """A kind of record was declared with a fault; nothing was made of it."""
+
+
+class InvalidData(InterlockError, code="invalid_data", status=422):
+    """Data that do not fit the type of a kind or of one of its events; nothing was stored."""
+
+
+class RecordExists(InterlockError, code="record_exists", status=409):
+    """There is a record of that kind and id already; nothing was stored."""
+
+
+class UnknownRecord(InterlockError, code="unknown_record", status=404):
+    """There is no record of that kind with that id."""
 
 
 class UnknownName(InterlockError, code="unknown_name", status=404):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import getpass
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from interlock.cli import project
 from interlock.cli.chunks import StoredChunks
@@ -16,6 +16,7 @@ from interlock.processes import credentials
 from interlock.remote.addresses import is_server
 from interlock.remote.offering import Reach
 from interlock.systems.embedded import EmbeddedOrchestrator
+from interlock.systems.kinds import DeclaredKind
 from interlock.systems.orchestrator.beside import Chunk
 from interlock.wire.trust import CA
 
@@ -58,7 +59,7 @@ def ask_store(url: str | None, work: Callable[[EmbeddedOrchestrator], Awaitable[
 
 
 @asynccontextmanager
-async def connected(here: project.Project) -> AsyncIterator[Reach]:
+async def connected(here: project.Project, kinds: Sequence[DeclaredKind[Any]] = ()) -> AsyncIterator[Reach]:
     """The store or the server of this project, connected while it is needed."""
     if is_server(here.url):
         from interlock.remote.household import RemoteOrchestrator
@@ -67,7 +68,7 @@ async def connected(here: project.Project) -> AsyncIterator[Reach]:
             here.url, token=token(), settings=here.settings, ca=ca()
         )
     else:
-        port = Embedded(here.url, settings=here.settings)
+        port = Embedded(here.url, settings=here.settings, kinds=kinds)
     await port.connect()
     try:
         yield port

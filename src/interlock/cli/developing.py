@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from interlock.cli.options import Store, epilog, examples
+from interlock.cli.options import Kinds, Store, epilog, examples
 
 
 class Level(StrEnum):
@@ -54,6 +54,7 @@ def dev(
     ] = None,
     port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8088,
     store: Store = None,
+    kinds: Kinds = None,
     reset: Annotated[
         bool, typer.Option("--reset", help="Empty the database first (SQLite), after asking.")
     ] = False,
@@ -72,7 +73,7 @@ def dev(
     from interlock.server.logs import Log
     from interlock.server.settings import ServerSettings
 
-    here = project.load(store)
+    here = project.load(store, kinds=kinds)
     url = connecting.store_url(here)
     if reset:
         empty(url, sure=yes)

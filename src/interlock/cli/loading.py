@@ -9,6 +9,7 @@ old-job.json          a blueprint exported earlier
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ from interlock.errors import CannotLoad
 from interlock.guessing import nearest
 from interlock.lifecycles import COUPLINGS, MACHINES, machine_named
 from interlock.machine import Blueprint, Machine, blueprint_of
+from interlock.systems.kinds import DeclaredKind
 from interlock.worker.importing import import_named
 
 AnyMachine = Machine[Any, Any]
@@ -28,6 +30,23 @@ def load_machine(name: str) -> AnyMachine:
     if ":" in name:
         return _machine_in_module(name)
     return machine_named(name)
+
+
+def load_kinds(names: Sequence[str]) -> tuple[DeclaredKind[Any], ...]:
+    """Return the kinds of record that these modules or files declare."""
+    found: dict[str, DeclaredKind[Any]] = {}
+    for name in names:
+        declared = [each for each in vars(_import_module(name)).values() if isinstance(each, DeclaredKind)]
+        if not declared:
+            raise _cannot_load(name, "it declares no kind", todo="Declare one: ORDERS = kind(ORDER, Order).")
+        for each in declared:
+            if found.setdefault(each.name, each) is not each:
+                raise _cannot_load(
+                    name,
+                    f"a kind {each.name} is declared twice",
+                    todo="Give one of the machines another name.",
+                )
+    return tuple(found.values())
 
 
 def load_blueprint(name: str) -> Blueprint:

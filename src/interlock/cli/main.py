@@ -33,6 +33,7 @@ from interlock.cli import (
     jobs,
     machine,
     queues,
+    record,
     runner_checking,
     runs,
     serving,
@@ -69,6 +70,7 @@ submitting.register(app)
 app.add_typer(runs.app, name="run")
 app.add_typer(simulations.app, name="simulation")
 app.add_typer(jobs.app, name="job")
+app.add_typer(record.app, name="record")
 app.add_typer(queues.app, name="queue")
 app.add_typer(workers.app, name="worker")
 app.add_typer(workload.app, name="workload")

@@ -28,6 +28,14 @@ Place = Annotated[
         "interlock.toml says, or sqlite:///interlock.db.",
     ),
 ]
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kinds",
+        metavar="MODULE",
+        help="Read kinds of record from MODULE or FILE.py (repeatable); otherwise `kinds` in interlock.toml.",
+    ),
+]
 Ca = Annotated[
     str | None,
     typer.Option(

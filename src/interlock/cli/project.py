@@ -1,6 +1,7 @@
 """Where the store is and what it is run with: `interlock.toml`, found from here upward.
 
     store = "sqlite:///interlock.db"      # relative to this file
+    kinds = ["shop.orders"]               # modules that declare kinds of record, for `interlock record`
     losses = 3                            # how often a job may lose its worker
     tree_quotas = [10, 8, 5, 3, 2, 1]     # workers of one tree of jobs at a time, at each depth
 
@@ -42,7 +43,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,7 @@ class ProjectFile(EdgeSections, frozen=True, kw_only=True):
     """What the file may say."""
 
     store: str | None = None
+    kinds: tuple[str, ...] = ()
     losses: int = DEFAULT_LOSSES
     tree_quotas: tuple[int, ...] = DEFAULT_QUOTAS
     worker: WorkerSection = WorkerSection()
@@ -171,17 +173,22 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     settings: OrchestratorSettings
     worker: WorkerSection = WorkerSection()
+    kinds: tuple[str, ...] = ()
+    """Modules and files that declare kinds of record."""
     file: Path | None = None
     """Where it was read from."""
 
 
-def load(store: str | None = None, *, start: Path | None = None) -> Project:
-    """The project around `start`, or around the current directory; `store` goes before all else."""
+def load(
+    store: str | None = None, *, start: Path | None = None, kinds: Sequence[str] | None = None
+) -> Project:
+    """The project around `start`, or around the current directory; `store` and `kinds` go before all else."""
     file = find_file(start or Path.cwd())
     said = read_file(file) if file else ProjectFile()
     url = store or os.environ.get("INTERLOCK_URL") or _from_file(said.store, file) or DEFAULT_URL
     url = url_of(url)
-    return Project(url=url, settings=_settings(said, file), worker=said.worker, file=file)
+    named = tuple(kinds) if kinds else tuple(_module(name, file) for name in said.kinds)
+    return Project(url=url, settings=_settings(said, file), worker=said.worker, kinds=named, file=file)
 
 
 def find_file(folder: Path) -> Path | None:
@@ -241,6 +248,12 @@ def _from_file(url: str | None, file: Path | None) -> str | None:
     if url is None or file is None or not url.startswith(_SQLITE) or url.startswith(f"{_SQLITE}/"):
         return url
     return f"{_SQLITE}{file.parent}/{url.removeprefix(_SQLITE)}"
+
+
+def _module(name: str, file: Path | None) -> str:
+    """Return a module as it is, and a file from where the project is."""
+    is_file = name.partition(":")[0].endswith(".py")
+    return str(file.parent / name) if is_file and file is not None else name
 
 
 def _unknown_names(tables: Mapping[str, Any]) -> Iterator[str]:

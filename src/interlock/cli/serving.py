@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from interlock.cli.options import Store, epilog, examples
+from interlock.cli.options import Kinds, Store, epilog, examples
 
 if TYPE_CHECKING:
     from interlock.cli.project import Project
@@ -36,6 +36,7 @@ def register(app: typer.Typer) -> None:
             "  2  it could not begin: an address, a setting or the store",
             examples(
                 "server",
+                "server --kinds shop.orders",
                 "server --port 9000 --store postgresql://ci@db/interlock",
                 "server --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem",
             ),
@@ -47,6 +48,7 @@ def server(
     host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8088,
     store: Store = None,
+    kinds: Kinds = None,
     token_required: Annotated[
         bool | None,
         typer.Option("--token-required/--no-token-required", help="Otherwise where others can reach it."),
@@ -107,16 +109,18 @@ def server(
         polls_each=polls_each,
         connections_each=connections_each,
     )
-    run_server(project.load(store), settings, Log(log_level, log_format))
+    run_server(project.load(store, kinds=kinds), settings, Log(log_level, log_format))
 
 
 def run_server(here: Project, settings: ServerSettings, log: Log) -> None:
     """Serve the store of a project until a signal."""
     import asyncio
 
+    from interlock.cli.loading import load_kinds
     from interlock.processes.credentials import hide_password, make_private
     from interlock.server.collecting import collect_seldom
     from interlock.server.listening import serve
+    from interlock.systems.catalogue import lifecycles_with
 
     make_private()  # a step of a worker beside it could read its secrets
     hide_password(here.url)
@@ -125,7 +129,15 @@ def run_server(here: Project, settings: ServerSettings, log: Log) -> None:
         collect_seldom()
         typer.echo("\n".join(announcement(listener.url, parts)))
 
-    asyncio.run(serve(here.url, settings, orchestration=here.settings, log=log, started=started))
+    serving = serve(
+        here.url,
+        settings,
+        orchestration=here.settings,
+        log=log,
+        lifecycles=lifecycles_with(declared=load_kinds(here.kinds)),
+        started=started,
+    )
+    asyncio.run(serving)
 
 
 def announcement(url: str, parts: Parts) -> Iterator[str]:

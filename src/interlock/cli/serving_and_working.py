@@ -11,6 +11,7 @@ from threading import Thread
 
 import typer
 
+from interlock.cli.loading import load_kinds
 from interlock.cli.project import Project
 from interlock.cli.reloading import Reloading
 from interlock.processes import early_signals
@@ -18,6 +19,7 @@ from interlock.server.listening import Listener, serve
 from interlock.server.logs import Log
 from interlock.server.parts import Parts
 from interlock.server.settings import ServerSettings
+from interlock.systems.catalogue import lifecycles_with
 
 # A terminal that is closed says SIGHUP.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -46,6 +48,7 @@ async def run(
     here: Project, settings: ServerSettings, log: Log, worker: Reloading | None, *, open_browser: bool = False
 ) -> None:
     """Serve and work until a signal; the worker begins once the server answers."""
+    lifecycles = lifecycles_with(declared=load_kinds(here.kinds))
     ready = asyncio.get_running_loop().create_future()
 
     def started(listener: Listener, parts: Parts) -> None:
@@ -57,7 +60,15 @@ async def run(
     with _stop(worker.hurry if worker else lambda: None) as stop:
         stopped = asyncio.create_task(stop.wait())
         serving = asyncio.create_task(
-            serve(here.url, settings, orchestration=here.settings, log=log, started=started, signals=False)
+            serve(
+                here.url,
+                settings,
+                orchestration=here.settings,
+                log=log,
+                lifecycles=lifecycles,
+                started=started,
+                signals=False,
+            )
         )
         working: asyncio.Task[None] | None = None
         try:

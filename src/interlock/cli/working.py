@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from interlock.cli import connecting, project
+from interlock.cli.loading import load_kinds
 from interlock.errors import InvalidSettings
 from interlock.processes import credentials
 from interlock.processes.sandbox import SandboxSettings
@@ -89,7 +90,7 @@ def port_for(here: project.Project, asked: Asked, token: str | None) -> Orchestr
 
 def _store_port(here: project.Project, asked: Asked) -> OrchestratorPort:
     if not asked.burst:
-        return EmbeddedOrchestrator(here.url, settings=here.settings)
+        return EmbeddedOrchestrator(here.url, settings=here.settings, kinds=load_kinds(here.kinds))
     from interlock.cli.bursting import BurstOnStore
 
     port = BurstOnStore(here.url, settings=here.settings)

@@ -17,6 +17,7 @@ from interlock.remote.journal import HttpJournal
 from interlock.remote.lines import NewLines
 from interlock.remote.quarantine import HttpQuarantine
 from interlock.remote.queues import HttpQueues
+from interlock.remote.records import HttpRecords
 from interlock.remote.runs import HttpRuns
 from interlock.remote.simulations import HttpSimulations
 from interlock.remote.tokens import HttpTokens
@@ -46,6 +47,7 @@ class HttpHousehold:
         self.workloads = HttpWorkloads(asker)
         self.runs = HttpRuns(asker, names=names)
         self.simulations = HttpSimulations(asker, names=names)
+        self.records = HttpRecords(asker, names=names)
         self.waiting = HttpWaiting(self.jobs, self.store)
 
 
@@ -101,6 +103,9 @@ class RemoteOrchestrator:
             raise StoreUnavailable(f"{self.url} has not told the time yet.", todo="Connect first.")
         at, when = self._told
         return at + timedelta(seconds=self._monotonic() - when)
+
+    async def learn(self, kind: object) -> None:
+        """Nothing: a server has its kinds from its own settings."""
 
     async def recover(self) -> int:
         """Nothing: a server looks after deadlines itself."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Literal, Protocol, TypeAlias
@@ -20,6 +20,7 @@ from interlock.systems.runs.analysing.analysing import FlakyJobs
 from interlock.systems.runs.reporting.reporting import ReportView
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.jobs import JobSpec, JobView
+from interlock.wire.records import KindView, RecordExplanation, StoredRecord
 from interlock.wire.runs import (
     RerunPreview,
     RunComparison,
@@ -339,6 +340,61 @@ class JournalOffer(Protocol):
         ...
 
 
+class RecordsOffer(Protocol):
+    """Everything that is done with records of users' kinds."""
+
+    async def kinds(self) -> list[KindView]:
+        """Return the kinds, by name."""
+        ...
+
+    async def create(
+        self, kind: str, data: object, *, record_id: str = "", actor: str = "", request_id: str | None = None
+    ) -> StoredRecord:
+        """Create a record in the initial state."""
+        ...
+
+    async def send(
+        self,
+        kind: str,
+        record_id: str,
+        event: str,
+        data: object = None,
+        *,
+        expected: int | None = None,
+        reason: str = "",
+        actor: str = "",
+        request_id: str | None = None,
+    ) -> StoredRecord:
+        """Send an event to a record."""
+        ...
+
+    async def get(self, kind: str, record_id: str) -> StoredRecord:
+        """Return the record as it stands."""
+        ...
+
+    async def find(
+        self,
+        kind: str,
+        *,
+        states: Sequence[str] = (),
+        where: Mapping[str, object] | None = None,
+        queue: str = "",
+        parent: str = "",
+        limit: int = 100,
+        cursor: str = "",
+    ) -> tuple[list[StoredRecord], str]:
+        """Return a page of records, newest first, and the cursor of the next one."""
+        ...
+
+    async def history(self, kind: str, record_id: str) -> list[Entry]:
+        """Return everything that has happened to a record, oldest first."""
+        ...
+
+    async def explain(self, kind: str, record_id: str) -> RecordExplanation:
+        """Return what a record waits for, whose turn it is and when its timer fires."""
+        ...
+
+
 class Place(Protocol):
     """What is connected."""
 
@@ -370,6 +426,11 @@ class Place(Protocol):
     @property
     def tokens(self) -> TokensOffer:
         """The tokens."""
+        ...
+
+    @property
+    def records(self) -> RecordsOffer:
+        """Records of users' kinds."""
         ...
 
     @property

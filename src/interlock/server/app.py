@@ -14,6 +14,7 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from interlock.server.api import ROUTES
+from interlock.server.api.kinds import routes_of
 from interlock.server.declaring import Route
 from interlock.server.endpoint import Endpoint, endpoints_of
 from interlock.server.gate import Gate
@@ -30,7 +31,7 @@ def every_route(more: Sequence[Route] = ()) -> tuple[Route, ...]:
 
 def make_app(parts: Parts, *, more: Sequence[Route] = ()) -> ASGIApp:
     """The application of one server; `more` are routes beside our own."""
-    parts.routes = routes = every_route(more)
+    parts.routes = routes = every_route((*routes_of(parts.lifecycles.own), *more))
     web = Web(built(), routes)
     return Gate(Addresses(endpoints_of(routes, parts), web), parts, routes, web)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from interlock.errors import StoreError
 from interlock.lifecycles import MACHINES
+from interlock.store.catalogue import Catalogue
 from interlock.store.contract import Store
 from interlock.store.records import Query
 from interlock.systems.catalogue import CATALOGUE
@@ -18,13 +19,8 @@ FRESH_S = 5.0
 """How long an answer serves: several that ask are not several times as expensive."""
 PATIENCE_S = 2.0
 
-_LIVING = tuple(
-    (kind.name, state)
-    for kind in CATALOGUE.values()
-    if kind.name in MACHINES
-    for state in kind.states
-    if state not in kind.ended
-)
+_OURS = {name: kind for name, kind in CATALOGUE.items() if name in MACHINES}
+_NO_MORE: Catalogue = {}
 
 Numbers = Mapping[tuple[str, str], int]
 
@@ -32,8 +28,14 @@ Numbers = Mapping[tuple[str, str], int]
 class Census:
     """Counts, and remembers for a moment."""
 
-    def __init__(self, store: Store, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, store: Store, own: Catalogue = _NO_MORE, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._store = store
+        kinds = {**_OURS, **own}.values()
+        self._living = [
+            (kind.name, state) for kind in kinds for state in kind.states if state not in kind.ended
+        ]
         self._monotonic = monotonic
         self._numbers: Numbers = {}
         self._until = 0.0
@@ -54,7 +56,7 @@ class Census:
                     (kind, state): (
                         await self._store.count(Query(kind=kind, states=(state,)), cap=CAP)
                     ).number
-                    for kind, state in _LIVING
+                    for kind, state in self._living
                 }
         except (StoreError, TimeoutError):
             return {}

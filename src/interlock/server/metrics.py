@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -18,6 +19,7 @@ from interlock.engine.loops import Health
 from interlock.errors import ConflictingCompletion, InterlockError, RunnerError, TransitionRefused
 from interlock.lifecycles.attempt import ATTEMPT
 from interlock.lifecycles.lease import LEASE
+from interlock.machine import Machine
 from interlock.server.tallies import Tally, Timing
 from interlock.store.records import (
     Commit,
@@ -36,8 +38,6 @@ MAX_TRACKED = 100_000
 """How many machines are remembered to know how long they were in a state."""
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_ENDS = frozenset((m.name, str(state)) for m in JOURNALLED.values() for state in m.terminal)
-"""States that are not left, so nobody has to remember since when."""
 _SPOKEN_OF = ((RunnerError, LEASE.name), (ConflictingCompletion, ATTEMPT.name))
 """Which machine an error is about that does not say so."""
 
@@ -45,7 +45,9 @@ _SPOKEN_OF = ((RunnerError, LEASE.name), (ConflictingCompletion, ATTEMPT.name))
 class Metrics:
     """The counters of one server."""
 
-    def __init__(self) -> None:
+    def __init__(self, machines: Iterable[Machine[Any, Any]] = JOURNALLED.values()) -> None:
+        self._ends = frozenset((m.name, str(state)) for m in machines for state in m.terminal)
+        """States that are not left, so nobody has to remember since when."""
         self.registry = registry = CollectorRegistry()
         self._transitions = Tally(table.TRANSITIONS, registry)
         self._refused = table.REFUSED.counter(registry)
@@ -134,7 +136,7 @@ class Metrics:
         since = self._entered.pop(who, None)
         if since is not None:
             self._seconds.took((machine, source), max(0.0, (at - since).total_seconds()))
-        if (machine, target) not in _ENDS:
+        if (machine, target) not in self._ends:
             self._enter(who, at)
 
     def _enter(self, who: tuple[str, str, str], at: datetime) -> None:

@@ -79,8 +79,8 @@ class Parts:
         self.sign_ins = Buckets(settings.sign_in_rate)
         self.endings = Endings(self.sessions)
         self.claims = ClaimCheck(household.store, household.engine.clock)
-        self.metrics = Metrics()
-        self.census = Census(household.store)
+        self.metrics = Metrics(lifecycles.machines.values())
+        self.census = Census(household.store, household.records.catalogue)
         self.overview = Overview(self)
         self.queue_board = QueueBoard(self)
         self.following = Following(household.store)
@@ -236,6 +236,7 @@ async def open_parts(
         ),
         blobs=blobs_for(url, orchestration.blobs),
         caches=caches_for(url, orchestration.blobs),
+        kinds=lifecycles.own,
     )
     try:
         door = await door_for(settings, household.tokens)

@@ -22,6 +22,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from interlock.store.catalogue import Catalogue
 from interlock.store.records import (
     Claim,
     Commit,
@@ -110,6 +111,10 @@ class Store(Protocol):
         Safe to call from many hosts at once. Raises `SchemaTooNew`, `ForeignSchema`,
         `StoreTooOld` or `StoreMisconfigured` rather than working on what it does not understand.
         """
+        ...
+
+    async def learn(self, kinds: Catalogue) -> None:
+        """Load the tables of more kinds into a store that is open, as `open` would have done."""
         ...
 
     async def close(self) -> None:

@@ -74,6 +74,10 @@ class MemoryStore:
         """Nothing to connect to."""
         self._closed = False
 
+    async def learn(self, kinds: Catalogue) -> None:
+        """Know them from now on."""
+        self._catalogue = {**self._catalogue, **kinds}
+
     async def close(self) -> None:
         """Nothing to let go of; but nothing is answered any more."""
         self._closed = True

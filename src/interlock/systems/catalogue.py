@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,9 @@ from interlock.systems.runs.plans import PLAN
 from interlock.systems.runs.reporting.lifecycle import REPORT
 from interlock.systems.simulations.pulse import PULSE
 from interlock.systems.simulations.shown import SHOWN
+
+if TYPE_CHECKING:
+    from interlock.systems.kinds import DeclaredKind
 
 JOURNALLED: Mapping[str, Machine[Any, Any]] = MappingProxyType(
     {
@@ -85,17 +88,21 @@ class Lifecycles(NamedTuple):
 
     machines: Mapping[str, Machine[Any, Any]]
     kinds: Catalogue
+    own: tuple[DeclaredKind[Any], ...] = ()
+    """Kinds that users have declared, with what is needed to create records and to send events."""
 
 
 OURS = Lifecycles(JOURNALLED, CATALOGUE)
 
 
-def lifecycles_with(own: Iterable[Machine[Any, Any]]) -> Lifecycles:
+def lifecycles_with(
+    own: Iterable[Machine[Any, Any]] = (), *, declared: Iterable[DeclaredKind[Any]] = ()
+) -> Lifecycles:
     """Return our lifecycles and these, whose records the store shall keep as well."""
-    machines, kinds = dict(JOURNALLED), dict(CATALOGUE)
-    for machine in own:
+    machines, kinds, declared = dict(JOURNALLED), dict(CATALOGUE), tuple(declared)
+    for machine in (*own, *(each.machine for each in declared)):
         if machine.name in machines or machine.name in kinds:
             raise ValueError(f"There is a lifecycle {machine.name!r} already.")
         machines[machine.name] = machine
         kinds |= catalogue_of([machine])
-    return Lifecycles(machines, kinds)
+    return Lifecycles(machines, kinds, declared)

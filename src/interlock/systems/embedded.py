@@ -5,17 +5,19 @@ It is the first implementation of the port that workers speak through; the secon
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from typing import Any
 
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles.job import MAX_DEPTH
 from interlock.store.contract import Store
 from interlock.store.urls import store_for
 from interlock.systems.blobs import blobs_for, caches_for
-from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.catalogue import CATALOGUE, lifecycles_with
 from interlock.systems.household import THIS_HOST, Host, Household
+from interlock.systems.kinds import DeclaredKind
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.caches import CacheView
@@ -37,9 +39,11 @@ class EmbeddedOrchestrator:
         settings: OrchestratorSettings = DEFAULT_SETTINGS,
         store: Callable[[], Store] | None = None,
         host: Host = THIS_HOST,
+        kinds: Iterable[DeclaredKind[Any]] = (),
     ) -> None:
         self.url = url
         self.settings = settings
+        self._kinds = {kind.name: kind for kind in kinds}
         self._make_store = store or (lambda: store_for(url, CATALOGUE))
         self._host = host
         self._household: Household | None = None
@@ -62,11 +66,20 @@ class EmbeddedOrchestrator:
         store = self._make_store()
         try:
             await store.open()
+            if self._kinds:
+                await store.learn(lifecycles_with(declared=self._kinds.values()).kinds)
         except BaseException:
             await store.close()
             raise
         blobs, caches = (place(self.url, self.settings.blobs) for place in (blobs_for, caches_for))
-        self._household = Household(store, self.settings, self._host, blobs=blobs, caches=caches)
+        self._household = Household(
+            store, self.settings, self._host, blobs=blobs, caches=caches, kinds=self._kinds.values()
+        )
+
+    async def learn(self, kind: DeclaredKind[Any]) -> None:
+        """Keep records of a kind that was not named before the store was opened."""
+        await self.here.records.learn(kind)
+        self._kinds[kind.name] = kind
 
     async def disconnect(self) -> None:
         """Let go of the store. Safe to call twice."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
@@ -27,6 +28,7 @@ from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.claims import WorkerClaims
 from interlock.systems.figures.figures import Figures
 from interlock.systems.fleet.workloads import Workloads
+from interlock.systems.kinds import DeclaredKind
 from interlock.systems.orchestrator.artifacts import Artifacts
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.jobs import Jobs
@@ -37,6 +39,7 @@ from interlock.systems.orchestrator.trees.keeping import Trees
 from interlock.systems.orchestrator.waiting import Waiting
 from interlock.systems.orchestrator.words import TO_SIMULATION
 from interlock.systems.quarantine.quarantine import Quarantine
+from interlock.systems.records import Records
 from interlock.systems.runs.caching.caches import Caches
 from interlock.systems.runs.planning.flow_planner import FlowPlanner
 from interlock.systems.runs.planning.git import Repositories
@@ -84,6 +87,7 @@ class Household:
         repositories: Repositories | None = None,
         blobs: Blobs | None = None,
         caches: Blobs | None = None,
+        kinds: Iterable[DeclaredKind[Any]] = (),
     ) -> None:
         self.store = store
         self._blobs, self._keep_blobs = blobs, timedelta(days=settings.blobs.keep_days)
@@ -118,6 +122,7 @@ class Household:
         self.simulations = SimulationManager(
             self.engine, settings=settings, cancel_job=self.jobs.cancel, below=host.below
         )
+        self.records = Records(self.engine, kinds, below=host.below)
         self.trees = Trees(self.engine, settings, self.jobs.draw)
         self._tree_bell = Bell("trees are kept", self.trees.keep)
         self.orchestrator.on_word = self.jobs.on_word = self.trees.on_word = self.runs.nudge
@@ -145,6 +150,7 @@ class Household:
         swept = await self.orchestrator.sweep(limit=SWEEP) + await self.workers.sweep(limit=SWEEP)
         swept += await self.workloads.sweep(limit=SWEEP)
         swept += await self.quarantine.sweep(limit=SWEEP)
+        swept += await self.records.sweep(limit=SWEEP)
         return swept + await self.simulations.sweep(limit=SWEEP)
 
     async def deliver(self) -> int:
@@ -157,7 +163,8 @@ class Household:
     async def retain(self, retention: Retention) -> int:
         """Prune one bounded batch of each kind; as much as a full batch when there is more."""
         await self._retain_blobs()
-        pruned = await sweep_ended(self.store, CATALOGUE, retention, limit=SWEEP)
+        kinds = {**CATALOGUE, **self.records.catalogue}
+        pruned = await sweep_ended(self.store, kinds, retention, limit=SWEEP)
         self.pruned = Pruned(
             **{what: sum(getattr(each, what) for each in pruned.values()) for what in _REMOVED}
         )

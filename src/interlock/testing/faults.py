@@ -28,6 +28,7 @@ from typing import Literal, TypeAlias, TypeVar
 import msgspec
 
 from interlock.errors import StoreUnavailable
+from interlock.store.catalogue import Catalogue
 from interlock.store.contract import Capabilities, Decide, Store, StoreStatus, Wake
 from interlock.store.records import (
     Claim,
@@ -105,6 +106,10 @@ class FaultyStore:
     async def open(self) -> None:
         """Always works."""
         await self._store.open()
+
+    async def learn(self, kinds: Catalogue) -> None:
+        """Or a fault."""
+        await self._spoilt("learn", lambda: self._store.learn(kinds))
 
     async def close(self) -> None:
         """Always works."""

@@ -179,7 +179,7 @@ async def show_store(call: Call) -> StoreView:
         connections=status.connections,
         retention=tuple(
             Kept(kind=name, seconds=retention.of(name).total_seconds(), states=tuple(sorted(kind.ended)))
-            for name, kind in sorted(CATALOGUE.items())
+            for name, kind in sorted({**CATALOGUE, **parts.household.records.catalogue}.items())
             if kind.ended
         ),
         pruned=parts.household.pruned.records,

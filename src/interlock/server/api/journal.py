@@ -63,7 +63,7 @@ def _wanted(call: Call, asked: JournalQuery) -> Wants:
 
 def _steps_meant(call: Call, asked: JournalQuery) -> tuple[frozenset[str], frozenset[str]]:
     """Return the states and events that are asked for; machines spell the same word differently."""
-    machines, kinds = call.parts.lifecycles
+    machines, kinds, _ = call.parts.lifecycles
     # An entry speaks of the machine of its kind, and of those that live inside of records.
     meant = [
         each

@@ -32,7 +32,7 @@ _PICTURE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'u
 
 async def list_machines(call: Call) -> MachineList:
     """All of them, in short."""
-    machines, kinds = call.parts.lifecycles
+    machines, kinds, _ = call.parts.lifecycles
     views = [replace(_in_short(each), recorded=name in kinds) for name, each in machines.items()]
     return MachineList(machines=tuple(views))
 

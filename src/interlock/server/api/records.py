@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import asdict
 
-from interlock.errors import InterlockError, InvalidRecord, UnknownName, UnknownState
+from interlock.errors import InvalidRecord, UnknownName, UnknownRecord, UnknownState
 from interlock.machine.names import fold_name
 from interlock.server.api.journal import need_kinds
 from interlock.server.api.machines import sheet_of
@@ -29,13 +29,6 @@ from interlock.systems.access.principals import Role
 
 class UnknownRecordKind(UnknownName, code="unknown_record_kind", status=404, noun="kind"):
     """The store keeps no records of that kind."""
-
-
-class UnknownRecord(InterlockError):
-    """There is no record of that kind with that id."""
-
-    code = "unknown_record"
-    status = 404
 
 
 class RecordsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

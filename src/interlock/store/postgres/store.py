@@ -91,6 +91,17 @@ class PostgresStore:
         self._connections.when_foreign = partial(refuse_if_newer, target=self._target)
         await self.epoch()
 
+    async def learn(self, kinds: Catalogue) -> None:
+        """Load them as `open` does; nothing is written if the database has them."""
+        if all(self._catalogue.get(name) == kind for name, kind in kinds.items()):
+            return
+
+        async def work(session: Session) -> Server:
+            return await open_schema(session, self._target, kinds)
+
+        await self._connections.run("Loading kinds", work)
+        self._catalogue = self._writing.catalogue = {**self._catalogue, **kinds}
+
     async def close(self) -> None:
         """Let go of every connection and task."""
         self._closed = True

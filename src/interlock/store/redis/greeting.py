@@ -34,10 +34,18 @@ class Greeting:
     def __init__(self, tag: str, shown: str, catalogue: Catalogue) -> None:
         self._tag = tag
         self._shown = shown
-        self._tables = pack([_table_of(kind) for kind in catalogue.values()])
+        self.learn(catalogue)
         self._opened = False
         self.server_name = ""
         self.durability = (False, "unknown until the store is open")
+
+    def learn(self, catalogue: Catalogue) -> None:
+        """Load these tables from now on."""
+        self._tables = pack([_table_of(kind) for kind in catalogue.values()])
+
+    async def loading(self, connection: AbstractConnection) -> None:
+        """Load the tables into a server that is known, also where it has older ones."""
+        await self._agree(connection, await self._look(connection), "", running=False)
 
     async def first(self, connection: AbstractConnection) -> None:
         """On opening: also look whether the prefix belongs to somebody else, and how durable it is."""
@@ -77,10 +85,12 @@ class Greeting:
         text: bytes = await ask(connection, "INFO")
         return read_info(text.decode(errors="replace"))
 
-    async def _agree(self, connection: AbstractConnection, server: Server, foreign: str) -> int:
+    async def _agree(
+        self, connection: AbstractConnection, server: Server, foreign: str, *, running: bool | None = None
+    ) -> int:
         fingerprints = pack([migration.fingerprint for migration in scripts.MIGRATIONS])
-        running = "running" if self._opened else ""
-        asked = (scripts.SCHEMA_VERSION, server.identity, foreign, self._tables, fingerprints, running)
+        runs = "running" if (self._opened if running is None else running) else ""
+        asked = (scripts.SCHEMA_VERSION, server.identity, foreign, self._tables, fingerprints, runs)
         answer = await run(connection, self._tag, scripts.OPEN, *asked)
         if answer[0] == b"older":
             for migration in scripts.MIGRATIONS[int(answer[1]) :]:

@@ -109,6 +109,15 @@ class RedisStore:
             raise
         self._wakes.listen()
 
+    async def learn(self, kinds: Catalogue) -> None:
+        """Load them now, and again where a server has lost them."""
+        check_names("interlock", kinds)
+        if any(self._catalogue.get(name) != kind for name, kind in kinds.items()):
+            catalogue = {**self._catalogue, **kinds}
+            self._greeting.learn(catalogue)
+            await self._links.use(self._greeting.loading, scripts.OPEN)
+            self._catalogue = catalogue
+
     async def close(self) -> None:
         """Let go of every connection."""
         await self._wakes.close()

@@ -49,6 +49,10 @@ class Memory:
         self._seen = -1
         self._known: Known = {kind: {} for kind in kinds}
 
+    def learn(self, kinds: Iterable[str]) -> None:
+        """Know about more kinds."""
+        self._known = {**{kind: {} for kind in kinds}, **self._known}
+
     def recall(self, connection: sqlite3.Connection) -> Known:
         """What is still true; asked in a transaction, so that it stays true to its end."""
         (seen,) = connection.execute("PRAGMA data_version").fetchone()

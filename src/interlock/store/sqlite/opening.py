@@ -198,10 +198,7 @@ def _bring_up_to_date(
     _keep_fingerprints(connection)
     if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    loaded = dict(connection.execute("SELECT name, fingerprint FROM kinds"))
-    for kind in catalogue.values():
-        if loaded.get(kind.name) != kind.fingerprint:
-            _load_kind(connection, kind)
+    load_kinds(connection, catalogue)
     _notice_restore(connection, path, clock)
 
 
@@ -262,6 +259,14 @@ def statements_of(sql: str) -> Iterator[str]:
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""
+
+
+def load_kinds(connection: sqlite3.Connection, kinds: Catalogue) -> None:
+    """Load the tables of these kinds, as far as the file has others or none."""
+    loaded = dict(connection.execute("SELECT name, fingerprint FROM kinds"))
+    for kind in kinds.values():
+        if loaded.get(kind.name) != kind.fingerprint:
+            _load_kind(connection, kind)
 
 
 def _load_kind(connection: sqlite3.Connection, kind: Kind) -> None:

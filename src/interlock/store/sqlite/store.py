@@ -90,6 +90,12 @@ class SqliteStore:
             await self._writer.close()
             raise
 
+    async def learn(self, kinds: Catalogue) -> None:
+        """Load them in a transaction of the writer."""
+        if any(self._catalogue.get(name) != kind for name, kind in kinds.items()):
+            await self._writer.learn(kinds)
+            self._catalogue = {**self._catalogue, **kinds}
+
     async def close(self) -> None:
         """Finish what was handed in, and let go of the file."""
         self._subscribers.clear()

@@ -24,7 +24,7 @@ from interlock.store.sqlite.failures import BAD_DATA, NOTHING, UNKNOWN, is_busy,
 from interlock.store.sqlite.jobs import Job, JobThread, deliver
 from interlock.store.sqlite.knowing import Memory
 from interlock.store.sqlite.ledger import Ledger, Moves
-from interlock.store.sqlite.opening import check_floor, leave_mark, open_database, places_of
+from interlock.store.sqlite.opening import check_floor, leave_mark, load_kinds, open_database, places_of
 
 MOST_AT_ONCE = 2_000
 """Commits in one transaction: more would make the first wait for the last without sparing anything."""
@@ -68,6 +68,19 @@ class Writer(JobThread):
     def _open(self) -> None:
         self._connection = open_database(self._path, self._catalogue, self._clock, self.timeout_s)
         self._moves = _moves(self._catalogue, places_of(self._connection))
+
+    async def learn(self, kinds: Catalogue) -> None:
+        """Load the tables of more kinds."""
+        catalogue = {**self._catalogue, **kinds}
+
+        def work(ledger: Ledger) -> Moves:
+            load_kinds(ledger.connection, kinds)
+            return _moves(catalogue, places_of(ledger.connection))
+
+        moves = await self.do(work, settled=True)
+        # Replaced when the transaction is committed, so that nothing is judged by tables that were undone.
+        self._catalogue, self._moves = catalogue, moves
+        self._memory.learn(kinds)
 
     def _close(self) -> None:
         with suppress(sqlite3.Error, OSError):  # it is a help, no promise

@@ -127,6 +127,10 @@ class StoreLink:
         """Make sure that it answers."""
         await self.now()
 
+    async def learn(self, kinds: Catalogue) -> None:
+        """Tell the shared store."""
+        await self._ask(lambda: self._store.learn(kinds))
+
     async def close(self) -> None:
         """Let go of it; the others go on."""
         self._unsubscribe_all()

@@ -1,0 +1,365 @@
+"""Declare a kind of record: a table, its data, what records are found by, and who may send which event.
+
+    ORDERS = kind(ORDER, Order, labels=("customer",), send={"pay": "submitter"}, durations={"payment_s": 900})
+
+The table decides, as for our own lifecycles. Everything else is read off it: a command, message or signal may
+be sent by an operator unless `send` names another role, or None for programs with the store alone; timers and
+consequences are never sent. An event with a field `at` gets the store's time in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, TypeVar, get_type_hints
+
+import msgspec
+
+from interlock.engine.aggregate import Columns, RecordKind
+from interlock.errors import InvalidData, MalformedKind, UnknownEvent
+from interlock.machine import Event, Kind, Machine
+from interlock.machine.cascade import deadlines_of
+from interlock.machine.events import payload_of
+from interlock.store.records import Record
+from interlock.systems.access.principals import Role
+from interlock.systems.catalogue import CATALOGUE, JOURNALLED
+from interlock.wire.records import EventView, KindView
+
+D = TypeVar("D")
+
+SENT = (Kind.COMMAND, Kind.MESSAGE, Kind.SIGNAL)
+"""Events that come from outside; timers and consequences are the store's."""
+AT = "at"
+"""The field of an event that gets the store's time."""
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_PATTERN = "1 to 32 lower-case letters, digits, dashes and underscores, a letter first"
+
+
+def kind(
+    machine: Machine[Any, D],
+    data: type[D],
+    *,
+    labels: Sequence[str] = (),
+    queue: str = "",
+    parent: str = "",
+    create: Role | str = Role.SUBMITTER,
+    read: Role | str = Role.VIEWER,
+    send: Mapping[str, Role | str | None] | None = None,
+    durations: Mapping[str, float] | None = None,
+) -> DeclaredKind[D]:
+    """Declare a kind of record with this table, whose data are the body.
+
+    `labels`, `queue` and `parent` name fields of the data that records are found by. `create`, `read` and
+    `send` say which role may do so over HTTP. `durations` changes how long timers of the table run.
+    """
+    return DeclaredKind(
+        machine,
+        data,
+        indexed=Indexed(labels=tuple(labels), queue=queue, parent=parent),
+        roles=_roles(machine, create, read, send or {}),
+        durations=_seconds(machine, durations or {}),
+    )
+
+
+class Indexed(msgspec.Struct, frozen=True, kw_only=True):
+    """Which fields of the data the store finds records by."""
+
+    labels: tuple[str, ...] = ()
+    queue: str = ""
+    parent: str = ""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.labels, *filter(None, (self.queue, self.parent)))
+
+    def columns(self, data: Any) -> Columns:
+        """Return what a record with these data is found by."""
+        values = ((name, getattr(data, name)) for name in self.labels)
+        labels = {label(name, value) for name, value in values if value not in (None, "")}
+        return Columns(
+            parent=_text(getattr(data, self.parent)) or None if self.parent else None,
+            queue=_text(getattr(data, self.queue)) or None if self.queue else None,
+            labels=tuple(sorted(labels)),
+        )
+
+
+class Roles(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may do what over HTTP."""
+
+    create: Role
+    read: Role
+    send: Mapping[str, Role | None]
+    """By event; None for programs with the store alone."""
+
+
+class DeclaredKind(RecordKind[Any], Generic[D]):
+    """A kind of record that a user has declared; made with `kind`."""
+
+    def __init__(
+        self,
+        machine: Machine[Any, D],
+        data: type[D],
+        *,
+        indexed: Indexed,
+        roles: Roles,
+        durations: Mapping[str, float],
+    ) -> None:
+        _check_name(machine.name)
+        self.data = data
+        self.indexed = indexed
+        self.roles = roles
+        self.fields = _fields_of(machine.name, data)
+        if unknown := [name for name in indexed.fields if name not in _plain(self.fields)]:
+            raise MalformedKind(
+                f"The data of {machine.name} have no field {', '.join(unknown)}.",
+                allowed=_plain(self.fields),
+                todo="Index fields that the data have.",
+                facts={"kind": machine.name, "fields": unknown},
+            )
+        self.payloads = {
+            event.name: payload_type(machine.name, event) for event in machine.events if event.kind in SENT
+        }
+        super().__init__(machine, data, columns=indexed.columns, durations=durations, events=_timers(machine))
+
+    def __repr__(self) -> str:
+        return f"<kind {self.name}>"
+
+    def made(self, said: object) -> D:
+        """Return data of this kind: as they are, or read from plain JSON values."""
+        if isinstance(said, self.data):
+            return said
+        try:
+            data: D = msgspec.convert(said, self.data)
+        except msgspec.ValidationError as error:
+            raise InvalidData(
+                f"These are no data of {self.name}: {error}.",
+                allowed=self.fields,
+                todo=f"Give {', '.join(self.fields) or 'nothing'}; those with a question mark are optional.",
+                facts={"kind": self.name, "cause": str(error)},
+            ) from error
+        return data
+
+    def stored(self, record: Record, now: datetime) -> Any:
+        """Return the working copy of a record; raise where its data do not fit the type any more."""
+        try:
+            return self.of(record, now)
+        except msgspec.DecodeError as error:
+            raise InvalidData(
+                f"The {self.name} {record.id} was stored with other fields than the type has now: {error}.",
+                todo="Give new fields a default, so that older records can be read.",
+                facts={"kind": self.name, "id": record.id, "cause": str(error)},
+            ) from error
+
+    def sendable(self, name: str) -> type[Event]:
+        """Return the event that may be sent under a name."""
+        known = tuple(self.payloads)
+        try:
+            event = self.machine.event(name)
+        except UnknownEvent:
+            raise UnknownEvent(name[:64], known, where=self.name) from None
+        if event.name not in self.payloads:
+            raise InvalidData(
+                f"The event {event.name} of {self.name} is a {event.kind}, which the store brings by itself.",
+                allowed=known,
+                todo=f"Send one of: {', '.join(known)}." if known else "No event of it can be sent.",
+                facts={"kind": self.name, "event": event.name},
+            )
+        return event
+
+    def event(self, name: str, said: object, now: datetime) -> Event:
+        """Return an event from its name and what it carries, as plain JSON values."""
+        event = self.sendable(name)
+        payload = self.payloads[event.name]
+        try:
+            carried = msgspec.structs.asdict(msgspec.convert(said or {}, payload))
+        except msgspec.ValidationError as error:
+            takes = described(payload)
+            todo = f"Send it with {', '.join(takes)}." if takes else "Send it without data."
+            raise InvalidData(
+                f"The event {event.name} of {self.name} does not take these data: {error}.",
+                allowed=takes,
+                todo=todo,
+                facts={"kind": self.name, "event": event.name, "cause": str(error)},
+            ) from error
+        return event(**carried, **({AT: now} if AT in payload_of(event) else {}))
+
+    def accepts(self, state: str) -> tuple[str, ...]:
+        """Return the events that may be sent to a record in this state."""
+        return tuple(
+            name for name in self.machine.accepts(self.machine.state(state)) if name in self.payloads
+        )
+
+    def check_filter(self, names: Iterable[str]) -> None:
+        """Raise for a field that records are not found by."""
+        if unknown := [name for name in names if name not in self.indexed.labels]:
+            raise InvalidData(
+                f"Records of {self.name} are not found by {', '.join(unknown)}.",
+                allowed=self.indexed.labels,
+                todo=f"Filter by one of: {', '.join(self.indexed.labels)}."
+                if self.indexed.labels
+                else "Declare the field among the labels of the kind.",
+                facts={"kind": self.name, "fields": unknown},
+            )
+
+    def event_view(self, name: str) -> EventView:
+        """Return an event as it is shown."""
+        fields, role = described(self.payloads[name]), self.roles.send[name]
+        return EventView(name=name, doc=self.machine.event(name).doc, fields=fields, role=role or "")
+
+    def view(self) -> KindView:
+        """Return the kind as it is shown."""
+        return KindView(
+            name=self.name,
+            doc=self.machine.table.doc,
+            states=tuple(map(str, self.machine.states)),
+            initial=str(self.machine.initial),
+            ended=tuple(sorted(map(str, self.machine.terminal))),
+            events=tuple(map(self.event_view, self.payloads)),
+            fields=self.fields,
+            labels=self.indexed.labels,
+            create=self.roles.create,
+            read=self.roles.read,
+        )
+
+
+def label(name: str, value: object) -> str:
+    """Return the label by which the store finds a value of a field."""
+    return f"{name}={_text(value)}"
+
+
+def described(struct: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Return the names of the fields, with a question mark after those that may be left out."""
+    return tuple(
+        field.encode_name if field.required else f"{field.encode_name}?"
+        for field in msgspec.structs.fields(struct)
+    )
+
+
+def payload_type(kind: str, event: type[Event]) -> type[msgspec.Struct]:
+    """Return the type of what an event carries, but for the time, which the store puts in."""
+    fields: list[Any] = []
+    hints = get_type_hints(event) if payload_of(event) else {}
+    for field in dataclasses.fields(event) if hints else ():  # type: ignore[arg-type]
+        if field.name == AT:
+            continue
+        if field.default is not dataclasses.MISSING:
+            fields.append((field.name, hints[field.name], field.default))
+        elif field.default_factory is not dataclasses.MISSING:
+            made = msgspec.field(default_factory=field.default_factory)
+            fields.append((field.name, hints[field.name], made))
+        else:
+            fields.append((field.name, hints[field.name]))
+    name = camel(f"{kind}_{event.name}")
+    return msgspec.defstruct(
+        name, fields, frozen=True, kw_only=True, forbid_unknown_fields=True, namespace={"__doc__": event.doc}
+    )
+
+
+def camel(name: str) -> str:
+    """Return a name as schemas and operations are called."""
+    return "".join(part.capitalize() for part in re.split(r"[_-]", name))
+
+
+def _timers(machine: Machine[Any, Any]) -> dict[type[Event], Any]:
+    """Return how timers are made that carry the time at which they fire."""
+    made: dict[type[Event], Any] = {}
+    for event in machine.events:
+        if event.kind is Kind.TIMER and payload_of(event):
+            if more := [name for name in payload_of(event) if name != AT]:
+                raise MalformedKind(
+                    f"The timer {event.name} of {machine.name} carries {', '.join(more)}.",
+                    allowed=(AT,),
+                    todo=f"Let it carry nothing but {AT}: the moment at which it fires.",
+                    facts={"kind": machine.name, "event": event.name, "fields": more},
+                )
+            made[event] = lambda entity, _, event=event: event(**{AT: entity.now})
+    return made
+
+
+def _roles(
+    machine: Machine[Any, Any], create: Role | str, read: Role | str, send: Mapping[str, Role | str | None]
+) -> Roles:
+    sent = [event.name for event in machine.events if event.kind in SENT]
+    if unknown := [name for name in send if name not in sent]:
+        raise MalformedKind(
+            f"A {machine.name} has no event {', '.join(unknown)} that can be sent.",
+            allowed=sent,
+            todo="Name commands, messages and signals of its table.",
+            facts={"kind": machine.name, "events": unknown},
+        )
+    wanted = {name: send.get(name, Role.OPERATOR) for name in sent}
+    roles = {name: None if role is None else _role(machine.name, role) for name, role in wanted.items()}
+    return Roles(create=_role(machine.name, create), read=_role(machine.name, read), send=roles)
+
+
+def _role(kind: str, said: Role | str) -> Role:
+    known = [role for role in Role if role is not Role.RUNNER]
+    if said not in known:
+        raise MalformedKind(
+            f"There is no role {said!r} for the kind {kind}.",
+            allowed=known,
+            todo=f"Use one of: {', '.join(known)}.",
+            facts={"kind": kind, "role": str(said)},
+        )
+    return Role(said)
+
+
+def _seconds(machine: Machine[Any, Any], changed: Mapping[str, float]) -> dict[str, float]:
+    """Return how long each timer of the table runs."""
+    declared = {deadline.setting: deadline.seconds for deadline in deadlines_of(machine)}
+    if unknown := [name for name in changed if name not in declared]:
+        raise MalformedKind(
+            f"The table of {machine.name} has no timer {', '.join(unknown)}.",
+            allowed=tuple(declared),
+            todo="Name the settings of its deadlines.",
+            facts={"kind": machine.name, "durations": unknown},
+        )
+    if wrong := [name for name, seconds in changed.items() if not seconds > 0]:
+        raise MalformedKind(
+            f"A timer of {machine.name} runs for more than 0 s: {', '.join(wrong)}.",
+            todo="Give it some seconds.",
+            facts={"kind": machine.name, "durations": wrong},
+        )
+    return {**declared, **changed}
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise MalformedKind(
+            f"A kind cannot be called {name!r}.", todo=f"Use {_PATTERN}.", facts={"kind": name[:64]}
+        )
+    if name in JOURNALLED or name in CATALOGUE:
+        raise MalformedKind(
+            f"There is a lifecycle {name!r} already: it is one of Interlock's own.",
+            todo="Give the machine another name.",
+            facts={"kind": name},
+        )
+
+
+def _fields_of(kind: str, data: type[Any]) -> tuple[str, ...]:
+    if isinstance(data, type) and issubclass(data, msgspec.Struct):
+        return described(data)
+    if dataclasses.is_dataclass(data):
+        missing = dataclasses.MISSING
+        return tuple(
+            field.name if field.default is missing and field.default_factory is missing else f"{field.name}?"
+            for field in dataclasses.fields(data)
+        )
+    raise MalformedKind(
+        f"The data of {kind} are of type {getattr(data, '__name__', data)}.",
+        todo="Declare them as a msgspec.Struct or a dataclass, with types that JSON can hold.",
+        facts={"kind": kind},
+    )
+
+
+def _plain(fields: Sequence[str]) -> list[str]:
+    return [name.removesuffix("?") for name in fields]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)
