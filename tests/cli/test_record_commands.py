@@ -56,7 +56,7 @@ def test_a_refusal_says_what_is_allowed_and_ends_with_its_code(capsys: pytest.Ca
     assert code == 2
     assert "The order is placed" in err
     code, out, err = run(capsys, "send", "order", "o-1", "pay", "amount=40", "--expected", "7", "--json")
-    assert (code, json.loads(out or err)["code"]) == (2, "version_changed")
+    assert (code, json.loads(out)["error"]["code"]) == (2, "version_changed")
     code, _, err = run(capsys, "create", "order", "amount=much", "customer=ada")
     assert code == 2
     assert "Expected `int`" in err

@@ -24,6 +24,8 @@ from interlock.errors import (
     TerminalState,
     TooLarge,
     TransitionNotAllowed,
+    UnknownEvent,
+    UnknownKind,
     UnknownRecord,
     UnknownState,
     VersionChanged,
@@ -31,7 +33,7 @@ from interlock.errors import (
 from interlock.server.api.seeing import is_shaped
 from interlock.server.declaring import Call, Confined, Handler, Route
 from interlock.server.messages import Cursor, HistoryPage, Limit, Reason, RequestId, entry_view
-from interlock.systems.access.principals import Role
+from interlock.systems.access.principals import NotAllowed, Role
 from interlock.systems.kinds import DeclaredKind, camel
 from interlock.systems.records import Records, unknown
 from interlock.wire.records import KindView, RecordExplanation, StoredPage, StoredRecord
@@ -81,8 +83,8 @@ ROUTES = (
 
 
 def routes_of(kinds: Iterable[DeclaredKind[Any]]) -> tuple[Route, ...]:
-    """Return the routes of users' kinds."""
-    return tuple(route for kind in kinds for route in _routes(kind))
+    """Return the routes of users' kinds, and at their end what is answered about a kind that is none."""
+    return (*(route for kind in kinds for route in _routes(kind)), *_elsewhere())
 
 
 def _routes(kind: DeclaredKind[Any]) -> Iterator[Route]:
@@ -131,6 +133,36 @@ def _routes(kind: DeclaredKind[Any]) -> Iterator[Route]:
     for event, role in kind.roles.send.items():
         if role is not None:
             yield _sending(kind, event, role, f"{one}/send/{event}", title)
+    yield Route(  # after the routes of its events: what comes here is no event, or not sent over HTTP
+        method="POST",
+        path=f"{one}/send/{{event}}",
+        name=f"send{title}",
+        summary=f"Refuse an event that the kind {name} does not have, and list those that it has.",
+        handler=_refuse(kind),
+        role=kind.roles.read,
+        everything=True,
+        parameters={**_OF_RECORD, "event": "The name of an event."},
+        repeatable=True,
+        answer=StoredRecord,
+        errors=(UnknownEvent, InvalidData, NotAllowed),
+    )
+
+
+def _elsewhere() -> Iterator[Route]:
+    for method, verb in (("GET", "get"), ("POST", "send")):
+        for path, what in (("", "Kind"), ("/{record_id}", "Record")):
+            yield Route(
+                method=method,
+                path=f"/api/kinds/{{kind}}{path}",
+                name=f"{verb}Unknown{what}",
+                summary="Refuse a kind that is not declared, and list those that are.",
+                handler=_no_kind,
+                role=Role.VIEWER,
+                everything=True,
+                parameters={"kind": "The name of a kind.", **(_OF_RECORD if path else {})},
+                answer=StoredRecord,
+                errors=(UnknownKind,),
+            )
 
 
 def _sending(kind: DeclaredKind[Any], event: str, role: Role, path: str, title: str) -> Route:
@@ -209,6 +241,25 @@ def _send(kind: DeclaredKind[Any], event: str) -> Handler:
         )
 
     return send
+
+
+def _refuse(kind: DeclaredKind[Any]) -> Handler:
+    async def refuse(call: Call) -> StoredRecord:
+        event = kind.sendable(call.path["event"])
+        sent = [name for name, role in kind.roles.send.items() if role is not None]
+        raise NotAllowed(
+            f"The event {event.name} of {kind.name} is not sent over HTTP.",
+            allowed=sent,
+            todo=f"Send one of: {', '.join(sent)}; or send it by a program that has the store.",
+            facts={"kind": kind.name, "event": event.name},
+        )
+
+    return refuse
+
+
+async def _no_kind(call: Call) -> StoredRecord:
+    _records(call).kind(call.path["kind"])
+    raise UnknownKind(call.path["kind"][:64], ())
 
 
 def _list(kind: DeclaredKind[Any]) -> Handler:
