@@ -15,15 +15,19 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from interlock import client
+from interlock.client_records import RecordsDoor, Views
 from interlock.client_runs import Evaluation, RunsDoor
 from interlock.client_simulations import SimulationsDoor
 from interlock.client_simulations import Work as Stepped
 from interlock.errors import StoreUnavailable
+from interlock.machine import Event
 from interlock.remote.offering import Which
 from interlock.store.records import Entry, Query
+from interlock.systems.kinds import DeclaredKind
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.jobs import JobSpec, JobView
+from interlock.wire.records import RecordExplanation, StoredRecord
 from interlock.wire.runs import RunView, Source
 from interlock.wire.simulations import SimulationSpec, SimulationView
 from interlock.wire.trees import NODES, TreeView
@@ -161,6 +165,50 @@ class Simulations:
         return entries
 
 
+class Records:
+    """`Interlock.records` for synchronous code; see `interlock.client_records.RecordsDoor`."""
+
+    def __init__(self, inner: RecordsDoor[Any], run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._inner = inner
+        self._run = run
+
+    def create(self, data: Any, *, record_id: str = "", request_id: str | None = None) -> StoredRecord:
+        """Create a record in the initial state."""
+        asked = self._inner.create(data, record_id=record_id, request_id=request_id)
+        record: StoredRecord = self._run(asked)
+        return record
+
+    def send(self, record_id: str, event: str | Event, /, **how: Any) -> StoredRecord:
+        """Send an event, with what it carries by name; see `RecordsDoor.send`."""
+        record: StoredRecord = self._run(self._inner.send(record_id, event, **how))
+        return record
+
+    def get(self, record_id: str) -> StoredRecord:
+        """Return the record as it stands."""
+        record: StoredRecord = self._run(self._inner.get(record_id))
+        return record
+
+    def history(self, record_id: str) -> list[Entry]:
+        """Return everything that has happened to a record, oldest first."""
+        entries: list[Entry] = self._run(self._inner.history(record_id))
+        return entries
+
+    def explain(self, record_id: str) -> RecordExplanation:
+        """Return what a record waits for, whose turn it is and when its timer fires."""
+        told: RecordExplanation = self._run(self._inner.explain(record_id))
+        return told
+
+    def wait(self, record_id: str, *states: str, timeout_s: float | None = None) -> StoredRecord:
+        """Return the record once it is in one of these states, or has ended."""
+        record: StoredRecord = self._run(self._inner.wait(record_id, *states, timeout_s=timeout_s))
+        return record
+
+    def list(self, **wanted: Any) -> tuple[Views, str]:
+        """Return a page of records, newest first, and the cursor of the next one."""
+        found: tuple[Views, str] = self._run(self._inner.list(**wanted))
+        return found
+
+
 class Interlock:
     """Jobs in a store or behind a server, for synchronous code, named by their ids. Safe among threads."""
 
@@ -205,6 +253,10 @@ class Interlock:
         if self._loop is not None:
             self._run(self._inner.close())
             self._stop()
+
+    def records(self, kind: DeclaredKind[Any] | str) -> Records:
+        """Return the records of a kind that you have declared; see `interlock.client.Interlock.records`."""
+        return Records(self._inner.records(kind), self._run)
 
     def submit(self, work: Work, /, *args: Any, request_id: str | None = None, **kwargs: Any) -> str:
         """The id of a new job; see `interlock.client.Interlock.submit`."""

@@ -14,7 +14,7 @@ import pytest
 from tests.clocks import move_server, move_sqlite
 from tests.waiting import PATIENCE_S
 
-from interlock import Interlock, kind
+from interlock import Interlock, kind, sync
 from interlock.client_records import RecordsDoor
 from interlock.engine.clock import StoreClock
 from interlock.engine.retention import Retention
@@ -191,6 +191,15 @@ async def test_who_watches_sees_every_state_until_the_end(tmp_path: Path) -> Non
                     await orders.send(placed.id, "refund")
         assert seen == ["placed", "paid", "refunding", "refunded"]
         assert (await orders.wait(placed.id, "refunded")).state == "refunded"
+
+
+def test_a_program_without_asyncio_keeps_records_as_well(tmp_path: Path) -> None:
+    with sync.Interlock(f"sqlite:///{tmp_path}/shop.db") as il:
+        orders = il.records(ORDERS)
+        placed = orders.create(Order(customer="ada", amount=40), record_id="a")
+        assert orders.send("a", "cancel", expected=placed.version).state == "cancelled"
+        assert orders.wait("a", timeout_s=PATIENCE_S) == orders.get("a") == orders.list(customer="ada")[0][0]
+        assert (len(orders.history("a")), orders.explain("a").accepts) == (2, ())
 
 
 async def test_what_does_not_fit_is_refused_with_what_would() -> None:

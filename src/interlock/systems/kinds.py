@@ -241,7 +241,7 @@ def described(struct: type[msgspec.Struct]) -> tuple[str, ...]:
 def payload_type(kind: str, event: type[Event]) -> type[msgspec.Struct]:
     """Return the type of what an event carries, but for the time, which the store puts in."""
     fields: list[Any] = []
-    hints = get_type_hints(event) if payload_of(event) else {}
+    hints = _types_of(kind, event)
     for field in dataclasses.fields(event) if hints else ():  # type: ignore[arg-type]
         if field.name == AT:
             continue
@@ -256,6 +256,17 @@ def payload_type(kind: str, event: type[Event]) -> type[msgspec.Struct]:
     return msgspec.defstruct(
         name, fields, frozen=True, kw_only=True, forbid_unknown_fields=True, namespace={"__doc__": event.doc}
     )
+
+
+def _types_of(kind: str, event: type[Event]) -> dict[str, Any]:
+    try:
+        return get_type_hints(event) if payload_of(event) else {}
+    except NameError as error:
+        raise MalformedKind(
+            f"The event {event.name} of {kind} has a field of an unknown type: {error}.",
+            todo="Import the types of its fields in the module that declares it.",
+            facts={"kind": kind, "event": event.name, "cause": str(error)},
+        ) from error
 
 
 def camel(name: str) -> str:
@@ -339,7 +350,7 @@ def _check_name(name: str) -> None:
         )
 
 
-def _fields_of(kind: str, data: type[Any]) -> tuple[str, ...]:
+def _fields_of(kind: str, data: Any) -> tuple[str, ...]:
     if isinstance(data, type) and issubclass(data, msgspec.Struct):
         return described(data)
     if dataclasses.is_dataclass(data):
