@@ -154,7 +154,7 @@ class Kitchen(Cascade):
         self.noted.append(f"{step.machine} {step.target}")
 
 
-ROUTES: dict[str, Route] = {
+ROUTES: dict[Any, Route] = {
     "a new cup": create(lambda kitchen, _: kitchen.cups.append(Root(CUP.initial))),
     "each cup": each(CUP, lambda kitchen, _: [(cup, cup) for cup in kitchen.cups]),
     "the cup below": to(CUP, lambda kitchen, _: kitchen.cups[0] if kitchen.cups else None),
@@ -163,7 +163,7 @@ ROUTES: dict[str, Route] = {
 }
 
 
-def wired(routes: dict[str, Route] | None = None, **said: Any) -> Wiring:
+def wired(routes: dict[Any, Route] | None = None, **said: Any) -> Wiring:
     said = {"events": {Fill: lambda kitchen, _: Fill(at=kitchen.now)}, "durations": ("flow_s",), **said}
     return Wiring("kitchen", (TAP, CUP), COUPLINGS, ROUTES if routes is None else routes, **said)
 
@@ -171,7 +171,7 @@ def wired(routes: dict[str, Route] | None = None, **said: Any) -> Wiring:
 Kitchen.wiring = wired(quiet=(drip,), notes={CUP: (Cup.FULL,)})
 
 
-def rewired(routes: dict[str, Route], **said: Any) -> Kitchen:
+def rewired(routes: dict[Any, Route], **said: Any) -> Kitchen:
     class Rewired(Kitchen):
         wiring = wired(routes)
 
@@ -182,7 +182,7 @@ def steps(kitchen: Kitchen) -> list[tuple[str, str, str]]:
     return [(name, s.machine, s.event) for name, effects in kitchen.taken for s in effects.steps]
 
 
-def faults_of(routes: dict[str, Route], **said: Any) -> str:
+def faults_of(routes: dict[Any, Route], **said: Any) -> str:
     with pytest.raises(MalformedCouplings) as raised:
         wired(routes, **said)
     return str(raised.value)
@@ -227,6 +227,29 @@ def test_conditions_about_another_record_are_left_to_it() -> None:
     kitchen = rewired(routes, thirsty=False)
     kitchen.send_to(TAP, kitchen.tap, open_it)
     assert [coupling.to for coupling, _ in kitchen.outward] == ["each cup"]
+
+
+def test_a_route_for_one_event_goes_before_the_route_of_its_receiver() -> None:
+    kitchen = rewired(ROUTES | {("its tap", drip): order(lambda kitchen, _: kitchen.noted.append("a drop"))})
+    kitchen.send_to(TAP, kitchen.tap, open_it)
+    assert kitchen.noted == ["a drop"]
+    assert steps(kitchen) == [("", "tap", "open_it"), ("0", "cup", "fill")]
+
+
+def test_a_route_for_an_event_that_no_coupling_sends_there_is_a_fault() -> None:
+    assert "there is a route to “its tap” for shut, which no coupling" in faults_of(
+        ROUTES | {("its tap", shut): outward()}
+    )
+
+
+@pytest.mark.parametrize(("note", "noted"), [((Cup.FULL, Fill), ["cup full"]), ((Cup.FULL, spill), [])])
+def test_entering_a_state_can_be_noted_for_one_event_alone(note: Any, noted: list[str]) -> None:
+    class Rewired(Kitchen):
+        wiring = wired(notes={CUP: (note,)})
+
+    kitchen = Rewired()
+    kitchen.send_to(TAP, kitchen.tap, open_it)
+    assert kitchen.noted == noted
 
 
 def test_a_quiet_event_alone_is_no_news() -> None:

@@ -13,6 +13,8 @@ Its `Wiring` says, for each receiver that a coupling names, how it is reached fr
     outward()            another record is meant: the coupling and its step are gathered in `outward`
     elsewhere(who)       `who` learns of the step by another way, and has the coupling in its own wiring
 
+A route stands under its receiver, or under (receiver, event) where events go different ways.
+
 A coupling without a route, a timer without a duration and an event that nothing sends are faults, and a
 wiring with faults cannot be made. Nothing here knows a lifecycle, a clock or a store.
 """
@@ -30,7 +32,7 @@ import msgspec
 from interlock.errors import MalformedCouplings
 from interlock.machine.couplings import AnyMachine, Coupling, Couplings
 from interlock.machine.decision import Moved, Refused, Step
-from interlock.machine.events import Event, Kind, payload_of, type_of
+from interlock.machine.events import Event, EventRef, Kind, payload_of, type_of
 from interlock.machine.table import Deadline
 from interlock.plurals import counted
 
@@ -189,13 +191,13 @@ class Wiring:
         name: str,
         machines: tuple[AnyMachine, ...],
         couplings: Couplings[Any] | tuple[Couplings[Any], ...],
-        routes: Mapping[str, Route],
+        routes: Mapping[str | tuple[str, EventRef], Route],
         *,
         hears: Collection[AnyMachine] = (),
         events: Mapping[type[Event], MakeEvent] | None = None,
         own_timers: Collection[AnyMachine] = (),
         quiet: Collection[type[Event] | Event] = (),
-        notes: Mapping[AnyMachine, Collection[Any]] | None = None,
+        notes: Mapping[AnyMachine, Collection[Any | tuple[Any, EventRef]]] | None = None,
         sends: Collection[type[Event] | Event] = (),
         durations: Collection[str] | None = None,
     ) -> None:
@@ -203,20 +205,22 @@ class Wiring:
 
         `machines`: the root first. `hears`: machines elsewhere whose steps reach this cascade. `events`:
         how an event that carries data is made. `own_timers`: machines whose data say when they end.
-        `quiet`: events that alone are no news. `notes`: states on whose entry `entered` is called. `sends`:
-        consequences that the system sends itself, without a coupling. `durations`: the names of the
-        durations there are, to check the timers against.
+        `quiet`: events that alone are no news. `notes`: states, or (state, event) for one event alone, on
+        whose entry `entered` is called. `sends`: consequences that the system sends itself, without a
+        coupling. `durations`: the names of the durations there are, to check the timers against.
         """
         self.name = name
         self.machines = machines
         self.root = machines[0]
         self.couplings = couplings if isinstance(couplings, tuple) else (couplings,)
-        self.routes = dict(routes)
+        self.routes: dict[str | tuple[str, type[Event]], Route] = {
+            key if isinstance(key, str) else (key[0], type_of(key[1])): route for key, route in routes.items()
+        }
         self.hears = tuple(hears)
         self.own_timers = frozenset(own_timers)
         self.quiet = frozenset(type_of(event).name for event in quiet)
         self._sends = frozenset(type_of(event) for event in sends)
-        self._notes = {machine: frozenset(states) for machine, states in (notes or {}).items()}
+        self._notes = {machine: frozenset(map(_note, noted)) for machine, noted in (notes or {}).items()}
         self._events = dict(events or {})
         self.known: dict[int, StepEffects] = {}
         """What follows from steps that were taken before, by the identity of the steps."""
@@ -243,15 +247,21 @@ class Wiring:
         """Return what a step may cause here; of machines that are only heard, what has a route."""
         found = []
         for coupling in (coupling for each_list in self.couplings for coupling in each_list.caused_by(step)):
-            route = self.routes.get(coupling.to)
+            route = self._route(coupling)
             if route is not None and not route.who:
                 found.append(Consequence(coupling, route, self._delivery(coupling, route, step)))
         return tuple(found)
 
+    def _route(self, coupling: Coupling[Any]) -> Route | None:
+        own = None if coupling.event is None else self.routes.get((coupling.to, coupling.event))
+        return own or self.routes.get(coupling.to)
+
     def noted(self, machine: AnyMachine, step: Step[Any]) -> Step[Any] | None:
         """Return the step if `entered` is to be called for it."""
-        states = self._notes.get(machine)
-        return step if states is not None and step.moves and step.target in states else None
+        notes = self._notes.get(machine)
+        if notes is None or not step.moves:
+            return None
+        return step if step.target in notes or (step.target, step.event) in notes else None
 
     def event_for(self, event: type[Event]) -> MakeEvent:
         """Return what makes an event of this type; one that carries nothing is the same every time."""
@@ -298,12 +308,16 @@ class Wiring:
         for coupling in self._all():
             if coupling.cause in self.machines:
                 yield from self._unrouted(coupling)
+        sent = {(coupling.to, coupling.event) for coupling in self._all()}
+        for key in self.routes:
+            if not isinstance(key, str) and key not in sent:
+                yield f"there is a route to “{key[0]}” for {key[1].name}, which no coupling sends there"
         for machine in self.machines:
             yield from _unknown_timers(machine, durations)
             yield from self._unsent(machine)
 
     def _unrouted(self, coupling: Coupling[Any]) -> Iterator[str]:
-        route = self.routes.get(coupling.to)
+        route = self._route(coupling)
         if route is None:
             yield f"“{coupling.sentence}”: there is no route to “{coupling.to}”"
         elif route.is_outward or route.who or route.carry is not None:
@@ -326,6 +340,11 @@ class Wiring:
                     yield f"no coupling sends {event.name} to a {machine.name}"
             elif event.kind is Kind.TIMER and event not in fired and event not in sent:
                 yield f"no deadline of the {machine.name} fires {event.name}"
+
+
+def _note(noted: Any) -> Any:
+    """Return a state as it is, and a state with an event by the event's name, as steps have it."""
+    return (noted[0], type_of(noted[1]).name) if isinstance(noted, tuple) else noted
 
 
 def deadlines_of(machine: AnyMachine) -> Iterator[Deadline]:
