@@ -353,6 +353,16 @@ def test_a_handler_that_does_not_listen_is_stopped_well_before_its_cancel_is_for
     assert read.stop_grace_s == 5.0
 
 
+@pytest.mark.parametrize(("ttl_s", "patience_s"), [(60.0, 10.0), (32.0, 8.0), (4.0, 2.0)])
+def test_every_worker_is_as_patient_with_a_store_as_its_leases_allow(ttl_s: float, patience_s: float) -> None:
+    times = {"ack_window_s": ttl_s, "heartbeat_every_s": ttl_s / 4, "shutdown_deadline_s": ttl_s / 2}
+    times |= {"shutdown_soft_s": ttl_s / 4, "cancel_deadline_s": ttl_s / 4}
+    times |= {"abort_kill_s": ttl_s / 8, "abort_warning_s": ttl_s / 16}
+    durations = Durations(lease_ttl_s=ttl_s, **times)
+    assert WorkerSettings(name="w", durations=durations).patience_s == patience_s
+    assert WorkerSettings(name="w", durations=durations, patience_s=0.0).patience_s == 0.0
+
+
 def test_a_request_to_go_is_noted_once_and_wakes_whoever_comes_later() -> None:
     now = iter([1.0, 2.0])
     shutdown = Shutdown(lambda: next(now))

@@ -27,7 +27,6 @@ from interlock.worker.settings import WorkerSettings
 from interlock.worker.signals import Shutdown, heeding_signals
 from interlock.worker.tasks import Registry, load_tasks
 
-PATIENCE_S = 10.0
 MEGABYTE = 1024 * 1024
 
 
@@ -151,8 +150,6 @@ def settings_for(here: project.Project, asked: Asked) -> WorkerSettings:
         "max_result_bytes": here.settings.max_result_bytes,
         "durations": here.settings.durations,
         "sandbox": _sandbox(said, asked),
-        # A server or a database that is started again is back in seconds: its connections may still be good.
-        "patience_s": min(max(2.0, here.settings.durations.lease_ttl_s / 4), PATIENCE_S),
     }
     return WorkerSettings(**{name: value for name, value in options.items() if value not in (None, ())})
 

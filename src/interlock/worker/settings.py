@@ -14,6 +14,7 @@ from interlock.worker.outcomes import MAX_RESULT_BYTES
 
 _DERIVED = -1.0
 _STOP_GRACE_S = 5.0
+_LEAST_PATIENCE_S, _MOST_PATIENCE_S = 2.0, 10.0
 _AT_LEAST = {
     "concurrency": 1,
     "threads": 1,
@@ -70,8 +71,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     kill_grace_s: float = 2.0
     """How long a process has between SIGTERM and SIGKILL."""
     connect_timeout_s: float = 30.0
-    patience_s: float = 2.0
-    """How long a poll that fails is repeated before the connection is replaced, or broken without tasks."""
+    patience_s: float = _DERIVED
+    """How long a poll that fails is repeated before the connection is replaced, or broken without tasks; see
+    `patience_s`."""
     stalled_after_s: float = 30.0
     """After which silence a loop that has something to do is called stalled."""
     stuck_after_s: float = 300.0
@@ -98,6 +100,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.stop_grace_s < 0:
             msgspec.structs.force_setattr(self, "stop_grace_s", stop_grace_s(self.durations))
+        if self.patience_s < 0:
+            msgspec.structs.force_setattr(self, "patience_s", patience_s(self.durations))
         if faults := list(self._faults()):
             raise InvalidSettings(
                 "The settings of the worker cannot be used: " + "; ".join(faults) + ".",
@@ -145,3 +149,11 @@ def stop_grace_s(durations: Durations) -> float:
     A handler that does not listen has to be stopped well before its cancel is forced.
     """
     return min(_STOP_GRACE_S, durations.cancel_deadline_s / 4)
+
+
+def patience_s(durations: Durations) -> float:
+    """Return the default patience: a quarter of a lease, but at least 2 s and at most 10 s.
+
+    A server or a database that is restarted is back in seconds: its connections may still be good.
+    """
+    return min(max(_LEAST_PATIENCE_S, durations.lease_ttl_s / 4), _MOST_PATIENCE_S)
