@@ -201,7 +201,11 @@ class Standing:
         if trouble:
             told = msgspec.structs.replace(told, trouble=trouble, reason=self._reason)
         orders = await port.beat(self.worker_id, told)
-        if self._take(orders):
+        if not self._take(orders):
+            return
+        if orders.stop == "terminate":  # it is the last order, so that nothing newer can be waited for
+            await set_within(self._news, orders.beat_every_s)
+        else:
             newer = asyncio.ensure_future(port.orders(self.worker_id, orders.number, orders.beat_every_s))
             news = asyncio.ensure_future(self._news.wait())
             try:
