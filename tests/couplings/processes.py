@@ -8,6 +8,7 @@ from tests.couplings.world import Worker, World, delivers, must
 from tests.systems.orchestrator.house import TTL_S
 from tests.systems.supervisor.test_workers import workers
 
+from interlock.lifecycles.durations import DEFAULTS, Durations
 from interlock.store.records import Query
 from interlock.worker.context import Context, TaskCancelled
 from interlock.worker.tasks import Registry
@@ -36,9 +37,9 @@ async def at_work(world: World, **settings: Any) -> tuple[Worker, str]:
     return worker, job_id
 
 
-async def with_another(world: World) -> tuple[Worker, str, str]:
+async def with_another(world: World, **settings: Any) -> tuple[Worker, str, str]:
     """Start a worker that is at work, and wait until it has another job that it has not begun."""
-    worker, first = await at_work(world, prefetch=1)
+    worker, first = await at_work(world, prefetch=1, **settings)
     second = await world.submit("quick")
     await worker.is_at(second, "claiming")
     assert await world.leases(second) == ["GRANTED"]
@@ -79,9 +80,12 @@ async def tasks_that_do_not_finish_in_time(world: World) -> None:
 @delivers("task enters processing: send ack to its lease")
 async def lease_of_a_task_that_begins(world: World) -> None:
     """A lease that was only granted is acknowledged when there is room for its task."""
-    _, first, second = await with_another(world)
+    patient = Durations(ack_window_s=DEFAULTS.lease_ttl_s)  # it does not give back what waits for room
+    _, first, second = await with_another(world, durations=patient)
     await world.jobs.cancel(first)
     await world.job_takes(second, "lease", "ack", "GRANTED", "ACTIVE")
+    attempts = (await world.view(second)).attempts  # a later one is acknowledged by the claim itself
+    must(len(attempts) == 1, f"The lease was left to expire, and {second} has {len(attempts)} attempts.")
 
 
 @delivers("task enters reporting by processing_succeeded or processing_failed: send complete to its lease")

@@ -20,31 +20,7 @@ BY_SENTENCE = {coupling.sentence: coupling for coupling in COUPLINGS.all}
 NOT_DELIVERED: dict[str, str] = {}
 """Couplings that nobody carries out, and why."""
 
-BY_HAND = {
-    **dict.fromkeys(
-        (
-            "process enters connecting by error: send lease_expired to each of its tasks",
-            "process enters shutting_down: send shutdown_requested to each task that has not begun",
-            "process stays shutting_down by soft_deadline: send shutdown_requested to each of its tasks",
-        ),
-        "worker/process.py calls abandon, withdraw and interrupt whatever the table says",
-    ),
-    **dict.fromkeys(
-        (
-            "task enters processing: send ack to its lease",
-            "task enters reporting by processing_succeeded or processing_failed: send complete to its lease",
-            "task enters reporting by shutdown_requested or processing_yielded: send release to its lease",
-            "task enters completed or failed or abandoned: send task_ended to its process",
-        ),
-        "worker/executing.py and worker/running.py do it whatever the table says",
-    ),
-    "lease enters EXPIRED or REVOKED: send lease_expired to the task under it": (
-        "worker/executing.py does it when a renewal is answered with Stale, whatever the table says"
-    ),
-    "worker enters TERMINATED: send shutdown_requested to its process": (
-        "supervisor/body.py orders it by the state of the record, whatever the table says"
-    ),
-}
+BY_HAND: dict[str, str] = {}
 """Couplings that are carried out without the table, and where."""
 
 

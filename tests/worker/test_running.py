@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from interlock.lifecycles import TASK
+from interlock.lifecycles.durations import Durations
 from interlock.lifecycles.task import (
     ABANDONED,
     CLAIMING,
@@ -32,9 +33,10 @@ from interlock.lifecycles.task import (
     report_failed,
     report_succeeded,
 )
-from interlock.machine import Event
+from interlock.machine import Event, Step
 from interlock.wire.runner import Failed, Grant, Succeeded
-from interlock.worker.logs import make_log
+from interlock.worker.logs import Log, make_log
+from interlock.worker.machines import Machines
 from interlock.worker.outcomes import Interrupted
 from interlock.worker.running import RunningTask, report_of
 from interlock.worker.unsent import Unsent
@@ -66,7 +68,22 @@ def running(log: io.StringIO) -> RunningTask:
         heartbeat_every_s=20.0,
         timeout_s=60.0,
     )
-    return RunningTask(grant, "w#1", 0.0, Watch("w#1", make_log("info", "json", log), None))
+    return RunningTask(grant, "w#1", 0.0, machines_of(make_log("info", "json", log)))
+
+
+class Nobody:
+    """Does nothing about what tasks do."""
+
+    def acknowledge(self, running: RunningTask) -> None: ...
+
+    def interrupted(self, running: RunningTask) -> None: ...
+
+    def ended(self, running: RunningTask, step: Step[Any]) -> None: ...
+
+
+def machines_of(log: Log) -> Machines:
+    watch = Watch("w#1", log, None)
+    return Machines(1, Durations(), watch=watch, clock=lambda: AT, hands=Nobody())
 
 
 def told(running: RunningTask, *events: Event) -> RunningTask:
@@ -203,7 +220,7 @@ def test_an_interrupted_task_is_given_back_with_what_it_has_saved(running: Runni
 
 def test_a_transition_costs_less_than_a_tenth_of_a_millisecond(running: RunningTask) -> None:
     """S1-17: that is 200 calls on a slow machine. Calls are counted, which no busy machine changes."""
-    running.watch = Watch("w#1", make_log("warning", "json", io.StringIO()), None)
+    running.machines = machines_of(make_log("warning", "json", io.StringIO()))
     told(running, CLAIMED)
     renewed = LeaseRenewed(at=AT, ttl_s=120.0)
     running.tell(renewed)  # what is worked out once is not counted

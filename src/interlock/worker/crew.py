@@ -28,6 +28,7 @@ from interlock.worker.clocks import AwakeTime
 from interlock.worker.executing import Executing
 from interlock.worker.families import Families
 from interlock.worker.logs import Log
+from interlock.worker.machines import Terminated
 from interlock.worker.metrics import Metrics
 from interlock.worker.obeying import Obeying
 from interlock.worker.pool.child import about_pool
@@ -76,7 +77,7 @@ class Crew:
         *,
         hear: Hear,
         port: Callable[[], OrchestratorPort],
-        task_ended: Callable[[RunningTask], None],
+        task_ended: Callable[[], None],
         room_made: Callable[[], None],
         reports_fail: Callable[[float], None],
         poll_awaited: Callable[[], bool],
@@ -235,7 +236,7 @@ class Crew:
     def _ordered(self, orders: WorkerOrders) -> None:
         """Called in the thread of the standing; going at once must not wait for the event loop."""
         if orders.stop == "terminate":
-            self._shutdown.hurry()
+            Terminated(self._shutdown, self._around.now()).follow()
         if self._loop is not None:
             soon(self._loop, partial(self._heed, orders))
 

@@ -2,7 +2,8 @@
 
 A grant becomes a task that waits in the lane of its executor. When the lane has room it begins; when
 its handler has ended, what happened is put into words and handed to the reporter; when that was heard
-the task ends, and the process has a slot again. The task table decides each of these steps.
+the task ends, and the process has a slot again. The task table decides each of these steps, and what is
+done about handlers and messages follows from them (`acknowledge`, `interrupted`, `ended`: see `machines`).
 """
 
 from __future__ import annotations
@@ -15,18 +16,20 @@ from datetime import datetime
 from typing import Any
 
 from interlock.errors import UnknownTask
+from interlock.lifecycles.lease import EXPIRED, REVOKED, LeaseState
+from interlock.lifecycles.process import SHUTTING_DOWN
 from interlock.lifecycles.task import (
     CLAIMING,
     PROCESSING,
     REPORTING,
     ClaimSucceeded,
-    LeaseExpired,
     LeaseRenewed,
     ShutdownRequested,
     claim_failed,
     report_failed,
     report_succeeded,
 )
+from interlock.machine import Step
 from interlock.processes import credentials
 from interlock.processes.masking import Mask
 from interlock.processes.sandbox import NO_SANDBOX
@@ -42,6 +45,7 @@ from interlock.wire.runner import (
     Message,
     NotHeard,
     Stale,
+    StaleCode,
     Succeeded,
 )
 from interlock.worker.caching import NO_CACHES, Caching
@@ -52,6 +56,7 @@ from interlock.worker.executors.shell import SHELL
 from interlock.worker.families import NO_FAMILY, Family
 from interlock.worker.lanes import AHEAD_FOR_S, Lane, Lanes
 from interlock.worker.logs import Log
+from interlock.worker.machines import Machines
 from interlock.worker.outcomes import Interrupted, Outcome
 from interlock.worker.renewing import Renewer
 from interlock.worker.reporting import Reporter
@@ -83,7 +88,7 @@ class Executing:
         watch: Watch,
         log: Log,
         now: Callable[[], datetime],
-        ended: Callable[[RunningTask], None],
+        ended: Callable[[], None],
         freed: Callable[[], None],
         left_behind: Callable[[], None],
         upload: Upload = nowhere,
@@ -98,8 +103,7 @@ class Executing:
         self._runner_id = runner_id
         self._reporter, self._renewer = reporter, renewer
         self._parcels = parcels
-        self._watch, self._log = watch, log
-        self._now = now
+        self._log, self._now = log, now
         self._on_end, self._freed = ended, freed
         self._stopper = Stopper(
             settings,
@@ -117,8 +121,8 @@ class Executing:
             "sandbox": settings.sandbox,
         }
         self._tracing, self._monotonic = tracing, monotonic
-        self.active: dict[RunningTask, None] = {}
-        """In the order in which they came: a set would have the order of their addresses."""
+        self.machines = Machines(settings.slots, settings.durations, watch=watch, clock=now, hands=self)
+        self.active: dict[RunningTask, None] = self.machines.tasks
         self._lanes = Lanes(settings, monotonic)
         self.elsewhere, self.on_the_loop = self._lanes.elsewhere, self._lanes["async"].on_the_loop
         self._prefetched: deque[tuple[float, RunningTask]] = deque()
@@ -162,7 +166,7 @@ class Executing:
         """
         unknown, free = self._unknown, self._lanes.free()
         for grant in grants:
-            running = RunningTask(grant, self._runner_id, claimed_at, self._watch)
+            running = RunningTask(grant, self._runner_id, claimed_at, self.machines)
             self.active[running] = None
             if grant.acknowledged:
                 self._accept(running)
@@ -195,6 +199,11 @@ class Executing:
 
     def _accept(self, running: RunningTask) -> None:
         self._renewer.add(running)
+        if running.lane is not None or self._has_lane(running):
+            running.lane.waiting.append(running)
+
+    def _has_lane(self, running: RunningTask) -> bool:
+        """Find the lane that it runs in; what this worker does not have is given back."""
         try:
             running.task = self._find(running.grant.task)
         except UnknownTask as error:
@@ -203,9 +212,9 @@ class Executing:
                 "task_not_known", task_id=running.grant.job_id, task=running.grant.task, error=error.sentence
             )
             self._release_unused(running, f"this worker has no task {running.grant.task}")
-            return
-        running.lane = lane = self._lanes[running.task.executor_on(self._settings.executor)]
-        lane.waiting.append(running)
+            return False
+        running.lane = self._lanes[running.task.executor_on(self._settings.executor)]
+        return True
 
     def _find(self, name: str) -> AnyTask:
         return SHELL if name == SHELL_NAME else self._registry.get(name)
@@ -222,7 +231,8 @@ class Executing:
 
     def _begin(self, running: RunningTask, lane: Lane, now: float) -> None:
         self._warn_of_strangers(running)
-        running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
+        if running.state is CLAIMING:
+            running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
         running.context = Context(running.grant, now=self._now, wake=self._nudge, **self._ways)
         if self._tracing is not None:
             running.span = self._tracing.span(running.grant)
@@ -232,9 +242,14 @@ class Executing:
     def _acknowledge_prefetched(self) -> None:
         while self._prefetched and self._room_now() > 0:
             _, running = self._prefetched.popleft()
-            self._acknowledging.add(running)
-            running.renewed_at = self._monotonic()
-            self._reporter.put(running, running.ack())
+            if self._has_lane(running):
+                running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
+
+    def acknowledge(self, running: RunningTask) -> None:
+        """Acknowledge the lease; the handler begins when that was heard."""
+        self._acknowledging.add(running)
+        running.renewed_at = self._monotonic()
+        self._reporter.put(running, running.ack())
 
     def release_old(self) -> None:
         """Give back what has waited for half the time that it may be left unacknowledged."""
@@ -254,7 +269,6 @@ class Executing:
         """Give back what has not begun here; that costs the job no retry."""
         running.tell(claim_failed)
         self._reporter.put(running, running.release(why))
-        self._finish(running)
 
     # From the end of a handler to the end of its task
 
@@ -277,7 +291,7 @@ class Executing:
         if running.state is PROCESSING:
             if running.lost or self._monotonic() >= running.lease_ends_at():
                 self._log.warning("lease_lost", task_id=running.grant.job_id, code="LEASE_EXPIRED")
-                self.lose(running)
+                self._lost(running)
                 return
             running.tell(what_happened(running, outcome, self._now()))
         self._report(running)
@@ -298,13 +312,12 @@ class Executing:
 
     def _acknowledged(self, running: RunningTask, answer: Answer | None) -> None:
         self._acknowledging.discard(running)
-        if running.state is not CLAIMING:
+        if running.state is not PROCESSING:
             return  # it was withdrawn while the acknowledgement was under way
         if isinstance(answer, Heard):
             self._accept(running)
         else:
-            running.tell(claim_failed)
-            self._finish(running)
+            self._lost(running, answer)
         self._fill_soon_if_needed()
 
     def _reported(self, running: RunningTask, message: Message, answer: Answer | None) -> None:
@@ -317,7 +330,6 @@ class Executing:
             error = "it could not be delivered in time" if answer is None else answer.error
             self._log.warning("report_failed", task_id=running.grant.job_id, error=error)
             running.tell(report_failed)
-        self._finish(running)
 
     def _report_refusal(self, running: RunningTask, refused: NotHeard) -> None:
         """The result itself is not acceptable, so the attempt has failed."""
@@ -325,11 +337,6 @@ class Executing:
             error=f"The result was refused: {refused.error}", details=refused.todo, failure_class="user"
         )
         self._reporter.put(running, running.complete(failed, None))
-
-    def _finish(self, running: RunningTask) -> None:
-        self.active.pop(running, None)
-        self._renewer.remove(running)
-        self._on_end(running)
 
     def _give_back(self, running: RunningTask) -> None:
         """An abandoned handler has stopped: if its lease still lives, somebody else may go on at once."""
@@ -346,7 +353,7 @@ class Executing:
                 continue
             if isinstance(answer, Stale) and not running.sent:
                 self._log.warning("lease_lost", task_id=running.grant.job_id, code=str(answer.code))
-                self.lose(running)
+                self._lost(running, answer)
             elif isinstance(answer, Heard):
                 self._renewed(running, answer)
             if running.state is REPORTING and running.handler_ended and not running.sent:
@@ -363,59 +370,89 @@ class Executing:
         if running.escalated:
             return
         running.escalated = True
-        if running.state is CLAIMING:
-            self._remove_waiting(running)
-            running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
-            self._settle(running, Interrupted())
+        if running.begun:
+            self._stopper.ask(running)
             return
-        self._stopper.ask(running)
-
-    def lose(self, running: RunningTask, *, give_back: bool = False) -> None:
-        """The lease is gone, or cannot be kept: stop the work, and say nothing about it."""
-        if running.state is REPORTING:
-            if not running.handler_ended:  # it was told to save what it has, and is still at it
-                running.stop("lost")
-                self._stopper.stop(running)
-            return  # the answer to the report will say so
-        running.stop("lost")
-        running.give_back = give_back
+        self._remove_waiting(running)
         if running.state is CLAIMING:
+            running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
+        self._settle(running, Interrupted())
+
+    def _lost(self, running: RunningTask, answer: Answer | None = None) -> None:
+        """The lease has ended, as an answer or the clock says: nothing is believed under it any more."""
+        running.stop("lost")
+        revoked = isinstance(answer, Stale) and answer.code is StaleCode.LEASE_REVOKED
+        self._lose(running, REVOKED if revoked else EXPIRED)
+
+    def _lose(self, running: RunningTask, ended: LeaseState) -> None:
+        """Stop the work, and say nothing about it."""
+        if running.state is PROCESSING:
+            self.machines.lease_ended(running, ended)
+        elif running.state is CLAIMING:
             self._remove_waiting(running)
             running.tell(claim_failed)
-            if give_back:
+            if not running.lost:
                 self._reporter.put(running, running.release("connection lost"))
+        elif not running.handler_ended:  # it was told to save what it has, and is still at it
+            running.stop("lost")
+            self._stopper.stop(running)
+
+    def revoked(self) -> None:
+        """Let go of everything: the worker was terminated, and its leases are taken away."""
+        for running in list(self.active):
+            self._lose(running, REVOKED)
+
+    def disconnected(self) -> None:
+        """Let go of what the break of the connection, by the table, does not end: claims and what saves."""
+        for running in list(self.active):
+            if running.state is not PROCESSING:
+                self._lose(running, EXPIRED)
+
+    def interrupt(self) -> None:
+        """Give back everything: what has begun is told to save what it has."""
+        for running in list(self.active):
+            running.tell(ShutdownRequested(at=self._now()))
+
+    def interrupted(self, running: RunningTask) -> None:
+        """Tell its handler to save what it has; what never began has nothing, and is given back at once."""
+        running.stop("shutdown")
+        if not running.begun:
+            self._remove_waiting(running)
+            running.handler_ended, running.outcome = True, Interrupted()
+            # What its lease is owed is a consequence of the same step, and comes after this.
+            asyncio.get_running_loop().call_soon(self._report, running)
+        elif self.machines.process.state is SHUTTING_DOWN:
+            running.lane.executor.told(running)  # the process sees to it that it stops
         else:
-            running.tell(LeaseExpired())
-        self._finish(running)
+            self._stopper.ask(running)
+
+    def ended(self, running: RunningTask, step: Step[Any]) -> None:
+        """Forget it; what ended without a report is stopped, or given back where it has not begun."""
+        self.active.pop(running, None)
+        self._renewer.remove(running)
+        if step.source is PROCESSING:
+            self._abandon(running)
+        elif step.source is CLAIMING and step.event == ShutdownRequested.name:
+            self._remove_waiting(running)
+            self._reporter.put(running, running.release("shutdown"))
+        self._on_end()
+
+    def _abandon(self, running: RunningTask) -> None:
+        """Stop a handler without a lease. A lease that may still live is given back afterwards."""
+        running.give_back = not running.lost
+        running.stop("lost")
+        if not running.begun:
+            self._remove_waiting(running)
+            running.handler_ended = True
         if running.lane is not None and running in running.lane.running:
             self._stopper.stop(running)
-        elif give_back and running.handler_ended:
+        elif running.handler_ended:
             self._give_back(running)
-
-    def abandon(self) -> None:
-        """The connection has broken: no lease can be kept, says the table."""
-        for running in list(self.active):
-            self.lose(running, give_back=True)
-
-    def withdraw(self) -> None:
-        """What has not begun is left to others at once."""
-        for running in [one for one in self.active if one.state is CLAIMING]:
-            self._remove_waiting(running)
-            running.tell(ShutdownRequested(at=self._now()))
-            self._reporter.put(running, running.release("shutdown"))
-            self._finish(running)
-
-    def interrupt(self, *, insist: bool = False) -> None:
-        """They are told to save what they have; unless somebody else does it, they are then made to stop."""
-        for running in [one for one in self.active if one.state is PROCESSING]:
-            running.tell(ShutdownRequested(at=self._now()))
-            running.stop("shutdown")
-            (self._stopper.ask if insist else running.lane.executor.told)(running)
 
     def kill(self) -> None:
         """They were told; now they are stopped."""
         for running in list(self.active):
-            if not running.handler_ended and running.lane is not None:
+            if not running.handler_ended and running.begun:
                 running.lane.executor.kill(running)
 
     async def close(self) -> None:

@@ -5,7 +5,7 @@
     terminated         what runs is stopped, and the process goes at once
 
 Orders come from another thread and are carried out in the event loop; the one that must also work
-when the event loop is blocked, going at once, is asked for in that other thread (`Shutdown.hurry`).
+when the event loop is blocked, going at once, is heard of in that other thread (`machines.Terminated`).
 """
 
 from __future__ import annotations
@@ -59,11 +59,9 @@ class Obeying:
         if orders.take is not before.take:
             self._hold(not orders.take)
         if orders.stop == "terminate":
-            self._executing.abandon()
-            self._shutdown.request()
+            self._executing.revoked()
         elif orders.give_back:
-            self._executing.withdraw()
-            self._executing.interrupt(insist=True)
+            self._executing.interrupt()
         self.task_ended()
 
     def task_ended(self) -> None:

@@ -16,7 +16,6 @@ from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
 from interlock.errors import InterlockError, StoreUnavailable
-from interlock.lifecycles import PROCESS
 from interlock.lifecycles.process import (
     BACKING_OFF,
     CONNECTING,
@@ -30,7 +29,6 @@ from interlock.lifecycles.process import (
     ProcessState,
     RecoveryComplete,
     ShutdownComplete,
-    TaskEnded,
     accepts_tasks,
     backoff_complete,
     connected,
@@ -43,8 +41,7 @@ from interlock.lifecycles.process import (
     shutdown_requested,
     soft_deadline,
 )
-from interlock.lifecycles.task import COMPLETED
-from interlock.machine import Event, Moved
+from interlock.machine import Event
 from interlock.wire.runner import Answer, ClaimRequest, Message
 from interlock.worker.clocks import since_boot
 from interlock.worker.connection import LET_GO_S, Connection
@@ -53,7 +50,6 @@ from interlock.worker.logs import Log
 from interlock.worker.metrics import Metrics
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.reporting import MAX_BATCH
-from interlock.worker.running import RunningTask
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.signals import Shutdown
 from interlock.worker.storetime import StoreTime, local_time
@@ -65,12 +61,20 @@ from interlock.worker.watching import Watch
 
 T = TypeVar("T")
 Ask: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
-_SUCCEEDED, _FAILED, _NEITHER = TaskEnded(succeeded=True), TaskEnded(failed=True), TaskEnded()
 _SHORTEST_WAIT_S = 0.01
 _LONGER_PAUSE_S = 1.0
 """Between two questions to a store that has been away for a while."""
 _LAST_CLAIM_S = 5.0
 """How long a claim that is under way when the process is asked to go may take to be answered."""
+
+# The deadlines of a shutdown are in the table of the process. Handlers have to be killed, and what came of
+# that reported, before the hard one.
+_SAVING_SHARE = 0.6
+"""Of the time between the soft and the hard deadline, what handlers have to save their work."""
+_LET_GO_SHARE = 1 / 20
+"""Of the hard deadline, what the release of the connection may take at most."""
+_LAST_ACTS = 3
+"""So many times as long as a release is left for what comes last: executors are closed, it, and the exit."""
 
 
 class WorkerProcess:
@@ -93,8 +97,6 @@ class WorkerProcess:
         threads: Threads = MACHINE,
     ) -> None:
         self.runner_id = f"{settings.name}#{incarnation}"
-        self.state: ProcessState = STARTING
-        self.data = Process(slots=settings.slots)
         self.shutdown = shutdown or Shutdown()
         self._settings, self._durations = settings, settings.durations
         self._log = log.bind(worker_id=self.runner_id)
@@ -146,6 +148,19 @@ class WorkerProcess:
             hold=self._hold,
         )
         self._executing = self._crew.executing
+        self._machines = self._executing.machines
+
+    @property
+    def state(self) -> ProcessState:
+        """Where it stands, by its table."""
+        state: ProcessState = self._machines.process.state
+        return state
+
+    @property
+    def data(self) -> Process:
+        """What it knows about itself."""
+        data: Process = self._machines.process.data
+        return data
 
     async def run(self) -> int:
         """Live until somebody asks it to go; 0 when every task ended or was given back, 1 when forced.
@@ -170,24 +185,14 @@ class WorkerProcess:
         return {name: number for name, number in self._crew.leftovers().items() if number}
 
     def tell(self, event: Event) -> bool:
-        """Let the table decide; answers whether it has accepted the event."""
-        decided = PROCESS.decide(self.state, self.data, event)
-        if not isinstance(decided, Moved):
-            self._watch.refused(decided)
-            return False
-        self.state, self.data = decided.state, decided.data
-        if self._watch.listens:
-            self._watch.process_moved(decided.steps)
-        if decided.effects:
-            self._watch.announce(decided.effects)
-        return True
+        """Let the table decide, and follow what comes of it; answers whether it has accepted the event."""
+        return self._machines.tell(event)
 
     async def _step(self) -> None:
         """What the state it is in is for; whatever breaks there does not end the process."""
         self._crew.beat()
         if self.shutdown.requested and self.state in UP:
             self.tell(shutdown_requested)
-            self._executing.withdraw()
         try:
             await self._steps[self.state]()
         except Exception as crash:  # noqa: BLE001 - a loop outlives whatever its body meets
@@ -237,19 +242,19 @@ class WorkerProcess:
         """Let tasks finish, then tell them, then stop them; and be gone in time, whatever they do."""
         asked_at = self.shutdown.requested_at or self.shutdown.awake()
         soft_s, hard_s = self.shutdown.times(self._durations)
-        last_s = min(LET_GO_S, hard_s / 20)
+        last_s = min(LET_GO_S, hard_s * _LET_GO_SHARE)
         in_time = await self._all_ended(asked_at + soft_s)
         if not in_time:
             self.tell(soft_deadline)
-            self._executing.interrupt()
-            in_time = await self._all_ended(asked_at + soft_s + 0.6 * (hard_s - soft_s))
+            in_time = await self._all_ended(asked_at + soft_s + _SAVING_SHARE * (hard_s - soft_s))
         if not in_time:
             self._executing.kill()
-            in_time = await self._all_ended(asked_at + hard_s - 3 * last_s)
+            in_time = await self._all_ended(asked_at + hard_s - _LAST_ACTS * last_s)
         await self._executing.close()
         await self._connection.release(last_s)
-        self._forced = not in_time
-        self.tell(ShutdownComplete() if in_time else shutdown_deadline)
+        self._forced = not (in_time and self.tell(ShutdownComplete()))
+        if self._forced:
+            self.tell(shutdown_deadline)
 
     # Polling
 
@@ -301,9 +306,7 @@ class WorkerProcess:
             return self._next_request() is not None
         return self.state in (CONNECTING, RECOVERING)
 
-    def _task_ended(self, running: RunningTask) -> None:
-        succeeded = running.state is COMPLETED
-        self.tell(_SUCCEEDED if succeeded else _FAILED if running.counts_as_failed else _NEITHER)
+    def _task_ended(self) -> None:
         self._stir.set()
         self._crew.task_ended()
 
@@ -368,7 +371,7 @@ class WorkerProcess:
         self._broken = False
         self._log.warning("connection_lost", error=failure.sentence, tasks=len(self._executing.active))
         self.tell(error)
-        self._executing.abandon()
+        self._executing.disconnected()
         await self._connection.release()
         self._woken = False
 

@@ -1,9 +1,10 @@
 """One leased attempt as this process executes it: the task machine, and what it has to say.
 
-Nothing here waits or calls anybody. The table decides each step (`tell`); the rest knows how to put
-into a message what has happened. Two threads touch a task: the event loop executes and reports it,
-and the renewer sends its heartbeats. What both need is guarded by the lock they share (`Parcels`), or
-is a single value that only one of them writes.
+Nothing here waits or calls anybody. The table decides each step (`tell`), and what follows from it is in
+`machines`; the rest knows how to put into a message what has happened. Two threads touch a task: the event
+loop executes and reports it, and the renewer sends its heartbeats. Only the event loop tells it events.
+What else both need is guarded by the lock they share (`Parcels`), or is a single value that only one of
+them writes.
 """
 
 from __future__ import annotations
@@ -15,19 +16,17 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from interlock.lifecycles import TASK
+from interlock.lifecycles import TASK, lease
 from interlock.lifecycles.task import (
     ENDED,
     FAILED,
-    PENDING,
     ProcessingFailed,
     ProcessingSucceeded,
     ProcessingYielded,
     Task,
     TaskState,
-    claim_requested,
 )
-from interlock.machine import Event, Moved
+from interlock.machine import Event
 from interlock.wire.runner import (
     Ack,
     CancelAck,
@@ -40,10 +39,10 @@ from interlock.wire.runner import (
     Succeeded,
 )
 from interlock.worker.context import Context
+from interlock.worker.machines import Machines
 from interlock.worker.outcomes import Outcome, Yielded
 from interlock.worker.tasks import Task as HandlerTask
 from interlock.worker.unsent import NOTHING, Unsent
-from interlock.worker.watching import Watch
 
 AnyTask: TypeAlias = HandlerTask[..., Any]
 
@@ -76,8 +75,10 @@ class RunningTask:
         "in_flight",
         "lane",
         "lost",
+        "machines",
         "next_number",
         "outcome",
+        "owed",
         "renewed_at",
         "runner_id",
         "sent",
@@ -86,15 +87,14 @@ class RunningTask:
         "stop_reason",
         "task",
         "ttl_s",
-        "watch",
     )
 
-    def __init__(self, grant: Grant, runner_id: str, claimed_at: float, watch: Watch) -> None:
+    def __init__(self, grant: Grant, runner_id: str, claimed_at: float, machines: Machines) -> None:
         self.grant = grant
         self.runner_id = runner_id
-        self.watch = watch
-        self.state: TaskState = PENDING
-        self.data = Task()
+        self.machines = machines
+        self.state: TaskState
+        self.data: Task
         self.claimed_at = claimed_at
         self.entered_at = claimed_at
         self.renewed_at = claimed_at
@@ -119,22 +119,27 @@ class RunningTask:
         self.stop_reason = ""
         self.escalated = False
         """Somebody sees to it that it stops."""
+        self.owed: type[Event] | None = None
+        """What its lease is to be sent in the end, as the couplings say; None while they do not."""
         self.give_back = False
         """It was abandoned although its lease may live: whoever has stopped gives it back."""
         self.sent = False
         """The report is with the reporter."""
-        self.tell(claim_requested)
+        machines.begin(self)
 
     def tell(self, event: Event) -> bool:
         """Let the table decide; answers whether it has accepted the event."""
-        decided = TASK.decide(self.state, self.data, event)
-        if not isinstance(decided, Moved):
-            self.watch.refused(decided, self.grant)
-            return False
-        if self.watch.listens:
-            self.entered_at = self.watch.task_moved(self.grant, decided.steps, self.entered_at)
-        self.state, self.data = decided.state, decided.data
-        return True
+        return self.machines.take(TASK, self, event, self) is None
+
+    @property
+    def timer_at(self) -> datetime | None:
+        """The renewer watches its lease, by the monotonic clock."""
+        return None
+
+    @property
+    def begun(self) -> bool:
+        """Whether its handler has begun: from then on there is something to be stopped."""
+        return self.context is not None
 
     @property
     def ended(self) -> bool:
@@ -315,9 +320,12 @@ def what_happened(
 def report_of(running: RunningTask, outcome: Outcome, unsent: Unsent | None) -> list[Message]:
     """The messages that end an attempt, in order.
 
-    A completion has no room for progress and checkpoint, so a last heartbeat goes ahead of it.
+    The couplings say what its lease is owed. A cancel that was asked for is acknowledged instead of
+    completed. A completion has no room for progress and checkpoint, so a last heartbeat goes ahead of it.
     """
-    if running.data.interrupted:
+    if running.owed is None:
+        return []
+    if running.owed is lease.Release:
         waits = isinstance(outcome, Yielded)
         return [running.release("children" if waits else "shutdown", unsent, await_children=waits)]
     ahead: list[Message] = []

@@ -1,0 +1,270 @@
+"""The machines of a worker process: the process and its tasks, which change together.
+
+An event goes to the process (`tell`) or to a task (`RunningTask.tell`). The tables decide, and `WIRING`
+says whom the couplings reach: the process and its tasks at once, leases by a message to the server. What
+has to be done outside of the machines follows from what they did: `Hands` does it.
+
+All of this happens in the event loop. `Terminated` alone is heard in other threads, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any, Protocol
+
+from interlock.lifecycles import lease, process, task, worker
+from interlock.lifecycles.couplings import COUPLINGS, Receiver
+from interlock.lifecycles.durations import Durations
+from interlock.lifecycles.lease import LEASE
+from interlock.lifecycles.process import PROCESS
+from interlock.lifecycles.task import TASK
+from interlock.lifecycles.worker import WORKER
+from interlock.machine import Event, EventRef, Moved, Step
+from interlock.machine.cascade import Cascade, Owner, Part, Refusal, Root, Wiring, each, order, to
+from interlock.machine.couplings import AnyMachine
+from interlock.machine.events import type_of
+from interlock.wire.runner import Grant
+from interlock.worker.signals import Shutdown
+from interlock.worker.watching import Watch
+
+
+class TaskPart(Part, Protocol):
+    """A task of this process; it is its own owner."""
+
+    grant: Grant
+    entered_at: float
+    owed: type[Event] | None
+
+    @property
+    def begun(self) -> bool:
+        """Whether its handler has begun."""
+        ...
+
+    @property
+    def counts_as_failed(self) -> bool:
+        """Whether it has ended with a failure of its own."""
+        ...
+
+
+class Hands(Protocol):
+    """Does what follows from the steps of tasks, without sending any of them another event."""
+
+    def acknowledge(self, running: Any, /) -> None:
+        """Send the acknowledgement of a lease that was only granted."""
+        ...
+
+    def interrupted(self, running: Any, /) -> None:
+        """Have a task that must go stop and save what it has."""
+        ...
+
+    def ended(self, running: Any, step: Step[Any], /) -> None:
+        """Let go of a task that has ended; stop its handler if it is still at work."""
+        ...
+
+
+class Machines(Cascade):
+    """The process and its tasks, over parts in memory: nothing is stored, so nothing is journalled."""
+
+    __slots__ = ("_claimed", "_durations", "_listens", "_watch", "clock", "hands", "process", "tasks")
+
+    def __init__(
+        self,
+        slots: int,
+        durations: Durations,
+        *,
+        watch: Watch,
+        clock: Callable[[], datetime],
+        hands: Hands,
+    ) -> None:
+        super().__init__(clock())
+        self.clock = clock
+        """A process lives for long: its events are made at this time, not at one moment for all."""
+        self.process = Root(process.STARTING, process.Process(slots=slots))
+        self.tasks: dict[Any, None] = {}
+        """Every task that has not ended, in the order in which they came."""
+        claimed = TASK.decide(TASK.initial, task.Task(), task.claim_requested)
+        assert isinstance(claimed, Moved)
+        self._claimed = claimed
+        """What becomes of every task first: each is claimed when it comes, so this is decided once."""
+        self.hands = hands
+        self._durations = durations
+        self._watch, self._listens = watch, watch.listens
+
+    def tell(self, event: Event) -> bool:
+        """Send the process an event; answers whether the table has accepted it."""
+        return self.send_to(PROCESS, self.process, event) is None
+
+    def begin(self, running: Any) -> None:
+        """Claim a new task."""
+        first = self._claimed
+        running.state, running.data = first.state, first.data
+        if self._listens:
+            self._report(TASK, running, first.steps)
+        effects = self.wiring.effects_of(TASK, first.steps)
+        if effects.consequences:
+            self._follow(effects, running)
+            self.settle()
+
+    def lease_ended(self, running: Any, state: lease.LeaseState) -> None:
+        """Follow that the server has ended the lease of a task."""
+        self.hear(LEASE, LEASE_ENDS[state], running)
+
+    # As every cascade, but the log and the metrics are told instead of a journal. Deadlines are watched
+    # elsewhere: those of leases by the renewer, those of the process by its loop, by clocks of their own.
+
+    def take(self, machine: AnyMachine, part: Part, event: Event, owner: Owner) -> Refusal:
+        """Let the table decide about one part. What follows waits for `settle`."""
+        decision = machine.decide(part.state, part.data, event)
+        if not isinstance(decision, Moved):
+            self._watch.refused(decision, owner.grant if machine is TASK else None)
+            return decision
+        part.state, part.data = decision.state, decision.data
+        steps = decision.steps
+        if self._listens:
+            self._report(machine, owner, steps)
+        if decision.effects:
+            self._watch.announce(decision.effects)
+        effects = self.wiring.known.get(id(steps))
+        if effects is None or effects.steps is not steps:
+            effects = self.wiring.effects_of(machine, steps)
+        for step, consequences in effects.consequences:
+            if step is not None:
+                self.entered(step, owner)
+            for consequence in consequences:
+                consequence.deliver(self, owner)
+        return None
+
+    def _report(self, machine: AnyMachine, owner: Owner, steps: tuple[Step[Any], ...]) -> None:
+        if machine is TASK:
+            owner.entered_at = self._watch.task_moved(owner.grant, steps, owner.entered_at)
+        else:
+            self._watch.process_moved(steps)
+
+    def parts(self) -> Iterator[tuple[AnyMachine, Any, Any]]:
+        """Return the process and its tasks."""
+        yield PROCESS, self.process, None
+        for running in self.tasks:
+            yield TASK, running, running
+
+    def seconds(self, setting: str) -> float:
+        """Return how long a timer runs, by the settings."""
+        return float(getattr(self._durations, setting))
+
+    def entered(self, step: Step[Any], owner: Any) -> None:
+        """Have done what a step of a task needs outside of the machines."""
+        if step.target is task.REPORTING:
+            self.hands.interrupted(owner)
+        else:
+            self.hands.ended(owner, step)
+
+
+class Terminated(Cascade):
+    """A worker that the supervisor has terminated, as its process hears of it, in any thread."""
+
+    __slots__ = ("shutdown",)
+
+    def __init__(self, shutdown: Shutdown, now: datetime) -> None:
+        super().__init__(now)
+        self.shutdown = shutdown
+
+    def follow(self) -> None:
+        """Follow what the couplings say about it.
+
+        An order to terminate means TERMINATED, whichever final state the record is in.
+        """
+        self.hear(WORKER, _step(WORKER, worker.RUNNING, worker.Terminate), None)
+
+    def parts(self) -> tuple[tuple[AnyMachine, Any, Any], ...]:
+        """Return nothing: the machines are in the event loop."""
+        return ()
+
+    def seconds(self, setting: str) -> float:
+        """No timer is here."""
+        raise KeyError(setting)
+
+
+def _step(machine: AnyMachine, source: Any, event: EventRef) -> Step[Any]:
+    """Return the step that an event causes there, for machines whose steps are only heard of."""
+    name = type_of(event).name
+    return next(step for step in machine.steps_from(source) if step.event == name)
+
+
+LEASE_ENDS = {
+    lease.EXPIRED: _step(LEASE, lease.ACTIVE, lease.Expire),
+    lease.REVOKED: _step(LEASE, lease.ACTIVE, lease.revoke),
+}
+"""How a lease ends that the server does not keep."""
+
+_SUCCEEDED = process.TaskEnded(succeeded=True)
+_FAILED = process.TaskEnded(failed=True)
+_NEITHER = process.TaskEnded()
+
+
+# Who is meant by the receivers of couplings
+
+
+def _process(machines: Machines, _: Owner) -> Root:
+    return machines.process
+
+
+def _task(_: Machines, running: TaskPart) -> TaskPart:
+    return running
+
+
+def _tasks(machines: Machines, _: Owner) -> list[tuple[TaskPart, TaskPart]]:
+    return [(running, running) for running in machines.tasks]
+
+
+def _waiting_tasks(machines: Machines, _: Owner) -> list[tuple[TaskPart, TaskPart]]:
+    return [(running, running) for running in machines.tasks if not running.begun]
+
+
+def _acknowledge(machines: Machines, running: TaskPart) -> None:
+    if not running.grant.acknowledged:  # else the claim itself has done so
+        machines.hands.acknowledge(running)
+
+
+def _owe_completion(_: Machines, running: TaskPart) -> None:
+    running.owed = lease.Complete
+
+
+def _owe_release(_: Machines, running: TaskPart) -> None:
+    running.owed = lease.Release
+
+
+def _ask_to_go(terminated: Terminated, _: Owner) -> None:
+    """Note it as signals are noted: the loop sends it to the machine when it comes round."""
+    terminated.shutdown.hurry()
+
+
+def _how_it_ended(_: Machines, running: TaskPart) -> process.TaskEnded:
+    if running.state is task.COMPLETED:
+        return _SUCCEEDED
+    return _FAILED if running.counts_as_failed else _NEITHER
+
+
+WIRING = Wiring(
+    PROCESS.name,
+    (PROCESS, TASK),
+    COUPLINGS,
+    {
+        Receiver.ITS_PROCESS: to(PROCESS, _process),
+        (Receiver.ITS_PROCESS, process.shutdown_requested): order(_ask_to_go),
+        Receiver.ITS_TASK: to(TASK, _task),
+        Receiver.ITS_TASKS: each(TASK, _tasks),
+        Receiver.WAITING_TASKS: each(TASK, _waiting_tasks),
+        (Receiver.ITS_LEASE, lease.Ack): order(_acknowledge),
+        (Receiver.ITS_LEASE, lease.Complete): order(_owe_completion),
+        (Receiver.ITS_LEASE, lease.Release): order(_owe_release),
+    },
+    hears=(LEASE, WORKER),
+    events={
+        process.TaskEnded: _how_it_ended,
+        task.ShutdownRequested: lambda machines, _: task.ShutdownRequested(at=machines.clock()),
+    },
+    own_timers=(PROCESS, TASK),
+    notes={TASK: ((task.REPORTING, task.ShutdownRequested), *task.ENDED)},
+    durations=Durations.__struct_fields__,
+)
+Machines.wiring = Terminated.wiring = WIRING
