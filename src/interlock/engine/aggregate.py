@@ -241,7 +241,7 @@ class RecordKind(Generic[B]):
         columns: Callable[[B], Columns] | None = None,
         durations: Mapping[str, float] | None = None,
         couplings: Couplings[Any] | None = None,
-        routes: Mapping[str, Route] | None = None,
+        routes: Mapping[str | tuple[str, Event | type[Event]], Route] | None = None,
         events: Mapping[type[Event], Callable[[Any, Owner], Event]] | None = None,
         quiet: Collection[type[Event] | Event] = (),
         sends: Collection[type[Event] | Event] = (),
