@@ -21,6 +21,7 @@ MADE_BY = {
         AGGREGATE: "makes the change of a record from its machines",
         "engine/write_once.py": "takes the one step of a record that is settled when it is created",
         "systems/simulations/aggregate.py": "has the record of the pulse beside that of the simulation",
+        "systems/records.py": "postpones the timer of a record whose data or functions fail, as it is",
     },
 }
 """Which modules make a line or a change themselves, and why."""

@@ -83,8 +83,9 @@ ROUTES = (
 
 
 def routes_of(kinds: Iterable[DeclaredKind[Any]]) -> tuple[Route, ...]:
-    """Return the routes of users' kinds, and at their end what is answered about a kind that is none."""
-    return (*(route for kind in kinds for route in _routes(kind)), *_elsewhere())
+    """Return the routes of users' kinds; after them, those that refuse other kinds."""
+    routes = tuple(route for kind in kinds for route in _routes(kind))
+    return (*routes, *_elsewhere()) if routes else ()
 
 
 def _routes(kind: DeclaredKind[Any]) -> Iterator[Route]:
