@@ -67,6 +67,15 @@ def test_a_refusal_says_what_is_allowed_and_ends_with_its_code(capsys: pytest.Ca
     assert code == 5
 
 
+def test_the_database_commands_know_the_kinds_of_the_project(capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "create", "order", "customer=ada", "amount=40", "--id", "o-1")
+    run(capsys, "send", "order", "o-1", "cancel")
+    assert main(["db", "audit", "--kind", "order"]) == 0
+    assert main(["db", "prune", "--kind", "order", "--older-than", "0s", "--json"]) == 0
+    capsys.readouterr()
+    assert run(capsys, "list", "order")[1] == ""
+
+
 def test_a_module_without_kinds_is_told_how_to_declare_one(
     capsys: pytest.CaptureFixture[str], project: Path
 ) -> None:

@@ -12,22 +12,24 @@ import msgspec
 
 from interlock.cli import project
 from interlock.cli.connecting import store_url
+from interlock.cli.loading import load_kinds
 from interlock.cli.printing import Sheet
 from interlock.engine.audit import Audit, audit
+from interlock.store.catalogue import Catalogue
 from interlock.store.checking import known_kind
 from interlock.store.contract import ServerConnections, Store, StoreStatus
 from interlock.store.urls import store_for
-from interlock.systems.catalogue import CATALOGUE, JOURNALLED
+from interlock.systems.catalogue import CATALOGUE, Lifecycles, lifecycles_with
 from interlock.systems.orchestrator.tokens import EPOCH_SHIFT
 
 T = TypeVar("T")
 
 
-def ask(url: str | None, work: Callable[[Store], Awaitable[T]]) -> T:
+def ask(url: str | None, work: Callable[[Store], Awaitable[T]], kinds: Catalogue = CATALOGUE) -> T:
     """Open the store of this project, do the work, and let go."""
 
     async def run() -> T:
-        store = store_for(store_url(project.load(url)), CATALOGUE)
+        store = store_for(store_url(project.load(url)), kinds)
         try:
             await store.open()
             return await work(store)
@@ -45,10 +47,11 @@ def status(url: str | None) -> StoreStatus:
 def prune(url: str | None, kind: str | None, older_than: timedelta) -> dict[str, dict[str, int]]:
     """Prune batch after batch until nothing is left to prune; the counts by kind."""
     counts: dict[str, dict[str, int]] = {}
+    kinds = _lifecycles(url).kinds
 
     async def work(store: Store) -> dict[str, dict[str, int]]:
-        for name in _kinds(kind):
-            states = sorted(CATALOGUE[name].ended)
+        for name in _named(kinds, kind):
+            states = sorted(kinds[name].ended)
             removed = counts[name] = {"records": 0, "entries": 0, "requests": 0}
             more = bool(states)
             while more:
@@ -59,7 +62,7 @@ def prune(url: str | None, kind: str | None, older_than: timedelta) -> dict[str,
                 more = batch.more
         return counts
 
-    return ask(url, work)
+    return ask(url, work, kinds)
 
 
 def vacuumed(url: str | None) -> tuple[str, int | None]:
@@ -84,8 +87,9 @@ def restored(url: str | None, fence: int) -> tuple[str, int]:
 
 def audited(url: str | None, kind: str | None) -> Audit:
     """Replay the journal of every kind that has one."""
-    kinds = [name for name in _kinds(kind) if name in JOURNALLED]
-    return ask(url, lambda store: audit(store, JOURNALLED, kinds))
+    machines, known, _ = _lifecycles(url)
+    kinds = [name for name in _named(known, kind) if name in machines]
+    return ask(url, lambda store: audit(store, machines, kinds), known)
 
 
 def status_entry(found: StoreStatus) -> dict[str, Any]:
@@ -158,5 +162,10 @@ def audit_sheets(found: Audit) -> list[Sheet]:
     ]
 
 
-def _kinds(kind: str | None) -> Sequence[str]:
-    return tuple(CATALOGUE) if kind is None else (known_kind(CATALOGUE, kind).name,)
+def _lifecycles(url: str | None) -> Lifecycles:
+    """Return our lifecycles and those of the kinds that the project file names."""
+    return lifecycles_with(declared=load_kinds(project.load(url).kinds))
+
+
+def _named(kinds: Catalogue, kind: str | None) -> Sequence[str]:
+    return tuple(kinds) if kind is None else (known_kind(kinds, kind).name,)
