@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import inspect
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
 from tests.server.running import Running, running
+from tests.waiting import PROGRAM_S
 from tests.web.browsers import ARGUMENTS, chromium
 from tests.web.visiting import WIDE, Visitor, visit
 from tools import dashboard
@@ -17,6 +22,26 @@ from tools import dashboard
 from interlock.testing.servers import PostgresServer
 
 ROOT = Path(__file__).parents[2]
+LIMIT_S = 2 * PROGRAM_S
+"""How long a test may take: a script in a page has no limit, and may wait for a frame that is never drawn."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every test of a page a limit."""
+    for item in items:
+        if isinstance(item, pytest.Function) and item.path.is_relative_to(Path(__file__).parent):
+            item.obj = within(LIMIT_S, item.obj) if inspect.iscoroutinefunction(item.obj) else item.obj
+
+
+def within(limit_s: float, test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """Return the same test, which fails after so long."""
+
+    @functools.wraps(test)
+    async def limited(*given: Any, **named: Any) -> None:
+        async with asyncio.timeout(limit_s):
+            await test(*given, **named)
+
+    return limited
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import pytest
 from tests.web import browsers
+from tests.web.conftest import within
+from tests.web.visiting import Visitor
 
 
 @pytest.fixture
@@ -36,3 +39,17 @@ def test_an_unpacked_browser_finds_the_libraries_beside_it(bare: Path) -> None:
     found = browsers.chromium(str(bare / "of-playwright"))
     lib = bare / "chromium/usr/lib/x86_64-linux-gnu"
     assert found.environment == {"LD_LIBRARY_PATH": f"{lib}:{lib / 'pulse'}"}
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_script_that_never_ends_fails_its_test(
+    visitor: Visitor, request: pytest.FixtureRequest
+) -> None:
+    limited = inspect.unwrap(request.function, stop=lambda test: "limit_s" in test.__code__.co_freevars)
+    assert limited.__closure__, "this test has no limit itself"
+
+    async def waits() -> None:
+        await visitor.page.evaluate("() => new Promise(() => {})")
+
+    with pytest.raises(TimeoutError):
+        await within(0.1, waits)()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from playwright.async_api import Page
 from tests.effort import pick
 from tests.server.running import Running
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tests.web.visiting import Visitor
 
 from interlock.wire.jobs import JobSpec
@@ -15,6 +17,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 ROWS = pick(quick=1_000, thorough=10_000)
 BATCH = 500
+ROW_PX, STEPS = 40, 40
 IN_THE_PAGE = 80
 """A window of 800 pixels has room for 20 rows; some more are drawn above and below."""
 
@@ -22,21 +25,21 @@ SHOWN = r"""() => {
   const said = /([\d,]+) shown of/.exec(document.querySelector("main").innerText);
   return said ? Number(said[1].replace(",", "")) : 0;
 }"""
-SCROLL_UP = """async () => {
+WATCH_DRAWS = """() => {
+  window.draws = 0;
+  const body = document.querySelector("table.rows tbody");
+  new MutationObserver(() => { window.draws += 1; }).observe(body, { childList: true, subtree: true });
+  return document.body.scrollHeight;
+}"""
+SCROLL_TO = """async (at) => {
   const frame = () => new Promise((shown) => requestAnimationFrame(shown));
   const body = document.querySelector("table.rows tbody");
-  let draws = 0;
-  new MutationObserver(() => { draws += 1; }).observe(body, { childList: true, subtree: true });
-  const steps = [];
-  for (let at = document.body.scrollHeight; at > 0; at -= 1_000) {
-    draws = 0;
-    scrollTo(0, at);
-    await frame().then(frame);
-    const box = body.getBoundingClientRect();
-    const seen = document.elementFromPoint(box.left + 100, Math.max(box.top, 0) + 300);
-    steps.push([body.rows.length, draws, seen?.closest("tr.space") ? "space" : "rows"]);
-  }
-  return steps;
+  window.draws = 0;
+  scrollTo(0, at);
+  await frame().then(frame);
+  const box = body.getBoundingClientRect();
+  const seen = document.elementFromPoint(box.left + 100, Math.max(box.top, 0) + 300);
+  return [body.rows.length, window.draws, seen?.closest("tr.space") ? "space" : "rows"];
 }"""
 
 
@@ -63,7 +66,12 @@ async def test_a_list_of_any_length_keeps_few_rows_in_the_page_and_draws_once_fo
         await until(more, f"more than {before} jobs are shown")
         known = await shown(page)
         assert await page.locator("table.rows tbody tr").count() <= IN_THE_PAGE
-    steps = await page.evaluate(SCROLL_UP)
-    assert len(steps) > ROWS * 40 / 1_000 - 2
+    await page.bring_to_front()  # others draw no frames
+    height = await page.evaluate(WATCH_DRAWS)
+    assert height > ROWS * ROW_PX
+    steps = []
+    for at in range(height, 0, -height // STEPS):
+        async with asyncio.timeout(PATIENCE_S):
+            steps.append(await page.evaluate(SCROLL_TO, at))
     assert [step for step in steps if step[0] > IN_THE_PAGE or step[1] > 2] == []
     assert {step[2] for step in steps[:-1]} == {"rows"}, "the window is never on empty space"
