@@ -206,7 +206,7 @@ export function WorkloadPage({ id }: { id: string }) {
       ))}
       <Numbers job={job} agents={shown.agents ?? []} last={seconds.at(-1)} result={result} />
       <SecondCharts seconds={seconds} ended={ended ?? false} />
-      <Thresholds limits={spec.thresholds ?? {}} judged={result?.thresholds} />
+      <Thresholds limits={spec.thresholds ?? {}} judged={result?.thresholds} ended={ended ?? false} />
       <Agents id={id} agents={shown.agents ?? []} more={shown.more_agents ?? false} result={result} />
       <div class="columns">
         <Panel title="What was asked for">
@@ -332,7 +332,13 @@ function SecondCharts({ seconds, ended }: { seconds: readonly Second[]; ended: b
   );
 }
 
-function Thresholds({ limits, judged }: { limits: Readonly<Record<string, number>>; judged: Result["thresholds"] }) {
+interface Limits {
+  readonly limits: Readonly<Record<string, number>>;
+  readonly judged: Result["thresholds"];
+  readonly ended: boolean;
+}
+
+function Thresholds({ limits, judged, ended }: Limits) {
   const names = Object.keys(limits);
   if (!names.length) return null;
   const figure = (name: string, value: number | null | undefined) => {
@@ -366,7 +372,7 @@ function Thresholds({ limits, judged }: { limits: Readonly<Record<string, number
                     {found ? (
                       <span class={`chip ${found.passed ? "good" : "bad"}`}>{found.passed ? "passed" : "missed"}</span>
                     ) : (
-                      <span class="quiet">judged in the end</span>
+                      <span class="quiet">{ended ? "not judged: no result was kept" : "judged in the end"}</span>
                     )}
                   </td>
                 </tr>
