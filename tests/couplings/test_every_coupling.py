@@ -17,20 +17,7 @@ SUBJECTS = (runs, jobs, simulations, workers, processes, fleet)
 """Where the scenarios are; importing them fills the table."""
 BY_SENTENCE = {coupling.sentence: coupling for coupling in COUPLINGS.all}
 
-NOT_DELIVERED: dict[str, str] = {}
-"""Couplings that nobody carries out, and why."""
-
-BY_HAND: dict[str, str] = {}
-"""Couplings that are carried out without the table, and where."""
-
-
-def cases(unfit: dict[str, str], failure: type[BaseException]) -> list[object]:
-    """Return the sentences to be tried, those that are known not to hold marked as such."""
-    marks = {
-        sentence: (pytest.mark.xfail(strict=True, raises=failure, reason=reason),)
-        for sentence, reason in unfit.items()
-    }
-    return [pytest.param(each, id=each, marks=marks.get(each, ())) for each in BY_SENTENCE]
+EVERY_COUPLING = pytest.mark.parametrize("sentence", BY_SENTENCE)
 
 
 def test_every_coupling_has_a_scenario_and_every_scenario_a_coupling() -> None:
@@ -39,16 +26,12 @@ def test_every_coupling_has_a_scenario_and_every_scenario_a_coupling() -> None:
     assert sorted(SCENARIOS.keys() - BY_SENTENCE.keys()) == [], "These scenarios are of no coupling."
 
 
-def test_only_couplings_of_the_table_are_excepted() -> None:
-    assert sorted((NOT_DELIVERED | BY_HAND).keys() - BY_SENTENCE.keys()) == []
-
-
-@pytest.mark.parametrize("sentence", cases(NOT_DELIVERED, NotDelivered))
+@EVERY_COUPLING
 def test_a_coupling_reaches_its_receiver(sentence: str) -> None:
     played(SCENARIOS[sentence])
 
 
-@pytest.mark.parametrize("sentence", cases(BY_HAND, pytest.fail.Exception))
+@EVERY_COUPLING
 def test_without_the_coupling_its_receiver_is_not_reached(sentence: str) -> None:
     with without(BY_SENTENCE[sentence]), pytest.raises(NotDelivered):
         played(SCENARIOS[sentence])

@@ -82,8 +82,8 @@ class _Load(Cascade):
         own_timers=(WORKLOAD,),  # the agents have them
     )
 
-    def __init__(self, abort: Callable[[], None]) -> None:
-        super().__init__(datetime.now(UTC))
+    def __init__(self, now: datetime, abort: Callable[[], None]) -> None:
+        super().__init__(now)
         self.abort = abort
 
     def parts(self) -> tuple[()]:
@@ -129,7 +129,8 @@ class Drive:
     def cancel_requested(self, reason: str) -> None:
         """Do what the table says about load whose job is asked to stop."""
         (asked,) = (step for step in LEASE.steps_at(lease.ACTIVE) if step.event == lease.request_cancel.name)
-        _Load(partial(self.stop, reason)).hear(LEASE, asked, None)
+        now = datetime.fromtimestamp(self._reference.now_ns() / NS, UTC)
+        _Load(now, partial(self.stop, reason)).hear(LEASE, asked, None)
 
     def stop(self, reason: str) -> None:
         """Somebody wants it stopped; the first reason is the one told."""
