@@ -22,7 +22,7 @@ from interlock.store.limits import (
     MIN_YEAR,
 )
 from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
-from interlock.store.records import Change, Commit, Key, Note, Query, Record, Request
+from interlock.store.records import Batch, Change, Commit, Key, Note, Query, Record, Request, Work
 
 _RAW = msgspec.json.Decoder(msgspec.Raw)
 
@@ -36,27 +36,34 @@ def known_kind(catalogue: Catalogue, name: str) -> Kind:
 
 
 def check_commits(
-    catalogue: Catalogue, commits: Sequence[Commit], max_body_bytes: int, held: Sequence[Record] = ()
+    catalogue: Catalogue, work: Sequence[Work], max_body_bytes: int, held: Sequence[Record] = ()
 ) -> None:
     """Raise for the first commit that no store may take; nothing has been written then.
 
     The bodies of records that are `held`, because they were just read, need not be looked at again.
     """
+    for batch in [item for item in work if isinstance(item, Batch)]:
+        _check_batch(catalogue, batch, max_body_bytes)
+    commits = [item for item in work if isinstance(item, Commit)]
     if plainly_fine(catalogue, commits, max_body_bytes, frozenset([id(record.body) for record in held])):
         return
     for commit in commits:
-        changes = commit.changes
-        for change in changes:
-            _check_change(catalogue, change, max_body_bytes)
-        for refusal in commit.refusals:
-            known_kind(catalogue, refusal.kind)
-            _check_name("The id of a refusal", refusal.id)
-            _check_note(refusal.note)
-        if commit.request is not None:
-            _check_request(commit.request)
-        _check_moment(commit.not_after)
-        if len(changes) > 1 and len({change.key for change in changes}) < len(changes):
-            raise _invalid("A commit changes each record once.")
+        _check_commit(catalogue, commit, max_body_bytes)
+
+
+def _check_commit(catalogue: Catalogue, commit: Commit, max_body_bytes: int) -> None:
+    changes = commit.changes
+    for change in changes:
+        _check_change(catalogue, change, max_body_bytes)
+    for refusal in commit.refusals:
+        known_kind(catalogue, refusal.kind)
+        _check_name("The id of a refusal", refusal.id)
+        _check_note(refusal.note)
+    if commit.request is not None:
+        _check_request(commit.request)
+    _check_moment(commit.not_after)
+    if len(changes) > 1 and len({change.key for change in changes}) < len(changes):
+        raise _invalid("A commit changes each record once.")
 
 
 def check_query(catalogue: Catalogue, query: Query) -> None:
@@ -131,15 +138,13 @@ def _check_change(catalogue: Catalogue, change: Change, max_body_bytes: int) -> 
     if change.state not in kind.states:
         raise UnknownState(change.state, kind.states, where=kind.name)
     _check_name("An id", change.id)
-    if len(change.body) > max_body_bytes:
-        raise TooLarge(
-            f"The body of {change.kind} {change.id} has {len(change.body)} bytes; at most {max_body_bytes}.",
-            todo="Keep large data elsewhere, and a reference to it in the body.",
-            facts={"kind": change.kind, "id": change.id, "bytes": len(change.body), "limit": max_body_bytes},
-        )
     if not 0 <= change.expected <= MAX_VERSION:
         raise _invalid(f"{change.kind} {change.id} cannot have been in version {change.expected}.")
-    _check_json(change)
+    _check_data(change, change.id, "body", change.body, max_body_bytes)
+    if change.given:
+        _check_given(change, change.id, change.given, max_body_bytes)
+    if change.result:
+        _check_data(change, change.id, "result", change.result, max_body_bytes)
     if change.note is not None:
         _check_note(change.note)
     _check_placing(change)
@@ -157,11 +162,42 @@ def _check_request(request: Request) -> None:
         raise _invalid(f"A request is remembered for 0 to {MAX_TTL_S:g} s, not {request.ttl_s:g}.")
 
 
-def _check_json(change: Change) -> None:
+def _check_batch(catalogue: Catalogue, batch: Batch, max_body_bytes: int) -> None:
+    change, ids = batch.change, batch.ids
+    if change.id or change.expected_at or change.given is not None or change.result is not None:
+        raise _invalid("The change of a batch says nothing that the batch says by record.")
+    if not ids or len(set(ids)) < len(ids):
+        raise _invalid("A batch has at least one record, and each record once.")
+    if any(column and len(column) != len(ids) for column in (batch.expected_at, batch.given, batch.result)):
+        raise _invalid("A batch says something about each of its records, or about none.")
+    _check_change(catalogue, msgspec.structs.replace(change, id=ids[0]), max_body_bytes)
+    for name in ids:
+        _check_name("An id", name)
+    for at in (*batch.expected_at, batch.not_after):
+        _check_moment(at)
+    for name, given in zip(ids, batch.given, strict=False):
+        _check_given(change, name, given, max_body_bytes)
+    for name, result in zip(ids, batch.result, strict=False):
+        _check_data(change, name, "result", result, max_body_bytes)
+
+
+def _check_given(change: Change, name: str, given: bytes, most: int) -> None:
+    if change.expected:
+        raise _invalid(f"What {change.kind} {name} was created with can never be changed.")
+    _check_data(change, name, "given data", given, most)
+
+
+def _check_data(change: Change, name: str, noun: str, data: bytes, most: int) -> None:
+    if len(data) > most:
+        raise TooLarge(
+            f"The {noun} of {change.kind} {name} has {len(data)} bytes; at most {most}.",
+            todo=f"Keep large data elsewhere, and a reference to it in the {noun}.",
+            facts={"kind": change.kind, "id": name, "bytes": len(data), "limit": most},
+        )
     try:
-        _RAW.decode(change.body)
+        _RAW.decode(data)
     except msgspec.DecodeError as error:
-        raise _invalid(f"The body of {change.kind} {change.id} is not JSON: {error}.") from None
+        raise _invalid(f"The {noun} of {change.kind} {name} is not JSON: {error}.") from None
 
 
 def _check_note(note: Note) -> None:

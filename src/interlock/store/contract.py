@@ -25,7 +25,6 @@ import msgspec
 from interlock.store.catalogue import Catalogue
 from interlock.store.records import (
     Claim,
-    Commit,
     Count,
     Feed,
     Key,
@@ -35,9 +34,10 @@ from interlock.store.records import (
     Query,
     Record,
     Recorded,
+    Work,
 )
 
-Decide: TypeAlias = Callable[[Sequence[Record], datetime], Sequence[Commit]]
+Decide: TypeAlias = Callable[[Sequence[Record], datetime], Sequence[Work]]
 """Pure: from records and the store's time to what shall become of them.
 
 A store may ask again, on what it has found again, when somebody came between: what was answered last is
@@ -157,11 +157,12 @@ class Store(Protocol):
         """
         ...
 
-    async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+    async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
         """Make each of them true, or not at all; one that cannot be does not disturb its neighbours.
 
         They are judged in order, as if one after the other: of two that change the same version of
-        a record the first wins. The answers are in the order of the commits.
+        a record the first wins. The answers are in the order of the commits; a batch has one for each
+        of its records.
         """
         ...
 

@@ -58,6 +58,8 @@ def plainly_fine(
             change.handler,
             change.deadline_at,
             change.note,
+            change.given,
+            change.result,
         )
         if looks != seen:
             if not _is_like(change, before, catalogue):
@@ -108,7 +110,7 @@ def _is_like(change: Change, before: Change, catalogue: Catalogue) -> bool:
         and (change.expected_at is before.expected_at or _is_moment(change.expected_at))
         and (change.parent is before.parent or _is_name(change.parent))
         and (change.priority is before.priority or MIN_PRIORITY <= change.priority <= MAX_PRIORITY)
-        and not change.labels  # those are looked at closely
+        and not (change.labels or change.given or change.result)  # those are looked at closely
     )
 
 

@@ -40,6 +40,8 @@ from interlock.store.records import (
     Request,
     RequestReused,
     TooLate,
+    Work,
+    one_by_one,
     record_after,
 )
 
@@ -132,11 +134,11 @@ class MemoryStore:
         number = sum(record.id in looked_at for record in found)
         return Count(min(number, cap), capped=len(anywhere) > within or number > cap)
 
-    async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+    async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
         """Judge them one after the other."""
         self._check_open()
         check_commits(self._catalogue, commits, self.capabilities.max_body_bytes)
-        outcomes = [self._commit_one(commit) for commit in commits]
+        outcomes = [self._commit_one(commit) for commit in one_by_one(commits)]
         self._wake(outcomes)
         return outcomes
 

@@ -1,11 +1,17 @@
 """What a store keeps, and what it is asked to change.
 
-A record is an aggregate: what must change together lives in one record, under one version. The
-store knows nothing of what is inside its body. All times are aware, in UTC, and the store's own.
+A record is an aggregate: what must change together lives in one record, under one version. Its data
+are in three parts, so that what never changes is written once: what was given with it (`given`), what
+changes during its life (`body`), and what it leaves at its end (`result`). The store knows nothing of
+what is inside them. All times are aware, in UTC, and the store's own.
+
+Records whose bodies and columns are the same take the same step. A `Batch` says that step once for all of
+them, and each store writes it with a few statements.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TypeAlias
 
@@ -20,7 +26,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     state: str
     version: int
     body: bytes
-    """JSON."""
+    """What changes during its life, as JSON. No decision may depend on more than this and the columns."""
+    given: bytes = b""
+    """What it was created with and never changes, as JSON; empty where there is nothing."""
+    result: bytes = b""
+    """What it has left behind, as JSON; empty where there is nothing (yet)."""
     parent: str | None = None
     queue: str | None = None
     labels: tuple[str, ...] = ()
@@ -94,6 +104,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     again. None where nobody has seen the record."""
     state: str
     body: bytes
+    given: bytes | None = None
+    """Only with a record that is created; it can never be changed."""
+    result: bytes | None = None
+    """None leaves what is there."""
     parent: str | None = None
     queue: str | None = None
     labels: tuple[str, ...] = ()
@@ -161,6 +175,47 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Judged by the store's clock in the commit itself: a lease that has run out by then is void."""
 
 
+class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The same change of many records; each of them succeeds or fails by itself.
+
+    It means the same as `commits()`: one commit for each record, in this order.
+    """
+
+    change: Change
+    """What all of them become. Its id is empty, and it says nothing that is said by record below."""
+    ids: tuple[str, ...]
+    """At least one, no repeats."""
+    expected_at: tuple[datetime | None, ...] = ()
+    """By record, like `Change.expected_at`; empty where nobody has seen them."""
+    given: tuple[bytes, ...] = ()
+    """By record; empty where there is nothing."""
+    result: tuple[bytes, ...] = ()
+    """By record; empty leaves what is there."""
+    not_after: datetime | None = None
+
+    def commits(self) -> list[Commit]:
+        """Return the same as commits of one change each."""
+        nothing = (None,) * len(self.ids)
+        rows = zip(
+            self.ids,
+            self.expected_at or nothing,
+            self.given or nothing,
+            self.result or nothing,
+            strict=True,
+        )
+        return [
+            Commit(
+                changes=(
+                    msgspec.structs.replace(
+                        self.change, id=name, expected_at=seen_at, given=given, result=result
+                    ),
+                ),
+                not_after=self.not_after,
+            )
+            for name, seen_at, given, result in rows
+        ]
+
+
 class Committed(msgspec.Struct, frozen=True, gc=False):
     """All of it is true, since `at`."""
 
@@ -206,6 +261,9 @@ class Illegal(msgspec.Struct, frozen=True):
     """Empty when the record was to be created."""
     target: str
 
+
+Work: TypeAlias = Commit | Batch
+"""What a store is asked to commit."""
 
 Outcome: TypeAlias = Committed | Conflict | TooLate | Repeated | RequestReused | Illegal
 
@@ -288,6 +346,8 @@ def record_after(change: Change, before: Record | None, at: datetime) -> Record:
         state=change.state,
         version=change.expected + 1,
         body=change.body,
+        given=before.given if before else change.given or b"",
+        result=change.result if change.result is not None else before.result if before else b"",
         parent=change.parent,
         queue=change.queue,
         labels=change.labels,
@@ -297,3 +357,13 @@ def record_after(change: Change, before: Record | None, at: datetime) -> Record:
         created_at=before.created_at if before else at,
         updated_at=at,
     )
+
+
+def one_by_one(work: Sequence[Work]) -> list[Commit]:
+    """Return the same with a commit for each record of a batch: what every store has to agree with."""
+    return [each for item in work for each in (item.commits() if isinstance(item, Batch) else (item,))]
+
+
+def number_of(work: Sequence[Work]) -> int:
+    """Return how many outcomes it has."""
+    return sum(len(item.ids) if isinstance(item, Batch) else 1 for item in work)

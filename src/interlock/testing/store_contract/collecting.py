@@ -10,6 +10,7 @@ from interlock.testing.store_contract.opener import Traits, applies
 
 SUBJECTS = (
     "commit",
+    "batches",
     "conflict",
     "claim",
     "due",

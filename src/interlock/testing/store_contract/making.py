@@ -50,7 +50,14 @@ def move(record: Record, state: str = SENT, **columns: Any) -> Change:
     return Change(state=state, **{**kept, **seen, **columns})
 
 
-_KEPT = frozenset(Record.__struct_fields__) - {"state", "version", "created_at", "updated_at"}
+_KEPT = frozenset(Record.__struct_fields__) - {
+    "state",
+    "version",
+    "created_at",
+    "updated_at",
+    "given",  # which can only be said once
+    "result",  # which stays unless something else is said
+}
 
 
 def step_note(event: str, source: str, target: str, **words: Any) -> Note:

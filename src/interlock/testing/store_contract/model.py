@@ -16,7 +16,19 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from interlock.store.contract import Store
-from interlock.store.records import Change, Claim, Commit, Count, Key, Outcome, Query, Record, Request
+from interlock.store.records import (
+    Batch,
+    Change,
+    Claim,
+    Commit,
+    Count,
+    Key,
+    Outcome,
+    Query,
+    Record,
+    Request,
+    Work,
+)
 from interlock.testing.store_contract.catalogue import CATALOGUE
 from interlock.testing.store_contract.making import (
     MANY_HANDLERS,
@@ -52,6 +64,7 @@ class Writing(msgspec.Struct, frozen=True):
     """When it is ready, in hours from the beginning."""
     deadline_h: int | None
     noted: bool
+    result: bytes | None = None
 
 
 class Committing(msgspec.Struct, frozen=True):
@@ -63,10 +76,17 @@ class Committing(msgspec.Struct, frozen=True):
     not_after_h: int | None
 
 
-class Batch(msgspec.Struct, frozen=True):
+class Committings(msgspec.Struct, frozen=True):
     """Commit these at once."""
 
     commits: tuple[Committing, ...]
+
+
+class Together(msgspec.Struct, frozen=True):
+    """The same change of several records, as batches, one after the other in one call."""
+
+    batches: tuple[tuple[Writing, tuple[str, ...], int | None], ...]
+    """What all of them become, their names, and when it would be too late."""
 
 
 class Claiming(msgspec.Struct, frozen=True):
@@ -75,6 +95,7 @@ class Claiming(msgspec.Struct, frozen=True):
     claim: Claim
     first: int
     fails: bool
+    together: bool = False
 
 
 class Sweeping(msgspec.Struct, frozen=True):
@@ -97,7 +118,7 @@ class Pruning(msgspec.Struct, frozen=True):
     states: tuple[str, ...]
 
 
-Call: TypeAlias = Batch | Claiming | Sweeping | Finding | Pruning
+Call: TypeAlias = Committings | Together | Claiming | Sweeping | Finding | Pruning
 
 _labels = st.sampled_from([(), ("x",), ("x", "y")])
 _handlers = st.sampled_from(["", "", "van", "bike"])
@@ -116,6 +137,12 @@ _writings = st.builds(
     ready_h=_hours,
     deadline_h=_hours,
     noted=st.booleans(),
+    result=st.sampled_from([None, None, b"1", b'{"a":2}']),
+)
+_together = st.tuples(
+    _writings,
+    st.lists(st.sampled_from(NAMES), min_size=1, unique=True).map(tuple),
+    st.sampled_from([None, None, None, 1, -1]),
 )
 _commits = st.builds(
     Committing,
@@ -143,9 +170,10 @@ _queries = st.builds(
 _fails = st.sampled_from([False, False, False, True])
 _ends = st.lists(st.sampled_from(["delivered", "lost", "returned"]), min_size=1, unique=True).map(tuple)
 _calls: st.SearchStrategy[Call] = st.one_of(
-    st.builds(Batch, commits=st.lists(_commits, min_size=1, max_size=5).map(tuple)),
-    st.builds(Batch, commits=st.lists(_commits, min_size=1, max_size=5).map(tuple)),
-    st.builds(Claiming, claim=_claims, first=st.integers(0, 1), fails=_fails),
+    st.builds(Committings, commits=st.lists(_commits, min_size=1, max_size=5).map(tuple)),
+    st.builds(Committings, commits=st.lists(_commits, min_size=1, max_size=5).map(tuple)),
+    st.builds(Together, batches=st.lists(_together, min_size=1, max_size=3).map(tuple)),
+    st.builds(Claiming, claim=_claims, first=st.integers(0, 1), fails=_fails, together=st.booleans()),
     st.builds(Sweeping, limit=st.integers(1, 6), first=st.integers(0, 1), fails=_fails),
     st.builds(Finding, query=_queries),
     st.builds(Pruning, states=_ends),
@@ -195,12 +223,15 @@ class Play:
     async def make(self, call: Call) -> None:
         """Do the same with both, and compare the outcomes."""
         match call:
-            case Batch(commits):
-                batch = [self._commit(commit) for commit in commits]
-                self.reference.check(batch, await self.store.commit(batch))
-            case Claiming(claim, first, fails):
+            case Committings(commits):
+                work = [self._commit(commit) for commit in commits]
+                self.reference.check(work, await self.store.commit(work))
+            case Together(together):
+                batches = [self._batch(*each) for each in together]
+                self.reference.check(batches, await self.store.commit(batches))
+            case Claiming(claim, first, fails, together):
                 expected = self.reference.ready(claim, self.beginning)
-                decider = Decider(expected, first, fails)
+                decider = Decider(expected, first, fails, together)
                 await self._decided(decider, lambda: self.store.claim(claim, decider))
             case Sweeping(limit, first, fails):
                 decider = Decider(self.reference.due(limit, self.beginning), first, fails)
@@ -247,21 +278,38 @@ class Play:
             not_after=self._at(commit.not_after_h),
         )
 
+    def _batch(self, writing: Writing, names: tuple[str, ...], not_after_h: int | None) -> Batch:
+        """Of records in several versions those fail that are not in that of the first."""
+        first = self._change(msgspec.structs.replace(writing, name=names[0]))
+        found = [self.reference.records.get(Key("parcel", name)) for name in names]
+        seen = tuple([record.updated_at if record else None for record in found])
+        return Batch(
+            change=msgspec.structs.replace(first, id="", expected_at=None, given=None, result=None),
+            ids=names,
+            expected_at=() if writing.off_us is None or first.expected == 0 else seen,
+            given=() if first.given is None else tuple(b'"%s"' % name.encode() for name in names),
+            result=() if writing.result is None else tuple(b'["%s"]' % name.encode() for name in names),
+            not_after=self._at(not_after_h),
+        )
+
     def _request(self, commit: Committing) -> Request:
         """Requests outlive the sequence, and the next one must not know them."""
         return request(f"{commit.request_id}{self.turn}", fingerprint=commit.fingerprint)
 
     def _change(self, writing: Writing) -> Change:
         record = self.reference.records.get(Key("parcel", writing.name))
+        expected = max(0, (record.version if record else 0) + writing.off)
         return Change(
             kind="parcel",
             id=writing.name,
-            expected=max(0, (record.version if record else 0) + writing.off),
+            expected=expected,
             expected_at=None
             if record is None or writing.off_us is None
             else record.updated_at + timedelta(microseconds=writing.off_us),
             state=writing.state,
             body=b'{"off":%d}' % writing.off,
+            given=b'["%s"]' % writing.queue.encode() if not expected and writing.noted else None,
+            result=writing.result,
             queue=writing.queue,
             labels=writing.labels,
             handler=writing.handler,
@@ -278,20 +326,36 @@ class Play:
 class Decider:
     """Checks what it is given, and sends every second one; or fails."""
 
-    def __init__(self, expected: Sequence[Record], first: int, fails: bool) -> None:
+    def __init__(self, expected: Sequence[Record], first: int, fails: bool, together: bool = False) -> None:
         self.expected = list(expected)
         self.first = first
         self.fails = fails
+        self.together = together
         self.asked = False
-        self.commits: list[Commit] = []
+        self.commits: list[Work] = []
 
-    def __call__(self, records: Sequence[Record], _now: datetime) -> list[Commit]:
+    def __call__(self, records: Sequence[Record], _now: datetime) -> list[Work]:
         assert not self.asked, "It is asked once."
         self.asked = True
         assert list(records) == self.expected
         if self.fails:
             raise Trouble
         chosen = records[self.first :: 2]
-        changes = (move(r, r.state, ready_at=None, deadline_at=None, note=SENDING) for r in chosen)
-        self.commits = each(*changes)
+        changes = [move(r, r.state, ready_at=None, deadline_at=None, note=SENDING) for r in chosen]
+        self.commits = _batched(changes) if self.together else [*each(*changes)]
         return self.commits
+
+
+def _batched(changes: Sequence[Change]) -> list[Work]:
+    """The same changes, those that are alike in one batch each."""
+    alike: dict[Change, list[Change]] = {}
+    for change in changes:
+        alike.setdefault(msgspec.structs.replace(change, id="", expected_at=None), []).append(change)
+    return [
+        Batch(
+            change=change,
+            ids=tuple(each.id for each in some),
+            expected_at=tuple(each.expected_at for each in some),
+        )
+        for change, some in alike.items()
+    ]

@@ -23,6 +23,7 @@ from interlock.store.records import (
     Repeated,
     RequestReused,
     TooLate,
+    Work,
 )
 
 LEGAL = {
@@ -45,8 +46,9 @@ class Reference:
         self.entries: list[tuple[Key, int, Note]] = []
         self.requests: dict[str, tuple[str, bytes]] = {}
 
-    def check(self, commits: Sequence[Commit], outcomes: Sequence[Outcome]) -> None:
+    def check(self, work: Sequence[Work], outcomes: Sequence[Outcome]) -> None:
         """Hold the outcomes against what should have come out, and take over what has become true."""
+        commits = [commit for item in work for commit in _commits_of(item)]
         assert len(outcomes) == len(commits)
         for commit, outcome in zip(commits, outcomes, strict=True):
             self._check_one(commit, outcome)
@@ -138,7 +140,7 @@ class Reference:
     def _write(self, commit: Commit, at: datetime) -> None:
         for change in commit.changes:
             before = self.records.get(change.key)
-            self.records[change.key] = _after(change, before.created_at if before else at, at)
+            self.records[change.key] = _after(change, before, at)
             self.handlers[change.key] = change.handler
             if change.note is not None:
                 self.entries.append((change.key, change.expected + 1, change.note))
@@ -146,20 +148,51 @@ class Reference:
             self.requests[commit.request.id] = (commit.request.fingerprint, commit.request.answer.body)
 
 
-def _after(change: Change, created_at: datetime, at: datetime) -> Record:
+def _commits_of(item: Work) -> list[Commit]:
+    """A batch means a commit for each of its records."""
+    if isinstance(item, Commit):
+        return [item]
+    found: list[Commit] = []
+    for place, name in enumerate(item.ids):
+        change = Change(
+            kind=item.change.kind,
+            id=name,
+            expected=item.change.expected,
+            expected_at=item.expected_at[place] if item.expected_at else None,
+            state=item.change.state,
+            body=item.change.body,
+            given=item.given[place] if item.given else None,
+            result=item.result[place] if item.result else None,
+            parent=item.change.parent,
+            queue=item.change.queue,
+            labels=item.change.labels,
+            priority=item.change.priority,
+            ready_at=item.change.ready_at,
+            handler=item.change.handler,
+            deadline_at=item.change.deadline_at,
+            note=item.change.note,
+        )
+        found.append(Commit(changes=(change,), not_after=item.not_after))
+    return found
+
+
+def _after(change: Change, before: Record | None, at: datetime) -> Record:
+    result = before.result if before else b""
     return Record(
         kind=change.kind,
         id=change.id,
         state=change.state,
         version=change.expected + 1,
         body=change.body,
+        given=before.given if before else change.given or b"",
+        result=result if change.result is None else change.result,
         parent=change.parent,
         queue=change.queue,
         labels=change.labels,
         priority=change.priority,
         ready_at=change.ready_at,
         deadline_at=change.deadline_at,
-        created_at=created_at,
+        created_at=before.created_at if before else at,
         updated_at=at,
     )
 
