@@ -16,7 +16,7 @@ from interlock.lifecycles.job import JOB
 from interlock.store.contract import Store
 from interlock.store.records import Entry, StepLine
 from interlock.systems.catalogue import JOURNALLED
-from interlock.systems.orchestrator.body import decode_body
+from interlock.systems.orchestrator.body import decode_body, given_of
 
 PAGE = 1_000
 FAR_OFF_S = 1_800
@@ -123,7 +123,7 @@ async def _keep(chronicle: Chronicle, store: Store) -> None:
     async for record in every_record(store, JOB.name):
         body = decode_body(record.body)
         chronicle.queues[record.id] = record.queue
-        intent: str = msgspec.json.decode(body.input)["intent"]
+        intent: str = msgspec.json.decode(given_of(record).input)["intent"]
         done = [one for one in body.attempts if one.state is attempt.SUCCEEDED]
         result = b"".join(bytes(one.result) for one in done if isinstance(one.result, msgspec.Raw))
         chronicle.jobs.append(Kept(record.id, record.state, intent, result))

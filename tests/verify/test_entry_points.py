@@ -13,11 +13,11 @@ import pytest
 from msgspec.structs import replace
 
 import interlock.systems
-from interlock.systems.orchestrator import alike, echoes, twins
+from interlock.systems.orchestrator import dispatching, reports, submitting
 from interlock.verify.checking import check
 from interlock.verify.environments import model_of
 from interlock.verify.environments.reduced import REDUCED
-from interlock.verify.jobs import judging
+from interlock.verify.jobs import deciding, judging
 from interlock.verify.jobs.plan import Plan
 from interlock.verify.jobs.world import JobWorld
 
@@ -101,7 +101,7 @@ def test_every_decider_of_production_is_explored_or_named_with_who_tries_it() ->
 
 def test_the_checker_explores_the_ways_of_batches() -> None:
     called = explored(ALONE)
-    ways = (twins._Make.offer, echoes._echo_of, alike.Alike.change)
+    ways = (dispatching._offer_together, reports.hear_together, submitting.NewJobs.batch)
     assert [way.__qualname__ for way in ways if _place(way) not in called] == []
 
 
@@ -110,25 +110,27 @@ def _place(function: Any) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("whose", "name"), [(twins._Make, "offer"), (echoes.Echoes, "hear"), (alike.Alike, "change")]
+    ("whose", "name"),
+    [(dispatching, "_offer_together"), (deciding, "hear_together"), (submitting.NewJobs, "batch")],
 )
 def test_a_batch_that_decides_otherwise_is_noticed(
-    monkeypatch: pytest.MonkeyPatch, whose: type, name: str
+    monkeypatch: pytest.MonkeyPatch, whose: Any, name: str
 ) -> None:
-    """Each way of deciding for many is broken a little: it forgets what the queue is to be."""
+    """Each way of deciding for many is broken a little: it forgets what the priority is to be."""
     honest = getattr(whose, name)
 
-    def broken(*given: Any) -> Any:
-        decided = honest(*given)
-        if name == "change":
-            return replace(decided, priority=7)
-        if name == "offer" and decided is not None:
-            return replace(decided, change=replace(decided.change, priority=7))
-        if decided is not None:
-            changes = (replace(decided.commit.changes[0], priority=7),)
-            return replace(decided, commit=replace(decided.commit, changes=changes))
-        return decided
+    def broken(*given: Any, **words: Any) -> Any:
+        decided = honest(*given, **words)
+        if decided is None:
+            return None
+        if isinstance(decided, reports.HeardTogether):
+            return replace(decided, batch=_other(decided.batch))
+        return _other(decided)
 
     monkeypatch.setattr(whose, name, broken)
     violation, *_ = check(JobWorld(ALONE), most=20_000).violations
     assert violation.claim == judging.BATCH_CLAIM
+
+
+def _other(decided: Any) -> Any:
+    return replace(decided, change=replace(decided.change, priority=7))

@@ -114,6 +114,13 @@ class Aggregate(Cascade):
     def encoded(self) -> bytes:
         """Return the body as the record keeps it."""
 
+    given: bytes | None = None
+    """What a record that is created was given, and never changes."""
+
+    def result(self) -> bytes | None:
+        """Return what the record leaves behind, apart from its body; None leaves what is there."""
+        return None
+
     def change(
         self, *, mark: str = "", actor: str = "", reason: str = "", cause: str = "", note: bool = False
     ) -> Change:
@@ -121,6 +128,7 @@ class Aggregate(Cascade):
 
         A change that is no news, such as a renewed lease, leaves no journal entry unless `note` asks for one.
         """
+        result = self.result()
         body, columns, record = self.encoded(), self.columns(), self.record
         said = None
         if self.journalled and (record is None or self.is_news or note):
@@ -132,6 +140,8 @@ class Aggregate(Cascade):
             expected_at=record.updated_at if record is not None else None,
             state=self.root.state,
             body=body,
+            given=self.given,
+            result=result,
             parent=columns.parent,
             queue=columns.queue,
             labels=columns.labels,
@@ -143,7 +153,10 @@ class Aggregate(Cascade):
         )
 
 
-_REWRITTEN = tuple(name for name in Record.__struct_fields__ if name in Change.__struct_fields__)
+_SAID_ONCE = ("given", "result")
+_REWRITTEN = tuple(
+    name for name in Record.__struct_fields__ if name in Change.__struct_fields__ and name not in _SAID_ONCE
+)
 
 
 def rewritten(record: Record, **columns: Any) -> Change:

@@ -26,6 +26,7 @@ from interlock.lifecycles.durations import DEFAULTS
 from interlock.store.contract import Decide, Store
 from interlock.store.records import (
     Answer,
+    Batch,
     Change,
     Claim,
     Commit,
@@ -41,6 +42,7 @@ from interlock.store.records import (
     Request,
     RequestReused,
     TooLate,
+    Work,
 )
 
 A = TypeVar("A")
@@ -293,8 +295,13 @@ class Engine:
         return msgspec.structs.replace(commit, changes=tuple(changes), refusals=tuple(refusals))
 
     def _sealing(self, decide: Decide) -> Decide:
-        def decide_sealed(records: Sequence[Record], now: datetime) -> list[Commit]:
-            return [self.sealed(commit, records) for commit in decide(records, now)]
+        """Seal what is decided; who decides on batches has put the mark and the times into them."""
+
+        def decide_sealed(records: Sequence[Record], now: datetime) -> list[Work]:
+            return [
+                item if isinstance(item, Batch) else self.sealed(item, records)
+                for item in decide(records, now)
+            ]
 
         return decide_sealed
 

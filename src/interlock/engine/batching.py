@@ -28,6 +28,8 @@ from interlock.store.records import (
     Repeated,
     RequestReused,
     TooLate,
+    Work,
+    one_by_one,
 )
 
 A = TypeVar("A")
@@ -162,13 +164,15 @@ def _names_version(commit: Commit | None, key: Key) -> bool:
     return False
 
 
-async def commit_all_surely(engine: Engine, commits: Sequence[Commit]) -> list[Outcome | InterlockError]:
+async def commit_all_surely(engine: Engine, work: Sequence[Work]) -> list[Outcome | InterlockError]:
     """The outcome of each of many commits, also when a connection broke in the middle of them."""
-    outcomes = await engine.committer.commit_all(commits)
+    outcomes = await engine.committer.commit_all(work)
     doubtful = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, StoreUnavailable)]
-    found = await asyncio.gather(*[_surely(engine, commits[place]) for place in doubtful])
-    for place, outcome in zip(doubtful, found, strict=True):
-        outcomes[place] = outcome
+    if doubtful:
+        commits = one_by_one(work)
+        found = await asyncio.gather(*[_surely(engine, commits[place]) for place in doubtful])
+        for place, outcome in zip(doubtful, found, strict=True):
+            outcomes[place] = outcome
     return outcomes
 
 

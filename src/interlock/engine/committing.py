@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
 
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.store.contract import Store
-from interlock.store.records import Commit, Outcome
+from interlock.store.records import Batch, Commit, Outcome, Work, number_of, one_by_one
 
 
 class Committer(Protocol):
@@ -27,7 +27,7 @@ class Committer(Protocol):
         """The outcome of this commit, whatever becomes of others."""
         ...
 
-    async def commit_all(self, commits: Sequence[Commit]) -> list[Outcome | InterlockError]:
+    async def commit_all(self, work: Sequence[Work]) -> list[Outcome | InterlockError]:
         """The outcome of each of many; one that fails does not disturb its neighbours."""
         ...
 
@@ -42,9 +42,9 @@ class DirectCommitter:
         """Straight to the store."""
         return (await self._store.commit([commit]))[0]
 
-    async def commit_all(self, commits: Sequence[Commit]) -> list[Outcome | InterlockError]:
+    async def commit_all(self, work: Sequence[Work]) -> list[Outcome | InterlockError]:
         """One after the other."""
-        return [await _outcome_of(self.commit(commit)) for commit in commits]
+        return [await _outcome_of(self.commit(commit)) for commit in one_by_one(work)]
 
 
 class Tally(msgspec.Struct):
@@ -58,10 +58,11 @@ class Tally(msgspec.Struct):
 class _Bundle:
     """What one caller wants committed, and where it waits for the outcomes."""
 
-    __slots__ = ("answer", "commits")
+    __slots__ = ("answer", "size", "work")
 
-    def __init__(self, commits: Sequence[Commit]) -> None:
-        self.commits = commits
+    def __init__(self, work: Sequence[Work]) -> None:
+        self.work = work
+        self.size = number_of(work)
         self.answer: asyncio.Future[list[Outcome | InterlockError]] = (
             asyncio.get_running_loop().create_future()
         )
@@ -94,19 +95,16 @@ class GroupCommit:
             raise outcome
         return outcome
 
-    async def commit_all(self, commits: Sequence[Commit]) -> list[Outcome | InterlockError]:
+    async def commit_all(self, work: Sequence[Work]) -> list[Outcome | InterlockError]:
         """The same for somebody who has many at once; each has an outcome or an error of its own.
 
         Cheaper than as many callers of `commit`: none of them has to be woken by itself.
         """
         bundles: list[_Bundle] = []
-        start = 0
-        while start < len(commits):
-            if self._inside >= self._max_waiting:
+        for some in _parts(work, self._max_batch):
+            while self._inside >= self._max_waiting:
                 await self._let_in()
-            size = min(self._max_batch, self._max_waiting - self._inside)
-            bundles.append(self._enter(commits[start : start + size]))
-            start += size
+            bundles.append(self._enter(some))
         outcomes: list[Outcome | InterlockError] = []
         for bundle in bundles:
             outcomes += await bundle.answer
@@ -119,13 +117,13 @@ class GroupCommit:
             self._outside.append(turn)
             await turn
 
-    def _enter(self, commits: Sequence[Commit]) -> _Bundle:
-        bundle = _Bundle(commits)
+    def _enter(self, work: Sequence[Work]) -> _Bundle:
+        bundle = _Bundle(work)
         if self._closed:
-            bundle.answer.set_result([_closing()] * len(commits))
+            bundle.answer.set_result([_closing()] * bundle.size)
             return bundle
         self._waiting.append(bundle)
-        self._inside += len(commits)
+        self._inside += bundle.size
         if self._flusher is None or self._flusher.done():
             self._flusher = asyncio.create_task(self._flush(), name="group commit")
         return bundle
@@ -143,22 +141,21 @@ class GroupCommit:
             wanted = [bundle for bundle in batch if not bundle.answer.done()]
             if wanted:
                 await self._flush_batch(wanted)
-            self._make_room(sum(len(bundle.commits) for bundle in batch))
+            self._make_room(sum(bundle.size for bundle in batch))
 
     def _next_batch(self) -> list[_Bundle]:
         """The next ones, as many as the store takes at once."""
         batch = [self._waiting.popleft()]
-        size = len(batch[0].commits)
-        while self._waiting and size + len(self._waiting[0].commits) <= self._max_batch:
+        size = batch[0].size
+        while self._waiting and size + self._waiting[0].size <= self._max_batch:
             batch.append(self._waiting.popleft())
-            size += len(batch[-1].commits)
+            size += batch[-1].size
         return batch
 
     async def _flush_batch(self, batch: Sequence[_Bundle]) -> None:
-        commits = [commit for bundle in batch for commit in bundle.commits]
-        self._count(len(commits))
+        self._count(sum(bundle.size for bundle in batch))
         try:
-            outcomes = await self._outcomes_of(commits)
+            outcomes = await self._outcomes_of([item for bundle in batch for item in bundle.work])
         except asyncio.CancelledError as error:
             self._closed = True
             for bundle in (*batch, *self._waiting):
@@ -172,23 +169,25 @@ class GroupCommit:
         else:
             start = 0
             for bundle in batch:
-                end = start + len(bundle.commits)
+                end = start + bundle.size
                 if not bundle.answer.done():
                     bundle.answer.set_result(outcomes[start:end])
                 start = end
 
-    async def _outcomes_of(self, commits: list[Commit]) -> list[Outcome | InterlockError]:
+    async def _outcomes_of(self, work: list[Work]) -> list[Outcome | InterlockError]:
         """What becomes of each; one that the store does not even take is told so alone."""
         try:
-            return [*await self._store.commit(commits)]
+            return [*await self._store.commit(work)]
         except StoreUnavailable as error:
-            return [error] * len(commits)  # each of them has an unknown outcome of its own
+            return [error] * number_of(work)  # each of them has an unknown outcome of its own
         except InterlockError as error:
-            if len(commits) == 1:
+            if number_of(work) == 1:
                 return [error]
-        # The store refuses a batch before it writes anything of it: find out whose fault it was.
-        middle = len(commits) // 2
-        return [*await self._outcomes_of(commits[:middle]), *await self._outcomes_of(commits[middle:])]
+        # The store refuses all before it writes anything of it: find out whose fault it was.
+        if len(work) == 1:
+            work = [*one_by_one(work)]
+        middle = len(work) // 2
+        return [*await self._outcomes_of(work[:middle]), *await self._outcomes_of(work[middle:])]
 
     def _make_room(self, places: int) -> None:
         self._inside -= places
@@ -202,6 +201,21 @@ class GroupCommit:
         self.tally.commits += size
         self.tally.batches += 1
         self.tally.largest = max(self.tally.largest, size)
+
+
+def _parts(work: Sequence[Work], most: int) -> Iterator[list[Work]]:
+    """Cut work into parts of at most so many records; a batch may be longer than that by itself."""
+    part: list[Work] = []
+    size = 0
+    for item in work:
+        more = len(item.ids) if isinstance(item, Batch) else 1
+        if part and size + more > most:
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += more
+    if part:
+        yield part
 
 
 async def _outcome_of(answer: Awaitable[Outcome]) -> Outcome | InterlockError:

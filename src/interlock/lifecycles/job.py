@@ -45,7 +45,8 @@ ENDED = (COMPLETED, FAILED, CANCELED)
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a job knows about its own life."""
 
-    created_at: datetime
+    created_at: datetime | None = None
+    """Of jobs of an earlier version; it is a column of the record."""
     depth: int = 0
     worker_count: int = 1
     started_at: datetime | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -30,6 +31,7 @@ from interlock.store.records import (
     Repeated,
     RequestReused,
     StepLine,
+    Work,
 )
 from interlock.systems.catalogue import JOURNALLED
 from interlock.wire import metrics as table
@@ -158,9 +160,13 @@ class CountedCommits:
         self._metrics.committed(commit, outcome)
         return outcome
 
-    async def commit_all(self, commits: Sequence[Commit]) -> list[Outcome | InterlockError]:
-        """The outcomes, noted."""
-        outcomes = await self._committer.commit_all(commits)
-        for commit, outcome in zip(commits, outcomes, strict=True):
-            self._metrics.committed(commit, outcome)
+    async def commit_all(self, work: Sequence[Work]) -> list[Outcome | InterlockError]:
+        """The outcomes, noted; a batch carries no request."""
+        outcomes = await self._committer.commit_all(work)
+        told = iter(outcomes)
+        for item in work:
+            if isinstance(item, Commit):
+                self._metrics.committed(item, next(told))
+            else:
+                next(islice(told, len(item.ids) - 1, None))
         return outcomes

@@ -339,10 +339,10 @@ class Pruned(msgspec.Struct, frozen=True):
 
 
 def record_after(change: Change, before: Record | None, at: datetime) -> Record:
-    """What a record is once a change of it was committed at that time."""
+    """What a record is once a change of it, or of a batch with it, was committed at that time."""
     return Record(
         kind=change.kind,
-        id=change.id,
+        id=change.id or (before.id if before else ""),
         state=change.state,
         version=change.expected + 1,
         body=change.body,

@@ -32,7 +32,6 @@ from interlock.store.catalogue import Catalogue
 from interlock.store.contract import Capabilities, Decide, Store, StoreStatus, Wake
 from interlock.store.records import (
     Claim,
-    Commit,
     Count,
     Feed,
     Key,
@@ -42,6 +41,7 @@ from interlock.store.records import (
     Query,
     Record,
     Recorded,
+    Work,
 )
 
 What: TypeAlias = Literal["request lost", "reply lost", "late", "done twice"]
@@ -139,7 +139,7 @@ class FaultyStore:
         """Or a fault."""
         return await self._spoilt("count", lambda: self._store.count(query, cap=cap, within=within))
 
-    async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+    async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
         """Or a fault, which befalls the whole batch."""
         return await self._spoilt("commit", lambda: self._store.commit(commits))
 

@@ -39,7 +39,7 @@ def _wrong_attempt(one: AttemptBody) -> Iterator[str]:
         yield f"{one.name} is {one.state} and nobody holds it"
     if one.state in (*attempt.UNLEASED, *attempt.ENDED) and live:
         yield f"{one.name} is {one.state} and has a live lease"
-    if one.state in attempt.UNLEASED and one.ready_at is None:
+    if one.state in attempt.UNLEASED and one.ready_at is None and not one.prompt:
         yield f"{one.name} is {one.state} and waits for nothing"
     if (one.state in attempt.ENDED) != (one.ended_at is not None):
         yield f"{one.name} is {one.state} and ended_at is {one.ended_at}"
@@ -93,8 +93,10 @@ def _wrong_end(record: Record, state: JobState, body: JobBody) -> Iterator[str]:
 
 
 def _wrong_columns(record: Record, state: JobState, body: JobBody) -> Iterator[str]:
-    ready = [one.ready_at for one in body.attempts if one.state in attempt.UNLEASED and one.ready_at]
-    if record.ready_at != min(ready, default=None):
+    waiting = [one for one in body.attempts if one.state in attempt.UNLEASED]
+    prompt = [record.created_at for one in waiting if one.prompt]
+    ready = [one.ready_at for one in waiting if one.ready_at]
+    if record.ready_at != min([*ready, *prompt], default=None):
         yield f"it is ready at {record.ready_at}, but its attempts at {ready}"
     timers: list[datetime] = [body.timer_at] if body.timer_at else []
     for one in body.attempts:
@@ -105,7 +107,7 @@ def _wrong_columns(record: Record, state: JobState, body: JobBody) -> Iterator[s
         yield f"its deadline is {record.deadline_at}, but its timers are {timers}"
     if (state is job.RUNNING) != (body.timer_at is not None) and not body.data.stop_reason:
         yield f"it is {state} and its timer is {body.timer_at}"
-    if body.data.completed_at is not None and body.data.completed_at < body.data.created_at:
+    if body.data.completed_at is not None and body.data.completed_at < record.created_at:
         yield "it ended before it began"
 
 

@@ -13,6 +13,8 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+import msgspec
+
 from interlock.engine.aggregate import Aggregate, Columns
 from interlock.lifecycles import attempt, job, lease
 from interlock.lifecycles.attempt import ATTEMPT
@@ -49,6 +51,7 @@ class JobAggregate(Aggregate):
     __slots__ = (
         "_known_facts",
         "body",
+        "given",
         "granting",
         "lost",
         "place",
@@ -67,8 +70,11 @@ class JobAggregate(Aggregate):
         now: datetime,
         settings: OrchestratorSettings,
         record: Record | None = None,
+        given: bytes | None = None,
     ) -> None:
         super().__init__(job_id, Root(state, body.data, body.timer_at), now, record)
+        self.given = given
+        """What it is created with; None for a job that exists."""
         self.body = body
         self.place = place
         self.settings = settings
@@ -124,6 +130,24 @@ class JobAggregate(Aggregate):
         self.body.data, self.body.timer_at = self.root.data, self.root.timer_at
         return encode_body(self.body)
 
+    def result(self) -> bytes | None:
+        """Return what a job of one shard has returned, which leaves the body with that.
+
+        How a success was reported follows from it and from the cost, so that is not kept, either.
+        """
+        if self.root.state is not job.COMPLETED or self.body.data.worker_count > 1:
+            return None
+        for one in self.body.attempts:
+            if one.state is attempt.SUCCEEDED and isinstance(one.result, msgspec.Raw):
+                result, one.result, one.reported = bytes(one.result), msgspec.UNSET, ""
+                return result
+        return None
+
+    @property
+    def created_at(self) -> datetime:
+        """When the job was created; for one that does not exist yet, now."""
+        return self.now if self.record is None else self.record.created_at
+
     @property
     def deadline_at(self) -> datetime | None:
         """When the next of its timers runs out."""
@@ -139,7 +163,7 @@ class JobAggregate(Aggregate):
         """From when on it may be claimed."""
         first: datetime | None = None
         for one in self.body.attempts:
-            at = one.ready_at
+            at = one.ready_in(self.created_at)
             if at is not None and one.state in attempt.UNLEASED and (first is None or at < first):
                 first = at
         return first
@@ -193,7 +217,7 @@ class JobAggregate(Aggregate):
     def _note_end(self, one: AttemptBody, step: Step[Any]) -> None:
         one.ended_at = self.now
         if step.target is not attempt.STALE:  # the next attempt takes its place in the queue
-            one.ready_at = None
+            one.ready_at, one.prompt = None, False
         if step.target is attempt.TIMED_OUT:
             one.failure = timed_out(self.seconds("attempt_timeout_s"))
             self.remarks += ((one, one.failure.error),)
@@ -217,26 +241,24 @@ class JobAggregate(Aggregate):
     def create_first_attempts(self, _: One) -> None:
         """Create an attempt for each shard."""
         for shard in range(1, self.body.data.worker_count + 1):
-            self.body.attempts.append(AttemptBody(shard=shard, created_at=self.now))
+            self.body.attempts.append(AttemptBody(shard=shard))
 
     def create_next_attempt(self, owner: AttemptBody) -> None:
         """Create the attempt that follows one which failed, was lost or was given back."""
-        ready_at: datetime | None = None
+        following = AttemptBody(
+            shard=owner.shard, index=owner.index + 1, created_at=self.now, waits=owner.waits
+        )
         if owner.waits:
             pass  # until the children have ended: whoever keeps the tree says when
         elif owner.failure is not None and owner.state is not attempt.STALE:
-            ready_at = self.now + self._pause_after(owner, owner.failure)
+            following.ready_at = self.now + self._pause_after(owner, owner.failure)
         else:  # lost or given back, through no fault of its own: it keeps its place in the queue
-            ready_at, owner.ready_at = owner.ready_at or self.now, None
-        following = AttemptBody(
-            shard=owner.shard,
-            index=owner.index + 1,
-            created_at=self.now,
-            ready_at=ready_at,
-            waits=owner.waits,
-        )
+            following.prompt = owner.prompt
+            following.ready_at = None if owner.prompt else owner.ready_at or self.now
+            owner.ready_at, owner.prompt = None, False
         self.body.attempts.append(following)
         fold(self.body)
+        ready_at = following.ready_in(self.created_at)
         if ready_at is not None and ready_at <= self.now:
             self.take(ATTEMPT, following, attempt.publish, following)
 

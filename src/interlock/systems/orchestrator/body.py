@@ -2,7 +2,9 @@
 
 A job, its attempts and their leases change together, so they are one record: one version, one
 commit. What the store has to know (queue, labels, when it is ready, its next deadline) are columns
-of the record; everything else is in the body. The structs here are working copies: they are read
+of the record. What no decision depends on is apart: what the job was given (`JobGiven`) never changes,
+and what it returned is the record's result. The rest is in the body, so that jobs that are alike have the
+same one, byte for byte, and are decided about once. The structs here are working copies: they are read
 from the record, changed by a decider, and written back.
 """
 
@@ -17,6 +19,7 @@ from interlock.lifecycles import attempt, lease
 from interlock.lifecycles.attempt import Attempt, AttemptState
 from interlock.lifecycles.job import Job
 from interlock.lifecycles.lease import Lease, LeaseState
+from interlock.store.records import Record
 from interlock.systems.orchestrator.failures import Failure
 from interlock.systems.orchestrator.trees.body import TreePart
 from interlock.wire.jobs import RetryRule
@@ -55,9 +58,12 @@ class AttemptBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     index: int = 1
     state: AttemptState = attempt.CREATED
     data: Attempt = Attempt()
-    created_at: datetime
+    created_at: datetime | None = None
+    """None: with its job."""
+    prompt: bool = False
+    """It may be given to a runner since its job was created."""
     ready_at: datetime | None = None
-    """From when on it may be given to a runner; None while something else holds it back."""
+    """From when on it may be given to a runner, unless `prompt`; None while something holds it back."""
     waits: bool = False
     """What holds it back are the children of its job; of one that was given back: that was why."""
     timer_at: datetime | None = None
@@ -82,6 +88,10 @@ class AttemptBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     def name(self) -> str:
         """What the journal calls it, within its job."""
         return _name(self.shard, self.index)
+
+    def ready_in(self, created_at: datetime) -> datetime | None:
+        """Return from when on it may be given to a runner, in a job that was created then."""
+        return created_at if self.prompt else self.ready_at
 
 
 @lru_cache(maxsize=1_024)
@@ -132,15 +142,21 @@ class SimulationPart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Which of its executions this is: one that somebody has resumed elsewhere is another."""
 
 
+class JobGiven(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a job was created with that no decision about it depends on."""
+
+    input: msgspec.Raw = msgspec.Raw(b"{}")
+    description: str = ""
+    trace: dict[str, str] = {}
+
+
 class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """Everything about a job that is not a column of its record."""
+    """What decisions about a job depend on, beside the columns of its record."""
 
     task: str
-    input: msgspec.Raw = msgspec.Raw(b"{}")
-    data: Job
+    data: Job = Job()
     timer_at: datetime | None = None
     attempts: list[AttemptBody] = []
-    description: str = ""
     timeout_s: float | None = None
     job_timeout_s: float | None = None
     retries: int | None = None
@@ -159,13 +175,16 @@ class JobBody(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     secrets_withheld: bool = False
     origin: Provenance | None = None
     """Where it comes from; None for a job that was submitted directly."""
-    trace: dict[str, str] = {}
     run: RunPart | None = None
     """Its place in a run; then the record's parent is the run, and else it is the parent job."""
     simulation: SimulationPart | None = None
     """The simulation that it executes."""
     tree: TreePart | None = None
     """Its place in a tree; None for a job without a parent, which may be the root of one."""
+    input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    """This and the next two: of jobs from before they were kept apart, as in `JobGiven`."""
+    description: str = ""
+    trace: dict[str, str] = {}
 
     @property
     def losses(self) -> int:
@@ -221,6 +240,7 @@ class Granting(msgspec.Struct, frozen=True, gc=False):
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(JobBody)
+_GIVEN_DECODER = msgspec.json.Decoder(JobGiven)
 
 
 def encode_body(body: JobBody) -> bytes:
@@ -231,3 +251,13 @@ def encode_body(body: JobBody) -> bytes:
 def decode_body(body: bytes) -> JobBody:
     """A working copy."""
     return _DECODER.decode(body)
+
+
+def encode_given(given: JobGiven) -> bytes:
+    """Return what a job was given as the record keeps it."""
+    return _ENCODER.encode(given)
+
+
+def given_of(record: Record) -> JobGiven:
+    """Return what a job was given; jobs of an earlier version have it in their bodies."""
+    return _GIVEN_DECODER.decode(record.given or record.body)

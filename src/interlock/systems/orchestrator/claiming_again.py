@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -32,13 +32,14 @@ from interlock.store.records import (
     Repeated,
     Request,
     RequestReused,
+    Work,
 )
 from interlock.systems.orchestrator.aggregate import JobAggregate
-from interlock.systems.orchestrator.body import AttemptBody
+from interlock.systems.orchestrator.body import AttemptBody, given_of
 from interlock.systems.orchestrator.dispatching import Claiming, Offer, grant_of
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.stopping import commit_of
-from interlock.systems.orchestrator.tokens import Token, token_for, version_of
+from interlock.systems.orchestrator.tokens import Token, token_for, token_of_its_own, version_of
 from interlock.wire.runner import ClaimRequest, Grant
 
 ENDPOINT = "claim"
@@ -66,6 +67,8 @@ class Promise(msgspec.Struct, frozen=True):
 
     salt: str
     given: tuple[Given, ...]
+    shared: bool = False
+    """All leases have one secret; those of an earlier version have one each."""
 
 
 def asked_of(request: ClaimRequest) -> Asked:
@@ -93,7 +96,7 @@ class Bundle(msgspec.Struct, frozen=True):
 
     place: int
     offers: tuple[Offer, ...]
-    commit: Commit
+    work: Work
 
 
 def bundles_of(
@@ -103,33 +106,48 @@ def bundles_of(
     named: dict[int, list[Offer]] = {}
     bundles: list[Bundle] = []
     for place, offer in shares:
-        if claimings[place].request.claim_id and offer.grant is not None:
+        if claimings[place].request.claim_id and offer.grants:
             named.setdefault(place, []).append(offer)
         else:
-            bundles.append(Bundle(place, (offer,), Commit(changes=(offer.change, *offer.words))))
+            bundles.append(Bundle(place, (offer,), offer.work))
     for place, offers in named.items():
-        changes = tuple(change for offer in offers for change in (offer.change, *offer.words))
+        changes = tuple(change for offer in offers for change in offer.changes)
         commit = Commit(changes=changes, request=_recorded(claimings[place], offers, chance))
         bundles.append(Bundle(place, tuple(offers), commit))
     return bundles
 
 
+def outcomes_by_job(
+    bundles: Sequence[Bundle], outcomes: Sequence[Outcome]
+) -> Iterator[tuple[Bundle, Offer, int, Outcome]]:
+    """Return each job of the offers, by its place in its offer, with what has become of it."""
+    told = iter(outcomes)
+    for bundle in bundles:
+        shared = next(told) if isinstance(bundle.work, Commit) else None
+        for offer in bundle.offers:
+            for number in range(len(offer.before)):
+                yield bundle, offer, number, shared if shared is not None else next(told)
+
+
 def _recorded(claiming: Claiming, offers: Sequence[Offer], salt: bytes) -> Request:
     given = tuple(
         Given(grant.job_id, grant.shard, grant.attempt, grant.fence)
-        for grant in (offer.grant for offer in offers)
-        if grant is not None
+        for offer in offers
+        for grant in offer.grants
     )
-    answered = asked_of(claiming.request).answered(msgspec.json.encode(Promise(salt.hex(), given)))
+    promise = Promise(salt.hex(), given, shared=True)
+    answered = asked_of(claiming.request).answered(msgspec.json.encode(promise))
     # Once no lease can be left that nobody has renewed, there is nothing to be answered again.
     return msgspec.structs.replace(answered, ttl_s=claiming.settings.durations.lease_ttl_s)
 
 
 def told_before(bundles: Sequence[Bundle], outcomes: Sequence[Outcome]) -> dict[int, Recorded]:
     """Whose claim was answered before, and what the store has kept of that."""
+    if not outcomes:
+        return {}  # nothing is known of a lost answer
     return {
         bundle.place: outcome.recorded
-        for bundle, outcome in zip(bundles, outcomes, strict=False)  # nothing is known of a lost answer
+        for bundle, _, _, outcome in outcomes_by_job(bundles, outcomes)
         if isinstance(outcome, Repeated | RequestReused)
     }
 
@@ -138,7 +156,8 @@ def tokens_of(request: ClaimRequest, recorded: Recorded) -> list[tuple[Token, in
     """The tokens that were given out under the name, each with its fence."""
     promise = msgspec.json.decode(recorded.answer.body, type=Promise)
     seed = seed_of(request, bytes.fromhex(promise.salt))
-    return [(token_for(seed, each.job_id, each.shard, each.index), each.fence) for each in promise.given]
+    token = token_for if promise.shared else token_of_its_own
+    return [(token(seed, each.job_id, each.shard, each.index), each.fence) for each in promise.given]
 
 
 def give_again(
@@ -164,7 +183,8 @@ def give_again(
         return Decision(None)  # if it has just run out, whoever sweeps sees to it
     commit = commit_of(draft, mark=mark, actor=request.runner_id)
     until_then = until - _INSTANT if until else None
-    grant = grant_of(draft, one, str(token), fence)
+    assert record is not None
+    grant = grant_of(draft, one, str(token), fence, given_of(record))
     return Decision(grant, msgspec.structs.replace(commit, not_after=until_then))
 
 

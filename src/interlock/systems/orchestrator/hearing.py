@@ -200,8 +200,17 @@ def _repeated(draft: JobAggregate, one: AttemptBody, message: Message) -> Answer
         kind = type(message)
         again = kind is Ack or (kind is Heartbeat and _was_heard(held, message.sequence))
     else:
-        again = held.state in lease.DEAD and bool(one.reported) and one.reported == digest_of_report(message)
+        again = held.state in lease.DEAD and _reported(draft, one) == digest_of_report(message)
     return _heard(draft, one) if again else None
+
+
+def _reported(draft: JobAggregate, one: AttemptBody) -> str:
+    """Return the digest of the report that was accepted; of a result that is apart, it follows from that."""
+    record = draft.record
+    if one.reported or record is None or not record.result or one.state is not attempt.SUCCEEDED:
+        return one.reported
+    outcome = Succeeded(msgspec.Raw(record.result))
+    return digest_of_report(Complete(token="", runner_id="", outcome=outcome, cost=one.cost))
 
 
 def _was_heard(held: LeaseBody, number: int) -> bool:

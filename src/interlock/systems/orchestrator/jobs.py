@@ -7,7 +7,6 @@ import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
-from typing import TypeAlias
 
 import msgspec
 
@@ -32,7 +31,6 @@ from interlock.store.records import (
     Repeated,
     RequestReused,
 )
-from interlock.systems.orchestrator.alike import Alike, checked
 from interlock.systems.orchestrator.beside import LOG, Chunk
 from interlock.systems.orchestrator.claimers import look_for_lacks
 from interlock.systems.orchestrator.explaining import Explanation, explain
@@ -41,6 +39,7 @@ from interlock.systems.orchestrator.many import cancel_all, retry_all
 from interlock.systems.orchestrator.queues import look_for_pause
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.stopping import cancelled, commit_of
+from interlock.systems.orchestrator.submitting import NewJobs, alike
 from interlock.systems.orchestrator.trees.explaining import look_around
 from interlock.systems.orchestrator.trees.joining import Joining, tree_keys
 from interlock.systems.orchestrator.trees.viewing import tree_below
@@ -53,9 +52,6 @@ from interlock.wire.trees import NODES, TreeView
 BULK = 500
 """How many jobs are submitted together."""
 MAX_COUNT = 10_000
-
-_Wanted: TypeAlias = tuple[JobSpec, msgspec.Raw]
-"""A spec without its input, and the input."""
 
 
 class Jobs:
@@ -94,23 +90,23 @@ class Jobs:
 
         Under a request id they are made together or not at all, and once; without one, in batches.
         """
-        likes = checked(specs, self.settings)
-        if request_id is not None or any(like.parent_job_id is not None for like in likes):
+        parts = [specs[start : start + BULK] for start in range(0, len(specs), BULK)]
+        checked = [(part, alike(part, self.settings)) for part in parts]
+        if request_id is not None or any(spec.parent_job_id is not None for spec in specs):
             return await self._submit_together(specs, actor, request_id)
-        wanted = [(like, spec.input) for like, spec in zip(likes, specs, strict=True)]
-        if len(wanted) <= BULK:
-            return await self._submit_batch(wanted, actor)
-        return await self._submit_batches(
-            [wanted[start : start + BULK] for start in range(0, len(wanted), BULK)], actor
-        )
+        if len(checked) == 1:
+            return await self._submit_batch(*checked[0], actor)
+        return await self._submit_batches(checked, actor)
 
-    async def _submit_batches(self, batches: Sequence[Sequence[_Wanted]], actor: str) -> list[str]:
+    async def _submit_batches(
+        self, batches: Sequence[tuple[Sequence[JobSpec], Sequence[NewJobs]]], actor: str
+    ) -> list[str]:
         """One batch is decided about while the one before it is being stored."""
         ids: list[str] = []
         under_way: deque[asyncio.Task[list[str]]] = deque()
         try:
-            for batch in batches:
-                under_way.append(asyncio.create_task(self._submit_batch(batch, actor)))
+            for specs, groups in batches:
+                under_way.append(asyncio.create_task(self._submit_batch(specs, groups, actor)))
                 if len(under_way) > 1:
                     ids += await under_way.popleft()
             while under_way:
@@ -121,23 +117,24 @@ class Jobs:
             await asyncio.gather(*under_way, return_exceptions=True)
         return ids
 
-    async def _submit_batch(self, wanted: Sequence[_Wanted], actor: str) -> list[str]:
+    async def _submit_batch(
+        self, specs: Sequence[JobSpec], groups: Sequence[NewJobs], actor: str
+    ) -> list[str]:
         now, mark = await self.engine.clock.now(), self.engine.mark()
-        names = self._ids.draw_many(now, len(wanted))
-        alike = Alike(self.settings, actor, now, mark)
-        commits = [
-            self.engine.sealed(Commit(changes=(alike.change(like, given, name),)), ())
-            for (like, given), name in zip(wanted, names, strict=True)
+        ids = self._ids.draw_many(now, len(specs))
+        batches = [
+            group.batch([ids[place] for place in group.places], now, self.settings, mark=mark, actor=actor)
+            for group in groups
         ]
-        outcomes = await commit_all_surely(self.engine, commits)
-        if all(isinstance(outcome, Committed) for outcome in outcomes):
-            return names
-        return [
-            name if isinstance(outcome, Committed) else await self._submit_another(each, outcome, actor)
-            for each, name, outcome in zip(wanted, names, outcomes, strict=True)
-        ]
+        outcomes = iter(await commit_all_surely(self.engine, batches))
+        for group in groups:
+            for place in group.places:
+                outcome = next(outcomes)
+                if not isinstance(outcome, Committed):
+                    ids[place] = await self._submit_another(specs[place], outcome, actor)
+        return ids
 
-    async def _submit_another(self, wanted: _Wanted, outcome: Outcome | InterlockError, actor: str) -> str:
+    async def _submit_another(self, spec: JobSpec, outcome: Outcome | InterlockError, actor: str) -> str:
         """Where somebody else has drawn the same name; what cannot be stored is told of."""
         match outcome:
             case InterlockError():
@@ -145,7 +142,7 @@ class Jobs:
             case Illegal() | RequestReused():
                 raise failed(outcome)
             case _:
-                return (await self._submit_batch([wanted], actor))[0]
+                return (await self._submit_batch([spec], alike([spec], self.settings), actor))[0]
 
     async def _submit_together(
         self, specs: Sequence[JobSpec], actor: str, request_id: str | None

@@ -23,6 +23,7 @@ from interlock.errors import InterlockError, StoreUnavailable
 from interlock.lifecycles import job, lease
 from interlock.lifecycles.job import JOB
 from interlock.store.records import (
+    Batch,
     Change,
     Claim,
     Commit,
@@ -32,10 +33,11 @@ from interlock.store.records import (
     Record,
     Recorded,
     Repeated,
+    Work,
     record_after,
 )
 from interlock.systems.orchestrator import stopping
-from interlock.systems.orchestrator.body import JobBody, decode_body
+from interlock.systems.orchestrator.body import decode_body
 from interlock.systems.orchestrator.claiming_again import (
     Bundle,
     asked_of,
@@ -43,20 +45,19 @@ from interlock.systems.orchestrator.claiming_again import (
     claim_over,
     claim_reused,
     give_again,
+    outcomes_by_job,
     seed_of,
     take_back,
     tokens_of,
     told_before,
 )
-from interlock.systems.orchestrator.dispatching import Claiming, Offer
-from interlock.systems.orchestrator.echoes import Echoes
+from interlock.systems.orchestrator.dispatching import Claiming, Offer, offers_of
 from interlock.systems.orchestrator.handing import NO_ORIGIN, concealed, handed
 from interlock.systems.orchestrator.hearing import hear
+from interlock.systems.orchestrator.reports import Report, hear_together, report_of, result_in
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.orchestrator.stencils import Pattern
-from interlock.systems.orchestrator.tokens import Token, is_the_same, job_of, read_token
+from interlock.systems.orchestrator.tokens import Token, digest_of, job_of, read_token, secret_of
 from interlock.systems.orchestrator.trees.words import TREE_TOPICS
-from interlock.systems.orchestrator.twins import shares_of
 from interlock.systems.orchestrator.vault import Vault
 from interlock.systems.orchestrator.words import RUN_JOBS, nobody
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message, NotHeard, Stale, StaleCode
@@ -81,20 +82,13 @@ def random_seed() -> bytes:
 
 
 class _Held(msgspec.Struct, frozen=True, gc=False):
-    """A job as it was written last, and what its body says."""
+    """A job as it was written last."""
 
     record: Record
-    body: JobBody | None = None
-    """None where nobody has looked yet."""
-    token: Token | None = None
-    """That of the last grant, and its text; None where that was not made here."""
     text: str = ""
-    pattern: Pattern | None = None
-    """How its body is put together, where it was granted together with others that are alike."""
-
-    def token_of(self, text: str) -> Token | None:
-        """The token that somebody shows, if it is that of the last grant."""
-        return self.token if self.token is not None and is_the_same(text, self.text) else None
+    """The token of the last grant; empty where that was not made here."""
+    offer: Offer | None = None
+    """What it was given out by, while that is the last that was said about it."""
 
 
 class Orchestrator:
@@ -120,7 +114,6 @@ class Orchestrator:
         # Jobs as this process wrote them last: most of what is said about a job is said to whoever
         # granted it, and then nothing has to be loaded. A wrong guess costs one conflict.
         self._held: OrderedDict[str, _Held] = OrderedDict()
-        self._echoes = Echoes(settings)
         # Runs of which this process has said that they have begun: once is enough.
         self._begun: OrderedDict[str, None] = OrderedDict()
         self.on_word: Callable[[], None] = nobody
@@ -169,9 +162,10 @@ class Orchestrator:
     async def _claim_all(self, requests: Sequence[ClaimRequest], seen: Callable[[], None]) -> list[Claimed]:
         first, epoch = requests[0], await self._known_epoch()
         chance, mark, most = self._seeds(), self.engine.mark(), self.engine.store.capabilities.max_body_bytes
-        claimings = [
-            Claiming(each, seed_of(each, chance), epoch, mark, self.settings, most) for each in requests
-        ]
+        claimings = []
+        for each in requests:
+            secret = secret_of(seed_of(each, chance))
+            claimings.append(Claiming(each, secret, digest_of(secret), epoch, mark, self.settings, most))
         limit = sum(request.limit for request in requests)
         claim = Claim(
             kind=JOB.name,
@@ -181,15 +175,15 @@ class Orchestrator:
             limit=limit,
         )
         bundles: list[Bundle] = []
+        ranks: dict[str, int] = {}
 
-        def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
+        def decide(records: Sequence[Record], now: datetime) -> list[Work]:
             if records:
                 seen()
-            shares = [
-                (place, self._without_repeats(offer)) for place, offer in shares_of(claimings, records, now)
-            ]
+            ranks.update({record.id: rank for rank, record in enumerate(records)})
+            shares = self._shares(claimings, records, now)
             bundles[:] = bundles_of(claimings, shares, chance)
-            return [bundle.commit for bundle in bundles]
+            return [bundle.work for bundle in bundles]
 
         outcomes: Sequence[Outcome] = ()
         try:
@@ -201,6 +195,8 @@ class Orchestrator:
         grants: list[list[Grant]] = [[] for _ in requests]
         for place, grant in given:
             grants[place].append(grant)
+        for mine in grants:
+            mine.sort(key=lambda grant: ranks[grant.job_id])  # whoever waits the longest begins first
         if not any(request.claim_id for request in requests):
             return list(grants)
         told = told_before(bundles, outcomes)
@@ -209,18 +205,31 @@ class Orchestrator:
             for place, (request, mine) in enumerate(zip(requests, grants, strict=True))
         ]
 
+    def _shares(
+        self, claimings: Sequence[Claiming], records: Sequence[Record], now: datetime
+    ) -> list[tuple[int, Offer]]:
+        """Jobs for several runners: the first is given all it wants, then the next."""
+        shares: list[tuple[int, Offer]] = []
+        start = 0
+        for place, claiming in enumerate(claimings):
+            mine = records[start : start + claiming.request.limit]
+            start += len(mine)
+            shares += [(place, self._without_repeats(each)) for each in offers_of(claiming, mine, now)]
+        return shares
+
     def _given(self, bundles: Sequence[Bundle], outcomes: Sequence[Outcome]) -> list[tuple[int, Grant]]:
         given = []
-        for bundle, outcome in zip(bundles, outcomes, strict=True):
-            if isinstance(outcome, Committed):
-                for offer in bundle.offers:
-                    record = record_after(offer.change, offer.before, outcome.at)
-                    text = "" if offer.grant is None else offer.grant.token
-                    self._hold(_Held(record, offer.body, offer.token, text, offer.pattern))
-                    if offer.words:
-                        self._told(offer)
-                    if offer.grant is not None:
-                        given.append((bundle.place, offer.grant))
+        for bundle, offer, number, outcome in outcomes_by_job(bundles, outcomes):
+            if not isinstance(outcome, Committed):
+                continue
+            record = record_after(offer.change, offer.before[number], outcome.at)
+            if offer.words:
+                self._told(offer)
+            if not offer.grants:
+                continue
+            grant = offer.grants[number]
+            self._hold(_Held(record, grant.token, offer))
+            given.append((bundle.place, grant))
         return given
 
     async def _or_as_before(
@@ -259,22 +268,24 @@ class Orchestrator:
             raise StoreUnavailable(
                 "The store did not answer a claim.", todo="Ask again; nothing was given out."
             )
-        found = await self.engine.store.load([offer.before.key for _, offer in shares])
+        promised = [(place, grant) for place, offer in shares for grant in offer.grants]
+        found = await self.engine.store.load([Key(JOB.name, grant.job_id) for _, grant in promised])
         ours = []
-        for (place, offer), record in zip(shares, found, strict=True):
-            if offer.grant and record and _was_granted(offer.grant, record):
+        for (place, grant), record in zip(promised, found, strict=True):
+            if record and _was_granted(grant, record):
                 self._hold(_Held(record))
-                ours.append((place, offer.grant))
+                ours.append((place, grant))
         return ours
 
     def _without_repeats(self, offer: Offer) -> Offer:
         """A run begins with its first job; the parent of a job that has a word to say is its run."""
-        known = offer.words and offer.grant is not None and offer.before.parent in self._begun
+        known = offer.words and offer.grants and offer.before[0].parent in self._begun
         return msgspec.structs.replace(offer, words=()) if known else offer
 
     def _told(self, offer: Offer) -> None:
-        if offer.before.parent is not None and offer.before.parent not in self._begun:
-            self._begun[offer.before.parent] = None
+        (record,) = offer.before
+        if record.parent is not None and record.parent not in self._begun:
+            self._begun[record.parent] = None
             if len(self._begun) > MAX_HELD:
                 self._begun.popitem(last=False)
             self.on_word()
@@ -305,15 +316,18 @@ class Orchestrator:
         """What the messages do; the answers are in their order."""
         await self._known_epoch()
         answers: list[Answer | None] = [None] * len(messages)
+        await self._hear_together(messages, answers)
         items: list[Item[Answer]] = []
         places: list[int] = []
         written: dict[str, tuple[Change, Record]] = {}
         for place, message in enumerate(messages):
-            held = self._held.get(job_of(message.token))
-            token = (held and held.token_of(message.token)) or read_token(message.token)
+            if answers[place] is not None:
+                continue
+            token = read_token(message.token)
             if token is None:
                 answers[place] = _unreadable()
                 continue
+            held = self._held.get(token.job_id)
             decide = partial(self._decide_message, token, message, written)
             known = None if held is None else held.record
             items.append(Item(Key(JOB.name, token.job_id), decide, known))
@@ -331,6 +345,40 @@ class Orchestrator:
             self.on_tree()
         return [answer for answer in answers if answer is not None]
 
+    async def _hear_together(self, messages: Sequence[Message], answers: list[Answer | None]) -> None:
+        """Answer the reports that say the same about jobs that were given out together.
+
+        They are decided about once. Whatever does not become true in this way is heard by itself.
+        """
+        if not (told := self._told_together(messages)):
+            return
+        now, mark = await self.engine.clock.now(), self.engine.mark()
+        places: list[tuple[int, Answer]] = []
+        batches: list[Batch] = []
+        for report, some in told.items():
+            decided = hear_together(report, [record for _, record in some], now, mark, self.settings)
+            if decided is not None:
+                results = tuple([result_in(messages[place]) for place, _ in some])
+                batches.append(msgspec.structs.replace(decided.batch, result=results))
+                places += [(place, decided.answer) for place, _ in some]
+        outcomes = await self.engine.committer.commit_all(batches)
+        for (place, answer), outcome in zip(places, outcomes, strict=True):
+            if isinstance(outcome, Committed):
+                answers[place] = answer
+
+    def _told_together(self, messages: Sequence[Message]) -> dict[Report, list[tuple[int, Record]]]:
+        """Return the places of messages that can be heard together, and what they are about."""
+        told: dict[Report, list[tuple[int, Record]]] = {}
+        for place, message in enumerate(messages):
+            held = self._held.get(job_of(message.token))
+            if held is None or held.offer is None or held.offer.change.id:
+                continue
+            report = report_of(id(held.offer), held.text, message, self.settings)
+            if report is not None:
+                del self._held[held.record.id]  # whatever comes of it, this version is history
+                told.setdefault(report, []).append((place, held.record))
+        return told
+
     def _decide_message(
         self,
         token: Token,
@@ -345,12 +393,8 @@ class Orchestrator:
         written.pop(token.job_id, None)
         message = concealed(message, record, self._vault)
         body = None
-        if held is not None and held.record is record:
-            if held.pattern is not None and held.token is token:
-                heard = self._echoes.hear(record, held.pattern, token, message, now, mark)
-                if heard is not None:
-                    return heard
-            body = held.body
+        if held is not None and held.record is record and held.offer is not None:
+            body = held.offer.body
         decision = hear(record, token, message, now, mark, self.settings, body)
         if record is None or decision.commit is None or not decision.commit.changes:
             return decision

@@ -62,7 +62,7 @@ def outgrown(record: Record, now: datetime, settings: OrchestratorSettings) -> J
     for one in draft.body.attempts:
         if one.failure is not None:
             one.failure = msgspec.structs.replace(one.failure, details="", error=one.failure.error[:200])
-    if 2 * len(draft.body.input) > len(record.body):
+    if isinstance(draft.body.input, msgspec.Raw) and 2 * len(draft.body.input) > len(record.body):
         draft.body.input = msgspec.Raw(b"null")
     draft.stop_reason = "too_large"
     draft.send(job.Cancel(at=now, still_active=draft.body.active, reason="too_large"))

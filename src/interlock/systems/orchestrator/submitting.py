@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import get_args
 
@@ -15,9 +15,17 @@ from interlock.lifecycles import attempt, job
 from interlock.lifecycles.job import JOB, MAX_DEPTH, MAX_WORKERS, Job, JobState
 from interlock.store.limits import MAX_ID, MAX_LABEL, MAX_LABELS
 from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
-from interlock.store.records import Record
+from interlock.store.records import Batch, Record
 from interlock.systems.orchestrator.aggregate import JobAggregate
-from interlock.systems.orchestrator.body import JobBody, Place, Provenance, RunPart, SimulationPart
+from interlock.systems.orchestrator.body import (
+    JobBody,
+    JobGiven,
+    Place,
+    Provenance,
+    RunPart,
+    SimulationPart,
+    encode_given,
+)
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.texts import is_whole
@@ -32,6 +40,8 @@ MAX_TASK_NAME = 200
 MAX_DESCRIPTION = 2_000
 MAX_TRACE = 4_096
 MAX_SECRETS = 50
+MOST_KINDS = 8
+"""Among so many different jobs of one submission it is looked for one that is like the next."""
 SECRET = re.compile(r"(?!INTERLOCK_)[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
@@ -55,9 +65,7 @@ def new_job(
     """
     body = JobBody(
         task=spec.task,
-        input=spec.input,
-        data=Job(created_at=now, depth=depth, worker_count=spec.worker_count),
-        description=spec.description,
+        data=Job(depth=depth, worker_count=spec.worker_count),
         timeout_s=spec.timeout_s,
         job_timeout_s=spec.job_timeout_s,
         retries=spec.retries,
@@ -67,7 +75,6 @@ def new_job(
         secrets=spec.secrets,
         secrets_withheld=spec.secrets_withheld,
         origin=origin,
-        trace=spec.trace,
         run=run,
         simulation=simulation,
         tree=tree,
@@ -75,19 +82,64 @@ def new_job(
     )
     parent = run.run_id if run is not None else spec.parent_job_id
     place = Place(spec.queue, tuple(sorted(set(spec.labels))), spec.priority, parent)
-    draft = JobAggregate(job_id, JOB.initial, body, place, now, settings)
+    given = encode_given(JobGiven(spec.input, spec.description, spec.trace))
+    draft = JobAggregate(job_id, JOB.initial, body, place, now, settings, given=given)
     draft.send(job.Validate(at=now))
     if not held:
         release(draft, delay_s=spec.delay_s)
     return draft
 
 
+class NewJobs(msgspec.Struct, frozen=True):
+    """Specs that say the same but for what no decision depends on: they are decided about once."""
+
+    spec: JobSpec
+    """Of the first of them."""
+    places: list[int]
+    given: list[bytes]
+
+    def batch(
+        self, ids: Sequence[str], now: datetime, settings: OrchestratorSettings, *, mark: str, actor: str
+    ) -> Batch:
+        """Return these jobs, under these ids."""
+        change = new_job(self.spec, "", now, settings).change(mark=mark, actor=actor)
+        change = msgspec.structs.replace(change, given=None)
+        return Batch(change=change, ids=tuple(ids), given=tuple(self.given))
+
+
+def alike(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[NewJobs]:
+    """Return the specs, those that are alike together; raise for the first bad one."""
+    groups: list[NewJobs] = []
+    for place, spec in enumerate(specs):
+        for group in reversed(groups[-MOST_KINDS:]):
+            if _are_alike(spec, group.spec):
+                _check_given(spec, settings)
+                break
+        else:
+            check_spec(spec, settings)
+            group = NewJobs(spec, [], [])
+            groups.append(group)
+        group.places.append(place)
+        group.given.append(encode_given(JobGiven(spec.input, spec.description, spec.trace)))
+    return groups
+
+
+def _are_alike(one: JobSpec, other: JobSpec) -> bool:
+    for name in _DECIDED_ON:  # noqa: SIM110 - a generator would cost more than the question
+        if getattr(one, name) != getattr(other, name):
+            return False
+    return True
+
+
+_DECIDED_ON = tuple(name for name in JobSpec.__struct_fields__ if name not in JobGiven.__struct_fields__)
+
+
 def release(draft: JobAggregate, *, delay_s: float = 0.0) -> None:
     """Let runners have what was held back; what was released before stays as it is."""
-    ready_at = draft.now + timedelta(seconds=delay_s)
     for one in draft.body.attempts:
-        if one.state is attempt.CREATED and one.ready_at is None:
-            one.ready_at = ready_at
+        if one.state is attempt.CREATED and one.ready_in(draft.now) is None:
+            one.prompt = draft.record is None and not delay_s
+            one.ready_at = None if one.prompt else draft.now + timedelta(seconds=delay_s)
             if not delay_s:
                 draft.send_attempt(one, attempt.publish)
 
@@ -99,10 +151,10 @@ def check_spec(spec: JobSpec, settings: OrchestratorSettings) -> None:
         raise _unacceptable(spec, faults)
 
 
-def check_input(spec: JobSpec, settings: OrchestratorSettings) -> None:
-    """The same for its input alone, where one that is like it but for that was found to be right."""
+def _check_given(spec: JobSpec, settings: OrchestratorSettings) -> None:
+    """The same for what it is given, where one that is like it but for that was found to be right."""
     check_size(spec.task, spec.input, settings)
-    if json_fault(spec.input):
+    if json_fault(spec.input) or any(_text_faults(spec)):
         raise _unacceptable(spec, list(_faults(spec)))
 
 

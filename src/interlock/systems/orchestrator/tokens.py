@@ -1,8 +1,9 @@
 """The token of a lease: who has it may speak about one attempt, and nobody else.
 
 It names its record, so that a message is one look-up, and carries a secret of 128 bits of which the
-record keeps only a digest. All secrets of one claim follow from one seed, so that deciding stays a
-pure function: however often a claim is decided, the same attempt gets the same token.
+record keeps only a digest. All leases of one claim have the same secret: they belong to one runner, and
+jobs that are alike stay alike. It follows from the seed of the claim, so that deciding stays a pure
+function: however often a claim is decided, the same attempt gets the same token.
 """
 
 from __future__ import annotations
@@ -40,8 +41,19 @@ class Token(msgspec.Struct, frozen=True, gc=False):
         return hmac.compare_digest(self.digest, digest)
 
 
+def secret_of(seed: bytes) -> str:
+    """Return the secret of all leases of a claim."""
+    return hashlib.blake2s(seed, digest_size=16, person=b"claim").hexdigest()
+
+
 def token_for(seed: bytes, job_id: str, shard: int, index: int) -> Token:
-    """The token of one attempt in one claim."""
+    """Return the token of one attempt in one claim."""
+    secret = secret_of(seed)
+    return Token(job_id, shard, index, secret, digest_of(secret))
+
+
+def token_of_its_own(seed: bytes, job_id: str, shard: int, index: int) -> Token:
+    """Return the token of one attempt in a claim of an earlier version, where each had its own secret."""
     named = f"{job_id}.{shard}.{index}".encode()
     secret = hashlib.blake2s(seed + named, digest_size=16).hexdigest()
     return Token(job_id, shard, index, secret, digest_of(secret))

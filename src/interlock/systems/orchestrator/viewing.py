@@ -11,7 +11,14 @@ from interlock.lifecycles import attempt, job
 from interlock.lifecycles.job import JobState
 from interlock.store.records import Key, Record
 from interlock.systems.orchestrator.beside import result_key
-from interlock.systems.orchestrator.body import AttemptBody, JobBody, LeaseBody, Provenance, decode_body
+from interlock.systems.orchestrator.body import (
+    AttemptBody,
+    JobBody,
+    LeaseBody,
+    Provenance,
+    decode_body,
+    given_of,
+)
 from interlock.systems.orchestrator.failures import Failure
 from interlock.wire.jobs import AttemptView, FailureView, JobSpec, JobView, LeaseView
 
@@ -91,7 +98,7 @@ def apart(record: Record) -> list[Key]:
 
 def view_of(record: Record, kept: Mapping[str, msgspec.Raw] | None = None) -> JobView:
     """The job as it stands; `kept` are its large results by their ids, where somebody has loaded them."""
-    body = decode_body(record.body)
+    body, given = decode_body(record.body), given_of(record)
     return JobView(
         id=record.id,
         state=record.state,
@@ -102,7 +109,7 @@ def view_of(record: Record, kept: Mapping[str, msgspec.Raw] | None = None) -> Jo
         updated_at=record.updated_at,
         priority=record.priority,
         labels=record.labels,
-        description=body.description,
+        description=given.description,
         parent_job_id=record.parent if body.run is None else None,
         run_id=body.run.run_id if body.run is not None else None,
         depth=body.data.depth,
@@ -117,8 +124,8 @@ def view_of(record: Record, kept: Mapping[str, msgspec.Raw] | None = None) -> Jo
         losses=body.losses,
         failure=failure_view(body.failure),
         result=result_of(record, body, kept or {}),
-        input=body.input,
-        attempts=tuple(_attempt_view(record.id, one, kept or {}) for one in body.attempts),
+        input=given.input,
+        attempts=tuple(_attempt_view(record, one, kept or {}) for one in body.attempts),
         origin_job_id=body.origin_job_id,
         secrets=body.secrets,
         secrets_withheld=body.secrets_withheld,
@@ -131,6 +138,8 @@ def result_of(
     """What a completed job returned; a list when it had several shards."""
     if JobState(record.state) is not job.COMPLETED:
         return msgspec.UNSET
+    if record.result:
+        return msgspec.Raw(record.result)
     done = {one.shard: one for one in body.attempts if one.state is attempt.SUCCEEDED}
     results = [_result(record.id, done[shard], kept) for shard in sorted(done)]
     if any(result is msgspec.UNSET for result in results):
@@ -146,15 +155,15 @@ def _result(
 
 def spec_of(record: Record) -> JobSpec:
     """What was submitted, to be submitted again; the parent may have ended, so it is left out."""
-    body = decode_body(record.body)
+    body, given = decode_body(record.body), given_of(record)
     return JobSpec(
         task=body.task,
-        input=body.input,
+        input=given.input,
         queue=record.queue or "default",
         priority=record.priority,
         labels=record.labels,
         worker_count=body.data.worker_count,
-        description=body.description,
+        description=given.description,
         timeout_s=body.timeout_s,
         job_timeout_s=body.job_timeout_s,
         retries=body.retries,
@@ -162,7 +171,7 @@ def spec_of(record: Record) -> JobSpec:
         losses=body.losses_allowed,
         secrets=body.secrets,
         secrets_withheld=body.secrets_withheld,
-        trace=body.trace,
+        trace=given.trace,
     )
 
 
@@ -172,14 +181,14 @@ def origin_again(record: Record) -> Provenance | None:
     return None if origin is None else msgspec.structs.replace(origin, environment="")
 
 
-def _attempt_view(job_id: str, one: AttemptBody, kept: Mapping[str, msgspec.Raw]) -> AttemptView:
+def _attempt_view(record: Record, one: AttemptBody, kept: Mapping[str, msgspec.Raw]) -> AttemptView:
     return AttemptView(
-        id=f"{job_id}.{one.name}",
+        id=f"{record.id}.{one.name}",
         shard=one.shard,
         index=one.index,
         state=one.state,
-        created_at=one.created_at,
-        ready_at=one.ready_at,
+        created_at=one.created_at or record.created_at,
+        ready_at=one.ready_in(record.created_at),
         started_at=one.started_at,
         ended_at=one.ended_at,
         deadline_at=one.timer_at,
@@ -189,7 +198,7 @@ def _attempt_view(job_id: str, one: AttemptBody, kept: Mapping[str, msgspec.Raw]
         cost=one.cost,
         forced=one.forced,
         confirmed_dead=one.confirmed_dead,
-        result=_result(job_id, one, kept) if one.state is attempt.CANCELED else msgspec.UNSET,
+        result=_result(record.id, one, kept) if one.state is attempt.CANCELED else msgspec.UNSET,
     )
 
 

@@ -8,13 +8,14 @@ process, and then the next heartbeat says the same.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import islice
 
 from interlock.engine.committing import Committer
 from interlock.errors import InterlockError
 from interlock.lifecycles import lease
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.lease import LEASE
-from interlock.store.records import Change, Commit, Committed, Outcome
+from interlock.store.records import Batch, Change, Commit, Committed, Outcome, Work
 from interlock.systems.orchestrator.body import decode_body
 from interlock.systems.runs.ringing import Bell
 
@@ -39,17 +40,20 @@ class StopNotices:
         self.notice((commit,), (outcome,))
         return outcome
 
-    async def commit_all(self, commits: Sequence[Commit]) -> list[Outcome | InterlockError]:
+    async def commit_all(self, work: Sequence[Work]) -> list[Outcome | InterlockError]:
         """Commit all of them, and notice what was stopped."""
-        outcomes = await self._committer.commit_all(commits)
-        self.notice(commits, outcomes)
+        outcomes = await self._committer.commit_all(work)
+        self.notice(work, outcomes)
         return outcomes
 
-    def notice(self, commits: Sequence[Commit], outcomes: Sequence[Outcome | InterlockError]) -> None:
+    def notice(self, work: Sequence[Work], outcomes: Sequence[Outcome | InterlockError]) -> None:
         """Have workers told whose leases were stopped by what was committed."""
-        for commit, outcome in zip(commits, outcomes, strict=False):
-            for change in commit.changes:
-                if change.kind == JOB.name and isinstance(outcome, Committed) and _stops(change):
+        told = iter(outcomes)
+        for item in work:
+            changes = (item.change,) if isinstance(item, Batch) else item.changes
+            some = list(islice(told, len(item.ids) if isinstance(item, Batch) else 1))
+            for change in changes:
+                if change.kind == JOB.name and _stops(change) and any(isinstance(o, Committed) for o in some):
                     self._stopped |= dict.fromkeys(_holders(change))
         if self._stopped:
             self._bell.ring()

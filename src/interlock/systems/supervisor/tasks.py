@@ -14,7 +14,7 @@ from interlock.lifecycles import attempt, job
 from interlock.lifecycles.job import JOB
 from interlock.store.contract import Store
 from interlock.store.records import Query, Record
-from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body
+from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body, given_of
 from interlock.wire.workers import WorkerTask, WorkerTasks
 
 RUNNING, ENDED = 500, 200
@@ -63,7 +63,7 @@ def _task(record: Record, body: JobBody, one: AttemptBody) -> WorkerTask:
         attempt=one.name,
         task=body.task,
         queue=record.queue or "",
-        description=body.description,
+        description=given_of(record).description,
         state=one.state,
         granted_at=one.lease.granted_at,
         started_at=one.started_at,

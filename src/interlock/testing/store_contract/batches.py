@@ -145,12 +145,15 @@ async def test_a_result_stays_until_another_is_said(store: Store) -> None:
 async def test_data_that_are_no_json_or_too_large_are_refused(store: Store) -> None:
     large = b'"' + b"x" * store.capabilities.max_body_bytes + b'"'
     for part in ("given", "result"):
+        no_json: dict[str, Any] = {part: b"{"}
+        too_large: dict[str, Any] = {part: large}
+        second_bad: dict[str, Any] = {part: (b"1", b"{")}
         with pytest.raises(InvalidRecord, match="not JSON"):
-            await store.commit(each(creation("a", **{part: b"{"})))
+            await store.commit(each(creation("a", **no_json)))
         with pytest.raises(TooLarge):
-            await store.commit(each(creation("a", **{part: large})))
+            await store.commit(each(creation("a", **too_large)))
         with pytest.raises(InvalidRecord, match="not JSON"):
-            await store.commit([Batch(change=creation(""), ids=("a", "b"), **{part: (b"1", b"{")})])
+            await store.commit([Batch(change=creation(""), ids=("a", "b"), **second_bad)])
     assert await look(store, "a") is None
 
 

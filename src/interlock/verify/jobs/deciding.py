@@ -1,15 +1,15 @@
 """Each decider, asked once for each pair of value and message; and a real store that commits it.
 
-Nothing is decided here. `submitting.new_job`, `twins.shares_of`, `hearing.hear` and
-`stopping.cancelled` and `swept` are called as the orchestrator calls them, and what they decide is
-committed to a memory store, which judges it as every store does. A server decides many jobs that are
-alike at once: so each job is claimed, reported and submitted among others like it, what that makes of it
-is what is committed, and it is compared with what the job becomes alone.
+Nothing is decided here. `submitting.alike`, `dispatching.offers_of`, `reports.hear_together`,
+`hearing.hear` and `stopping.cancelled` and `swept` are called as the orchestrator calls them, and what
+they decide is committed to a memory store, which judges it as every store does. A server decides many
+jobs that are alike at once: so each job is claimed, reported and submitted among others like it, what
+that makes of it is what is committed, and it is compared with what the job becomes alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -22,19 +22,24 @@ from interlock.lifecycles.job import JOB
 from interlock.store.catalogue import catalogue_of
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Answer as Reply
-from interlock.store.records import Change, Commit, Committed, Outcome, Record, Request, StepLine
+from interlock.store.records import (
+    Change,
+    Commit,
+    Committed,
+    Outcome,
+    Record,
+    Request,
+    StepLine,
+    one_by_one,
+)
 from interlock.systems.orchestrator.aggregate import JobAggregate
-from interlock.systems.orchestrator.alike import Alike, checked
 from interlock.systems.orchestrator.beside import LOG
-from interlock.systems.orchestrator.body import decode_body, encode_body
-from interlock.systems.orchestrator.dispatching import Claiming, Offer
-from interlock.systems.orchestrator.echoes import Echoes
+from interlock.systems.orchestrator.dispatching import Claiming, offers_of
 from interlock.systems.orchestrator.hearing import hear
-from interlock.systems.orchestrator.stencils import DIGEST, INPUT, Pattern, stencil_of
+from interlock.systems.orchestrator.reports import hear_together, report_of, result_in
 from interlock.systems.orchestrator.stopping import cancelled, commit_of, swept
-from interlock.systems.orchestrator.submitting import new_job
+from interlock.systems.orchestrator.submitting import alike, new_job
 from interlock.systems.orchestrator.tokens import Token, token_for
-from interlock.systems.orchestrator.twins import FEW, shares_of
 from interlock.systems.orchestrator.words import RUN_JOBS, Word
 from interlock.systems.runs.orders import RELEASE, STOP, Order, follow
 from interlock.verify.claims import bit
@@ -44,14 +49,14 @@ from interlock.verify.jobs.judging import Taken, look_at
 from interlock.verify.jobs.plan import Plan
 from interlock.verify.jobs.saying import message_of, reply_of
 from interlock.verify.jobs.values import JOB_ID, NOW, Value, attempt_bit, normal, runner_of
-from interlock.wire.runner import ClaimRequest, Heard, Stale
+from interlock.wire.runner import ClaimRequest, Grant, Heard, Message, Stale
 
 T = TypeVar("T")
 ABSENT = 0
 """The value of a job that was not submitted yet."""
 MARK = "m"
 MAX_BODY = 1_048_576
-OTHERS = tuple(f"{JOB_ID}{number}" for number in range(FEW))
+OTHERS = tuple(f"{JOB_ID}{number}" for number in range(2))
 """Jobs that are like the one that is looked at, and are decided about before it in the same batch."""
 ORDERED = ((RELEASE, ""), (STOP, "cancel"), (STOP, "fail_fast"), (STOP, "timeout"))
 """What a run may want of a job, and why."""
@@ -154,10 +159,10 @@ class Deciding:
         commit = commit_of(self._new(number), mark=MARK, actor="user")
         if self.plan.part(number) is not None:  # jobs of a run are made one by one
             return self._committed(ABSENT, commit, number, cause="orchestrator")
-        (like,) = checked([self.plan.spec(number)], self._settings)
-        batch = Alike(self._settings, "user", NOW, MARK)
-        changes = [batch.change(like, self.plan.spec(number).input, name) for name in (*OTHERS, JOB_ID)]
-        return self._alike(commit, Commit(changes=(changes[-1],)), ABSENT, number, cause="orchestrator")
+        names = (*OTHERS, JOB_ID)
+        (group,) = alike([self.plan.spec(number)] * len(names), self._settings)
+        batch = group.batch(names, NOW, self._settings, mark=MARK, actor="user")
+        return self._alike(commit, batch.commits()[-1], ABSENT, number, cause="orchestrator")
 
     def follow(self, value: int, number: int, order: Order) -> Entry:
         """What an order of its run makes of a job; where there is none yet, it is made first."""
@@ -213,15 +218,10 @@ class Deciding:
         message = message_of(note, token)
         record = self._record(value)
         decision = hear(record, token, message, NOW, MARK, self._settings)
-        pattern = pattern_of(record, token)
-        echo = (
-            None
-            if pattern is None
-            else Echoes(self._settings).hear(record, pattern, token, message, NOW, MARK)
-        )
+        together = self._heard_together(record, token, message)
         entry = self._alike(
             decision.commit,
-            decision.commit if echo is None else echo.commit,
+            decision.commit if together is None else together,
             value,
             self._job_of[value],
             cause="runner",
@@ -240,28 +240,39 @@ class Deciding:
             entry.marks |= self._mark(judging.ACKNOWLEDGED)
         return entry
 
+    def _heard_together(self, record: Record, token: Token, message: Message) -> Commit | None:
+        """What the message does to a job that was given out with others, about which all say the same."""
+        report = report_of(1, str(token), message, self._settings)
+        if report is None:
+            return None
+        records = [*_like(record), record]
+        heard = hear_together(report, records, NOW, MARK, self._settings)
+        if heard is None:
+            return None
+        results = (result_in(message),) * len(records)
+        return msgspec.structs.replace(heard.batch, result=results).commits()[-1]
+
     def _claim(self, value: int, worker: int) -> Entry | None:
         record = self._record(value)
-        alone, offer = (
-            self._offered(worker, [*others, record])
-            for others in ([], [msgspec.structs.replace(record, id=name) for name in OTHERS])
-        )
-        if alone is None or alone.grant is None or offer is None or offer.grant is None:
+        alone, together = (self._offered(worker, [*others, record]) for others in ((), _like(record)))
+        if alone is None or together is None:
             return None
-        commit = Commit(changes=(offer.change, *offer.words))
-        single = Commit(changes=(alone.change, *alone.words))
+        (single, _), (commit, grant) = alone, together
         entry = self._alike(single, commit, value, self._job_of[value], cause="orchestrator")
-        entry.shard, entry.index, entry.reply = offer.grant.shard, offer.grant.attempt, Say.GRANT
+        entry.shard, entry.index, entry.reply = grant.shard, grant.attempt, Say.GRANT
         return entry
 
-    def _offered(self, worker: int, records: list[Record]) -> Offer | None:
+    def _offered(self, worker: int, records: Sequence[Record]) -> tuple[Commit, Grant] | None:
         """What the last of these jobs is given, in one claim of as many as there are."""
         request = ClaimRequest(
             runner_id=runner_of(worker), acknowledge=self.plan.acknowledge, limit=len(records)
         )
-        claiming = Claiming(request, request.runner_id.encode(), 1, MARK, self._settings, MAX_BODY)
-        shares = shares_of([claiming], records, NOW)
-        return next((offer for _, offer in shares if offer.before is records[-1]), None)
+        token = token_for(request.runner_id.encode(), JOB_ID, 1, 1)
+        claiming = Claiming(request, token.secret, token.digest, 1, MARK, self._settings, MAX_BODY)
+        for offer in offers_of(claiming, records, NOW):
+            if records[-1] in offer.before and offer.grants:
+                return one_by_one([offer.work])[-1], offer.grants[-1]
+        return None
 
     def _sweep(self, value: int) -> Entry:
         (commit,) = swept([self._record(value)], NOW, MARK, self._settings, MAX_BODY)
@@ -420,14 +431,6 @@ def finished(asked: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("a memory store does not wait")
 
 
-def pattern_of(record: Record, token: Token) -> Pattern | None:
-    """How the body of a job that was claimed in a batch is put together, as its server knows it."""
-    body = decode_body(record.body)
-    held = [one.lease for one in body.attempts if (one.shard, one.index) == (token.shard, token.index)]
-    if not held or held[0] is None or not token.opens(held[0].digest):
-        return None
-    given, body.input, held[0].digest = body.input, INPUT, DIGEST
-    stencil = stencil_of(encode_body(body), INPUT, DIGEST.encode())
-    if stencil is None or stencil.filled(given, token.digest.encode()) != record.body:
-        return None
-    return Pattern(stencil, bytes(given))
+def _like(record: Record) -> tuple[Record, ...]:
+    """Jobs of the same shape."""
+    return tuple(msgspec.structs.replace(record, id=name) for name in OTHERS)

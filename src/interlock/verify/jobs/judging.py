@@ -136,7 +136,12 @@ def tables_hold(seen: Look) -> bool:
 
 def columns_agree(seen: Look) -> bool:
     """What the store goes by (ready_at, deadline_at) is what the body says."""
-    ready = [o.ready_at for o in seen.body.attempts if o.state in attempt.UNLEASED and o.ready_at]
+    waiting = [one for one in seen.body.attempts if one.state in attempt.UNLEASED]
+    column = seen.value.ready_at
+    if column is None and any(one.prompt for one in waiting):
+        return False
+    # One that is ready since its job was created leaves the moment to the column.
+    ready = [at for one in waiting if (at := column if one.prompt else one.ready_at) is not None]
     timers = [seen.body.timer_at, *(one.timer_at for one in seen.body.attempts)]
     timers += [one.lease.timer_at for one in seen.body.attempts if one.lease is not None]
     running = [timer for timer in timers if timer is not None]
@@ -154,7 +159,8 @@ def timers_run(seen: Look) -> bool:
         timed = ATTEMPT.table.entry(one.state).within is not None
         if timed != (one.timer_at is not None):
             return False
-        if one.state in attempt.UNLEASED and one.ready_at is None and not _is_held(seen, one):
+        ready = one.prompt or one.ready_at is not None
+        if one.state in attempt.UNLEASED and not ready and not _is_held(seen, one):
             return False
     return True
 

@@ -32,6 +32,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
 
     state: str
     body: bytes
+    result: bytes
     ready_at: datetime | None
     deadline_at: datetime | None
 
@@ -43,6 +44,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
             state=self.state,
             version=version,
             body=self.body,
+            result=self.result,
             queue="default",
             ready_at=self.ready_at,
             deadline_at=self.deadline_at,
@@ -76,10 +78,13 @@ def normal(record: Record, *, passed: int = 0, names: tuple[int, ...] = (), know
         _normal_attempt(one, timers)
         if names or known != -1:
             _name_lease(one, names, known)
+    # What was returned only tells a repeat of a report from another one, to whoever may still report.
+    heard = any(one.lease is not None and one.lease.data.runner_id for one in body.attempts)
     ready_at = record.ready_at
     return Value(
         state=record.state,
         body=encode_body(body),
+        result=record.result if heard else b"",
         ready_at=max(ready_at - timedelta(seconds=passed), NOW) if ready_at else None,
         deadline_at=timers.moved(record.deadline_at),
     )
@@ -118,7 +123,7 @@ def _moments(body: JobBody) -> list[datetime]:
 def _undated(data: Job) -> Job:
     return msgspec.structs.replace(
         data,
-        created_at=NOW,
+        created_at=None,
         started_at=NOW if data.started_at else None,
         completed_at=NOW if data.completed_at else None,
     )
@@ -135,10 +140,11 @@ def _normal_attempt(one: AttemptBody, timers: _Timers) -> None:
     one.ended_at = NOW if one.ended_at else None
     one.timer_at = timers.moved(one.timer_at)
     if one.state in attempt.UNLEASED:
-        moved = timers.moved(one.ready_at)
+        moved = timers.moved(one.ready_in(NOW))
         one.ready_at = None if moved is None else max(moved, NOW)
     else:
         one.ready_at = None
+    one.prompt = False
     one.failure = _wordless(one.failure)
     held = one.lease
     if held is not None:

@@ -20,7 +20,7 @@ from interlock.lifecycles.worker import WORKER
 from interlock.lifecycles.workload import WORKLOAD
 from interlock.store.records import Key, Note, Record
 from interlock.systems.fleet.spec import TASK
-from interlock.systems.orchestrator.body import decode_body
+from interlock.systems.orchestrator.body import decode_body, given_of
 from interlock.systems.orchestrator.failures import DEFAULT_LOSSES, FailureClass
 from interlock.systems.orchestrator.tokens import read_token
 from interlock.systems.quarantine.lifecycle import STANDING
@@ -336,9 +336,9 @@ class Judge:
             self.runs.made(job_id, look.body)
             return
         if look.body.task == TASK:
-            self.fleet.made(job_id, look.body.input)
+            self.fleet.made(job_id, _input_of(look))
             return
-        number = msgspec.json.decode(look.body.input, type=Arguments).number
+        number = msgspec.json.decode(_input_of(look), type=Arguments).number
         jobs = self.made.setdefault(number, [])
         jobs.append(job_id)
         if len([one for one in jobs if one not in self.forgotten]) > 1:
@@ -386,3 +386,8 @@ class Judge:
 
 _OF_NOTED_STEPS = ("the journal replays to the record", "only the runner does what belongs to the runner")
 """A renewal leaves no entry, and so no steps."""
+
+
+def _input_of(look: Look) -> msgspec.Raw:
+    assert isinstance(look.value, Record)
+    return given_of(look.value).input

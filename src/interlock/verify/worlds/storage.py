@@ -19,7 +19,6 @@ from interlock.store.memory import Clock, MemoryStore
 from interlock.store.records import (
     Change,
     Claim,
-    Commit,
     Count,
     Feed,
     Key,
@@ -30,6 +29,7 @@ from interlock.store.records import (
     Query,
     Record,
     Recorded,
+    Work,
 )
 from interlock.verify.worlds.calling import Call, Done
 from interlock.verify.worlds.stage import STORE, Process
@@ -166,7 +166,7 @@ class StoreLink:
         """How many."""
         return await self._ask(lambda: self._store.count(query, cap=cap, within=within))
 
-    async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+    async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
         """Done when it arrives, whatever has become of the process."""
         return await self._ask(lambda: self._store.commit(commits), outlives=True)
 

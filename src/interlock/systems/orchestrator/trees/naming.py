@@ -22,7 +22,7 @@ from interlock.lifecycles.job import JOB
 from interlock.store.records import Key, Record, Repeated
 from interlock.systems.orchestrator.answering import heard_or_raise
 from interlock.systems.orchestrator.beside import Births, Brood, brood_change, brood_key
-from interlock.systems.orchestrator.body import JobBody, decode_body
+from interlock.systems.orchestrator.body import decode_body, given_of
 from interlock.systems.orchestrator.hearing import hear
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submitting import check_spec
@@ -63,7 +63,7 @@ async def submit_children(
         if before is not None:
             return Decision(_again(before, name, specs))
         joining = Joining({above.id: above}, dict(zip(trees, kept, strict=True)), now, settings, draw)
-        for spec in _inherited(specs, decode_body(above.body)):
+        for spec in _inherited(specs, above):
             joining.add(spec)
         told = Brood(shard=token.shard, name=name, ids=tuple(joining.ids), fingerprint=_fingerprint(specs))
         changes = (
@@ -114,13 +114,14 @@ def _fingerprint(specs: Sequence[JobSpec]) -> str:
     return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:32]
 
 
-def _inherited(specs: Sequence[JobSpec], parent: JobBody) -> list[JobSpec]:
+def _inherited(specs: Sequence[JobSpec], parent: Record) -> list[JobSpec]:
     """Return the specs with the trace of their parent, and with no secret that it is not given itself."""
-    more = sorted({name for spec in specs for name in spec.secrets} - set(parent.secrets))
+    more = sorted({name for spec in specs for name in spec.secrets} - set(decode_body(parent.body).secrets))
     if more:
         raise InvalidJob(
             f"A child is given only secrets of its parent, which has no {', '.join(more)}.",
             todo="Name them where the parent is submitted as well.",
             facts={"secrets": more},
         )
-    return [msgspec.structs.replace(spec, trace=spec.trace or parent.trace) for spec in specs]
+    trace = given_of(parent).trace
+    return [msgspec.structs.replace(spec, trace=spec.trace or trace) for spec in specs]

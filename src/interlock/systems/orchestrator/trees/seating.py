@@ -25,7 +25,7 @@ def waits_for_children(one: AttemptBody) -> bool:
 
 def waits_for_place(one: AttemptBody, body: JobBody) -> bool:
     """Whether an attempt is held back until its tree has a place for it."""
-    held = one.state is attempt.CREATED and one.ready_at is None and not one.waits
+    held = one.state is attempt.CREATED and one.ready_at is None and not (one.waits or one.prompt)
     return held and body.tree is not None
 
 

@@ -14,7 +14,7 @@ from interlock.lifecycles.job import JOB
 from interlock.store.contract import Store
 from interlock.store.records import Key, Query, Record
 from interlock.systems.orchestrator.answering import heard_or_raise
-from interlock.systems.orchestrator.body import JobBody, decode_body
+from interlock.systems.orchestrator.body import JobBody, decode_body, given_of
 from interlock.systems.orchestrator.hearing import hear
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.tokens import Token, read_token
@@ -92,7 +92,7 @@ def _node(record: Record, body: JobBody, depth: int) -> TreeNode:
         queue=record.queue or "",
         depth=depth,
         parent_job_id=record.parent if body.run is None else None,
-        description=body.description,
+        description=given_of(record).description,
         created_at=record.created_at,
         started_at=body.data.started_at,
         completed_at=body.data.completed_at,

@@ -1,0 +1,310 @@
+"""Jobs that are decided about together become what each would become alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from tests.effort import pick
+from tests.systems.orchestrator.house import House, done
+
+from interlock.engine.applying import Decision
+from interlock.errors import InvalidJob
+from interlock.store.records import Batch, Change, Commit, Record, one_by_one, record_after
+from interlock.systems.orchestrator import dispatching, reports
+from interlock.systems.orchestrator.aggregate import JobAggregate
+from interlock.systems.orchestrator.dispatching import ANY_JOB, Claiming, Offer, offer_of, offers_of
+from interlock.systems.orchestrator.hearing import INLINE_RESULT, hear
+from interlock.systems.orchestrator.reports import hear_together, report_of, result_in
+from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
+from interlock.systems.orchestrator.submitting import alike, new_job
+from interlock.systems.orchestrator.tokens import digest_of, read_token
+from interlock.wire.jobs import JobSpec, RetryRule
+from interlock.wire.runner import (
+    Answer,
+    ClaimRequest,
+    Complete,
+    Failed,
+    Grant,
+    Heard,
+    LogLine,
+    NotHeard,
+    Succeeded,
+)
+
+NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
+LARGEST = 1 << 20
+SECRETS = {"r#1": "1" * 32, "r#2": "2" * 32}
+INPUTS = [b"1", b'{"data":{"created_at":1}}', b'"x"', b'{"input":2}', b"[]", b'"%s"' % ANY_JOB.encode()]
+SPECS = st.builds(
+    JobSpec,
+    task=st.sampled_from(["a", "b"]),
+    input=st.sampled_from(INPUTS).map(msgspec.Raw),
+    queue=st.sampled_from(["default", "mail"]),
+    labels=st.sampled_from([(), ("gpu",)]),
+    priority=st.sampled_from([0, 3]),
+    worker_count=st.sampled_from([1, 1, 2]),
+    delay_s=st.sampled_from([0.0, 0.0, 5.0]),
+    timeout_s=st.sampled_from([None, 9.0]),
+    job_timeout_s=st.sampled_from([None, 9.0]),
+    retries=st.sampled_from([None, 2]),
+    retry=st.sampled_from([{}, {"user": RetryRule(retries=1)}]),
+    losses=st.sampled_from([None, 1]),
+    description=st.sampled_from(["", "why", ANY_JOB]),
+    secrets=st.sampled_from([(), ("TOKEN",)]),
+    trace=st.sampled_from([{}, {"traceparent": "00-1"}]),
+)
+OUTCOMES: dict[str, dict[str, Any]] = {
+    "nothing": {"outcome": Succeeded()},
+    "something": {"outcome": Succeeded(msgspec.Raw(b'{"a":[1]}'))},
+    "much": {"outcome": Succeeded(msgspec.Raw(b'"' + b"x" * INLINE_RESULT + b'"'))},
+    "no json": {"outcome": Succeeded(msgspec.Raw(b"{"))},
+    "failed": {"outcome": Failed(error="no", failure_class="infra")},
+    "dear": {"outcome": Succeeded(), "cost": 2.5},
+    "numbered": {"outcome": Succeeded(), "sequence": 7},
+    "talkative": {"outcome": Succeeded(), "log": (LogLine(NOW, "info", "hello"),)},
+    "another": {"outcome": Succeeded(), "runner_id": "r#2"},
+    "forged": {"outcome": Succeeded(), "token": f"j_1.1.1.{SECRETS['r#2']}"},
+}
+
+
+def queued(spec: JobSpec, job_id: str, at: datetime = NOW) -> Record:
+    draft = new_job(spec, job_id, at - timedelta(seconds=9), DEFAULT_SETTINGS)
+    return record_after(draft.change(mark="m", actor="a"), None, at)
+
+
+def claiming(*, runner: str = "r#1", acknowledge: bool = True) -> Claiming:
+    request = ClaimRequest(runner_id=runner, limit=500, acknowledge=acknowledge)
+    secret = SECRETS[runner]
+    return Claiming(request, secret, digest_of(secret), 1, "m", DEFAULT_SETTINGS, LARGEST)
+
+
+def told(offers: Sequence[Offer]) -> dict[str, tuple[Commit, Grant]]:
+    """What becomes true and what is given, by job, however it was found out."""
+    found: dict[str, tuple[Commit, Grant]] = {}
+    for offer in offers:
+        for commit, grant in zip(one_by_one([offer.work]), offer.grants, strict=True):
+            found[grant.job_id] = commit, grant
+    return found
+
+
+def alone(runner: Claiming, records: Sequence[Record]) -> list[Offer]:
+    """What each job becomes that is given out alone."""
+    return [offer for offer in (offer_of(runner, record, NOW) for record in records) if offer is not None]
+
+
+# Submitting
+
+
+@given(st.lists(st.tuples(SPECS, st.integers(1, 3)), min_size=1, max_size=6))
+@settings(max_examples=pick(50, 200), derandomize=True)
+def test_a_job_of_a_bulk_is_what_it_would_be_alone(makes: list[tuple[JobSpec, int]]) -> None:
+    bulk = [
+        replace(spec, input=msgspec.Raw(b"%d" % number)) for spec, times in makes for number in range(times)
+    ]
+    found: dict[str, Commit] = {}
+    for group in alike(bulk, DEFAULT_SETTINGS):
+        ids = [f"j_{place}" for place in group.places]
+        batch = group.batch(ids, NOW, DEFAULT_SETTINGS, mark="m", actor="somebody")
+        found |= dict(zip(ids, batch.commits(), strict=True))
+    for place, spec in enumerate(bulk):
+        change = new_job(spec, f"j_{place}", NOW, DEFAULT_SETTINGS).change(mark="m", actor="somebody")
+        assert found[f"j_{place}"] == Commit(changes=(change,))
+
+
+def test_jobs_that_alternate_make_one_batch_for_each_task() -> None:
+    bulk = [JobSpec(task=f"t{place % 3}", input=msgspec.Raw(b"%d" % place)) for place in range(30)]
+    assert [len(group.places) for group in alike(bulk, DEFAULT_SETTINGS)] == [10, 10, 10]
+
+
+@pytest.mark.parametrize(
+    ("place", "fault"),
+    [
+        (0, JobSpec(task="t", worker_count=0)),
+        (3, JobSpec(task="t", worker_count=0)),
+        (3, JobSpec(task="t", input=msgspec.Raw(b"{"))),
+        (3, JobSpec(task="t", input=msgspec.Raw(b"1 2"))),
+        (3, JobSpec(task="t", description="\ud800")),
+        (3, JobSpec(task="t", trace={"traceparent": "x" * 5_000})),
+    ],
+)
+def test_a_bad_one_among_many_that_are_alike_is_found(place: int, fault: JobSpec) -> None:
+    bulk = [JobSpec(task="t", input=msgspec.Raw(b"%d" % number)) for number in range(5)]
+    with pytest.raises(InvalidJob):
+        alike([*bulk[:place], fault, *bulk[place:]], DEFAULT_SETTINGS)
+
+
+def test_jobs_of_a_task_have_the_same_body_whenever_and_with_whatever_they_were_submitted() -> None:
+    specs = [
+        JobSpec(
+            task="t", input=msgspec.Raw(b"%d" % number), description=f"d{number}", trace={"t": str(number)}
+        )
+        for number in range(5)
+    ]
+    records = [
+        queued(spec, f"j_{number}", NOW - timedelta(seconds=number)) for number, spec in enumerate(specs)
+    ]
+    assert len({record.body for record in records}) == 1
+    (offer,) = offers_of(claiming(), records, NOW)
+    assert isinstance(offer.work, Batch)
+    assert [grant.input for grant in offer.grants] == [spec.input for spec in specs]
+    assert [grant.trace for grant in offer.grants] == [spec.trace for spec in specs]
+
+
+# Claiming
+
+
+@given(st.lists(st.tuples(SPECS, st.integers(1, 4)), min_size=1, max_size=6), st.booleans())
+@settings(
+    max_examples=pick(75, 300), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+def test_jobs_given_out_together_become_what_each_would_alone(
+    makes: list[tuple[JobSpec, int]], acknowledge: bool
+) -> None:
+    records = [
+        queued(spec, f"j_{place}_{number}")
+        for place, (spec, times) in enumerate(makes)
+        for number in range(times)
+    ]
+    runner = claiming(acknowledge=acknowledge)
+    assert told(offers_of(runner, records, NOW)) == told(alone(runner, records))
+
+
+@pytest.mark.parametrize(
+    "other", [{"queue": "mail"}, {"priority": 3}, {"labels": ("gpu",)}], ids=["queue", "priority", "labels"]
+)
+def test_what_only_the_columns_of_a_record_say_keeps_jobs_apart(other: dict[str, Any]) -> None:
+    specs = [JobSpec(task="a"), JobSpec(task="a", **other)] * 3
+    records = [queued(spec, f"j_{place}") for place, spec in enumerate(specs)]
+    offers = offers_of(claiming(), records, NOW)
+    assert [len(offer.before) for offer in offers] == [3, 3]
+    assert told(offers) == told(alone(claiming(), records))
+
+
+def test_a_decision_that_depends_on_which_job_it_is_about_is_made_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original = JobAggregate.change
+
+    def change(draft: JobAggregate, **words: Any) -> Change:
+        return original(draft, **{**words, "reason": f"about {draft.id}"})
+
+    monkeypatch.setattr(JobAggregate, "change", change)
+    records = [queued(JobSpec(task="a"), f"j_{place}") for place in range(5)]
+    offers = offers_of(claiming(), records, NOW)
+    assert [offer.change.note.reason for offer in offers if offer.change.note] == [
+        f"about j_{place}" for place in range(5)
+    ]
+
+
+def test_a_body_that_depends_on_which_job_it_is_about_is_made_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original = JobAggregate.encoded
+
+    def encoded(draft: JobAggregate) -> bytes:
+        draft.body.cancel_reason = draft.id
+        return original(draft)
+
+    records = [queued(JobSpec(task="a"), f"j_{place}") for place in range(5)]
+    monkeypatch.setattr(JobAggregate, "encoded", encoded)
+    assert [offer.change.id for offer in offers_of(claiming(), records, NOW)] == [
+        f"j_{place}" for place in range(5)
+    ]
+
+
+# Hearing
+
+
+def heard_alone(record: Record, message: Complete, at: datetime) -> Decision[Answer]:
+    token = read_token(message.token)
+    assert token is not None
+    return hear(record, token, message, at, "m", DEFAULT_SETTINGS)
+
+
+@given(
+    st.lists(st.sampled_from(list(OUTCOMES)), min_size=4, max_size=8), st.sampled_from([1, 2]), st.booleans()
+)
+@settings(
+    max_examples=pick(50, 200), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+def test_reports_heard_together_do_what_each_would_alone(said: list[str], shards: int, late: bool) -> None:
+    spec = JobSpec(task="a", worker_count=shards, retries=1)
+    records = [queued(spec, f"j_{place}") for place in range(len(said))]
+    at = NOW + timedelta(seconds=500 if late else 1)
+    (offer,) = offers_of(claiming(), records, NOW)
+    groups: dict[reports.Report, list[tuple[Record, Complete]]] = {}
+    for before, grant, name in zip(offer.before, offer.grants, said, strict=True):
+        message = Complete(**{"token": grant.token, "runner_id": "r#1", **OUTCOMES[name]})
+        report = report_of(1, grant.token, message, DEFAULT_SETTINGS)
+        if report is not None:
+            groups.setdefault(report, []).append((record_after(offer.change, before, NOW), message))
+    for report, some in groups.items():
+        heard = hear_together(report, [record for record, _ in some], at, "m", DEFAULT_SETTINGS)
+        if heard is None:
+            continue
+        results = tuple(result_in(message) for _, message in some)
+        commits = replace(heard.batch, result=results).commits()
+        for (record, message), commit in zip(some, commits, strict=True):
+            assert Decision(heard.answer, commit) == heard_alone(record, message, at)
+
+
+def test_jobs_that_are_alike_are_decided_about_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    decided: list[str] = []
+
+    def counted(module: Any, name: str) -> None:
+        original = getattr(module, name)
+
+        def count(*given: Any) -> Any:
+            decided.append(name)
+            return original(*given)
+
+        monkeypatch.setattr(module, name, count)
+
+    counted(dispatching, "_granted")
+    counted(reports, "hear")
+    records = [queued(JobSpec(task="a"), f"j_{place}") for place in range(9)]
+    (offer,) = offers_of(claiming(), records, NOW)
+    running = [record_after(offer.change, before, NOW) for before in offer.before]
+    message = Complete(token=offer.grants[0].token, runner_id="r#1", outcome=Succeeded())
+    report = report_of(1, offer.grants[0].token, message, DEFAULT_SETTINGS)
+    assert report is not None
+    heard = hear_together(report, running, NOW, "m", DEFAULT_SETTINGS)
+    assert heard is not None
+    assert heard.batch.ids == tuple(record.id for record in records)
+    assert decided == ["_granted", "hear"]
+
+
+# In a house
+
+
+async def test_one_job_of_a_claim_may_be_cancelled_while_the_others_are_completed(house: House) -> None:
+    ids = [await house.submit() for _ in range(6)]
+    grants = await house.claim(limit=6)
+    await house.jobs.cancel(ids[2])
+    answers = await house.port.hear([done(grant, b"%d" % place) for place, grant in enumerate(grants)])
+    assert all(isinstance(answer, Heard) for answer in answers)
+    assert [answer.state for answer in answers] == ["SUCCEEDED"] * 2 + ["CANCELED"] + ["SUCCEEDED"] * 3
+    views = [await house.jobs.get(each) for each in ids]
+    assert [view.state for view in views] == ["COMPLETED"] * 2 + ["CANCELED"] + ["COMPLETED"] * 3
+    assert [view.result for view in views if view.state == "COMPLETED"] == [
+        msgspec.Raw(b"%d" % place) for place in (0, 1, 3, 4, 5)
+    ]
+
+
+async def test_a_report_that_comes_twice_in_one_call_is_heard_once(house: House) -> None:
+    for _ in range(3):
+        await house.submit()
+    grants = await house.claim(limit=3)
+    said = [done(grant, b"7") for grant in grants]
+    *heard, other = await house.port.hear([*said, said[1], done(grants[2], b"8")])
+    assert heard == [Heard(state="SUCCEEDED")] * 4
+    assert isinstance(other, NotHeard)
+    assert other.code == "conflicting_completion"
+    assert await house.heard(said[0]) == heard[0], "A repeat is answered as before."
