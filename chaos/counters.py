@@ -22,12 +22,12 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from interlock.engine.applying import Applied, Decision, Engine
 from interlock.engine.audit import audit
 from interlock.engine.clock import StoreClock
-from interlock.engine.committing import Committer, GroupCommit
-from interlock.engine.paging import every_entry
-from interlock.engine.surely import commit_surely
+from interlock.engine.committer import Committer, GroupCommit
+from interlock.engine.pages import every_entry
+from interlock.engine.recovery import commit_surely
+from interlock.engine.unit_of_work import Applied, Decision, Engine
 from interlock.errors import StoreUnavailable
 from interlock.machine import STAY, Machine, command, end, on, state
 from interlock.store.catalogue import Catalogue, catalogue_of

@@ -27,9 +27,9 @@ from chaos.counters import (
 from chaos.eaten_reply import Naive
 from chaos.verdict import Setup, Verdict, judging
 from chaos.virtual_time import run_virtually
-from interlock.engine.applying import Engine
 from interlock.engine.clock import StoreClock
-from interlock.engine.committing import Committer, DirectCommitter, GroupCommit
+from interlock.engine.committer import Committer, DirectCommitter, GroupCommit
+from interlock.engine.unit_of_work import Engine
 from interlock.store.memory import MemoryStore
 from interlock.testing.faults import ALL, Fault, FaultyStore, Plan
 

@@ -19,7 +19,7 @@ from bench.fleet.hosting import hosted
 from bench.report import Line, Section
 from bench.rounds import Figure, Pace
 from interlock.systems.fleet.coverage import Verdict
-from interlock.systems.fleet.driving import Drive, Driver, Hands
+from interlock.systems.fleet.drive import Drive, Driver, Hands
 from interlock.systems.fleet.line import Access, over_grpc
 from interlock.systems.fleet.outcome import WorkloadResult
 from interlock.systems.fleet.spec import WorkloadSpec

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
-from interlock.agent.serving import serving
+from interlock.agent.server import serving
 from interlock.agent.settings import AgentSettings
 from interlock.worker.logs import make_log
 

@@ -22,16 +22,16 @@ from bench.report import Line, Section
 from bench.rounds import Figure, Pace
 from bench.runs.places import kinds_of, places
 from bench.stores.bare.loop import Unexpected
-from interlock.server.listening import Listener, serve
 from interlock.server.logs import Log
 from interlock.server.parts import Parts
 from interlock.server.settings import ServerSettings
+from interlock.server.sockets import Listener, serve
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.orchestrator.waiting import waker
+from interlock.systems.orchestrator.waiters import waker
 from interlock.systems.runs.edges import Edges
 from interlock.systems.runs.secrets import Secret
 from interlock.systems.runs.triggers.rules import Evaluation, Rule, TriggerSettings
-from interlock.systems.runs.triggers.signing import github_signature
+from interlock.systems.runs.triggers.signatures import github_signature
 from interlock.wire.runner import ClaimRequest
 
 PUSH, JOB = "push → first job", "job submitted → given"

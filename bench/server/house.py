@@ -17,8 +17,8 @@ from interlock.testing.servers import postgres_server, redis_server
 NAME = "interlock"
 _PROGRAM = """
 import asyncio, sys
-from interlock.server.collecting import collect_seldom
-from interlock.server.listening import serve
+from interlock.server.garbage import collect_seldom
+from interlock.server.sockets import serve
 from interlock.server.logs import Log
 from interlock.server.settings import ServerSettings
 settings = ServerSettings(port=0, max_concurrent=5_000, max_waiting=5_000, streams_each=5_000)

@@ -16,7 +16,7 @@ from bench.rounds import Figure, Pace, Prepare, Work, race_evenly
 from bench.stores.databases import Database, databases
 from bench.stores.errand import submitted
 from bench.stores.ours import Ours, check
-from interlock.engine.committing import Committer, DirectCommitter, GroupCommit
+from interlock.engine.committer import Committer, DirectCommitter, GroupCommit
 from interlock.store.records import Commit
 
 CALLERS = 64

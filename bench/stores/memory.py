@@ -17,7 +17,7 @@ from bench.rounds import Figure, Pace
 from bench.stores.databases import Database, databases
 from bench.stores.errand import BATCH, KIND, QUEUE, claimed, renewed
 from bench.stores.ours import Ours, check
-from interlock.engine.committing import GroupCommit
+from interlock.engine.committer import GroupCommit
 from interlock.store.records import Claim
 
 CALLERS = 64

@@ -17,7 +17,7 @@ from bench.stores.errand import (
     refused,
     submitted,
 )
-from interlock.engine.committing import GroupCommit
+from interlock.engine.committer import GroupCommit
 from interlock.errors import InterlockError
 from interlock.store.contract import Store
 from interlock.store.records import Claim, Commit, Committed, Outcome, Record

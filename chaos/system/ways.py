@@ -28,7 +28,7 @@ def break_rule(way: str) -> None:
 
 def _unfenced() -> None:
     from interlock.lifecycles import LEASE, lease  # noqa: PLC0415 - only a broken fleet needs them
-    from interlock.systems.orchestrator import hearing  # noqa: PLC0415
+    from interlock.systems.orchestrator import runner_messages  # noqa: PLC0415
     from interlock.systems.orchestrator.aggregate import JobAggregate  # noqa: PLC0415
     from interlock.systems.orchestrator.tokens import Token  # noqa: PLC0415
     from interlock.verify.mutants import Mutant, in_place  # noqa: PLC0415
@@ -40,7 +40,7 @@ def _unfenced() -> None:
         for row in LEASE.table.rows:
             yield replace(row, when=tuple(guard for guard in row.when if guard is not lease.from_its_runner))
 
-    patched: Any = hearing
+    patched: Any = runner_messages
     patched._attempt_of = newest  # noqa: SLF001 - a rule is broken on purpose
     token: Any = Token
     token.opens = lambda *_: True
@@ -50,7 +50,7 @@ def _unfenced() -> None:
 
 
 def _unswept() -> None:
-    from interlock.systems.household import Household  # noqa: PLC0415
+    from interlock.systems.runtime import Household  # noqa: PLC0415
 
     async def sweep(_: Household) -> int:
         return 0

@@ -13,10 +13,10 @@
 The way of one job from submit to done, in the order in which to read the code:
 
     worker/tasks.py                          a function becomes a task; its arguments become JSON
-    systems/orchestrator/submitting.py       a spec becomes a job that waits, with one attempt per shard
-    systems/orchestrator/dispatching.py      a worker asks for work; an attempt is granted under a lease
+    systems/orchestrator/submission.py       a spec becomes a job that waits, with one attempt per shard
+    systems/orchestrator/grants.py      a worker asks for work; an attempt is granted under a lease
     worker/process.py, running.py            the worker executes it and keeps the lease alive
-    systems/orchestrator/hearing.py          what the worker says is heard, under the live lease only
+    systems/orchestrator/runner_messages.py          what the worker says is heard, under the live lease only
     systems/orchestrator/aggregate.py        a job, its attempts and leases as one record
     engine/aggregate.py, machine/cascade.py  one machine moves, the couplings follow, the record changes
     lifecycles/                              the tables, which alone say what may happen
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from interlock.systems.runs.planning.flow import Flow, flow
     from interlock.wire.jobs import JobSpec, JobView, RetryRule
     from interlock.worker.context import Context, TaskCancelled
-    from interlock.worker.course import SimulationContext
+    from interlock.worker.simulation_context import SimulationContext
     from interlock.worker.simulations import Simulation, simulation
     from interlock.worker.tasks import Registry, Task, task
 
@@ -52,7 +52,7 @@ _HOMES = {
     "Registry": "interlock.worker.tasks",
     "RetryRule": "interlock.wire.jobs",
     "Simulation": "interlock.worker.simulations",
-    "SimulationContext": "interlock.worker.course",
+    "SimulationContext": "interlock.worker.simulation_context",
     "Task": "interlock.worker.tasks",
     "TaskCancelled": "interlock.worker.context",
     "Role": "interlock.systems.access.principals",

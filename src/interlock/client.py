@@ -26,14 +26,14 @@ from interlock.client_simulations import SimulationsDoor
 from interlock.errors import InterlockError, InvalidArguments, JobCanceled, JobFailed, ResultNotReady
 from interlock.lifecycles import job as job_lifecycle
 from interlock.remote.addresses import is_server
-from interlock.remote.finding import find
-from interlock.remote.offering import JobsOffer
-from interlock.remote.saving import saved
+from interlock.remote.downloads import saved
+from interlock.remote.interfaces import JobsOffer
+from interlock.remote.search import find
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.systems.household import Household
 from interlock.systems.kinds import DeclaredKind
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.runtime import Household
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.filters import read_filter
 from interlock.wire.jobs import JobSpec, JobView

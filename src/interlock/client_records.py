@@ -19,10 +19,10 @@ import msgspec
 from interlock.errors import ResultNotReady, StoreUnavailable
 from interlock.machine import Event
 from interlock.machine.events import payload_of
-from interlock.remote.offering import Place, RecordsOffer
+from interlock.remote.interfaces import Place, RecordsOffer
 from interlock.store.records import Entry
 from interlock.systems.kinds import AT, DeclaredKind
-from interlock.systems.orchestrator.waiting import waker
+from interlock.systems.orchestrator.waiters import waker
 from interlock.wire.records import RecordExplanation, StoredRecord
 
 D = TypeVar("D")

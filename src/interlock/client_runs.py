@@ -18,12 +18,12 @@ from typing import Any, TypeAlias
 import msgspec
 
 from interlock.errors import CannotLoad, InvalidArguments, ResultNotReady, StoreUnavailable
-from interlock.remote.offering import Place, RunsOffer, Which
+from interlock.remote.interfaces import Place, RunsOffer, Which
 from interlock.store.records import Entry
-from interlock.systems.orchestrator.waiting import waker
+from interlock.systems.orchestrator.waiters import waker
 from interlock.systems.runs.planning.flow import FlowFunction
 from interlock.systems.runs.planning.planners import spec_of_file
-from interlock.systems.runs.seeking import found_runs
+from interlock.systems.runs.search import found_runs
 from interlock.wire.run_filters import read_run_filter
 from interlock.wire.runs import Plan, RunExplanation, RunJobView, RunSpec, RunView, Source
 

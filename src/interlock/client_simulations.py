@@ -19,9 +19,9 @@ import msgspec
 from interlock.errors import InvalidArguments, ResultNotReady, StoreUnavailable
 from interlock.lifecycles import simulation
 from interlock.lifecycles.simulation import SimulationState
-from interlock.remote.offering import Place, SimulationsOffer
+from interlock.remote.interfaces import Place, SimulationsOffer
 from interlock.store.records import Entry
-from interlock.systems.orchestrator.waiting import waker
+from interlock.systems.orchestrator.waiters import waker
 from interlock.wire.simulations import SimulationFilter, SimulationSpec, SimulationView
 from interlock.worker.codec import encode
 from interlock.worker.simulations import Simulation

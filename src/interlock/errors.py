@@ -83,7 +83,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from interlock.guessing import nearest
+from interlock.suggestions import nearest
 
 
 class InterlockError(Exception):

@@ -21,7 +21,7 @@ from interlock.client_simulations import SimulationsDoor
 from interlock.client_simulations import Work as Stepped
 from interlock.errors import StoreUnavailable
 from interlock.machine import Event
-from interlock.remote.offering import Which
+from interlock.remote.interfaces import Which
 from interlock.store.records import Entry, Query
 from interlock.systems.kinds import DeclaredKind
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings

@@ -18,7 +18,7 @@ import msgspec
 
 from interlock.errors import InterlockError
 from interlock.systems.fleet.coverage import Verdict
-from interlock.systems.fleet.driving import Drive, Driver, Hands
+from interlock.systems.fleet.drive import Drive, Driver, Hands
 from interlock.systems.fleet.files import files_of
 from interlock.systems.fleet.line import CA, CERT, KEY, TOKEN, Access, over_grpc
 from interlock.systems.fleet.lines import Lines, Reference

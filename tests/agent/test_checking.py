@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.agent.checking import Asked, Checked, look_at
 from interlock.agent.kinds import load_kind, offered_kinds
+from interlock.agent.validation import Asked, Checked, look_at
 from interlock.errors import CannotLoad, InvalidWorkload
 from interlock.lifecycles.durations import DEFAULTS
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.effort import pick
 
-from interlock.agent.counting import LONGEST_NS, Counting
+from interlock.agent.counters import LONGEST_NS, Counting
 from interlock.agent.messages import encoded
 
 

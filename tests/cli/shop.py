@@ -23,7 +23,7 @@ from tests.waiting import PATIENCE_S
 
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.systems.orchestrator.waiting import waker
+from interlock.systems.orchestrator.waiters import waker
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.wire.runner import (
     CancelAck,

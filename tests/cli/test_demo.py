@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.waiting import PROGRAM_S
 
-from interlock.systems.runs.planning.making import plan_of
+from interlock.systems.runs.planning.planner import plan_of
 from interlock.systems.runs.planning.workflow import read_workflow
 from interlock.wire.runs import Source
 

@@ -15,7 +15,7 @@ from tests.cli.shop import RUNNER, Ask, Shop
 from tests.server.running import program as server_program
 
 from interlock.errors import InvalidArguments, InvalidArtifact, ServerRefused, UnknownArtifact, UnknownJob
-from interlock.remote.saving import saved
+from interlock.remote.downloads import saved
 from interlock.sync import Interlock
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.wire.artifacts import ArtifactView

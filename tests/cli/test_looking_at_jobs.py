@@ -15,7 +15,7 @@ from tests.cli.shop import RUNNER, Ask, Shop
 from tests.programs import Program
 from tests.waiting import PROGRAM_S
 
-from interlock.remote import finding
+from interlock.remote import search
 from interlock.wire import filters
 from interlock.wire.runner import Complete, Succeeded
 
@@ -117,7 +117,7 @@ def test_pages_follow_each_other_without_a_gap(ask: Ask, shop: Shop) -> None:
 def test_pages_of_what_the_store_cannot_filter_follow_each_other_too(
     ask: Ask, shop: Shop, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finding, "PAGE", 4)
+    monkeypatch.setattr(search, "PAGE", 4)
     wanted = []
     for number in range(10):
         task = "shop_tasks.send" if number % 3 else "shop_tasks.add"
@@ -147,8 +147,8 @@ def test_a_list_says_when_there_is_more_and_all_means_all(ask: Ask, shop: Shop) 
 def test_a_search_through_too_much_stops_and_says_so(
     ask: Ask, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finding, "MAX_SCANNED", 20)
-    monkeypatch.setattr(finding, "PAGE", 10)
+    monkeypatch.setattr(search, "MAX_SCANNED", 20)
+    monkeypatch.setattr(search, "PAGE", 10)
     rare = shop.submit("shop_tasks.send")
     shop.submit_many(40)
     answer = ask("job", "list", "task:shop_tasks.send")
@@ -167,7 +167,7 @@ def test_a_list_of_a_rare_queue_goes_on_until_it_has_it_or_says_that_it_has_stop
     shop.submit_many(40)
     monkeypatch.setattr(filters, "LOOKED_AT", 10)
     assert column(ask("job", "list", "queue:rare").stdout, 0) == [rare]
-    monkeypatch.setattr(finding, "LOOKS", 2)
+    monkeypatch.setattr(search, "LOOKS", 2)
     answer = ask("job", "list", "queue:rare")
     assert (answer.returncode, answer.stdout) == (0, "")
     assert "Stopped before all jobs were looked at" in answer.stderr

@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 import pytest
 from tests.cli.shop import Shop
 
-from interlock.systems.access.checking import TokenCheck
+from interlock.systems.access.authentication import TokenCheck
 from interlock.systems.access.principals import NotSignedIn
 from interlock.systems.embedded import EmbeddedOrchestrator
 

@@ -13,7 +13,7 @@ import pytest
 
 from interlock.cli.main import main
 from interlock.systems.runs.secrets import signing_keys
-from interlock.systems.runs.triggers.signing import check_standard
+from interlock.systems.runs.triggers.signatures import check_standard
 
 
 @contextmanager

@@ -20,10 +20,10 @@ from tests.systems.runs.site import Site
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.systems.household import Host
+from interlock.systems.runtime import Host
 from interlock.testing.clocks import JumpingClock
 from interlock.verify.worlds.casts.workers import InLoop
-from interlock.verify.worlds.scheduling import Loop, Schedule
+from interlock.verify.worlds.scheduler import Loop, Schedule
 from interlock.wire.runner import ClaimRequest, Grant
 from interlock.worker.logs import make_log
 from interlock.worker.process import WorkerProcess

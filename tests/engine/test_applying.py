@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.engine.applying import Applied, Decision, Engine
-from interlock.engine.committing import DirectCommitter, GroupCommit
-from interlock.engine.surely import commit_surely, what_became_of
+from interlock.engine.committer import DirectCommitter, GroupCommit
+from interlock.engine.recovery import commit_surely, what_became_of
+from interlock.engine.unit_of_work import Applied, Decision, Engine
 from interlock.errors import Contended, IllegalChange, RequestIdReused, StoreUnavailable
 from interlock.store.memory import MemoryStore
 from interlock.store.records import (

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.waiting import PATIENCE_S
 
-from interlock.engine.applying import Applied, Decision, Engine
-from interlock.engine.batching import Item, apply_all
-from interlock.engine.committing import DirectCommitter, GroupCommit
+from interlock.engine.bulk import Item, apply_all
+from interlock.engine.committer import DirectCommitter, GroupCommit
+from interlock.engine.unit_of_work import Applied, Decision, Engine
 from interlock.errors import (
     Contended,
     GuardRefused,
@@ -279,8 +279,8 @@ async def test_a_store_that_stays_away_is_told_to_each(
     store: Any, make_commit: MakeCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Engine(store, GroupCommit(store), Asking(store))
-    monkeypatch.setattr("interlock.engine.surely.FIRST_PAUSE_S", 0.0)
-    monkeypatch.setattr("interlock.engine.surely.LONGEST_PAUSE_S", 0.0)
+    monkeypatch.setattr("interlock.engine.recovery.FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("interlock.engine.recovery.LONGEST_PAUSE_S", 0.0)
     store.losses = ["before"] * 1_000
     results = await apply_all(engine, [sending(make_commit, name) for name in ("p", "q")])
     assert answers(results) == [StoreUnavailable, StoreUnavailable]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from interlock.engine.committing import DirectCommitter, GroupCommit
+from interlock.engine.committer import DirectCommitter, GroupCommit
 from interlock.errors import StoreUnavailable, UnknownState
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Commit, Committed, Conflict, Key, Outcome

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from interlock.engine.loading import MOST, GroupLoad
+from interlock.engine.loader import MOST, GroupLoad
 from interlock.errors import StoreUnavailable
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Change, Commit, Key, Record

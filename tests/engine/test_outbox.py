@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.engine.committing import DirectCommitter
+from interlock.engine.committer import DirectCommitter
 from interlock.engine.outbox import MESSAGE, Handler, Postage, deliver, outgoing, recover
 from interlock.errors import StoreUnavailable
 from interlock.store.catalogue import catalogue_of

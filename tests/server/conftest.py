@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from tests.server.running import FOR_EVER_S, Running, running
 
-from interlock.server import census, streaming, waiting_room
+from interlock.server import event_streams, long_poll, record_gauges
 from interlock.server.api import runner
 
 
@@ -28,12 +28,12 @@ async def client(server: Running) -> httpx2.AsyncClient:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no server in this process give up on a count or a reader because the machine stands still."""
-    monkeypatch.setattr(census, "PATIENCE_S", FOR_EVER_S)
-    monkeypatch.setattr(streaming, "PATIENCE_S", FOR_EVER_S)
+    monkeypatch.setattr(record_gauges, "PATIENCE_S", FOR_EVER_S)
+    monkeypatch.setattr(event_streams, "PATIENCE_S", FOR_EVER_S)
 
 
 @pytest.fixture
 def waiting_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let runners wait for work for as long as they like, and be called by news only."""
     monkeypatch.setattr(runner, "MAX_WAIT_S", FOR_EVER_S)
-    monkeypatch.setattr(waiting_room, "LOOK_EVERY_S", FOR_EVER_S)
+    monkeypatch.setattr(long_poll, "LOOK_EVERY_S", FOR_EVER_S)

@@ -8,8 +8,8 @@ import msgspec
 from tests.server.running import Running
 
 from interlock.machine import Deadline, Machine, command, end, ignore, on, refuse, state, timer
-from interlock.server.declaring import Call, Route
 from interlock.server.messages import Alive, CancelRequest
+from interlock.server.routes import Call, Route
 from interlock.store.records import Change, Commit, Committed, Key, Note, StepLine
 from interlock.systems.access.principals import Role
 

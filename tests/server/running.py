@@ -20,11 +20,11 @@ import httpx2
 import msgspec
 from tests.waiting import PATIENCE_S
 
-from interlock.server.declaring import Route
-from interlock.server.listening import Listener, serve
 from interlock.server.logs import Log
 from interlock.server.parts import Parts
+from interlock.server.routes import Route
 from interlock.server.settings import ServerSettings
+from interlock.server.sockets import Listener, serve
 from interlock.store.memory import MemoryStore
 from interlock.systems.access.principals import Role
 from interlock.systems.catalogue import OURS, Lifecycles

@@ -11,7 +11,7 @@ import pytest
 from tests.server.running import ANY_PORT, Running, any_port, running
 
 from interlock.server.settings import ServerSettings
-from interlock.systems.access.checking import TokenCheck
+from interlock.systems.access.authentication import TokenCheck
 from interlock.systems.access.principals import Role
 from interlock.systems.access.secret import read_secret
 

@@ -6,7 +6,7 @@ import pytest
 from tests.server.running import Running
 
 from interlock.server.app import every_route
-from interlock.server.declaring import Route
+from interlock.server.routes import Route
 
 JSON = {"Content-Type": "application/json"}
 READING = [route for route in every_route() if route.bodies and not route.signed]

@@ -15,9 +15,9 @@ from tests.server.running import Running, any_port, path_of, running
 from tests.server.test_trees import parent_of
 
 from interlock.server.app import every_route
-from interlock.server.declaring import Route
+from interlock.server.routes import Route
 from interlock.systems.access.principals import Role
-from interlock.systems.orchestrator.trees import viewing
+from interlock.systems.orchestrator.trees import views
 from interlock.wire.artifacts import LEASE, RUNNER
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import Complete, Heartbeat, LogLine, Succeeded
@@ -353,7 +353,7 @@ async def test_children_in_other_queues_are_not_listed_to_a_confined_runner(guar
 async def test_a_job_that_shows_its_lease_reads_all_its_children_page_by_page(
     guarded: Running, monkeypatch: pytest.MonkeyPatch, held_by: str
 ) -> None:
-    monkeypatch.setattr(viewing, "PAGE", 2)
+    monkeypatch.setattr(views, "PAGE", 2)
     await guarded.token(Role.RUNNER, "runners")
     parent = await parent_of(guarded, f"{held_by}/r")
     made = [await guarded.submit(queue="parents", parent_job_id=parent.job_id) for _ in range(5)]

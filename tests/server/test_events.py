@@ -15,9 +15,9 @@ from tests.server.listeners import Listening, listening
 from tests.server.running import ANY_PORT, Running, any_port, running
 from tests.waiting import PATIENCE_S, until
 
-from interlock.server import streaming
-from interlock.server.following import Following
-from interlock.server.streaming import Broadcast
+from interlock.server import event_streams
+from interlock.server.event_streams import Broadcast
+from interlock.server.journal_reader import Following
 from interlock.store.records import Feed
 from interlock.systems.access.principals import Role
 from interlock.systems.figures.figures import ENTRIES, Figures
@@ -68,7 +68,7 @@ async def test_whoever_comes_back_goes_on_where_they_were(
 async def test_nothing_is_told_twice_when_what_was_missed_meets_what_is_live(
     server: Running, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "PIECE", 3)
+    monkeypatch.setattr(event_streams, "PIECE", 3)
     cursor = await server.parts.store.latest()
     expected: list[str] = []
     for _ in range(10):
@@ -98,7 +98,7 @@ async def test_one_can_follow_some_kinds_and_some_records_only() -> None:
 async def test_whoever_wants_little_comes_back_behind_what_they_did_not_want(
     server: Running, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "SILENCE_S", 0.1)
+    monkeypatch.setattr(event_streams, "SILENCE_S", 0.1)
     async with listening(client, kind="token") as events:
         await server.submit()
         while events.cursor != await server.parts.store.latest():
@@ -190,8 +190,8 @@ async def test_a_hundred_that_never_read_cost_no_memory_of_their_own() -> None:
 
 
 async def test_a_reader_that_takes_nothing_for_long_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "PATIENCE_S", 0.2)
-    monkeypatch.setattr(streaming, "LAST_S", 0.1)
+    monkeypatch.setattr(event_streams, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(event_streams, "LAST_S", 0.1)
     async with running(settings=MANY) as server:
         stuck = await never_reading(server)
         async with asyncio.timeout(PATIENCE_S):
@@ -234,11 +234,11 @@ async def test_whoever_is_there_in_time_is_sent_what_was_read_for_all_and_asks_t
 async def test_whoever_has_missed_much_is_sent_it_in_pieces(
     server: Running, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "PIECE", 3)
+    monkeypatch.setattr(event_streams, "PIECE", 3)
     cursor = await server.parts.store.latest()
     ids = [await server.submit() for _ in range(10)]
     lonely = Broadcast(server.parts.store, Following(server.parts.store))
-    stream = streaming.Stream(lonely, streaming.Wanted(kinds=frozenset({"job"})), cursor)
+    stream = event_streams.Stream(lonely, event_streams.Wanted(kinds=frozenset({"job"})), cursor)
     pieces = [await stream.next() for _ in range(4)]
     assert [piece.count(b"event: entry") for piece in pieces] == [3, 3, 3, 1]
     async with listening(client, after=cursor, kind="job") as events:

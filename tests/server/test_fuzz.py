@@ -26,8 +26,8 @@ from tests.server.fuzzing.cases import Case
 from tests.server.fuzzing.judging import WrongAnswer
 
 from interlock.server.app import every_route
-from interlock.server.declaring import Call, Link, Route
 from interlock.server.messages import Alive, Submitted
+from interlock.server.routes import Call, Link, Route
 from interlock.systems.access.principals import Role
 
 LABELS = [f"{route.method} {route.path}" for route in every_route()]

@@ -24,7 +24,7 @@ from tests.server.fuzzing.places import at_work
 from tests.server.fuzzing.world import CALLED, World
 
 from interlock.server.app import every_route
-from interlock.server.declaring import Route
+from interlock.server.routes import Route
 from interlock.wire.artifacts import LEASE, RUNNER
 
 ROUTES = every_route()

@@ -25,8 +25,8 @@ from tests.worker.conftest import Start, board, echo, registry, start
 
 from interlock.lifecycles import MACHINES
 from interlock.lifecycles.process import initialized
-from interlock.server.census import Census
 from interlock.server.grafana import dashboard
+from interlock.server.record_gauges import Census
 from interlock.wire import metrics as table
 from interlock.worker.metrics import Metrics
 

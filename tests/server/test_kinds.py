@@ -17,7 +17,7 @@ from interlock import Interlock, Role
 from interlock.errors import GuardRefused, UnknownEvent, UnknownKind, VersionChanged
 from interlock.systems.access.principals import NotAllowed
 from interlock.systems.catalogue import lifecycles_with
-from interlock.worker.importing import import_named
+from interlock.worker.imports import import_named
 
 SHOP = import_named(str(Path(__file__).parents[2] / "examples" / "orders.py"))
 ORDERS, Order = SHOP.ORDERS, SHOP.Order

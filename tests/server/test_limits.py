@@ -13,11 +13,11 @@ from tests.server.dripping import ByHand, by_hand
 from tests.server.running import FOR_EVER_S, Running, any_port, running
 from tests.waiting import PATIENCE_S, until
 
-from interlock.server.declaring import Call, Route
 from interlock.server.limits import Buckets
 from interlock.server.messages import Alive
 from interlock.server.problems import BadRequest, TooMany
-from interlock.server.reading import check_depth
+from interlock.server.requests import check_depth
+from interlock.server.routes import Call, Route
 from interlock.server.settings import Rate
 from interlock.systems.access.principals import Role
 

@@ -17,7 +17,7 @@ from interlock.engine.outbox import MESSAGE, outgoing, sent, take_all
 from interlock.engine.retention import Retention
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles.durations import Durations
-from interlock.server.following import Following
+from interlock.server.journal_reader import Following
 from interlock.server.logs import Log, libraries_logging
 from interlock.server.metrics import Metrics
 from interlock.store.catalogue import catalogue_of

@@ -18,8 +18,8 @@ from tests.effort import pick
 from tests.server.running import Running, any_port, path_of, running
 
 from interlock.server.app import every_route
-from interlock.server.declaring import Call, Confined, Route
 from interlock.server.messages import Alive
+from interlock.server.routes import Call, Confined, Route
 from interlock.server.settings import Rate
 from interlock.systems.access.principals import Role
 from interlock.wire.artifacts import LEASE, RUNNER

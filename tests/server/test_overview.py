@@ -22,7 +22,7 @@ from interlock.store.records import Page, Query
 from interlock.systems.access.principals import Role
 from interlock.systems.figures import figures
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.quarantine.counting import Lost, QuarantineSettings
+from interlock.systems.quarantine.strikes import Lost, QuarantineSettings
 from interlock.wire.jobs import RetryRule
 from interlock.wire.runner import ClaimRequest, Complete, Failed, Heartbeat, Succeeded
 from interlock.wire.workers import WorkerBeat, WorkerSpec

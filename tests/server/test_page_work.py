@@ -12,7 +12,7 @@ from tests.server.running import Running, any_port, running
 
 from interlock.server import overview
 from interlock.server.api import jobs as api_jobs
-from interlock.server.api import machines, seeing
+from interlock.server.api import machines, visibility
 from interlock.server.app import every_route
 from interlock.store.sqlite import opening
 from interlock.systems.access.principals import Role
@@ -34,7 +34,7 @@ CAPS = (
     (api_jobs, "LOOKED_AT"),
     (filters, "LOOKED_AT"),
     (machines, "COUNTED"),
-    (seeing, "MOST"),
+    (visibility, "MOST"),
 )
 """Where looking ends: above them the number of jobs makes no difference."""
 FILTERS = (

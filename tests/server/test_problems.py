@@ -9,8 +9,8 @@ import pytest
 from tests.server.running import Running, any_port, running
 
 from interlock.errors import StoreUnavailable
-from interlock.server.declaring import Call, Route
 from interlock.server.problems import every_error
+from interlock.server.routes import Call, Route
 from interlock.store.contract import Store
 
 FIELDS = {"type", "title", "status", "code", "error", "facts", "allowed", "todo", "request"}

@@ -19,10 +19,10 @@ from tests.waiting import PATIENCE_S, PROGRAM_S, until, until_so
 from interlock import Interlock
 from interlock.cli.main import main
 from interlock.errors import InvalidSettings, StoreUnavailable
-from interlock.server.declaring import Call, Route
-from interlock.server.listening import CannotListen, bind
 from interlock.server.messages import Alive
+from interlock.server.routes import Call, Route
 from interlock.server.settings import ServerSettings
+from interlock.server.sockets import CannotListen, bind
 from interlock.systems.access.principals import Role
 from interlock.wire.runner import ClaimRequest
 from interlock.worker.http import HttpOrchestrator

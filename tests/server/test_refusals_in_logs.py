@@ -11,9 +11,9 @@ from tests.server.dripping import by_hand
 from tests.server.running import Running, any_port, running
 
 from interlock.server import logs
-from interlock.server.declaring import Call, Route
 from interlock.server.logs import Log, libraries_logging
 from interlock.server.messages import Alive
+from interlock.server.routes import Call, Route
 from interlock.server.settings import Rate
 from interlock.systems.access.principals import Role
 

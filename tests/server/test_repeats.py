@@ -11,7 +11,7 @@ import pytest
 from tests.server.running import Running, running
 
 from interlock.errors import InterlockError, UnknownJob
-from interlock.server.acting import part_of
+from interlock.server.bulk import part_of
 from interlock.systems.access.principals import Role
 from interlock.wire.jobs import JobSpec
 

@@ -25,8 +25,8 @@ from interlock.store.urls import store_for
 from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import Tokens
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
-from interlock.systems.household import Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
+from interlock.systems.runtime import Household
 
 RUNNERS, JOBS = 50, pick(150, 300)
 MUCH, WORDY = 1_000, "\N{COLLISION SYMBOL}" * 1_000

@@ -9,7 +9,7 @@ import pytest
 from tests.server.runners import Runner
 from tests.server.running import Running
 
-from interlock.systems.household import Household
+from interlock.systems.runtime import Household
 
 UNREADABLE = {
     "not finite": b"1e999",

@@ -12,15 +12,15 @@ from tests.waiting import PATIENCE_S, until
 
 from interlock.engine.clock import StoreClock
 from interlock.errors import StoreUnavailable
-from interlock.server import waiting_room
-from interlock.server.gathering import Gathering
-from interlock.server.waiting_room import WaitingRoom
+from interlock.server import long_poll
+from interlock.server.coalescer import Gathering
+from interlock.server.long_poll import WaitingRoom
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
-from interlock.systems.household import Household
-from interlock.systems.orchestrator.claiming_again import ClaimOver
+from interlock.systems.orchestrator.idempotent_claims import ClaimOver
 from interlock.systems.orchestrator.orchestrator import Claimed
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
+from interlock.systems.runtime import Household
 from interlock.testing.virtual_time import VirtualTime
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Grant
@@ -84,14 +84,14 @@ class Room:
 
     async def _calm(self) -> None:
         loop = asyncio.get_running_loop()
-        over = loop.time() + 2 * waiting_room.CALM_S
+        over = loop.time() + 2 * long_poll.CALM_S
         await until(lambda: loop.time() > over, "a calm is over")
 
 
 @pytest.fixture
 async def room(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Room]:
     """A room in which time passes only while everybody waits."""
-    monkeypatch.setattr(waiting_room, "LOOK_EVERY_S", 3_600.0)  # only news wakes somebody, or a test says so
+    monkeypatch.setattr(long_poll, "LOOK_EVERY_S", 3_600.0)  # only news wakes somebody, or a test says so
     loop = asyncio.get_running_loop()
     with VirtualTime(loop).in_place():
         store = MemoryStore(CATALOGUE, clock=lambda: NOON + timedelta(seconds=loop.time()))
@@ -163,7 +163,7 @@ async def test_on_a_busy_store_a_line_looks_only_now_and_then(room: Room) -> Non
     for _ in range(300):
         await room.submit(queue="ci")
     took_s = loop.time() - began
-    assert room.claims <= 3 + took_s / waiting_room.CALM_S
+    assert room.claims <= 3 + took_s / long_poll.CALM_S
     await room.submit(queue="mail")
     assert len(await waiting) == 1, "what comes while it is left alone is still found"
 
@@ -171,7 +171,7 @@ async def test_on_a_busy_store_a_line_looks_only_now_and_then(room: Room) -> Non
 async def test_work_that_becomes_ready_by_itself_is_found_by_the_first_in_line(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting_room, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(long_poll, "LOOK_EVERY_S", 0.1)
     await room.submit(delay_s=0.25)
     waiting = [room.wait(f"r{number}") for number in range(50)]
     done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE_S)
@@ -223,7 +223,7 @@ async def test_it_is_kept_for_a_moment_for_somebody_who_can_ask_again(room: Room
 
 
 async def test_and_given_back_when_they_do_not(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting_room, "COMES_BACK_S", 0.05)
+    monkeypatch.setattr(long_poll, "COMES_BACK_S", 0.05)
     await room.submit()
     waiting = room.wait("r0", claim_id="c1")
     room.before_answer = waiting.cancel

@@ -20,7 +20,7 @@ from interlock.systems.runs.edges import Edges
 from interlock.systems.runs.planning.planners import WorkflowPlanner
 from interlock.systems.runs.secrets import Secret
 from interlock.systems.runs.triggers.rules import Evaluation, Hook, Rule, TriggerSettings
-from interlock.systems.runs.triggers.signing import github_signature, standard_headers
+from interlock.systems.runs.triggers.signatures import github_signature, standard_headers
 from interlock.wire.runs import Plan, PlannedJob, RunFilter, RunSpec, Source
 
 NEW, OLD = Secret(b"the new secret of github"), Secret(b"the old secret of github")

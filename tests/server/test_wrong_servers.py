@@ -8,7 +8,7 @@ import pytest
 
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.remote.answers import Ready
-from interlock.remote.asking import Asker
+from interlock.remote.http_client import Asker
 
 
 async def asked(head: str, body: str) -> tuple[InterlockError, str]:

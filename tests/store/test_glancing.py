@@ -17,7 +17,7 @@ from interlock.store.checking import check_commits
 from interlock.store.glancing import FEWEST, plainly_fine
 from interlock.store.records import Change, Commit, Note
 from interlock.testing.store_contract import CATALOGUE
-from interlock.testing.store_contract.making import creation
+from interlock.testing.store_contract.builders import creation
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 MOST = 1_000

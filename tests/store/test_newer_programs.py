@@ -19,7 +19,7 @@ from interlock.store.redis import RedisStore, scripts
 from interlock.store.sqlite import SqliteStore, opening
 from interlock.testing.servers import PostgresServer, RedisServer
 from interlock.testing.store_contract import CATALOGUE
-from interlock.testing.store_contract.making import creation, look, made
+from interlock.testing.store_contract.builders import creation, look, made
 
 INCOMPATIBLE = "-- incompatible\n"
 WRITERS = "".join(

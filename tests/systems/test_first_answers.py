@@ -13,15 +13,15 @@ from tests.systems.orchestrator.house import House, done, failed
 from tests.systems.orchestrator.test_every_store_alike import OpenHouse, open_house
 from tests.systems.simulations.worker import SPEC, begun
 
-from interlock.engine.applying import OwnRequestId
+from interlock.engine.unit_of_work import OwnRequestId
 from interlock.errors import InterlockError, RequestIdReused, TransitionRefused
 from interlock.lifecycles.durations import Durations
 from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import SecretShownOnce, Tokens, Use
-from interlock.systems.household import Household
 from interlock.systems.orchestrator.jobs import Jobs
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.runs.runs import Runs
+from interlock.systems.runtime import Household
 from interlock.systems.simulations.manager import SimulationManager
 from interlock.systems.supervisor.workers import Workers
 from interlock.wire.jobs import JobSpec

@@ -35,7 +35,7 @@ from interlock.machine import Deadline, Machine, command, end, ignore, on, state
 from interlock.store.records import Change, Commit, Illegal, Key
 from interlock.testing import in_memory
 from interlock.testing.servers import PostgresServer, RedisServer
-from interlock.worker.importing import import_named
+from interlock.worker.imports import import_named
 
 SHOP = import_named(str(Path(__file__).parents[2] / "examples" / "orders.py"))
 ORDER, ORDERS, Order = SHOP.ORDER, SHOP.ORDERS, SHOP.Order

@@ -12,7 +12,7 @@ from interlock.machine import Moved
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Commit, Committed, Illegal, Note, Record, StepLine
 from interlock.systems.catalogue import CATALOGUE
-from interlock.systems.orchestrator.beside import ARTIFACT, CHILDREN, LOG, RESULT
+from interlock.systems.orchestrator.attachments import ARTIFACT, CHILDREN, LOG, RESULT
 from interlock.systems.orchestrator.trees.body import TREE
 from interlock.systems.runs.plans import PLAN
 

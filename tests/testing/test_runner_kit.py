@@ -14,7 +14,7 @@ import pytest
 from tests.effort import pick
 from tests.waiting import PROGRAM_S
 
-from interlock.testing.runner_kit.checking import Check, Verdict, check, named
+from interlock.testing.runner_kit.check import Check, Verdict, check, named
 from interlock.testing.runner_kit.desk import UNDER_WAY_S, Desk, Pace
 from interlock.testing.runner_kit.http import Asked
 from interlock.testing.runner_kit.scenarios import SCENARIOS

@@ -11,14 +11,14 @@ import pytest
 
 from interlock import workloads
 from interlock.agent.desk import Desk, Present
-from interlock.systems.fleet import driving
-from interlock.systems.fleet.driving import Drive
-from interlock.systems.fleet.merging import Merged, Report
-from interlock.systems.fleet.starting import choose_start
-from interlock.verify.worlds import judging_fleet
+from interlock.systems.fleet import drive
+from interlock.systems.fleet.drive import Drive
+from interlock.systems.fleet.merged import Merged, Report
+from interlock.systems.fleet.start import choose_start
+from interlock.verify.worlds import judge_fleet
 from interlock.verify.worlds.casts import controllers
+from interlock.verify.worlds.episode import play
 from interlock.verify.worlds.mixes import faults_named
-from interlock.verify.worlds.playing import play
 from interlock.verify.worlds.worlds import world_named
 
 
@@ -39,12 +39,12 @@ async def nothing(*_: Any, **__: Any) -> None:
 
 def test_an_agent_that_goes_on_when_its_stream_breaks_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Desk, "disconnected", lambda *_: None)
-    assert is_noticed(judging_fleet.STOPS, "network", first=3)
+    assert is_noticed(judge_fleet.STOPS, "network", first=3)
 
 
 def test_a_drive_that_stops_nobody_in_the_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Drive, "_all_stopped", nothing)
-    assert is_noticed(judging_fleet.LEFT, "none", first=3)
+    assert is_noticed(judge_fleet.LEFT, "none", first=3)
 
 
 def test_an_agent_that_takes_a_workload_a_second_time_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_an_agent_that_takes_a_workload_a_second_time_is_noticed(monkeypatch: py
         self._used = deque(maxlen=0)
 
     monkeypatch.setattr(Desk, "__init__", forgetful)
-    assert is_noticed(judging_fleet.ONCE, "network")
+    assert is_noticed(judge_fleet.ONCE, "network")
 
 
 def test_an_agent_that_trusts_its_wall_clock_once_the_start_was_told_is_noticed(
@@ -78,14 +78,14 @@ def test_an_agent_that_trusts_its_wall_clock_once_the_start_was_told_is_noticed(
 
     monkeypatch.setattr(Desk, "_schedule", noted)
     monkeypatch.setattr(Desk, "_begin", gullible)
-    assert is_noticed(judging_fleet.NOT_BEFORE, "deaths", judging_fleet.TOGETHER)
+    assert is_noticed(judge_fleet.NOT_BEFORE, "deaths", judge_fleet.TOGETHER)
 
 
 def test_load_that_starts_again_when_a_worker_gives_it_back_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(workloads, "FIRST", 99)
-    assert is_noticed(judging_fleet.AGAIN, "deaths", first=16)
+    assert is_noticed(judge_fleet.AGAIN, "deaths", first=16)
 
 
 @pytest.mark.long
@@ -96,7 +96,7 @@ def test_an_abort_that_stops_whatever_there_is_is_noticed(monkeypatch: pytest.Mo
         return abort(self, self.record.workload_id or workload_id, reason)
 
     monkeypatch.setattr(Desk, "abort", careless)
-    assert is_noticed(judging_fleet.OLD_WORDS, "network", first=18)
+    assert is_noticed(judge_fleet.OLD_WORDS, "network", first=18)
 
 
 def test_a_controller_that_believes_the_clocks_of_agents_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,8 +106,8 @@ def test_a_controller_that_believes_the_clocks_of_agents_is_noticed(monkeypatch:
             start.told_ns[agent] += number * 10_000_000
         return start
 
-    monkeypatch.setattr(driving, "choose_start", trusting)
-    assert is_noticed(judging_fleet.TOGETHER, "none")
+    monkeypatch.setattr(drive, "choose_start", trusting)
+    assert is_noticed(judge_fleet.TOGETHER, "none")
 
 
 def test_a_result_that_counts_a_report_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_a_result_that_counts_a_report_twice_is_noticed(monkeypatch: pytest.Monk
         return measure(self, part, report)
 
     monkeypatch.setattr(Merged, "_measure", twice)
-    assert is_noticed(judging_fleet.COUNTED, "none")
+    assert is_noticed(judge_fleet.COUNTED, "none")
 
 
 @pytest.mark.long
@@ -126,10 +126,10 @@ def test_a_drive_that_does_not_notice_that_its_agents_are_over_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The bound that is judged by is imported when a fleet is first played: it must not be the broken one.
-    monkeypatch.setattr(controllers, "SLACK_S", driving.SLACK_S)
-    monkeypatch.setattr(driving, "SLACK_S", 10_000.0)
+    monkeypatch.setattr(controllers, "SLACK_S", drive.SLACK_S)
+    monkeypatch.setattr(drive, "SLACK_S", 10_000.0)
     monkeypatch.setattr(Drive, "_noticed", nothing)
-    assert is_noticed(judging_fleet.ENDS, "none")
+    assert is_noticed(judge_fleet.ENDS, "none")
 
 
 def test_a_drive_that_says_that_nothing_was_started_although_agents_have_begun_is_noticed(
@@ -140,12 +140,12 @@ def test_a_drive_that_says_that_nothing_was_started_although_agents_have_begun_i
     async def lie(self: Drive) -> None:
         await begin(self)
         await asyncio.sleep(self.spec.lead_s + 1.0)
-        raise driving.too_few(self.spec, "nobody knows why", 1)
+        raise drive.too_few(self.spec, "nobody knows why", 1)
 
     monkeypatch.setattr(Drive, "_begin", lie)
-    assert is_noticed(judging_fleet.TRUTH, "none", first=3)
+    assert is_noticed(judge_fleet.TRUTH, "none", first=3)
 
 
 def test_a_workload_that_nobody_kills_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Desk, "_kill", lambda *_: None)
-    assert is_noticed(judging_fleet.LEFT, "none", first=3)
+    assert is_noticed(judge_fleet.LEFT, "none", first=3)

@@ -15,13 +15,13 @@ from interlock.lifecycles.couplings import Receiver, a_loss_is_left, no_loss_is_
 from interlock.machine import STAY, Row, on
 from interlock.machine.cascade import each
 from interlock.store.memory import MemoryStore
-from interlock.systems.orchestrator import hearing
+from interlock.systems.orchestrator import runner_messages
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.tokens import Token
-from interlock.verify.checking import Violation, check, retell
-from interlock.verify.jobs import judging
+from interlock.verify.jobs import judge
 from interlock.verify.jobs.plan import JobPlan, Plan
 from interlock.verify.jobs.world import RECLAIMED, SETTLES, JobWorld
+from interlock.verify.model_checker import Violation, check, retell
 from interlock.verify.mutants import Mutant, in_place
 
 TWO_WORKERS = Plan(name="two workers", doc="", workers=2)
@@ -58,7 +58,7 @@ def test_a_report_that_is_not_fenced_is_noticed(monkeypatch: pytest.MonkeyPatch)
     def newest(draft: JobAggregate, _: Token) -> Any:
         return next((one for one in reversed(draft.body.attempts) if one.lease is not None), None)
 
-    monkeypatch.setattr(hearing, "_attempt_of", newest)
+    monkeypatch.setattr(runner_messages, "_attempt_of", newest)
     monkeypatch.setattr(Token, "opens", lambda *_: True)
     with leases(without(lease.from_its_runner)):
         violation = first_violation(TWO_WORKERS)
@@ -88,12 +88,12 @@ def test_a_message_that_is_heard_after_the_lease_has_expired_is_noticed(
 def test_a_store_that_does_not_compare_versions_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryStore, "_why_not", lambda *_: None)
     violation = first_violation(RACE)
-    assert violation.claim == judging.GIVEN_ONCE
+    assert violation.claim == judge.GIVEN_ONCE
     assert len(violation.story) == 4
 
 
 def test_a_completion_that_is_accepted_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hearing, "_repeated", lambda *_: None)
+    monkeypatch.setattr(runner_messages, "_repeated", lambda *_: None)
     again: Row[Any, Any] = on(
         lease.Complete, lease.COMPLETED, STAY, owner="orchestrator", why="Broken.", leaves_terminal=True
     )
@@ -144,7 +144,7 @@ def test_a_store_that_forgets_requests_is_noticed(monkeypatch: pytest.MonkeyPatc
         MemoryStore, "_why_not", lambda store, commit, now: why_not(store, replace_request(commit), now)
     )
     violation = first_violation(Plan(name="again", doc="", submits=True, duplicates=1))
-    assert violation.claim == judging.DONE_ONCE
+    assert violation.claim == judge.DONE_ONCE
     assert len(violation.story) == 2
 
 
@@ -165,5 +165,5 @@ def test_a_commit_after_the_end_of_the_lease_is_noticed(monkeypatch: pytest.Monk
         lambda store, commit, now: why_not(store, msgspec.structs.replace(commit, not_after=None), now),
     )
     violation = first_violation(RACE)
-    assert violation.claim == judging.IN_TIME
+    assert violation.claim == judge.IN_TIME
     assert len(violation.story) <= 9

@@ -11,20 +11,20 @@ from tests.rerouting import reroute
 
 from interlock.lifecycles.couplings import Receiver
 from interlock.machine.cascade import order
-from interlock.systems.orchestrator import stopping as job_stopping
+from interlock.systems.orchestrator import cancellation as job_stopping
 from interlock.systems.orchestrator.aggregate import JobAggregate
-from interlock.systems.orchestrator.submitting import release
-from interlock.systems.orchestrator.words import Word
+from interlock.systems.orchestrator.notifications import Word
+from interlock.systems.orchestrator.submission import release
 from interlock.systems.runs import body as letters
-from interlock.systems.runs import preparing
+from interlock.systems.runs import preparation
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.facts import RunFacts
 from interlock.systems.runs.orders import Order, follow
-from interlock.verify.checking import check
 from interlock.verify.environments import model_of
 from interlock.verify.environments.reduced import REDUCED
-from interlock.verify.jobs import deciding
+from interlock.verify.jobs import decisions
 from interlock.verify.jobs.plan import JobPlan
+from interlock.verify.model_checker import check
 from interlock.verify.runs.plan import RunPlan
 
 WORDS_TWICE = RunPlan(
@@ -92,7 +92,7 @@ def test_an_order_to_stop_that_makes_the_job_and_lets_runners_have_it(
         else:
             follow(order, job)
 
-    monkeypatch.setattr(deciding, "follow", forgetful)
+    monkeypatch.setattr(decisions, "follow", forgetful)
     assert first_broken_claim("mutant-run-is-stopped") == "whatever a stopped run has left is being stopped"
 
 
@@ -110,6 +110,6 @@ def test_a_deadline_that_is_passed_over_when_something_else_happens(monkeypatch:
 def test_a_run_of_a_fork_that_is_planned_before_anybody_has_approved_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(preparing, "awaited_first", lambda _: None)
+    monkeypatch.setattr(preparation, "awaited_first", lambda _: None)
     claim = first_broken_claim("mutant-run-of-a-fork")
     assert claim == "a run that has to be approved has jobs only once it is"

@@ -8,23 +8,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.systems.orchestrator.trees import joining
-from interlock.systems.orchestrator.trees.keeping import Trees
-from interlock.systems.orchestrator.trees.seating import Seating
+from interlock.systems.orchestrator.trees import submission
+from interlock.systems.orchestrator.trees.reconciler import Trees
+from interlock.systems.orchestrator.trees.slots import Seating
 from interlock.systems.quarantine.quarantine import Quarantine
-from interlock.systems.simulations import tending, worded
+from interlock.systems.simulations import reconciler, worded
 from interlock.systems.simulations.aggregate import SimulationAggregate
-from interlock.systems.simulations.tending import Tending
+from interlock.systems.simulations.reconciler import Tending
 from interlock.systems.simulations.worded import Speaker
 from interlock.systems.supervisor import workers
 from interlock.systems.supervisor.workers import Workers
-from interlock.verify.jobs.judging import DONE_ONCE
-from interlock.verify.worlds import judging_simulations, judging_trees, judging_workers
+from interlock.verify.jobs.judge import DONE_ONCE
+from interlock.verify.worlds import judge_simulations, judge_trees, judge_workers
+from interlock.verify.worlds.episode import SETTLES, play
 from interlock.verify.worlds.mixes import faults_named
-from interlock.verify.worlds.playing import SETTLES, play
 from interlock.verify.worlds.worlds import world_named
-from interlock.worker import families
-from interlock.worker.obeying import Obeying
+from interlock.worker import child_jobs
+from interlock.worker.orders import Obeying
 
 
 def claim_broken(
@@ -52,25 +52,25 @@ async def nothing(*_: Any, **__: Any) -> Any:
 def test_a_tree_that_lets_everybody_in_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Seating, "room", lambda *_: 99)
     monkeypatch.setattr(Seating, "someone_waits", lambda *_: False)
-    assert claim_broken("forest", "none") == judging_trees.QUOTA
+    assert claim_broken("forest", "none") == judge_trees.QUOTA
 
 
 def test_a_handler_that_does_not_wait_for_its_children_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(families, "_all_ended", lambda children: children)
-    assert claim_broken("forest", "none") == judging_trees.FOUND
+    monkeypatch.setattr(child_jobs, "_all_ended", lambda children: children)
+    assert claim_broken("forest", "none") == judge_trees.FOUND
 
 
 @pytest.mark.long
 def test_children_that_are_not_stopped_with_their_parent_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trees, "stop_children", nothing)
-    assert claim_broken("forest", "none", hours=2.0) == judging_trees.STOPPED
+    assert claim_broken("forest", "none", hours=2.0) == judge_trees.STOPPED
 
 
 def test_a_parent_that_takes_its_children_for_ended_too_soon_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(families.Child, "ended", True)
-    assert claim_broken("forest", "none") == judging_trees.WAITED
+    monkeypatch.setattr(child_jobs.Child, "ended", True)
+    assert claim_broken("forest", "none") == judge_trees.WAITED
 
 
 def test_children_that_are_not_found_again_by_their_name_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,8 +84,8 @@ def test_children_that_are_not_found_again_by_their_name_are_noticed(monkeypatch
 
 
 def test_children_of_parents_that_have_ended_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joining, "depth_below", lambda *_: 1)
-    assert claim_broken("forest", "none", first=2) == judging_trees.BORN
+    monkeypatch.setattr(submission, "depth_below", lambda *_: 1)
+    assert claim_broken("forest", "none", first=2) == judge_trees.BORN
 
 
 @pytest.mark.long
@@ -107,8 +107,8 @@ def test_a_simulation_that_hears_whoever_speaks_of_it_is_noticed(monkeypatch: py
             speaker = Speaker(draft.id, pulse.execution, pulse.attempt, pulse.worker_id)
         return hear(draft, speaker, *rest)
 
-    monkeypatch.setattr(tending, "hear", unfenced)
-    assert claim_broken("lab", "deaths", hours=2.0, first=4, but=SETTLES) == judging_simulations.RIGHTFUL
+    monkeypatch.setattr(reconciler, "hear", unfenced)
+    assert claim_broken("lab", "deaths", hours=2.0, first=4, but=SETTLES) == judge_simulations.RIGHTFUL
 
 
 @pytest.mark.long
@@ -121,7 +121,7 @@ def test_a_simulation_that_goes_on_after_a_step_that_was_not_saved_is_noticed(
         return msgspec.structs.replace(orders_of(draft, *rest), step=draft.pulse.step)
 
     monkeypatch.setattr(worded, "orders_of", hasty)
-    assert claim_broken("lab", "deaths", hours=2.0, first=2) == judging_simulations.GOES_ON
+    assert claim_broken("lab", "deaths", hours=2.0, first=2) == judge_simulations.GOES_ON
 
 
 def test_a_checkpoint_that_is_kept_under_another_step_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_a_checkpoint_that_is_kept_under_another_step_is_noticed(monkeypatch: py
             self.pulse.saved_step += 1
 
     monkeypatch.setattr(SimulationAggregate, "_note", off_by_one)
-    assert claim_broken("lab", "none") in (judging_simulations.SAVED, judging_simulations.RIGHTFUL)
+    assert claim_broken("lab", "none") in (judge_simulations.SAVED, judge_simulations.RIGHTFUL)
 
 
 @pytest.mark.long
@@ -154,21 +154,21 @@ def test_a_supervisor_whose_holds_nobody_heeds_is_noticed(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Workers, "takes", always)
     monkeypatch.setattr(Obeying, "may_take", True)
-    assert claim_broken("shift", "none") == judging_workers.HELD
+    assert claim_broken("shift", "none") == judge_workers.HELD
 
 
 @pytest.mark.long
 def test_leases_of_a_terminated_worker_that_stay_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "let_go", nothing)
-    assert claim_broken("shift", "deaths", hours=2.0, first=13) == judging_workers.LETS_GO
+    assert claim_broken("shift", "deaths", hours=2.0, first=13) == judge_workers.LETS_GO
 
 
 @pytest.mark.long
 def test_dead_workers_that_stay_in_the_books_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Workers, "sweep", nothing)
-    assert claim_broken("shift", "deaths", first=2) == judging_workers.BOOKS
+    assert claim_broken("shift", "deaths", first=2) == judge_workers.BOOKS
 
 
 def test_a_quarantine_that_nobody_heeds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Quarantine, "why_not", lambda *_: "")
-    assert claim_broken("forest", "network", first=2) == judging_workers.QUARANTINE
+    assert claim_broken("forest", "network", first=2) == judge_workers.QUARANTINE

@@ -8,28 +8,28 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.engine import surely
+from interlock.engine import recovery
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Commit, Conflict, Outcome, Record
-from interlock.systems.household import Household
-from interlock.systems.orchestrator import hearing, orchestrator
+from interlock.systems.orchestrator import orchestrator, runner_messages
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import AttemptBody, decode_body
+from interlock.systems.orchestrator.notifications import Word
 from interlock.systems.orchestrator.orchestrator import Orchestrator
 from interlock.systems.orchestrator.tokens import Token
-from interlock.systems.orchestrator.words import Word
-from interlock.systems.runs import preparing
+from interlock.systems.runs import preparation
 from interlock.systems.runs.aggregate import RunAggregate
-from interlock.systems.runs.keeping import Keeper
-from interlock.verify.jobs import judging
-from interlock.verify.runs.deciding import APPROVED_FIRST
+from interlock.systems.runs.reconciler import Keeper
+from interlock.systems.runtime import Household
+from interlock.verify.jobs import judge
+from interlock.verify.runs.decisions import APPROVED_FIRST
 from interlock.verify.runs.world import SUCCESS_IS_EARNED
-from interlock.verify.worlds import judging_runs
+from interlock.verify.worlds import judge_runs
 from interlock.verify.worlds.casts import people
-from interlock.verify.worlds.judging import HOLDER
+from interlock.verify.worlds.episode import SETTLES, Played, play
+from interlock.verify.worlds.judge import HOLDER
 from interlock.verify.worlds.mixes import faults_named
 from interlock.verify.worlds.plan import Faults
-from interlock.verify.worlds.playing import SETTLES, Played, play
 from interlock.verify.worlds.worlds import world_named
 from interlock.wire.runner import Message
 
@@ -109,9 +109,9 @@ def test_an_orchestrator_that_hears_whoever_speaks_about_the_job_is_noticed(
             message = msgspec.structs.replace(message, runner_id=one.lease.data.runner_id)
         return hear(record, token, message, *rest)
 
-    hear = hearing.hear
+    hear = runner_messages.hear
     monkeypatch.setattr(orchestrator, "hear", unfenced)
-    monkeypatch.setattr(hearing, "_attempt_of", newest)
+    monkeypatch.setattr(runner_messages, "_attempt_of", newest)
     monkeypatch.setattr(Token, "opens", lambda _self, _digest: True)
     assert HOLDER in claims_broken("team", "network")
 
@@ -130,14 +130,14 @@ def test_a_store_that_forgets_requests_is_noticed(monkeypatch: pytest.MonkeyPatc
         return outcome
 
     monkeypatch.setattr(MemoryStore, "_commit_one", forgetful)
-    assert claim_broken("laptop", "store") in (judging.DONE_ONCE, people.SAME)
+    assert claim_broken("laptop", "store") in (judge.DONE_ONCE, people.SAME)
 
 
 def test_a_message_that_is_not_recognised_when_it_comes_again_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hearing, "_repeated", lambda *_: None)
-    assert claim_broken("team", "network") == judging.TWICE
+    monkeypatch.setattr(runner_messages, "_repeated", lambda *_: None)
+    assert claim_broken("team", "network") == judge.TWICE
 
 
 @pytest.mark.long
@@ -163,8 +163,8 @@ def test_a_commit_that_is_not_recognised_as_ones_own_is_noticed(monkeypatch: pyt
     async def unknown(*_: Any) -> None:
         return None
 
-    monkeypatch.setattr(surely, "what_became_of", unknown)
-    assert claim_broken("team", "store") == judging.DONE_ONCE
+    monkeypatch.setattr(recovery, "what_became_of", unknown)
+    assert claim_broken("team", "store") == judge.DONE_ONCE
 
 
 @pytest.mark.long
@@ -180,7 +180,7 @@ def test_a_keeper_that_does_not_listen_to_the_jobs_of_its_runs_is_noticed(
 
 def test_a_run_that_lets_jobs_begin_before_what_they_need_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunAggregate, "_is_met", lambda *_: True)
-    assert claim_broken("ci", "none") == judging_runs.NEEDS
+    assert claim_broken("ci", "none") == judge_runs.NEEDS
 
 
 @pytest.mark.long
@@ -199,5 +199,5 @@ def test_a_run_that_takes_every_end_for_a_success_is_noticed(
 def test_a_run_that_deploys_before_anybody_has_approved_it_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(preparing, "awaited", lambda *_: None)
+    monkeypatch.setattr(preparation, "awaited", lambda *_: None)
     assert claim_broken("ci", "none") == APPROVED_FIRST

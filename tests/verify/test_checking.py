@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from interlock.verify.checking import broken_at_the_end, check, retell
 from interlock.verify.claims import AIDED, Claim, Mode, always, eventually, look_with, sometimes
+from interlock.verify.model_checker import broken_at_the_end, check, retell
 from interlock.verify.seen import Seen
 
 

@@ -13,13 +13,13 @@ import pytest
 from msgspec.structs import replace
 
 import interlock.systems
-from interlock.systems.orchestrator import dispatching, reports, submitting
-from interlock.verify.checking import check
+from interlock.systems.orchestrator import completions, grants, submission
 from interlock.verify.environments import model_of
 from interlock.verify.environments.reduced import REDUCED
-from interlock.verify.jobs import deciding, judging
+from interlock.verify.jobs import decisions, judge
 from interlock.verify.jobs.plan import Plan
 from interlock.verify.jobs.world import JobWorld
+from interlock.verify.model_checker import check
 
 SYSTEMS = Path(next(iter(interlock.systems.__path__)))
 AGGREGATES = {"JobAggregate", "RunAggregate"}
@@ -27,17 +27,17 @@ AGGREGATES = {"JobAggregate", "RunAggregate"}
 ALONE = Plan(name="alone", doc="", cancels=1, submits=True)
 
 BY_WORLDS = {
-    "supervisor/letting_go.py: _decide": "workers die in worlds; the model has leases that run out",
-    "orchestrator/claiming_again.py: _opened": "a claim that is sent again; worlds lose answers",
-    "orchestrator/stopping.py: outgrown": "a body that is too large; tests/systems/orchestrator",
-    "orchestrator/trees/joining.py: parents": "trees of jobs; worlds with families",
-    "orchestrator/trees/keeping.py: decide": "trees of jobs; worlds with families",
-    "orchestrator/trees/tending.py: _let_in": "trees of jobs; worlds with families",
-    "orchestrator/trees/tending.py: _woken": "trees of jobs; worlds with families",
+    "supervisor/lease_release.py: _decide": "workers die in worlds; the model has leases that run out",
+    "orchestrator/idempotent_claims.py: _opened": "a claim that is sent again; worlds lose answers",
+    "orchestrator/cancellation.py: outgrown": "a body that is too large; tests/systems/orchestrator",
+    "orchestrator/trees/submission.py: parents": "trees of jobs; worlds with families",
+    "orchestrator/trees/reconciler.py: decide": "trees of jobs; worlds with families",
+    "orchestrator/trees/admission.py: _let_in": "trees of jobs; worlds with families",
+    "orchestrator/trees/admission.py: _woken": "trees of jobs; worlds with families",
     "runs/runs.py: decide": "a run is submitted; worlds with runs",
-    "runs/preparing.py: decide": "a plan that fails; worlds with runs",
-    "runs/keeping.py: _draft": "words of jobs, many at once; it calls `heard`, which is explored",
-    "runs/reporting/ending.py: reported": "a run that is reported; worlds with runs",
+    "runs/preparation.py: decide": "a plan that fails; worlds with runs",
+    "runs/reconciler.py: _draft": "words of jobs, many at once; it calls `heard`, which is explored",
+    "runs/reporting/last_step.py: reported": "a run that is reported; worlds with runs",
     "runs/orders.py: _decide": "orders of a run, many at once; it calls `follow`, which is explored",
 }
 """Deciders that the model checker does not explore, and where they are tried."""
@@ -101,7 +101,7 @@ def test_every_decider_of_production_is_explored_or_named_with_who_tries_it() ->
 
 def test_the_checker_explores_the_ways_of_batches() -> None:
     called = explored(ALONE)
-    ways = (dispatching._offer_together, reports.hear_together, submitting.NewJobs.batch)
+    ways = (grants._offer_together, completions.hear_together, submission.NewJobs.batch)
     assert [way.__qualname__ for way in ways if _place(way) not in called] == []
 
 
@@ -111,7 +111,7 @@ def _place(function: Any) -> tuple[str, int]:
 
 @pytest.mark.parametrize(
     ("whose", "name"),
-    [(dispatching, "_offer_together"), (deciding, "hear_together"), (submitting.NewJobs, "batch")],
+    [(grants, "_offer_together"), (decisions, "hear_together"), (submission.NewJobs, "batch")],
 )
 def test_a_batch_that_decides_otherwise_is_noticed(
     monkeypatch: pytest.MonkeyPatch, whose: Any, name: str
@@ -123,13 +123,13 @@ def test_a_batch_that_decides_otherwise_is_noticed(
         decided = honest(*given, **words)
         if decided is None:
             return None
-        if isinstance(decided, reports.HeardTogether):
+        if isinstance(decided, completions.HeardTogether):
             return replace(decided, batch=_other(decided.batch))
         return _other(decided)
 
     monkeypatch.setattr(whose, name, broken)
     violation, *_ = check(JobWorld(ALONE), most=20_000).violations
-    assert violation.claim == judging.BATCH_CLAIM
+    assert violation.claim == judge.BATCH_CLAIM
 
 
 def _other(decided: Any) -> Any:

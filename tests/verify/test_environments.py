@@ -14,7 +14,6 @@ from _pytest.mark import ParameterSet
 
 from interlock.errors import UnknownName
 from interlock.lifecycles import machine_named
-from interlock.verify.checking import check
 from interlock.verify.claims import Mode
 from interlock.verify.environments import ENVIRONMENTS, LONG, QUICK, model_of, plan_named
 from interlock.verify.environments.alone import ALONE
@@ -22,6 +21,7 @@ from interlock.verify.environments.reduced import REDUCED
 from interlock.verify.jobs.plan import JobPlan, Plan
 from interlock.verify.jobs.world import JobWorld
 from interlock.verify.lifecycles import check_lifecycle
+from interlock.verify.model_checker import check
 from interlock.verify.runs.plan import RunPlan
 
 IN_MINUTES = ("first-job", "cancel")

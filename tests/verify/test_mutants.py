@@ -10,7 +10,7 @@ from interlock.errors import MalformedTable
 from interlock.lifecycles import ATTEMPT, COUPLINGS, JOB, LEASE, MACHINES, RUN
 from interlock.machine import blueprint_of
 from interlock.verify.mutants import MODELLED, all_mutants, in_place
-from interlock.verify.mutating import Caught, fate_of, try_mutants
+from interlock.verify.mutation import Caught, fate_of, try_mutants
 from interlock.verify.survivors import harmless
 
 MUTANTS = {mutant.name: mutant for mutant in all_mutants()}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from interlock.store.memory import MemoryStore
-from interlock.verify.checking import check
 from interlock.verify.environments import plan_named
 from interlock.verify.jobs.world import JobWorld
+from interlock.verify.model_checker import check
 from interlock.verify.runs.plan import RunPlan
 from interlock.verify.runs.world import RunWorld
 

@@ -20,18 +20,18 @@ import interlock
 from interlock.cli.main import app
 from interlock.cli.seasons import command_of, story_of
 from interlock.errors import InvalidArguments
-from interlock.systems.orchestrator import hearing
-from interlock.verify.jobs.judging import SIGHTS, TWICE
+from interlock.systems.orchestrator import runner_messages
+from interlock.verify.jobs.judge import SIGHTS, TWICE
 from interlock.verify.worlds.chapters import Season, chapters_of, chapters_with, play_all
+from interlock.verify.worlds.episode import Chapter, play
 from interlock.verify.worlds.fates import LATE, REPLY_LOST, REQUEST_LOST
 from interlock.verify.worlds.fates import TWICE as TWICE_CALLED
 from interlock.verify.worlds.mixes import MIXES, faults_named
-from interlock.verify.worlds.playing import Chapter, play
-from interlock.verify.worlds.scheduling import EnteredFromOutside, Schedule
-from interlock.verify.worlds.shrinking import _hours_up_to, fewest, shrunk
-from interlock.verify.worlds.watching import Broken
+from interlock.verify.worlds.scheduler import EnteredFromOutside, Schedule
+from interlock.verify.worlds.shrink import _hours_up_to, fewest, shrunk
+from interlock.verify.worlds.watcher import Broken
 from interlock.verify.worlds.worlds import WORLDS, world_named
-from interlock.worker import crew
+from interlock.worker import components
 
 CALLS_GONE_WRONG = tuple(f": {what}" for what in (REQUEST_LOST, REPLY_LOST, LATE, TWICE_CALLED))
 SHRINK_S = 10.0
@@ -40,7 +40,7 @@ SHRINK_S = 10.0
 PLAY = """
 import os
 from interlock.verify.worlds.mixes import faults_named
-from interlock.verify.worlds.playing import play
+from interlock.verify.worlds.episode import play
 from interlock.verify.worlds.worlds import world_named
 
 for world, faults, hours in (
@@ -122,7 +122,7 @@ def test_a_world_does_not_depend_on_the_process_that_plays_it(monkeypatch: pytes
     """Workers once registered with the start time of the real process."""
     traces = set()
     for began in ("1", "4711"):
-        monkeypatch.setattr(crew, "identity", lambda began=began: {"system": "a", "began": began})
+        monkeypatch.setattr(components, "identity", lambda began=began: {"system": "a", "began": began})
         traces.add(play(world_named("shift"), faults_named("deaths"), seed=7, hours=0.03).trace)
     assert len(traces) == 1
 
@@ -208,7 +208,7 @@ def test_a_chapter_with_only_some_of_its_faults_has_only_those() -> None:
 def test_a_failure_shrinks_to_a_story_that_one_can_read_and_play_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hearing, "_repeated", lambda *_: None)
+    monkeypatch.setattr(runner_messages, "_repeated", lambda *_: None)
     (chapter,) = chapters_with(22, worlds=[world_named("pair")], faults=[faults_named("network")], hours=0.5)
     (failure,) = play_all([chapter]).failures
     smaller = shrunk(failure, within_s=PROGRAM_S)  # it is done long before, so no clock has a say

@@ -17,7 +17,7 @@ from interlock.verify.worlds.fates import REPLY_LOST, REQUEST_LOST, TWICE, Fates
 from interlock.verify.worlds.fleets import Troubles
 from interlock.verify.worlds.mixes import faults_named
 from interlock.verify.worlds.stage import Place, Process, Stage
-from interlock.verify.worlds.watching import Watcher
+from interlock.verify.worlds.watcher import Watcher
 from interlock.verify.worlds.worlds import world_named
 
 FOREVER_S = 1_000.0

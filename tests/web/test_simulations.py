@@ -14,11 +14,11 @@ from tests.server.running import Running
 from tests.waiting import PATIENCE_S, PROGRAM_S
 from tests.web.visiting import ON_EVERY_STORE, Visitor
 
-from interlock.worker.course import SimulationContext
 from interlock.worker.http import HttpOrchestrator
 from interlock.worker.logs import make_log
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
+from interlock.worker.simulation_context import SimulationContext
 from interlock.worker.simulations import simulation
 from interlock.worker.tasks import Registry
 

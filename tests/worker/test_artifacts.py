@@ -20,12 +20,12 @@ from tests.worker.conftest import Start
 
 from interlock.errors import InvalidArtifact
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.systems.household import Household
+from interlock.systems.runtime import Household
 from interlock.wire.jobs import JobSpec, JobView
+from interlock.worker.archives import copy, found_in, pack
 from interlock.worker.context import Context
 from interlock.worker.executors.workspaces import remove
 from interlock.worker.http import HttpOrchestrator
-from interlock.worker.packing import copy, found_in, pack
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.tasks import Registry
 

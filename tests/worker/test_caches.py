@@ -16,12 +16,12 @@ from tests.worker.test_artifacts import Place
 from tests.worker.test_checkout import Repository
 
 from interlock.errors import InterlockError, InvalidArguments, InvalidArtifact
-from interlock.worker import unpacking
+from interlock.worker import extraction
+from interlock.worker.archives import found_in, pack
 from interlock.worker.context import Context
-from interlock.worker.executors.caching import Cache, check_caches
-from interlock.worker.packing import found_in, pack
+from interlock.worker.executors.shell_caches import Cache, check_caches
+from interlock.worker.extraction import unpack
 from interlock.worker.tasks import Registry
-from interlock.worker.unpacking import unpack
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ def test_a_tar_that_is_too_large_or_broken_off_is_not_unpacked(
     with pytest.raises(InterlockError):
         unpack(packed, ["lib"], tmp_path / "one", base)
     packed.write_bytes(whole)
-    monkeypatch.setattr(unpacking, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(extraction, "MOST_BYTES", 1_000)
     with pytest.raises(InterlockError, match="1,000 bytes"):
         unpack(packed, ["lib"], tmp_path / "two", base)
     assert list(base.iterdir()) == []

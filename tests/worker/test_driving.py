@@ -14,8 +14,8 @@ import pytest
 from interlock.wire.runner import Grant
 from interlock.wire.simulations import AnySimulationWord, Begin, SimulationOrders
 from interlock.worker.context import Context
-from interlock.worker.course import NotExecuted, SimulationContext
-from interlock.worker.driving import drive, drive_async
+from interlock.worker.simulation_context import NotExecuted, SimulationContext
+from interlock.worker.simulation_driver import drive, drive_async
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GRANT = Grant(

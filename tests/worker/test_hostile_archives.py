@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from tests.effort import pick
 
 from interlock.errors import InvalidArtifact
-from interlock.worker import unpacking
-from interlock.worker.packing import found_in, pack
-from interlock.worker.unpacking import unpack
+from interlock.worker import extraction
+from interlock.worker.archives import found_in, pack
+from interlock.worker.extraction import unpack
 
 FILE, LINK, HARD, FOLDER = tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE
 BOMB_BYTES = 16 * 1_048_576
@@ -197,7 +197,7 @@ def test_more_bytes_than_are_allowed_are_refused_before_they_are_written(
     (site.root / "packed").write_bytes(gzip.compress(header + b"x" * 512))
     with pytest.raises(InvalidArtifact, match="bytes"):
         site.unpack(site.root / "packed")
-    monkeypatch.setattr(unpacking, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(extraction, "MOST_BYTES", 1_000_000)
     bomb = gzip.compress(one("lib/a", size=BOMB_BYTES).tobuf() + bytes(BOMB_BYTES))
     assert len(bomb) < BOMB_BYTES / 500
     (site.root / "packed").write_bytes(bomb)
@@ -208,7 +208,7 @@ def test_more_bytes_than_are_allowed_are_refused_before_they_are_written(
 
 
 def test_members_that_were_not_asked_for_count_as_well(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpacking, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(extraction, "MOST_BYTES", 1_000_000)
     packed = site.packed([one("else/a", size=2_000_000), one("lib/a")])
     with pytest.raises(InvalidArtifact, match="1,000,000 bytes"):
         site.unpack(packed)
@@ -216,7 +216,7 @@ def test_members_that_were_not_asked_for_count_as_well(site: Site, monkeypatch: 
 
 def test_a_million_members_are_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     thousands = pick(quick=10, thorough=1_000)
-    monkeypatch.setattr(unpacking, "MOST_MEMBERS", thousands * 500)
+    monkeypatch.setattr(extraction, "MOST_MEMBERS", thousands * 500)
     each = one("lib/d", FOLDER).tobuf()
     packed = site.root / "packed"
     with gzip.open(packed, "wb", compresslevel=1) as file:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.worker.board import Board, Job
 from tests.worker.conftest import Start
 
-from interlock.processes.masking import MASK, Mask, MaskedStream
+from interlock.processes.masks import MASK, Mask, MaskedStream
 from interlock.worker.context import Context
 from interlock.worker.tasks import Registry
 

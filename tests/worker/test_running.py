@@ -37,10 +37,10 @@ from interlock.machine import Event, Step
 from interlock.wire.runner import Failed, Grant, Succeeded
 from interlock.worker.logs import Log, make_log
 from interlock.worker.machines import Machines
+from interlock.worker.observers import Watch
 from interlock.worker.outcomes import Interrupted
-from interlock.worker.running import RunningTask, report_of
-from interlock.worker.unsent import Unsent
-from interlock.worker.watching import Watch
+from interlock.worker.outgoing import Unsent
+from interlock.worker.running_task import RunningTask, report_of
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 CLAIMED = ClaimSucceeded(at=AT, ttl_s=120.0)

@@ -13,7 +13,7 @@ from tests.waiting import PATIENCE_S
 
 from interlock.errors import StoreUnavailable
 from interlock.wire.simulations import Beat
-from interlock.worker.simulating import Simulators
+from interlock.worker.simulation_channel import Simulators
 
 
 class Deaf:

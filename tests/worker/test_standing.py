@@ -16,7 +16,7 @@ from interlock.errors import InvalidWorker
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.orchestrator.waiting import waker
+from interlock.systems.orchestrator.waiters import waker
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Grant
 from interlock.wire.workers import WorkerSpec, WorkerView

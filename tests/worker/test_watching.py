@@ -24,9 +24,9 @@ from interlock.worker.metrics import Metrics
 from interlock.worker.orphans import Orphans
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.signals import Shutdown
-from interlock.worker.supervising import Beat, Supervisor, keep_running
 from interlock.worker.tasks import Registry
 from interlock.worker.tracing import Tracing, tracing_if_configured
+from interlock.worker.watchdog import Beat, Supervisor, keep_running
 
 TOKEN = "j_0123456789ab.1.2.0123456789abcdef0123456789abcdef"
 
@@ -427,7 +427,7 @@ def test_a_context_of_a_handler_does_not_show_the_token(board: Board) -> None:
 def test_the_stores_time_is_counted_on_and_never_goes_back() -> None:
     from datetime import UTC, datetime, timedelta
 
-    from interlock.worker.storetime import StoreTime
+    from interlock.worker.store_time import StoreTime
 
     passed, began = [0.0], datetime(2026, 1, 1, tzinfo=UTC)
     now = StoreTime(lambda: passed[0], lambda: began)

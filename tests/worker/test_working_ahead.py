@@ -10,7 +10,7 @@ from tests.worker.board import Board
 from tests.worker.conftest import QUICK, Gate, Start
 
 from interlock.wire.runner import Ack, Complete, Release
-from interlock.worker import executing, lanes
+from interlock.worker import lanes, task_runner
 from interlock.worker.settings import WorkerSettings
 
 
@@ -80,7 +80,7 @@ async def test_what_was_asked_for_ahead_and_cannot_begin_is_given_back(
     board: Board, start: Start, echo: str, held: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanes, "SOON_S", 60.0)  # whatever it does is quick
-    monkeypatch.setattr(executing, "AHEAD_FOR_S", 0.1)
+    monkeypatch.setattr(task_runner, "AHEAD_FOR_S", 0.1)
     for _ in range(16):
         board.pin(echo)
     worker = start(concurrency=4)

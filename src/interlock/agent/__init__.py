@@ -2,14 +2,14 @@
 
 The way of a workload, in reading order:
 
-1. `service` hears the controller (gRPC) and speaks to it; `serving` lets it in: addresses, TLS, tokens.
+1. `service` hears the controller (gRPC) and speaks to it; `server` lets it in: addresses, TLS, tokens.
 2. `desk` holds the one workload: it asks the table of `lifecycles.workload` what each event does, and
    carries that out. Nothing else here decides.
-3. `checking` looks at a request before READY; `kinds` knows which workloads there are.
+3. `validation` looks at a request before READY; `kinds` knows which workloads there are.
 4. `execution` watches the workload while something of it may live; `family` is its process with
    everything that it starts, and how all of that is ended.
 5. `child` is that process: it loads the workload, waits for the instant, drives it (`load`, `lanes`) and
-   counts (`counting`); `plugins` are the kinds that come with Interlock, `port` is what one of your own is.
+   counts (`counters`); `plugins` are the kinds that come with Interlock, `port` is what one of your own is.
 6. `outbox` holds what the controller has not read yet, merged into one message; `messages` and
    `problems` are how that and a refusal look on the wire.
 """

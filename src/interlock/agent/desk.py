@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import ParamSpec
 
-from interlock.agent.checking import Asked, Checked, look_at, too_far
 from interlock.agent.clocks import THIS_MACHINE, Clocks
 from interlock.agent.execution import KILLED_S, Execution, Log, Spawn
 from interlock.agent.family import ProcessFamily
 from interlock.agent.kinds import Offered
 from interlock.agent.outbox import Outbox
 from interlock.agent.settings import AgentSettings
+from interlock.agent.validation import Asked, Checked, look_at, too_far
 from interlock.agent.words import Order, Sample, Started
 from interlock.errors import InvalidWorkload
 from interlock.lifecycles.workload import (

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from interlock.agent.kinds import Offered
-from interlock.guessing import nearest
+from interlock.suggestions import nearest
 
 _AT = r"(?: - at `\$(?P<at>.*)`)?"
 _UNKNOWN = re.compile(rf"Object contains unknown field `(?P<key>.+?)`{_AT}")

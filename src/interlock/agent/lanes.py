@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Protocol
 
-from interlock.agent.counting import Counting
+from interlock.agent.counters import Counting
 from interlock.agent.port import BlockingOperation, Operation
 from interlock.agent.words import told_briefly
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Any
 
-from interlock.agent.counting import Counting
+from interlock.agent.counters import Counting
 from interlock.agent.lanes import Lane
 from interlock.agent.port import BlockingOperation, Operation
 from interlock.agent.words import Order

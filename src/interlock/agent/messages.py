@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from hdrh.histogram import HdrHistogram
 
-from interlock.agent.counting import LONGEST_NS
+from interlock.agent.counters import LONGEST_NS
 from interlock.agent.outbox import Message
 from interlock.lifecycles.workload import Status
 from interlock.wire.fleet import fleet_pb2 as wire

@@ -9,10 +9,10 @@ from typing import Any
 
 from grpc import aio
 
-from interlock.agent.checking import Asked
 from interlock.agent.desk import Desk
 from interlock.agent.messages import stats_of
 from interlock.agent.problems import refuse
+from interlock.agent.validation import Asked
 from interlock.errors import InterlockError
 from interlock.wire.fleet import fleet_pb2 as wire
 from interlock.wire.fleet.fleet_pb2_grpc import AgentServicer

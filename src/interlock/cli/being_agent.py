@@ -85,7 +85,7 @@ def _is_there(name: str) -> bool:
 
 
 async def _serve(settings: AgentSettings, log: Log, *, as_json: bool) -> None:
-    from interlock.agent.serving import serving
+    from interlock.agent.server import serving
 
     asked_to_go = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -11,7 +11,7 @@ from interlock.cli.connecting import actor
 from interlock.cli.finding import chosen, filter_in
 from interlock.cli.many import Many, part_of
 from interlock.lifecycles import job
-from interlock.remote.offering import JobsOffer, Place, Reach
+from interlock.remote.interfaces import JobsOffer, Place, Reach
 from interlock.wire.jobs import JobView
 
 

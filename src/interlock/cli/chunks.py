@@ -9,7 +9,7 @@ import msgspec
 
 from interlock.store.contract import Store
 from interlock.store.records import Query
-from interlock.systems.orchestrator.beside import LOG, Chunk
+from interlock.systems.orchestrator.attachments import LOG, Chunk
 
 PAGE = 500
 OVERLAP = timedelta(seconds=10)

@@ -14,10 +14,10 @@ from interlock.cli.chunks import StoredChunks
 from interlock.errors import BadStoreUrl
 from interlock.processes import credentials
 from interlock.remote.addresses import is_server
-from interlock.remote.offering import Reach
+from interlock.remote.interfaces import Reach
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.kinds import DeclaredKind
-from interlock.systems.orchestrator.beside import Chunk
+from interlock.systems.orchestrator.attachments import Chunk
 from interlock.wire.trust import CA
 
 T = TypeVar("T")

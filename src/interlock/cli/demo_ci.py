@@ -21,7 +21,7 @@ import typer
 from interlock.cli import project, run_specs, run_watching
 from interlock.cli.connecting import actor, connected
 from interlock.cli.run_graphs import drawn
-from interlock.remote.offering import JobsOffer
+from interlock.remote.interfaces import JobsOffer
 from interlock.wire.runs import RunSpec
 
 RUNNERS = ("anna", "ben")

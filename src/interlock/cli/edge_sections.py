@@ -58,7 +58,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from interlock.store.limits import MAX_ID, MAX_LABEL, MAX_LABELS
-from interlock.systems.orchestrator.submitting import SECRET
+from interlock.systems.orchestrator.submission import SECRET
 from interlock.systems.orchestrator.vault import Environment, SecretPolicy, SecretScope
 from interlock.systems.runs.edges import Edges
 from interlock.systems.runs.reporting.addresses import networks

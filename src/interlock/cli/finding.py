@@ -12,10 +12,10 @@ from interlock.cli.many import filter_among, too_many
 from interlock.errors import UnknownJob
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
-from interlock.remote.finding import Found, find
-from interlock.remote.offering import JobsOffer
+from interlock.remote.interfaces import JobsOffer
+from interlock.remote.search import Found, find
 from interlock.store.records import Query
-from interlock.systems.orchestrator.explaining import Explanation
+from interlock.systems.orchestrator.explanation import Explanation
 from interlock.systems.orchestrator.ids import drawn_at
 from interlock.wire.filters import MAX_SCANNED, Filter, job_id_of, read_filter
 from interlock.wire.jobs import JobView

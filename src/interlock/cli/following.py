@@ -16,9 +16,9 @@ from interlock.cli.steps import StepShown, steps_in
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState
-from interlock.remote.offering import Reach
+from interlock.remote.interfaces import Reach
 from interlock.store.records import Key
-from interlock.systems.orchestrator.waiting import waker
+from interlock.systems.orchestrator.waiters import waker
 from interlock.wire.jobs import JobView
 
 POLL_S = 1.0

@@ -14,10 +14,10 @@ from interlock.cli.connecting import actor, ask
 from interlock.cli.many import Many, part_of, too_many
 from interlock.cli.steps import StepShown, steps_in
 from interlock.lifecycles.worker import WORKER
-from interlock.remote.offering import Place, Reach
+from interlock.remote.interfaces import Place, Reach
 from interlock.remote.workers import WorkersOffer
 from interlock.store.records import Query
-from interlock.systems.supervisor.finding import LIVING, MAX_SCANNED, found_workers, meant
+from interlock.systems.supervisor.search import LIVING, MAX_SCANNED, found_workers, meant
 from interlock.systems.supervisor.workers import unknown_worker
 from interlock.wire.worker_filters import WorkerFilter, read_worker_filter
 from interlock.wire.workers import WorkerView

@@ -11,8 +11,8 @@ from interlock.cli.answers import print_struct
 from interlock.cli.connecting import ask
 from interlock.cli.finding import whole_id
 from interlock.cli.times import iso
-from interlock.remote.offering import Reach
-from interlock.remote.saving import saved
+from interlock.remote.downloads import saved
+from interlock.remote.interfaces import Reach
 from interlock.wire.artifacts import ArtifactList, ArtifactView
 
 COLUMNS = ("name", "attempt", "bytes", "when", "sha256")

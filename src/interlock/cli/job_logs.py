@@ -17,9 +17,9 @@ from interlock.cli.errors import colour_wanted
 from interlock.cli.finding import whole_id
 from interlock.cli.following import POLL_S, called_or_time, has_ended
 from interlock.cli.times import iso
-from interlock.remote.offering import Reach
-from interlock.systems.orchestrator.beside import Chunk, Placed, lines_of
-from interlock.systems.orchestrator.waiting import waker
+from interlock.remote.interfaces import Reach
+from interlock.systems.orchestrator.attachments import Chunk, Placed, lines_of
+from interlock.systems.orchestrator.waiters import waker
 from interlock.wire.harmless import harmless
 
 _LOUD = {

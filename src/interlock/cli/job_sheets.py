@@ -10,7 +10,7 @@ import msgspec
 from interlock.cli.printing import Sheet
 from interlock.cli.steps import StepShown
 from interlock.cli.times import ago, iso, lasting, shown
-from interlock.systems.orchestrator.explaining import Explanation
+from interlock.systems.orchestrator.explanation import Explanation
 from interlock.wire.jobs import AttemptView, JobView, QueueView
 from interlock.wire.runner import Progress
 

@@ -20,8 +20,8 @@ from interlock.cli.job_sheets import progress_text
 from interlock.cli.times import iso, lasting
 from interlock.lifecycles import job
 from interlock.plurals import counted
-from interlock.remote.offering import Reach
-from interlock.systems.orchestrator.waiting import waker
+from interlock.remote.interfaces import Reach
+from interlock.systems.orchestrator.waiters import waker
 from interlock.wire.harmless import harmless
 from interlock.wire.trees import TreeNode, TreeView
 

@@ -16,11 +16,11 @@ from typing import Any
 
 from interlock.cli.errors import one_line
 from interlock.errors import CannotLoad
-from interlock.guessing import nearest
 from interlock.lifecycles import COUPLINGS, MACHINES, machine_named
 from interlock.machine import Blueprint, Machine, blueprint_of
+from interlock.suggestions import nearest
 from interlock.systems.kinds import DeclaredKind
-from interlock.worker.importing import import_named
+from interlock.worker.imports import import_named
 
 AnyMachine = Machine[Any, Any]
 

@@ -13,8 +13,8 @@ from interlock.cli.answers import print_struct
 from interlock.cli.connecting import actor, ask
 from interlock.cli.finding import Found, blocked, find, whole_id
 from interlock.cli.steps import StepShown, steps_in
-from interlock.remote.offering import Reach
-from interlock.systems.orchestrator.explaining import Explanation
+from interlock.remote.interfaces import Reach
+from interlock.systems.orchestrator.explanation import Explanation
 from interlock.systems.orchestrator.queues import QueueState
 from interlock.wire.filters import read_filter
 from interlock.wire.harmless import harmless, harmless_lines

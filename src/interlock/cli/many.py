@@ -22,7 +22,7 @@ from interlock.cli.errors import WRONG_QUESTION, tell
 from interlock.cli.printing import Sheet
 from interlock.errors import InterlockError, InvalidArguments
 from interlock.plurals import counted
-from interlock.remote.offering import Place, Reach
+from interlock.remote.interfaces import Place, Reach
 
 AT_ONCE = 100
 PREVIEW = 10

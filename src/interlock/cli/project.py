@@ -60,9 +60,9 @@ from interlock.cli.edge_sections import (
     policy_of,
 )
 from interlock.errors import InvalidSettings
-from interlock.guessing import nearest
 from interlock.lifecycles.durations import Durations
 from interlock.store.urls import url_of
+from interlock.suggestions import nearest
 from interlock.systems.blobs.settings import BlobSettings
 from interlock.systems.orchestrator.failures import (
     DEFAULT_LOSSES,
@@ -73,7 +73,7 @@ from interlock.systems.orchestrator.failures import (
 )
 from interlock.systems.orchestrator.settings import DEFAULT_QUOTAS, OrchestratorSettings
 from interlock.systems.orchestrator.vault import Environment, SecretScope
-from interlock.systems.quarantine.counting import QuarantineSettings
+from interlock.systems.quarantine.strikes import QuarantineSettings
 from interlock.wire.jobs import RetryRule
 
 FILE = "interlock.toml"

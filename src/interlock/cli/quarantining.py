@@ -8,7 +8,7 @@ from interlock.cli import printing
 from interlock.cli.answers import print_struct
 from interlock.cli.connecting import actor, ask
 from interlock.cli.times import iso
-from interlock.remote.offering import Reach
+from interlock.remote.interfaces import Reach
 from interlock.wire.workers import StandingView
 
 COLUMNS = ("runner", "state", "occasions", "until", "lost")

@@ -20,7 +20,7 @@ from interlock.cli.times import shown
 from interlock.client_records import RecordsDoor
 from interlock.errors import InvalidArguments, UnknownState
 from interlock.remote.addresses import is_server
-from interlock.remote.offering import Reach
+from interlock.remote.interfaces import Reach
 from interlock.store.records import Entry
 from interlock.wire.harmless import harmless
 from interlock.wire.records import RecordExplanation, StoredRecord

@@ -8,7 +8,7 @@ from interlock.cli import run_sheets
 from interlock.cli.answers import print_struct
 from interlock.cli.connecting import actor, ask
 from interlock.cli.run_finding import whole_run_id
-from interlock.remote.offering import Reach
+from interlock.remote.interfaces import Reach
 from interlock.wire.harmless import harmless
 from interlock.wire.runs import RunView
 

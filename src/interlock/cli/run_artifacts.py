@@ -13,8 +13,8 @@ from interlock.cli.connecting import ask
 from interlock.cli.run_finding import whole_run_id
 from interlock.cli.run_logs import chosen_jobs
 from interlock.cli.times import iso
-from interlock.remote.offering import Reach
-from interlock.remote.saving import saved
+from interlock.remote.downloads import saved
+from interlock.remote.interfaces import Reach
 from interlock.wire.artifacts import ArtifactView
 
 COLUMNS = ("job", "name", "attempt", "bytes", "when", "job id")

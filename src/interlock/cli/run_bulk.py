@@ -14,7 +14,7 @@ from interlock.cli.connecting import actor, ask
 from interlock.cli.many import Many, part_of
 from interlock.cli.run_finding import chosen_runs, filter_in, whole_run_id
 from interlock.lifecycles import run
-from interlock.remote.offering import Place, Reach, RunsOffer, Which
+from interlock.remote.interfaces import Place, Reach, RunsOffer, Which
 from interlock.wire.runs import RerunPreview, RunView
 
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 from interlock.cli.many import filter_among, too_many
 from interlock.errors import UnknownRun
-from interlock.remote.offering import Reach, RunsOffer
+from interlock.remote.interfaces import Reach, RunsOffer
 from interlock.systems.orchestrator.ids import drawn_at
-from interlock.systems.runs.seeking import found_runs
+from interlock.systems.runs.search import found_runs
 from interlock.wire.run_filters import WantedRuns, read_run_filter, run_id_of
 from interlock.wire.runs import RunFilter, RunView
 from interlock.wire.wanted import ID_DIGITS

@@ -16,7 +16,7 @@ from interlock.cli.connecting import ask
 from interlock.cli.errors import colour_wanted
 from interlock.cli.run_finding import whole_run_id
 from interlock.cli.run_sheets import change_of, said, span_of
-from interlock.remote.offering import Reach
+from interlock.remote.interfaces import Reach
 from interlock.systems.runs.drawing.graph import graph_of
 from interlock.systems.runs.drawing.text import Piece, draw_text
 from interlock.wire.harmless import harmless

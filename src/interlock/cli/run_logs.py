@@ -16,9 +16,9 @@ from interlock.cli.job_logs import Line, chunks_of
 from interlock.cli.run_finding import whole_run_id
 from interlock.cli.times import iso
 from interlock.errors import InvalidArguments, UnknownJob
-from interlock.guessing import nearest
-from interlock.remote.offering import Reach
-from interlock.systems.orchestrator.beside import Chunk, Placed, lines_of
+from interlock.remote.interfaces import Reach
+from interlock.suggestions import nearest
+from interlock.systems.orchestrator.attachments import Chunk, Placed, lines_of
 from interlock.wire.harmless import harmless
 from interlock.wire.runs import RunJobView
 

@@ -13,8 +13,8 @@ from interlock.cli.answers import print_struct
 from interlock.cli.connecting import ask
 from interlock.cli.run_finding import whole_run_id
 from interlock.cli.steps import StepShown, steps_in
-from interlock.remote.offering import Reach
-from interlock.systems.runs.seeking import FoundRuns, found_runs
+from interlock.remote.interfaces import Reach
+from interlock.systems.runs.search import FoundRuns, found_runs
 from interlock.wire.harmless import harmless
 from interlock.wire.run_filters import read_run_filter
 from interlock.wire.runs import RunExplanation, RunView

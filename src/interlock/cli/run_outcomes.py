@@ -9,9 +9,9 @@ from interlock.cli.answers import print_struct
 from interlock.cli.connecting import ask
 from interlock.cli.run_finding import whole_run_id
 from interlock.cli.times import iso
-from interlock.remote.offering import Reach
-from interlock.systems.runs.analysing.analysing import FlakyJob
-from interlock.systems.runs.reporting.reporting import ReportView
+from interlock.remote.interfaces import Reach
+from interlock.systems.runs.analysis.analyser import FlakyJob
+from interlock.systems.runs.reporting.reporter import ReportView
 from interlock.wire.runs import JobChange, RunComparison
 
 PAGE = 1_000

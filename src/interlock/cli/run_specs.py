@@ -11,13 +11,13 @@ import msgspec
 import typer
 
 from interlock.errors import CannotLoad, InvalidArguments
-from interlock.guessing import nearest
 from interlock.remote.addresses import is_server
+from interlock.suggestions import nearest
 from interlock.systems.runs.planning.flow import FlowFunction
 from interlock.systems.runs.planning.git import FOLDER, run_git
 from interlock.systems.runs.planning.planners import spec_of_file
 from interlock.wire.runs import Plan, RunSpec, Source
-from interlock.worker.importing import import_named, prints_to_stderr
+from interlock.worker.imports import import_named, prints_to_stderr
 
 STDIN = "-"
 GIT_S = 10.0

@@ -10,7 +10,7 @@ import typer
 from interlock.cli import printing, project, run_sheets, run_specs, run_watching
 from interlock.cli.answers import print_struct
 from interlock.cli.connecting import actor, connected
-from interlock.systems.runs.checking import check_plan
+from interlock.systems.runs.plan_validation import check_plan
 from interlock.systems.runs.planning.planners import plan_of_text
 from interlock.wire.runs import Plan, RunSpec, RunView
 

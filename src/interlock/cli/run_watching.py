@@ -21,8 +21,8 @@ from interlock.cli.times import iso
 from interlock.cli.watchers import Trouble
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles.run import RunState
-from interlock.remote.offering import Reach
-from interlock.systems.orchestrator.waiting import waker
+from interlock.remote.interfaces import Reach
+from interlock.systems.orchestrator.waiters import waker
 from interlock.wire.runs import RunView
 
 LEAST_PAUSE_S = 0.1

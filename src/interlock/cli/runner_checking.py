@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from interlock.testing.runner_kit.checking import Check, Verdict
+    from interlock.testing.runner_kit.check import Check, Verdict
     from interlock.testing.runner_kit.stage import Work
 
 FOUND_SOMETHING = 1
@@ -57,7 +57,7 @@ def runner_check(
     """Hold a runner, in whatever language it is written, against the protocol."""
     import asyncio
 
-    from interlock.testing.runner_kit.checking import check
+    from interlock.testing.runner_kit.check import check
 
     asked = _asked(words or [], token, only or [], _work(task, quick, slow), ttl)
     verdicts = asyncio.run(check(asked, _tell_program if as_json else _tell))
@@ -71,7 +71,7 @@ def runner_check(
 def _asked(words: list[str], token: str | None, only: list[str], work: Work, ttl: float) -> Check:
     from urllib.parse import urlsplit
 
-    from interlock.testing.runner_kit.checking import Check, a_token, named
+    from interlock.testing.runner_kit.check import Check, a_token, named
     from interlock.testing.runner_kit.desk import Pace
 
     address = urlsplit(words.pop(0)) if words and "://" in words[0] else None

@@ -11,9 +11,9 @@ from interlock.cli.being_agent import check_installed
 from interlock.cli.printing import Sheet, on_terminal, print_json, print_sheets
 from interlock.cli.verdicts import bar, say
 from interlock.verify.worlds.chapters import Season, play_all
+from interlock.verify.worlds.episode import Chapter, Played
 from interlock.verify.worlds.mixes import MIXES
-from interlock.verify.worlds.playing import Chapter, Played
-from interlock.verify.worlds.shrinking import shrunk
+from interlock.verify.worlds.shrink import shrunk
 from interlock.verify.worlds.worlds import WORLDS, world_named
 
 LAST_LINES = 40

@@ -17,10 +17,10 @@ from interlock.cli.options import Kinds, Store, epilog, examples
 
 if TYPE_CHECKING:
     from interlock.cli.project import Project
-    from interlock.server.listening import Listener
     from interlock.server.logs import Log
     from interlock.server.parts import Parts
     from interlock.server.settings import ServerSettings
+    from interlock.server.sockets import Listener
 
 
 def register(app: typer.Typer) -> None:
@@ -118,8 +118,8 @@ def run_server(here: Project, settings: ServerSettings, log: Log) -> None:
 
     from interlock.cli.loading import load_kinds
     from interlock.processes.credentials import hide_password, make_private
-    from interlock.server.collecting import collect_seldom
-    from interlock.server.listening import serve
+    from interlock.server.garbage import collect_seldom
+    from interlock.server.sockets import serve
     from interlock.systems.catalogue import lifecycles_with
 
     make_private()  # a step of a worker beside it could read its secrets

@@ -15,10 +15,10 @@ from interlock.cli.loading import load_kinds
 from interlock.cli.project import Project
 from interlock.cli.reloading import Reloading
 from interlock.processes import early_signals
-from interlock.server.listening import Listener, serve
 from interlock.server.logs import Log
 from interlock.server.parts import Parts
 from interlock.server.settings import ServerSettings
+from interlock.server.sockets import Listener, serve
 from interlock.systems.catalogue import lifecycles_with
 
 # A terminal that is closed says SIGHUP.

@@ -11,7 +11,7 @@ from interlock.cli.connecting import actor, ask
 from interlock.cli.simulation_looking import told_status, whole_id
 from interlock.cli.simulation_specs import Asked, found
 from interlock.cli.simulation_watching import follow
-from interlock.remote.offering import Reach
+from interlock.remote.interfaces import Reach
 from interlock.wire.simulations import SimulationView
 
 

@@ -16,11 +16,11 @@ from interlock.cli.printing import Sheet
 from interlock.cli.times import iso, shown
 from interlock.errors import InvalidSimulation, UnknownSimulation
 from interlock.plurals import counted
-from interlock.remote.offering import Reach, SimulationsOffer
+from interlock.remote.interfaces import Reach, SimulationsOffer
 from interlock.store.records import Entry
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.systems.simulations.importing import Imported
-from interlock.systems.simulations.telling import news_of
+from interlock.systems.simulations.news import news_of
+from interlock.systems.simulations.state_files import Imported
 from interlock.wire.simulations import SimulationFilter, SimulationMetrics, SimulationView
 
 COLUMNS = ("id", "state", "steps", "scenario", "priority", "dangers", "worker", "created")

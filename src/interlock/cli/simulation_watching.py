@@ -20,8 +20,8 @@ from interlock.cli.watchers import Trouble
 from interlock.client_simulations import stands
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles.simulation import SimulationState
-from interlock.remote.offering import Reach
-from interlock.systems.orchestrator.waiting import waker
+from interlock.remote.interfaces import Reach
+from interlock.systems.orchestrator.waiters import waker
 from interlock.wire.simulations import SimulationView
 
 LOOK_EVERY_S = 0.5

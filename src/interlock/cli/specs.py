@@ -14,7 +14,7 @@ import msgspec
 from interlock.cli.project import Project
 from interlock.cli.task_names import SHELL_NAME, TaskNames
 from interlock.errors import InterlockError, InvalidArguments
-from interlock.systems.orchestrator.submitting import check_size
+from interlock.systems.orchestrator.submission import check_size
 from interlock.wire.jobs import JobSpec
 from interlock.worker.codec import told
 from interlock.worker.tasks import Task

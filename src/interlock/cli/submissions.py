@@ -13,9 +13,9 @@ from interlock.cli import project, specs, watchers
 from interlock.cli.answers import print_line, print_struct
 from interlock.cli.connecting import actor, connected
 from interlock.cli.finding import whole_id
-from interlock.remote.offering import JobsOffer, Reach
+from interlock.remote.interfaces import JobsOffer, Reach
 from interlock.systems.orchestrator.jobs import BULK
-from interlock.systems.orchestrator.submitting import check_spec
+from interlock.systems.orchestrator.submission import check_spec
 from interlock.wire.jobs import JobSpec, JobView
 
 

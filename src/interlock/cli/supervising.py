@@ -16,7 +16,7 @@ from interlock.errors import InterlockError, InvalidSettings, StoreUnavailable
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
 from interlock.processes.credentials import hide_password, make_private
-from interlock.remote.offering import Reach
+from interlock.remote.interfaces import Reach
 from interlock.store.records import Query
 from interlock.wire.workers import POOL, POOL_LEAST, POOL_MOST, POOL_PID
 from interlock.worker.logs import Log, make_log

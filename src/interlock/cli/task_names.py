@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from interlock.errors import CannotLoad, UnknownTask
-from interlock.worker.importing import import_named
+from interlock.worker.imports import import_named
 from interlock.worker.tasks import Registry, Task, load_tasks
 
 MOST_FILES = 200

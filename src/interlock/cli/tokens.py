@@ -15,7 +15,7 @@ import typer
 from interlock.cli.options import Json, Place, epilog, examples
 
 if TYPE_CHECKING:
-    from interlock.remote.offering import TokensOffer
+    from interlock.remote.interfaces import TokensOffer
     from interlock.systems.access.tokens import Issued
 
 T = TypeVar("T")

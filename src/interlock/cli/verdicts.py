@@ -15,11 +15,11 @@ import typer
 from interlock.cli.errors import colour_wanted
 from interlock.cli.printing import Sheet, on_terminal, print_json, print_sheets
 from interlock.lifecycles import machine_named
-from interlock.verify.checking import Violation
-from interlock.verify.exploring import Explored, Watch, explore, explore_side_by_side
+from interlock.verify.exploration import Explored, Watch, explore, explore_side_by_side
 from interlock.verify.jobs.plan import Plan
+from interlock.verify.model_checker import Violation
 from interlock.verify.mutants import all_mutants
-from interlock.verify.mutating import Caught, Fate, try_mutants
+from interlock.verify.mutation import Caught, Fate, try_mutants
 from interlock.verify.survivors import harmless
 
 TELL_EVERY_S = 60.0

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from interlock.verify.jobs.plan import Plan
-    from interlock.verify.worlds.playing import Chapter
+    from interlock.verify.worlds.episode import Chapter
 
 FOUND_SOMETHING = 1
 QUICK_HOURS = 257.0
@@ -54,7 +54,7 @@ def model(
     """
     from interlock.cli import verdicts
     from interlock.verify.environments import plan_named
-    from interlock.verify.exploring import replay as play
+    from interlock.verify.exploration import replay as play
 
     if replay:
         if environment is None:

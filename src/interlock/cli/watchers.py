@@ -15,7 +15,7 @@ from interlock.cli.connecting import ask
 from interlock.cli.finding import blocked, chosen
 from interlock.cli.following import NOT_IN_TIME, Following, News, exit_code, has_ended
 from interlock.errors import StoreUnavailable
-from interlock.remote.offering import Reach
+from interlock.remote.interfaces import Reach
 from interlock.wire.harmless import harmless
 from interlock.wire.jobs import JobView
 

@@ -23,7 +23,7 @@ from interlock.cli.workload_sheets import heard_sheet, result_sheets
 from interlock.errors import InterlockError, UnknownJob
 from interlock.lifecycles.workload import WORKLOAD
 from interlock.plurals import counted
-from interlock.remote.offering import Reach
+from interlock.remote.interfaces import Reach
 from interlock.store.records import Query
 from interlock.systems.fleet.live import AgentLive, Live, lives_in
 from interlock.systems.fleet.outcome import WorkloadResult

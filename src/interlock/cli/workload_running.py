@@ -26,7 +26,7 @@ from interlock.errors import CannotLoad, CannotWrite, InterlockError, JobFailed
 from interlock.lifecycles import job
 from interlock.plurals import counted
 from interlock.remote.addresses import is_server
-from interlock.remote.offering import Reach
+from interlock.remote.interfaces import Reach
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.fleet.coverage import Verdict
 from interlock.systems.fleet.line import Access

@@ -2,10 +2,10 @@
 
 Reading order:
 
-    applying      load, decide, commit; decide again when somebody was faster
+    unit_of_work  load, decide, commit; decide again when somebody was faster
     aggregate     a record as the machines in it; the change that events make of it
-    committing    how a commit reaches the store: alone, or together with others
-    surely        what to do when nobody knows whether a commit happened
+    committer     how a commit reaches the store: alone, or together with others
+    recovery      what to do when nobody knows whether a commit happened
     clock         the store's time, known without asking each time
     loops         work that repeats, supervised
     retention     what has ended is removed when its time is over

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import msgspec
 
 from interlock.engine.clock import Clock
-from interlock.engine.surely import Sleep
+from interlock.engine.recovery import Sleep
 
 Body: TypeAlias = Callable[[], Awaitable[int]]
 """One round; answers how much it found to do."""

@@ -17,9 +17,9 @@ from typing import TypeAlias
 import msgspec
 
 from interlock.engine.aggregate import Columns, RecordKind
-from interlock.engine.committing import Committer
-from interlock.engine.surely import Sleep, commit_surely
-from interlock.engine.together import all_of
+from interlock.engine.committer import Committer
+from interlock.engine.gather import all_of
+from interlock.engine.recovery import Sleep, commit_surely
 from interlock.machine import (
     Deadline,
     Event,

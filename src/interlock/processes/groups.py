@@ -23,7 +23,7 @@ from typing import TypeAlias
 import msgspec
 
 from interlock.processes.credentials import FAMILY
-from interlock.processes.masking import NOTHING_SECRET, Mask, MaskedStream
+from interlock.processes.masks import NOTHING_SECRET, Mask, MaskedStream
 
 WARDEN = str(Path(__file__).with_name("warden.py"))
 MAX_LINE_BYTES = 8 * 1024

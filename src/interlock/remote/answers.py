@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from interlock.store.records import Entry, Note, StepLine
-from interlock.systems.orchestrator.beside import Chunk
+from interlock.systems.orchestrator.attachments import Chunk
 from interlock.wire.jobs import JobView, QueueView
 from interlock.wire.runner import LogLine
 from interlock.wire.runs import RunJobView, RunView

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import quote
 
-from interlock.remote.asking import Asker
+from interlock.remote.http_client import Asker
 from interlock.systems.orchestrator.artifacts import unknown_artifact
 from interlock.wire.artifacts import ArtifactList, ArtifactView, newest
 

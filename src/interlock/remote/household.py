@@ -11,7 +11,7 @@ from typing import Any
 from interlock.errors import StoreUnavailable
 from interlock.remote.answers import Ready
 from interlock.remote.artifacts import HttpArtifacts
-from interlock.remote.asking import Asker
+from interlock.remote.http_client import Asker
 from interlock.remote.jobs import HttpJobs
 from interlock.remote.journal import HttpJournal
 from interlock.remote.lines import NewLines
@@ -21,10 +21,10 @@ from interlock.remote.records import HttpRecords
 from interlock.remote.runs import HttpRuns
 from interlock.remote.simulations import HttpSimulations
 from interlock.remote.tokens import HttpTokens
-from interlock.remote.waiting import HttpWaiting
+from interlock.remote.waiters import HttpWaiting
 from interlock.remote.workers import HttpWorkers
 from interlock.remote.workloads import HttpWorkloads
-from interlock.systems.orchestrator.beside import Chunk
+from interlock.systems.orchestrator.attachments import Chunk
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 
 

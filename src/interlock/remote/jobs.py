@@ -17,10 +17,10 @@ import msgspec
 from interlock.errors import InvalidArguments, UnknownJob
 from interlock.lifecycles.job import JOB
 from interlock.remote.answers import HistoryPage, JobPage, LogPage, Submitted
-from interlock.remote.asking import Asker
+from interlock.remote.http_client import Asker
 from interlock.store.records import Count, Entry, Query
-from interlock.systems.orchestrator.beside import Chunk
-from interlock.systems.orchestrator.explaining import Explanation
+from interlock.systems.orchestrator.attachments import Chunk
+from interlock.systems.orchestrator.explanation import Explanation
 from interlock.wire.filters import Filter
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.wire.trees import MAX_NODES, NODES, TreeView

@@ -15,7 +15,7 @@ from interlock.errors import InterlockError, StoreUnavailable
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
 from interlock.remote.answers import HistoryPage, JournalPage
-from interlock.remote.asking import Asker, Lines
+from interlock.remote.http_client import Asker, Lines
 from interlock.store.records import Feed, Key
 from interlock.systems.access.principals import NotAllowed
 

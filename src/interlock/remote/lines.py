@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import AsyncIterator
 
 from interlock.remote.answers import LineRead, LogPage
-from interlock.remote.asking import Asker
-from interlock.systems.orchestrator.beside import Chunk
+from interlock.remote.http_client import Asker
+from interlock.systems.orchestrator.attachments import Chunk
 
 PAGE = 500
 

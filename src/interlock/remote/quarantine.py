@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from interlock.remote.asking import Asker
+from interlock.remote.http_client import Asker
 from interlock.wire.workers import Standings, StandingView
 
 

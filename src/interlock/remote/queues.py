@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from interlock.remote.answers import Queues
-from interlock.remote.asking import Asker
+from interlock.remote.http_client import Asker
 from interlock.wire.jobs import QueueHold, QueueView
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from interlock.errors import UnknownKind, UnknownRecord
 from interlock.remote.answers import HistoryPage
-from interlock.remote.asking import Asker
+from interlock.remote.http_client import Asker
 from interlock.store.records import Entry
 from interlock.wire.records import KindView, RecordExplanation, StoredPage, StoredRecord
 

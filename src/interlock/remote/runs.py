@@ -8,11 +8,11 @@ import msgspec
 
 from interlock.errors import UnknownRun
 from interlock.remote.answers import HistoryPage, RunJobs, RunPage
-from interlock.remote.asking import Asker
-from interlock.remote.offering import Which
+from interlock.remote.http_client import Asker
+from interlock.remote.interfaces import Which
 from interlock.store.records import Entry
-from interlock.systems.runs.analysing.analysing import FlakyJobs
-from interlock.systems.runs.reporting.reporting import ReportView
+from interlock.systems.runs.analysis.analyser import FlakyJobs
+from interlock.systems.runs.reporting.reporter import ReportView
 from interlock.wire.run_filters import WantedRuns
 from interlock.wire.runs import (
     RerunPreview,

@@ -8,7 +8,7 @@ import msgspec
 
 from interlock.errors import UnknownSimulation
 from interlock.remote.answers import HistoryPage
-from interlock.remote.asking import Asker
+from interlock.remote.http_client import Asker
 from interlock.store.records import Entry
 from interlock.wire.simulations import SimulationFilter, SimulationMetrics, SimulationSpec, SimulationView
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from interlock.remote.asking import Asker
+from interlock.remote.http_client import Asker
 from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import OVERLAPPING, USUAL, Issued, TokenView
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from interlock.remote.answers import HistoryPage
-from interlock.remote.asking import Asker
+from interlock.remote.http_client import Asker
 from interlock.store.records import Entry, Query
 from interlock.systems.supervisor.workers import unknown_worker
 from interlock.wire.worker_filters import WorkerFilter

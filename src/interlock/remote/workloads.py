@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 
 from interlock.remote.answers import HistoryPage
-from interlock.remote.asking import Asker
+from interlock.remote.http_client import Asker
 from interlock.store.records import Entry, Query
 from interlock.systems.fleet.workloads import unknown_workload
 from interlock.wire.workloads import WorkloadView

@@ -2,20 +2,20 @@
 
 Reading order:
 
-    declaring    what a route is: one declaration each, from which everything else is made
+    routes       what a route is: one declaration each, from which everything else is made
     api/         the routes, one file for each noun; `api.ROUTES` is all of them
     messages     what goes in and out where `interlock.wire` has no struct for it
     endpoint     from a declaration to something that answers
-    reading      the bodies and queries of requests, within bounds
+    requests     the bodies and queries of requests, within bounds
     gate         what every request passes: where it comes from, who it is, how it ends
     problems     every error, as problem+json
     limits       how much is too much
     openapi      the declarations as an OpenAPI document (`schemas`), and `pages` that show it
     app          all of it together
     parts        what the routes work with, and the loops that look after the store
-    following    one reader of the journal for everybody in this process
-    bells        wake workers that wait for orders
+    journal_reader  one reader of the journal for everybody in this process
+    wakeups      wake workers that wait for orders
     metrics      what is counted; census: how many there are of everything; grafana: how to look at it
     logs         what is written
-    listening    sockets (`connections`), signals and the end; `settings` for all of it
+    sockets      sockets (`connections`), signals and the end; `settings` for all of it
 """

@@ -15,12 +15,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from interlock.server.api import ROUTES
 from interlock.server.api.kinds import routes_of
-from interlock.server.declaring import Route
 from interlock.server.endpoint import Endpoint, endpoints_of
 from interlock.server.gate import Gate
 from interlock.server.pages import with_pages
 from interlock.server.parts import Parts
 from interlock.server.problems import UnknownPage
+from interlock.server.routes import Route
 from interlock.server.web import Web, built
 
 

@@ -11,7 +11,7 @@ from interlock.lifecycles import lease
 from interlock.lifecycles.job import JOB
 from interlock.store.contract import Store
 from interlock.store.records import Key
-from interlock.systems.access.checking import not_signed_in
+from interlock.systems.access.authentication import not_signed_in
 from interlock.systems.access.principals import NotAllowed, Principal
 from interlock.systems.orchestrator.body import decode_body
 from interlock.systems.orchestrator.tokens import Token, is_the_same, read_token

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from interlock.errors import InvalidSettings
 from interlock.server.settings import ServerSettings, is_loopback
 from interlock.store.records import Entry
-from interlock.systems.access.checking import BELIEVED_S
+from interlock.systems.access.authentication import BELIEVED_S
 from interlock.systems.access.lifecycle import TOKEN
 from interlock.systems.access.principals import Principal
 from interlock.systems.access.sessions import Sessions

@@ -15,15 +15,14 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from interlock.engine.applying import OwnRequestId
+from interlock.engine.unit_of_work import OwnRequestId
 from interlock.errors import RequestIdReused
 from interlock.server.claims import only_for_tokens
 from interlock.server.deadlines import Deadlines, Places, Within
-from interlock.server.declaring import Call, Lane, Route
 from interlock.server.limits import NOWHERE, Buckets, Crowd, origin_of
 from interlock.server.parts import Parts
 from interlock.server.problems import MethodNotAllowed, TookTooLong
-from interlock.server.reading import (
+from interlock.server.requests import (
     check_text,
     decode,
     read_body,
@@ -31,6 +30,7 @@ from interlock.server.reading import (
     request_id_of,
     stream_body,
 )
+from interlock.server.routes import Call, Lane, Route
 from interlock.server.settings import ServerSettings
 from interlock.systems.access.principals import Principal
 

@@ -24,15 +24,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from interlock.errors import InterlockError
 from interlock.server.connections import head_too_large
 from interlock.server.cookies import session_of
-from interlock.server.declaring import Route
 from interlock.server.endpoint import EXCHANGE, Exchange
 from interlock.server.limits import NOWHERE, Buckets, origin_of
 from interlock.server.parts import Parts
 from interlock.server.problems import ForeignOrigin, NoHttp, NotReady, WrongHost, response_of, unexpected
-from interlock.server.reading import ClientGone
+from interlock.server.requests import ClientGone
+from interlock.server.routes import Route
 from interlock.server.settings import ServerSettings
 from interlock.server.web import Web
-from interlock.systems.access.checking import not_signed_in
+from interlock.systems.access.authentication import not_signed_in
 from interlock.systems.access.principals import LOCAL, NotSignedIn, Principal, Role
 from interlock.systems.runs.triggers.errors import NotSigned
 from interlock.wire.artifacts import LEASE, RUNNER

@@ -15,7 +15,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from interlock.engine.committing import Committer
+from interlock.engine.committer import Committer
 from interlock.engine.loops import Health
 from interlock.errors import ConflictingCompletion, InterlockError, RunnerError, TransitionRefused
 from interlock.lifecycles.attempt import ATTEMPT

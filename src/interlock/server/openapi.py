@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from interlock.server.api.seeing import SHAPE
+from interlock.server.api.visibility import SHAPE
 from interlock.server.cookies import NAME, PREFIX
-from interlock.server.declaring import BYTES, Route
 from interlock.server.messages import MAX_BULK
 from interlock.server.problems import (
     MEDIA_TYPE,
@@ -23,6 +22,7 @@ from interlock.server.problems import (
     UnsupportedMedia,
     title_of,
 )
+from interlock.server.routes import BYTES, Route
 from interlock.server.schemas import schemas_of
 from interlock.systems.access.principals import NotAllowed, NotSignedIn
 

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from interlock.server.declaring import Call, Confined, Handler, Route
 from interlock.server.openapi import document_of
 from interlock.server.problems import every_error, title_of
+from interlock.server.routes import Call, Confined, Handler, Route
 from interlock.systems.access.principals import MEANINGS, Role
 
 _HEAD = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Interlock API</title>

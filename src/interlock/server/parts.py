@@ -14,36 +14,36 @@ import msgspec
 
 from interlock.engine.loops import Health, Loop, run_loops
 from interlock.errors import InterlockError
-from interlock.server import following
-from interlock.server.bells import Bells
-from interlock.server.census import Census
+from interlock.server import journal_reader
 from interlock.server.claims import ClaimCheck
-from interlock.server.declaring import Route
+from interlock.server.coalescer import Hearing
 from interlock.server.door import Door, Endings, door_for
-from interlock.server.following import Following
-from interlock.server.gathering import Hearing
+from interlock.server.event_streams import Broadcast, Readers
+from interlock.server.journal_reader import Following
 from interlock.server.limits import Buckets, Connections
 from interlock.server.logs import Log
+from interlock.server.long_poll import WaitingRoom
 from interlock.server.metrics import CountedCommits, Metrics
 from interlock.server.overview import Overview
 from interlock.server.queues import QueueBoard
+from interlock.server.record_gauges import Census
+from interlock.server.routes import Route
 from interlock.server.settings import ServerSettings
-from interlock.server.streaming import Broadcast, Readers
-from interlock.server.waiting_room import WaitingRoom
+from interlock.server.wakeups import Bells
 from interlock.store.contract import Store, StoreStatus
 from interlock.store.urls import store_for
-from interlock.systems.access.checking import BELIEVED_S, TokenCheck
+from interlock.systems.access.authentication import BELIEVED_S, TokenCheck
 from interlock.systems.access.principals import Principal
 from interlock.systems.access.sessions import Sessions
 from interlock.systems.blobs import blobs_for, caches_for
 from interlock.systems.catalogue import OURS, Lifecycles
 from interlock.systems.figures import figures
-from interlock.systems.household import DELIVERY, SWEEP, Household
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.vault import Vault
 from interlock.systems.runs.planning.git import Repositories
-from interlock.systems.runs.triggers.receiving import Triggers
-from interlock.systems.runs.triggers.submitting import OnceOnly
+from interlock.systems.runs.triggers.deliveries import Triggers
+from interlock.systems.runs.triggers.submission import OnceOnly
+from interlock.systems.runtime import DELIVERY, SWEEP, Household
 
 TOKENS_EVERY_S = 30.0
 ACCESS_EVERY_S = BELIEVED_S
@@ -167,8 +167,8 @@ class Parts:
             "journal",
             self.following.round,
             clock,
-            every_s=following.EVERY_S,
-            full=following.PAGE,
+            every_s=journal_reader.EVERY_S,
+            full=journal_reader.PAGE,
             sleep=self.following.pause,
         )
         return (

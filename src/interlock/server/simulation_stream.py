@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from interlock.errors import StoreUnavailable
-from interlock.server.streaming import SILENCE_S, Broadcast, gap_after
-from interlock.systems.simulations.telling import KINDS, news_of
+from interlock.server.event_streams import SILENCE_S, Broadcast, gap_after
+from interlock.systems.simulations.news import KINDS, news_of
 from interlock.wire.simulations import SimulationNews, SimulationView
 
 LOOK_EVERY_S = 0.5

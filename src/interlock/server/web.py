@@ -17,7 +17,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from interlock.server.declaring import Route
+from interlock.server.routes import Route
 
 FOLDER = "dashboard"
 INDEX = "/index.html"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from interlock.server.api.seeing import SHAPE
+from interlock.server.api.visibility import SHAPE
 from interlock.server.messages import Cursor, Limit, RequestId
 from interlock.systems.fleet.outcome import WorkloadResult
 from interlock.systems.fleet.spec import QUEUE, WorkloadSpec

@@ -15,11 +15,11 @@ from interlock.store.catalogue import Catalogue, catalogue_of
 from interlock.systems.access.lifecycle import TOKEN
 from interlock.systems.access.sessions import SESSION
 from interlock.systems.figures.lifecycle import FIGURES
-from interlock.systems.orchestrator.beside import ARTIFACT, CHILDREN, LOG, RESULT
+from interlock.systems.orchestrator.attachments import ARTIFACT, CHILDREN, LOG, RESULT
 from interlock.systems.orchestrator.queues import QUEUE
 from interlock.systems.orchestrator.trees.body import TREE
 from interlock.systems.quarantine.lifecycle import STANDING
-from interlock.systems.runs.analysing.history import HISTORY
+from interlock.systems.runs.analysis.history import HISTORY
 from interlock.systems.runs.caching.lifecycle import CACHE
 from interlock.systems.runs.plans import PLAN
 from interlock.systems.runs.reporting.lifecycle import REPORT

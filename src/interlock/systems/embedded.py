@@ -16,9 +16,9 @@ from interlock.store.contract import Store
 from interlock.store.urls import store_for
 from interlock.systems.blobs import blobs_for, caches_for
 from interlock.systems.catalogue import CATALOGUE, lifecycles_with
-from interlock.systems.household import THIS_HOST, Host, Household
 from interlock.systems.kinds import DeclaredKind
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.runtime import THIS_HOST, Host, Household
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.caches import CacheView
 from interlock.wire.jobs import JobSpec

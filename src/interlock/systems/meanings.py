@@ -16,7 +16,7 @@ from interlock.machine import Blueprint
 from interlock.systems.access.lifecycle import TokenState
 from interlock.systems.orchestrator.queues import QueueState
 from interlock.systems.quarantine.lifecycle import StandingState
-from interlock.systems.runs.analysing.history import HistoryState
+from interlock.systems.runs.analysis.history import HistoryState
 from interlock.systems.runs.caching.lifecycle import CacheState
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from interlock.engine.applying import Decision, Engine
-from interlock.engine.paging import every_entry
+from interlock.engine.pages import every_entry
+from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import RecordExists, UnknownKind, UnknownRecord, VersionChanged
 from interlock.store.catalogue import Catalogue, kind_of
 from interlock.store.limits import MAX_PAGE

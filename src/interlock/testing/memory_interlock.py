@@ -31,8 +31,8 @@ from interlock.store.contract import Store
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.systems.household import Host
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+from interlock.systems.runtime import Host
 from interlock.testing.clocks import seconds_of
 from interlock.testing.faults import FaultyStore, Plan
 from interlock.testing.virtual_time import VirtualTime

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from interlock.agent.checking import Asked, look_at
 from interlock.agent.kinds import Kind, Offered
 from interlock.agent.load import PacedLoad
+from interlock.agent.validation import Asked, look_at
 from interlock.agent.words import Order
 from interlock.lifecycles.durations import DEFAULTS
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from interlock.errors import InterlockError
-from interlock.guessing import nearest
 from interlock.lifecycles.job import JOB
+from interlock.suggestions import nearest
 
 NEGATABLE = "state"
 

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from interlock.errors import CannotLoad, InvalidArguments
-from interlock.guessing import nearest
+from interlock.suggestions import nearest
 from interlock.worker.codec import Decode, concrete, decode, decoder_of, encode, shortened, told
 from interlock.worker.context import Context
 from interlock.worker.functions import written_function

@@ -31,8 +31,8 @@ import msgspec
 import msgspec.inspect
 
 from interlock.errors import InvalidArguments, NotJson
-from interlock.wire.decoding import LEARNING
-from interlock.worker.misfits import find_misfit, name_of
+from interlock.wire.decoders import LEARNING
+from interlock.worker.json_errors import find_misfit, name_of
 
 Decode = Callable[[msgspec.Raw | bytes], Any]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from interlock.errors import StoreUnavailable
 from interlock.worker.port import OrchestratorPort, Patient
-from interlock.worker.storetime import StoreTime
+from interlock.worker.store_time import StoreTime
 
 LET_GO_S = 1.0
 

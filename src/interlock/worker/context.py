@@ -24,17 +24,17 @@ from typing import Any
 import msgspec
 
 from interlock.errors import InvalidArguments, JobError, TooLarge
-from interlock.processes.masking import NOTHING_SECRET, Mask
+from interlock.processes.masks import NOTHING_SECRET, Mask
 from interlock.processes.sandbox import NO_SANDBOX, SandboxSettings
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.runner import Grant, LogLine, Progress
 from interlock.wire.workloads import WorkloadFact
-from interlock.worker.caching import NO_CACHES, Caching, OwnCaches
+from interlock.worker.cache_client import NO_CACHES, Caching, OwnCaches
+from interlock.worker.child_jobs import NO_FAMILY, Family, Parent
 from interlock.worker.codec import decode, encode
-from interlock.worker.families import NO_FAMILY, Family, Parent
+from interlock.worker.outgoing import MAX_LINE_BYTES, NOTHING, Lines, Unsent, cut, pieces
 from interlock.worker.secrets import Secrets
-from interlock.worker.simulating import NOBODY, Speech, Voice
-from interlock.worker.unsent import MAX_LINE_BYTES, NOTHING, Lines, Unsent, cut, pieces
+from interlock.worker.simulation_channel import NOBODY, Speech, Voice
 from interlock.worker.uploads import Upload, Uploads, nowhere
 
 __all__ = ["NOTHING", "Context", "TaskCancelled", "Unsent", "current"]

@@ -28,7 +28,7 @@ from interlock.worker.settings import WorkerSettings
 from interlock.worker.signals import HURRY_S, Shutdown, heeding_signals
 from interlock.worker.tasks import Registry
 from interlock.worker.tracing import tracing_if_configured
-from interlock.worker.waiting import done_within
+from interlock.worker.wakeups import done_within
 
 FORCED = 1
 _DEFAULT_THRESHOLDS, _CALM_THRESHOLDS = (700, 10, 10), (10_000, 20, 20)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from interlock.errors import CannotLoad
-from interlock.guessing import nearest
+from interlock.suggestions import nearest
 
 Executor = Literal["async", "thread", "process"]
 EXECUTORS: tuple[Executor, ...] = ("async", "thread", "process")

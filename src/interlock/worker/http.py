@@ -24,7 +24,7 @@ import msgspec
 from interlock.errors import InvalidSettings, ServerRefused, StoreUnavailable
 from interlock.wire.artifacts import LEASE, RUNNER, ArtifactView, checked_name
 from interlock.wire.caches import CacheView
-from interlock.wire.decoding import decode_as
+from interlock.wire.decoders import decode_as
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import (
     Answer,

@@ -16,7 +16,7 @@ from interlock.worker.executors.asynchronous import AsyncExecutor
 from interlock.worker.executors.executor import Executor
 from interlock.worker.executors.subprocesses import ProcessExecutor
 from interlock.worker.executors.threads import ThreadExecutor
-from interlock.worker.running import RunningTask
+from interlock.worker.running_task import RunningTask
 from interlock.worker.settings import WorkerSettings
 
 SOON_S = 0.05

@@ -25,8 +25,8 @@ from interlock.machine.cascade import Cascade, Owner, Part, Refusal, Root, Wirin
 from interlock.machine.couplings import AnyMachine
 from interlock.machine.events import type_of
 from interlock.wire.runner import Grant
+from interlock.worker.observers import Watch
 from interlock.worker.signals import Shutdown
-from interlock.worker.watching import Watch
 
 
 class TaskPart(Part, Protocol):

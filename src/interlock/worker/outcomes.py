@@ -16,8 +16,8 @@ import msgspec
 from interlock.errors import FlakyError, InterlockError, InvalidArguments, NotJson, UnknownTask
 from interlock.wire.runner import Failed, Succeeded
 from interlock.worker import codec
+from interlock.worker.child_jobs import WaitsForChildren
 from interlock.worker.context import TaskCancelled
-from interlock.worker.families import WaitsForChildren
 
 MAX_RESULT_BYTES = 262_144
 MAX_DETAILS_BYTES = 16_384

@@ -4,7 +4,7 @@
 
 Each state has one method that does what the state is for and then tells the machine what happened;
 `run` does nothing but call the method of the state it is in. Those who work beside the loop are in
-`crew`. A signal is only ever noted (`signals`); the loop heeds it when it comes round.
+`components`. A signal is only ever noted (`signals`); the loop heeds it when it comes round.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from interlock.lifecycles.process import (
 from interlock.machine import Event
 from interlock.wire.runner import Answer, ClaimRequest, Message
 from interlock.worker.clocks import since_boot
+from interlock.worker.components import Crew, Surroundings
 from interlock.worker.connection import LET_GO_S, Connection
-from interlock.worker.crew import Crew, Surroundings
 from interlock.worker.logs import Log
 from interlock.worker.metrics import Metrics
+from interlock.worker.observers import Watch
 from interlock.worker.port import OrchestratorPort
-from interlock.worker.reporting import MAX_BATCH
+from interlock.worker.reporter import MAX_BATCH
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.signals import Shutdown
-from interlock.worker.storetime import StoreTime, local_time
+from interlock.worker.store_time import StoreTime, local_time
 from interlock.worker.tasks import Registry
 from interlock.worker.threads import MACHINE, Threads
 from interlock.worker.tracing import Tracing
-from interlock.worker.waiting import set_within, soon, unless
-from interlock.worker.watching import Watch
+from interlock.worker.wakeups import set_within, soon, unless
 
 T = TypeVar("T")
 Ask: TypeAlias = Callable[[], Coroutine[Any, Any, T]]

@@ -8,7 +8,7 @@ import httpx2
 import msgspec
 
 from interlock.errors import ServerRefused
-from interlock.wire.decoding import decode_as
+from interlock.wire.decoders import decode_as
 
 
 class Problem(msgspec.Struct):

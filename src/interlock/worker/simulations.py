@@ -31,9 +31,9 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from interlock.errors import InvalidArguments
 from interlock.wire.simulations import PRIORITIES, SimulationSpec
 from interlock.worker.context import Context
-from interlock.worker.course import SAVE_EVERY_S, SimulationContext
-from interlock.worker.driving import drive, drive_async
 from interlock.worker.functions import Executor, default_name, refused, written_function
+from interlock.worker.simulation_context import SAVE_EVERY_S, SimulationContext
+from interlock.worker.simulation_driver import drive, drive_async
 from interlock.worker.tasks import DEFAULT, Registry, Task, names_around
 
 P = ParamSpec("P")

@@ -21,7 +21,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 import msgspec
 
 from interlock.errors import CannotLoad, InvalidArguments, UnknownTask
-from interlock.guessing import nearest
+from interlock.suggestions import nearest
 from interlock.wire.jobs import JobSpec, RetryRule
 from interlock.worker.arguments import Arguments
 from interlock.worker.codec import told
@@ -36,7 +36,7 @@ from interlock.worker.functions import (
     refused,
     written_function,
 )
-from interlock.worker.importing import cannot_load, import_named
+from interlock.worker.imports import cannot_load, import_named
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -12,7 +12,7 @@ from typing import Protocol
 from interlock.errors import JobError, NoBlobs, StoreUnavailable
 from interlock.wire.artifacts import ArtifactView, checked_name
 from interlock.wire.workloads import WorkloadFact
-from interlock.worker.packing import PACKED, pack
+from interlock.worker.archives import PACKED, pack
 from interlock.worker.port import FleetBook, Keeper, OrchestratorPort
 
 PIECE = 262_144

@@ -21,8 +21,8 @@ from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi import checks
 
 from interlock.server.app import every_route
-from interlock.server.declaring import Route
 from interlock.server.openapi import document_of
+from interlock.server.routes import Route
 
 Operation: TypeAlias = schemathesis.APIOperation[Any, Any, Any, Any]
 Case: TypeAlias = schemathesis.Case[Any]

@@ -14,7 +14,7 @@ from schemathesis.core.transport import Response
 from tests.server.fuzzing.cases import ALWAYS, SAME_CHANCE, Case, schema_of
 from tests.server.fuzzing.world import Place, world
 
-from interlock.server.declaring import Route
+from interlock.server.routes import Route
 
 
 def walk(

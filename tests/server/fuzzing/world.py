@@ -30,9 +30,9 @@ from tests.waiting import PATIENCE_S
 
 from interlock.server.api.workers import LONGEST_WAIT_S
 from interlock.server.app import make_app
-from interlock.server.declaring import Route
 from interlock.server.logs import Log
 from interlock.server.parts import Parts, open_parts
+from interlock.server.routes import Route
 from interlock.server.settings import Rate
 from interlock.store.sqlite import opening as sqlite_opening
 from interlock.store.sqlite.opening import connect

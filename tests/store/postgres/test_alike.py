@@ -24,7 +24,7 @@ from interlock.store.records import (
     TooLate,
 )
 from interlock.testing.servers import PostgresServer
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     PACKING,
     SENDING,
     creation,

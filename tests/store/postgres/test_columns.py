@@ -14,7 +14,7 @@ from interlock.store.postgres import PostgresStore
 from interlock.store.postgres.columns import joined
 from interlock.store.records import Change, Commit, Committed, Query, Record
 from interlock.testing.store_contract import CATALOGUE
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     PACKING,
     SENDING,
     creation,

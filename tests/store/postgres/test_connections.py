@@ -20,7 +20,7 @@ from interlock.store.postgres import failures, room
 from interlock.store.postgres.target import POOL, target_of
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.testing.servers import PostgresServer, postgres_server
-from interlock.testing.store_contract.making import creation, made
+from interlock.testing.store_contract.builders import creation, made
 from interlock.worker.logs import make_log
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings

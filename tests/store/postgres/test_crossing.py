@@ -16,7 +16,7 @@ from tests.waiting import PATIENCE_S, PROGRAM_S
 from interlock.store.postgres import PostgresStore
 from interlock.store.records import Commit, Committed, Conflict, Record
 from interlock.testing.store_contract import CATALOGUE
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     SENDING,
     Sender,
     creation,

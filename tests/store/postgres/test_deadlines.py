@@ -13,7 +13,7 @@ from interlock.errors import StoreUnavailable
 from interlock.store.postgres import PostgresStore
 from interlock.testing.servers import PostgresServer, postgres_server
 from interlock.testing.store_contract import CATALOGUE
-from interlock.testing.store_contract.making import Sender, creation, each, look, made, see, take, waiting
+from interlock.testing.store_contract.builders import Sender, creation, each, look, made, see, take, waiting
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]
 TIMEOUT_S = 0.5

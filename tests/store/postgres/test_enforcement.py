@@ -11,7 +11,7 @@ import pytest
 
 from interlock.store.postgres import PostgresStore
 from interlock.store.records import Commit, Committed, Illegal, Key
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     PACKING,
     SENDING,
     Sender,

@@ -10,7 +10,7 @@ from threading import Thread
 from interlock.store.postgres import PostgresStore
 from interlock.store.records import Commit, Record
 from interlock.testing.store_contract import CATALOGUE
-from interlock.testing.store_contract.making import Sender, claimed, take, waiting
+from interlock.testing.store_contract.builders import Sender, claimed, take, waiting
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]
 

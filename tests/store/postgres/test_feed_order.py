@@ -9,7 +9,7 @@ from typing import Any
 from tests.waiting import PATIENCE_S
 
 from interlock.store.postgres import PostgresStore
-from interlock.testing.store_contract.making import PACKING, creation, ids_of, made, whole_feed
+from interlock.testing.store_contract.builders import PACKING, creation, ids_of, made, whole_feed
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]
 

@@ -18,7 +18,7 @@ from interlock.store.postgres import PostgresStore
 from interlock.store.postgres.schema import MIGRATIONS, check_version
 from interlock.testing.servers import PostgresServer
 from interlock.testing.store_contract import CATALOGUE
-from interlock.testing.store_contract.making import creation, made, see
+from interlock.testing.store_contract.builders import creation, made, see
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]
 DUMP = Path(__file__).with_name("dump_schema.py")

@@ -15,7 +15,7 @@ from tests.waiting import until
 from interlock.store.records import Committed
 from interlock.testing.server_process import Server, running
 from interlock.testing.servers import PostgresServer
-from interlock.testing.store_contract.making import Sender, creation, each, made, see, take, waiting
+from interlock.testing.store_contract.builders import Sender, creation, each, made, see, take, waiting
 from interlock.testing.wire import ask_postgres
 
 from .conftest import OpenStore

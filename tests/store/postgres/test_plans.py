@@ -14,7 +14,7 @@ from interlock.store.postgres import PostgresStore
 from interlock.store.postgres.queries import query
 from interlock.store.postgres.rows import Conditions
 from interlock.store.records import Query
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     MANY_HANDLERS,
     PACKING,
     QUEUE,

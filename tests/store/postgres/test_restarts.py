@@ -15,8 +15,7 @@ from interlock.errors import StoreUnavailable
 from interlock.store.postgres import PostgresStore
 from interlock.store.records import Committed, Conflict, Key
 from interlock.testing.servers import PostgresServer, postgres_server
-from interlock.testing.store_contract.catalogue import DELIVERED, SENT
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     PACKING,
     SENDING,
     creation,
@@ -26,6 +25,7 @@ from interlock.testing.store_contract.making import (
     see,
     whole_feed,
 )
+from interlock.testing.store_contract.catalogue import DELIVERED, SENT
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]
 ROUNDS = 3

@@ -15,8 +15,7 @@ from interlock.store.postgres import PostgresStore
 from interlock.store.records import Commit, Committed, Conflict, Illegal, Record, Repeated, TooLate
 from interlock.testing.servers import PostgresServer, postgres_server
 from interlock.testing.store_contract import CATALOGUE
-from interlock.testing.store_contract.catalogue import PACKED
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     Sender,
     claimed,
     creation,
@@ -27,6 +26,7 @@ from interlock.testing.store_contract.making import (
     take,
     waiting,
 )
+from interlock.testing.store_contract.catalogue import PACKED
 from interlock.testing.wire import ServerRefused
 
 

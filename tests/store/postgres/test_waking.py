@@ -12,7 +12,7 @@ from tests.waiting import PATIENCE_S
 
 from interlock.store.postgres import PostgresStore
 from interlock.store.postgres.waking import NOTIFY_EVERY_S
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     PACKING,
     Sender,
     claimed,

@@ -15,7 +15,7 @@ from interlock.store.redis import RedisStore
 from interlock.store.redis.address import read_address
 from interlock.testing.servers import RedisServer
 from interlock.testing.store_contract import CATALOGUE
-from interlock.testing.store_contract.making import PACKING, creation, request
+from interlock.testing.store_contract.builders import PACKING, creation, request
 
 from .conftest import OpenStore, Shell
 

@@ -16,7 +16,7 @@ from interlock.store.records import Commit, Committed, Conflict, Key, Note, Quer
 from interlock.store.redis import RedisStore
 from interlock.testing.servers import RedisServer
 from interlock.testing.store_contract import CATALOGUE
-from interlock.testing.store_contract.making import PACKING, SENDING, creation, move
+from interlock.testing.store_contract.builders import PACKING, SENDING, creation, move
 
 from .conftest import OpenStore
 

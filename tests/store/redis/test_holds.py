@@ -16,7 +16,7 @@ from interlock.store.records import Claim, Commit, Committed, Conflict, Key, Not
 from interlock.store.redis import RedisStore, scripts
 from interlock.store.redis.packing import pack
 from interlock.testing.servers import RedisServer
-from interlock.testing.store_contract.making import creation, move
+from interlock.testing.store_contract.builders import creation, move
 
 from .conftest import OpenStore, Shell
 

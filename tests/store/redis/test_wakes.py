@@ -11,7 +11,7 @@ from interlock.store.records import Commit
 from interlock.store.redis import RedisStore
 from interlock.testing.servers import RedisServer
 from interlock.testing.store_contract import CATALOGUE
-from interlock.testing.store_contract.making import creation
+from interlock.testing.store_contract.builders import creation
 
 from .conftest import OpenStore
 

@@ -9,7 +9,7 @@ import pytest
 
 from interlock.store.records import Query
 from interlock.store.sqlite import SqliteStore
-from interlock.testing.store_contract.making import QUEUE, creation, leave, made, take
+from interlock.testing.store_contract.builders import QUEUE, creation, leave, made, take
 
 
 class Steps:

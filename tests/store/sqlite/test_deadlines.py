@@ -16,7 +16,7 @@ from interlock.store.records import Key
 from interlock.store.sqlite import SqliteStore
 from interlock.store.sqlite.jobs import Job
 from interlock.testing.store_contract import CATALOGUE
-from interlock.testing.store_contract.making import creation, each, look, made, see
+from interlock.testing.store_contract.builders import creation, each, look, made, see
 
 ENDLESS = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
 

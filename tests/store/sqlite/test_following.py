@@ -17,7 +17,7 @@ from interlock.store.records import Change, Claim, Commit, Note, Record
 from interlock.store.sqlite import SqliteStore
 from interlock.store.sqlite.ledger import Ledger
 from interlock.testing.store_contract import CATALOGUE
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     PACKING,
     QUEUE,
     SENDING,

@@ -14,7 +14,7 @@ from interlock.errors import InvalidRecord
 from interlock.store.records import Commit, Committed, Conflict, Key, Note, Record
 from interlock.store.sqlite import SqliteStore
 from interlock.testing.store_contract import CATALOGUE
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     PACKING,
     Sender,
     creation,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from interlock.store.sqlite import SqliteStore
 from interlock.testing.store_contract import CATALOGUE
-from interlock.testing.store_contract.making import whole_feed
+from interlock.testing.store_contract.builders import whole_feed
 
 ROUNDS = 5
 ACKNOWLEDGED_PER_ROUND = 60
@@ -19,7 +19,7 @@ COMMIT_FOR_EVER = """
 import asyncio, itertools, sys
 from interlock.store.sqlite import SqliteStore
 from interlock.testing.store_contract import CATALOGUE
-from interlock.testing.store_contract.making import PACKING, SENDING, creation, each, made, move
+from interlock.testing.store_contract.builders import PACKING, SENDING, creation, each, made, move
 async def work(store, name):
     for n in itertools.count():
         [record] = await made(store, creation(f"{name}-{n}", note=PACKING))

@@ -12,7 +12,7 @@ from typing import Any
 from interlock.store.records import Change, Commit, Key, Query, Record
 from interlock.store.sqlite import SqliteStore
 from interlock.testing.store_contract import CATALOGUE
-from interlock.testing.store_contract.making import PACKING, creation, each, made, move, take, waiting
+from interlock.testing.store_contract.builders import PACKING, creation, each, made, move, take, waiting
 
 ALL = Query(kind="parcel", newest_first=False)
 Columns = dict[str, Any]

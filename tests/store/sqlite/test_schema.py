@@ -34,8 +34,8 @@ from interlock.store.sqlite.opening import (
     with_lock,
 )
 from interlock.testing.store_contract import CATALOGUE
+from interlock.testing.store_contract.builders import creation, made, see
 from interlock.testing.store_contract.catalogue import PARKED
-from interlock.testing.store_contract.making import creation, made, see
 
 PINNED = Path(__file__).with_name("schema.sql")
 OPEN = """

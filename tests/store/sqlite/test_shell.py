@@ -8,7 +8,7 @@ import pytest
 
 from interlock.store.records import Commit, Committed, Key, Query
 from interlock.store.sqlite import SqliteStore
-from interlock.testing.store_contract.making import PACKING, creation, made, move
+from interlock.testing.store_contract.builders import PACKING, creation, made, move
 
 REPLACE = """
 INSERT OR REPLACE INTO records (kind, id, state, version, body, created_us, updated_us)

@@ -9,7 +9,7 @@ from tests.waiting import PATIENCE_S
 
 from interlock.store.sqlite import SqliteStore
 from interlock.testing.store_contract import CATALOGUE
-from interlock.testing.store_contract.making import creation, made
+from interlock.testing.store_contract.builders import creation, made
 
 
 async def test_one_who_cannot_be_woken_does_not_keep_the_others_asleep(store: SqliteStore) -> None:

@@ -12,7 +12,7 @@ from tests.systems.access.test_tokens import House
 from interlock.engine.audit import audit
 from interlock.errors import RequestIdReused, TransitionRefused
 from interlock.store.records import Key
-from interlock.systems.access.checking import BELIEVED_S, USES_EVERY_S, TokenCheck
+from interlock.systems.access.authentication import BELIEVED_S, USES_EVERY_S, TokenCheck
 from interlock.systems.access.lifecycle import OVERLAP, TOKEN
 from interlock.systems.access.principals import NotSignedIn, Role
 from interlock.systems.access.secret import read_secret

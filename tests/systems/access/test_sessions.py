@@ -8,13 +8,13 @@ from datetime import timedelta
 import pytest
 from tests.systems.access.test_tokens import House
 
-from interlock.engine.applying import Engine
 from interlock.engine.audit import audit
 from interlock.engine.clock import StoreClock
-from interlock.engine.committing import DirectCommitter
+from interlock.engine.committer import DirectCommitter
 from interlock.engine.retention import Retention, sweep_ended
+from interlock.engine.unit_of_work import Engine
 from interlock.store.records import Key, Query
-from interlock.systems.access.checking import BELIEVED_S, TokenCheck
+from interlock.systems.access.authentication import BELIEVED_S, TokenCheck
 from interlock.systems.access.principals import NotAllowed, NotSignedIn, Role
 from interlock.systems.access.secret import Secret
 from interlock.systems.access.sessions import LIFETIME, SESSION, Sessions

@@ -7,14 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from interlock.engine.applying import Engine
 from interlock.engine.audit import audit
 from interlock.engine.clock import StoreClock
-from interlock.engine.committing import DirectCommitter
+from interlock.engine.committer import DirectCommitter
+from interlock.engine.unit_of_work import Engine
 from interlock.errors import AlreadyThere, TerminalState, TransitionRefused
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Key, Record
-from interlock.systems.access.checking import BELIEVED_S, TokenCheck
+from interlock.systems.access.authentication import BELIEVED_S, TokenCheck
 from interlock.systems.access.lifecycle import TOKEN
 from interlock.systems.access.principals import LOCAL, NotAllowed, NotSignedIn, Principal, Role
 from interlock.systems.access.secret import read_secret

@@ -7,7 +7,7 @@ from datetime import timedelta
 from tests.systems.orchestrator.test_every_store_alike import OpenHouse
 
 from interlock.engine.audit import audit
-from interlock.systems.access.checking import TokenCheck
+from interlock.systems.access.authentication import TokenCheck
 from interlock.systems.access.lifecycle import TOKEN
 from interlock.systems.access.principals import NotSignedIn, Role
 from interlock.systems.access.tokens import Issued, Tokens

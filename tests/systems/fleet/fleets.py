@@ -14,7 +14,7 @@ from typing import Any
 from tests.agent.conftest import PATIENT
 from tests.waiting import PATIENCE_S, until, until_so
 
-from interlock.systems.fleet.driving import Drive, Driver, Hands
+from interlock.systems.fleet.drive import Drive, Driver, Hands
 from interlock.systems.fleet.line import NOTHING_NEEDED, Access, Line, over_grpc
 from interlock.systems.fleet.lines import Reference
 from interlock.systems.fleet.live import Live

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from interlock.systems.fleet.clocks import Exchange, Offset, offset_of
 from interlock.systems.fleet.lines import Reference
-from interlock.systems.fleet.starting import choose_start, spread_of
+from interlock.systems.fleet.start import choose_start, spread_of
 from interlock.wire.fleet.errors import SkewTooLarge
 
 MS = 1_000_000

@@ -13,11 +13,11 @@ from tests.waiting import PATIENCE_S
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Offset
 from interlock.systems.fleet.coverage import Verdict
-from interlock.systems.fleet.driving import Drive, Driver, Hands
+from interlock.systems.fleet.drive import Drive, Driver, Hands
 from interlock.systems.fleet.line import report_of
 from interlock.systems.fleet.lines import ANSWER_S, EXCHANGES, Reference
 from interlock.systems.fleet.live import Live
-from interlock.systems.fleet.merging import Report
+from interlock.systems.fleet.merged import Report
 from interlock.systems.fleet.outcome import WorkloadResult
 from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.testing.virtual_time import VirtualTime

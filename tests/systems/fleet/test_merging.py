@@ -17,7 +17,7 @@ from interlock.agent.messages import encoded
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet import histograms
 from interlock.systems.fleet.histograms import CorruptHistogram
-from interlock.systems.fleet.merging import Merged, Report
+from interlock.systems.fleet.merged import Merged, Report
 
 NS = 1_000_000_000
 Pack = Callable[[list[int]], bytes]

@@ -18,12 +18,12 @@ from interlock.systems.fleet.coverage import Policy, Verdict
 from interlock.systems.fleet.figures import in_ms, took
 from interlock.systems.fleet.files import files_of
 from interlock.systems.fleet.live import live_of
-from interlock.systems.fleet.merging import Merged
+from interlock.systems.fleet.merged import Merged
 from interlock.systems.fleet.outcome import WorkloadResult
 from interlock.systems.fleet.report import page
 from interlock.systems.fleet.results import Ending, Known, result_of
 from interlock.systems.fleet.spec import TASK, WorkloadSpec
-from interlock.systems.fleet.starting import choose_start
+from interlock.systems.fleet.start import choose_start
 from interlock.wire.jobs import JobView
 from interlock.wire.workloads import Happened
 

@@ -14,7 +14,7 @@ from interlock.store.memory import MemoryStore
 from interlock.store.records import Entry, Key, Record, StepLine
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.systems.orchestrator.beside import LOG, Chunk
+from interlock.systems.orchestrator.attachments import LOG, Chunk
 from interlock.systems.orchestrator.body import AttemptBody, JobBody, decode_body
 from interlock.systems.orchestrator.jobs import Jobs
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings

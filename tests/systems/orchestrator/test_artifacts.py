@@ -21,7 +21,7 @@ from interlock.errors import (
     WrongRunner,
 )
 from interlock.systems.blobs import BlobSettings
-from interlock.systems.orchestrator import hearing
+from interlock.systems.orchestrator import runner_messages
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.runner import Grant
@@ -142,7 +142,7 @@ async def test_of_several_attempts_the_last_one_is_meant_unless_another_is_named
 async def test_an_attempt_cannot_leave_any_number_of_files_behind(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hearing, "MOST_ARTIFACTS", 2)
+    monkeypatch.setattr(runner_messages, "MOST_ARTIFACTS", 2)
     grant = await house.started()
     await keep(house, grant, "a")
     await keep(house, grant, "b")

@@ -10,7 +10,7 @@ from tests.systems.orchestrator.house import CANCEL_DEADLINE_S, House, beat, don
 
 from interlock.lifecycles.lease import Lease
 from interlock.systems.orchestrator import logs
-from interlock.systems.orchestrator.beside import Chunk, lines_of
+from interlock.systems.orchestrator.attachments import Chunk, lines_of
 from interlock.systems.orchestrator.body import LeaseBody
 from interlock.systems.orchestrator.logs import placed
 from interlock.systems.orchestrator.settings import OrchestratorSettings

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from tests.systems.orchestrator.house import TTL_S, House, ack, beat, done, failed, release, stopped
 
-from interlock.engine.applying import REFUSAL_JOURNALLED_EVERY_S
+from interlock.engine.unit_of_work import REFUSAL_JOURNALLED_EVERY_S
 from interlock.wire.runner import Message
 
 KINDS: tuple[Callable[..., Message], ...] = (ack, beat, done, stopped, release)

@@ -15,7 +15,7 @@ from tests.systems.orchestrator.test_fencing import everything_stored
 from interlock.errors import InvalidJob
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Key
-from interlock.systems.orchestrator.beside import lines_of
+from interlock.systems.orchestrator.attachments import lines_of
 from interlock.systems.orchestrator.body import Provenance, encode_body
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.vault import (
@@ -27,7 +27,7 @@ from interlock.systems.orchestrator.vault import (
     Vault,
     checkout_secret,
 )
-from interlock.systems.orchestrator.viewing import origin_again
+from interlock.systems.orchestrator.views import origin_again
 from interlock.wire.jobs import SHELL, RetryRule
 from interlock.wire.runner import LogLine
 

@@ -13,12 +13,12 @@ from tests.systems.orchestrator.house import House, beat, done, failed, release,
 from interlock.errors import InvalidJob, TerminalState
 from interlock.lifecycles import lease
 from interlock.store.records import Query
-from interlock.systems.orchestrator import stopping
+from interlock.systems.orchestrator import cancellation
 from interlock.systems.orchestrator.body import decode_body
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.trees.body import TREE
-from interlock.systems.orchestrator.trees.joining import root_of
-from interlock.systems.orchestrator.trees.seating import Seating
+from interlock.systems.orchestrator.trees.slots import Seating
+from interlock.systems.orchestrator.trees.submission import root_of
 from interlock.wire.runner import Grant, Heard
 
 QUOTAS = (2, 3, 2, 1, 1, 1)
@@ -138,5 +138,5 @@ async def test_whoever_lets_everybody_in_is_caught(monkeypatch: pytest.MonkeyPat
 
 
 async def test_whoever_forgets_to_tell_the_tree_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stopping, "tree_words_of", lambda _draft: ())
+    monkeypatch.setattr(cancellation, "tree_words_of", lambda _draft: ())
     assert any("waits for" in told for told in await whole(1))

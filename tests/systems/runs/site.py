@@ -13,7 +13,7 @@ from interlock.engine.audit import audit
 from interlock.engine.outbox import take_all
 from interlock.store.records import Change, Commit, Committed, Entry, Note, Record, StepLine
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
-from interlock.systems.orchestrator.submitting import new_job
+from interlock.systems.orchestrator.submission import new_job
 from interlock.systems.runs.runs import Runs
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import Grant

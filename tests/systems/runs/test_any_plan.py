@@ -16,7 +16,7 @@ from tests.systems.runs.site import Site, planned
 
 from interlock.lifecycles.couplings import Receiver
 from interlock.machine.cascade import order
-from interlock.systems.orchestrator.words import Word
+from interlock.systems.orchestrator.notifications import Word
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.wire.runner import Grant
 from interlock.wire.runs import PlannedJob

@@ -18,10 +18,10 @@ from interlock.engine.clock import StoreClock
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.planning.planners import WorkflowPlanner
 from interlock.systems.runs.secrets import Secret
-from interlock.systems.runs.triggers.receiving import Receipt, Triggers
+from interlock.systems.runs.triggers.deliveries import Receipt, Triggers
 from interlock.systems.runs.triggers.rules import Evaluation, Rule, TriggerSettings
-from interlock.systems.runs.triggers.signing import github_signature
-from interlock.systems.runs.triggers.submitting import OnceOnly
+from interlock.systems.runs.triggers.signatures import github_signature
+from interlock.systems.runs.triggers.submission import OnceOnly
 from interlock.testing.servers import PostgresServer, RedisServer
 
 SECRET = Secret(b"the secret of github")

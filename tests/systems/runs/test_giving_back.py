@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from tests.systems.runs.site import Site, planned
 
+from interlock.systems.runs.debounce import Bell
 from interlock.systems.runs.orders import Order, Orders
-from interlock.systems.runs.ringing import Bell
 from interlock.wire.runs import Plan, RunSpec
 
 

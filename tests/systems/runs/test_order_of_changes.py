@@ -18,10 +18,10 @@ from interlock.systems.runs.body import Happened
 from interlock.systems.runs.planning.git import Repositories
 from interlock.systems.runs.planning.planners import WorkflowPlanner
 from interlock.systems.runs.secrets import Secret
-from interlock.systems.runs.triggers.receiving import Triggers
+from interlock.systems.runs.triggers.deliveries import Triggers
 from interlock.systems.runs.triggers.rules import Evaluation, Rule, TriggerSettings
-from interlock.systems.runs.triggers.signing import github_signature
-from interlock.systems.runs.triggers.submitting import OnceOnly
+from interlock.systems.runs.triggers.signatures import github_signature
+from interlock.systems.runs.triggers.submission import OnceOnly
 from interlock.wire.runs import RunSpec, RunView, Source
 
 SECRET = Secret(b"the secret of github")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.systems.runs.site import Site, planned
 
 from interlock.systems.runs.reporting.port import NotTold, Report, Word
-from interlock.systems.runs.reporting.reporting import Reporting
+from interlock.systems.runs.reporting.reporter import Reporting
 from interlock.wire.runs import RunView
 
 

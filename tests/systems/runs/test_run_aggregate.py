@@ -10,13 +10,13 @@ from tests.systems.runs.site import plan, planned
 from interlock.lifecycles import run
 from interlock.lifecycles.durations import DEFAULTS
 from interlock.store.records import record_after
-from interlock.systems.orchestrator.words import Word
+from interlock.systems.orchestrator.notifications import Word
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody
-from interlock.systems.runs.committing import commit_of
+from interlock.systems.runs.commits import commit_of
 from interlock.systems.runs.orders import orders_of
 from interlock.systems.runs.plans import Graph, graph_of, pieces_of
-from interlock.systems.runs.viewing import view_of
+from interlock.systems.runs.views import view_of
 from interlock.wire.runs import Plan, RunSpec
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,7 +8,7 @@ from tests.systems.runs.site import Site, granted, plan, planned, until
 
 from interlock.engine.outbox import Letter
 from interlock.store.records import Key
-from interlock.systems.orchestrator.words import Word
+from interlock.systems.orchestrator.notifications import Word
 from interlock.wire.runs import RunSpec
 
 

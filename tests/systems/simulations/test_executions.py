@@ -28,9 +28,9 @@ from interlock.errors import AlreadyThere, InterlockError, TransitionRefused, Ve
 from interlock.lifecycles.durations import Durations
 from interlock.store.urls import store_for
 from interlock.systems.catalogue import CATALOGUE
-from interlock.systems.household import Household
+from interlock.systems.orchestrator.notifications import Lost
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.orchestrator.words import Lost
+from interlock.systems.runtime import Household
 from interlock.wire.simulations import Begin, Failed, Paused, SimulationSpec
 
 SAVED = msgspec.Raw(b"3")

@@ -15,7 +15,7 @@ from interlock.errors import InvalidArguments, InvalidSimulation
 from interlock.testing.at_work import at_work
 from interlock.wire.samples import MOST_METRICS, MOST_SAMPLES, Sample, Samples
 from interlock.wire.simulations import Beat, SimulationMetrics
-from interlock.worker.course import SimulationContext
+from interlock.worker.simulation_context import SimulationContext
 from interlock.worker.simulations import simulation
 from interlock.worker.tasks import Registry
 

@@ -11,7 +11,7 @@ import pytest
 from tests.systems.orchestrator.house import House
 from tests.systems.simulations.worker import begun, running, simulations
 
-from interlock.systems.orchestrator.words import Lost
+from interlock.systems.orchestrator.notifications import Lost
 from interlock.testing.servers import RedisServer
 from interlock.wire.simulations import Danger, SimulationSpec
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from interlock.machine.draw.plan import spine_of
 from interlock.machine.draw.text import first_sentence
+from interlock.machine.draw.texts import notes_of
 from interlock.machine.draw.theme import LIGHT
-from interlock.machine.draw.wording import notes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,8 @@ from interlock.machine.draw.columns import from_the_top, gap_px
 from interlock.machine.draw.geometry import up_to_grid
 from interlock.machine.draw.plan import LEFT, RIGHT, SPINE, Channel
 from interlock.machine.draw.ports import faces_of, height_px, other_ends, stacked
+from interlock.machine.draw.texts import box_size_px, notes_of, words_of
 from interlock.machine.draw.tracks import Trunk, trunk
-from interlock.machine.draw.wording import box_size_px, notes_of, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

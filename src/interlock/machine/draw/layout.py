@@ -5,7 +5,7 @@
     untangle   the order of the lines on every box
     settle     where side boxes stand, so that lines are straight
     tracks     which trunk stands nearer to the spine
-    routing    the points of every line and the place of every label
+    routes     the points of every line and the place of every label
 
 The places of side boxes follow from where lines begin on the spine, and the order of lines on a
 box follows from where they go. So the middle part runs twice. All of it is quick, so some plans
@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 from interlock.machine.draw.draft import CHANNELS, first_draft
 from interlock.machine.draw.geometry import Box, Picture, Rect
 from interlock.machine.draw.plan import LEFT, SPINE, Channel, arrange
-from interlock.machine.draw.routing import Frame, drop_wires, frame_of, net_wires
+from interlock.machine.draw.routes import Frame, drop_wires, frame_of, net_wires
 from interlock.machine.draw.settle import settled, with_side_boxes_placed
+from interlock.machine.draw.texts import notes_of
 from interlock.machine.draw.tracks import cost_of, tracks_of
 from interlock.machine.draw.untangle import untangled
-from interlock.machine.draw.wording import notes_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

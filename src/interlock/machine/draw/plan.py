@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from interlock.machine.draw.ordering import side_orders
+from interlock.machine.draw.order import side_orders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

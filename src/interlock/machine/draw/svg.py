@@ -23,11 +23,11 @@ from interlock.machine.draw.marks import (
     slug,
     text,
 )
-from interlock.machine.draw.routing import HEAD_PX
+from interlock.machine.draw.routes import HEAD_PX
 from interlock.machine.draw.text import first_sentence, one_line
+from interlock.machine.draw.texts import NAME_ROW_PX, NOTE_ROW_PX
 from interlock.machine.draw.theme import ROOT, owner_class, style_sheet
 from interlock.machine.draw.wires import head, hover, wires
-from interlock.machine.draw.wording import NAME_ROW_PX, NOTE_ROW_PX
 from interlock.plurals import counted
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from interlock.machine.draw.ordering import best_order
+from interlock.machine.draw.order import best_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interlock.machine.draw.marks import element, escaped, number, path_of, rect, text
-from interlock.machine.draw.routing import HEAD_PX
-from interlock.machine.draw.wording import hover_of
+from interlock.machine.draw.routes import HEAD_PX
+from interlock.machine.draw.texts import hover_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -25,7 +25,7 @@ from interlock.server.api import (
     runs,
     sessions,
     simulations,
-    submitting,
+    submission,
     tokens,
     trees,
     webhooks,
@@ -34,10 +34,10 @@ from interlock.server.api import (
     workload_jobs,
     workloads,
 )
-from interlock.server.declaring import Route
+from interlock.server.routes import Route
 
 ROUTES: tuple[Route, ...] = (
-    *submitting.ROUTES,
+    *submission.ROUTES,
     *jobs.ROUTES,
     *queues.ROUTES,
     *trees.ROUTES,

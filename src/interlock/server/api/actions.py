@@ -7,10 +7,10 @@ from functools import partial
 
 from interlock.errors import InterlockError, RequestIdReused, UnknownJob
 from interlock.lifecycles import job
-from interlock.server.acting import act_once, answer_of, part_of
-from interlock.server.api.seeing import every_job, filter_of
-from interlock.server.declaring import Call, Confined, Route
+from interlock.server.api.visibility import every_job, filter_of
+from interlock.server.bulk import act_once, answer_of, part_of
 from interlock.server.messages import ActionAnswer, ActionRequest, Done, Undone
+from interlock.server.routes import Call, Confined, Route
 from interlock.systems.access.principals import Role
 from interlock.wire.filter_words import BadFilter
 from interlock.wire.jobs import JobView

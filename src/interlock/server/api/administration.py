@@ -14,14 +14,14 @@ from urllib.parse import urlsplit
 import msgspec
 
 from interlock.errors import StoreUnavailable
-from interlock.server.declaring import Call, Route
 from interlock.server.messages import Reason
 from interlock.server.parts import Parts
+from interlock.server.routes import Call, Route
 from interlock.store.contract import ServerConnections, StoreStatus
 from interlock.systems.access.principals import Role
 from interlock.systems.access.sessions import SessionView, UnknownSession
 from interlock.systems.catalogue import CATALOGUE
-from interlock.systems.runs.reporting.reporting import FailedReport
+from interlock.systems.runs.reporting.reporter import FailedReport
 
 STATUS_FOR_S = 30.0
 """How long the status of a store serves: it counts every state of every kind, up to a cap."""

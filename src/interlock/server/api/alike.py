@@ -14,11 +14,11 @@ import msgspec
 
 from interlock.errors import UnknownJob
 from interlock.lifecycles.job import FAILED, JOB
-from interlock.server.api.seeing import job_of
-from interlock.server.declaring import Call, Confined, Route
+from interlock.server.api.visibility import job_of
+from interlock.server.routes import Call, Confined, Route
 from interlock.store.records import Query, Record
 from interlock.systems.access.principals import Role
-from interlock.systems.orchestrator.viewing import glimpse_failure
+from interlock.systems.orchestrator.views import glimpse_failure
 
 MOST = 1_000
 """How many failed jobs are looked at."""

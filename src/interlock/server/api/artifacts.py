@@ -31,13 +31,13 @@ from interlock.errors import (
     WrongRunner,
 )
 from interlock.server.api.runner import known_as
-from interlock.server.api.seeing import job_of
+from interlock.server.api.visibility import job_of
 from interlock.server.claims import lease_of
-from interlock.server.declaring import BYTES, Call, Confined, Lane, Route
+from interlock.server.event_streams import PATIENCE_S
 from interlock.server.parts import Parts
 from interlock.server.problems import ArrivedTooSlowly, BadRequest
-from interlock.server.reading import ClientGone
-from interlock.server.streaming import PATIENCE_S
+from interlock.server.requests import ClientGone
+from interlock.server.routes import BYTES, Call, Confined, Lane, Route
 from interlock.systems.access.principals import Role
 from interlock.wire.artifacts import LEASE, RUNNER, ArtifactList, ArtifactView
 

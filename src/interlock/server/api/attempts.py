@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from interlock.errors import UnknownJob
-from interlock.server.api.seeing import job_of
-from interlock.server.declaring import Call, Confined, Link, Route
+from interlock.server.api.visibility import job_of
 from interlock.server.messages import AttemptList, AttemptsQuery
 from interlock.server.problems import UnknownAttempt
+from interlock.server.routes import Call, Confined, Link, Route
 from interlock.systems.access.principals import Role
 from interlock.wire.jobs import AttemptView
 

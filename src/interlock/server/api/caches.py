@@ -23,9 +23,9 @@ from interlock.errors import (
 from interlock.server.api.artifacts import UPLOAD_S, Download, arrived_too_slowly
 from interlock.server.api.runner import known_as
 from interlock.server.claims import lease_of
-from interlock.server.declaring import BYTES, Call, Confined, Lane, Route
 from interlock.server.parts import Parts
 from interlock.server.problems import ArrivedTooSlowly, BadRequest
+from interlock.server.routes import BYTES, Call, Confined, Lane, Route
 from interlock.systems.access.principals import Role
 from interlock.wire.artifacts import LEASE, RUNNER
 from interlock.wire.caches import CACHE, MAX_KEY, MAX_PREFIXES, CacheRefused, CacheView, UnknownCache

@@ -8,9 +8,9 @@ from starlette.types import Receive, Scope, Send
 
 from interlock.errors import InvalidRecord, UnknownKind
 from interlock.server.api.journal import kinds_for, need_kinds
-from interlock.server.declaring import Call, Route
+from interlock.server.event_streams import EventStream, Readers, Stream, Wanted
 from interlock.server.problems import BadRequest, TooMany
-from interlock.server.streaming import EventStream, Readers, Stream, Wanted
+from interlock.server.routes import Call, Route
 from interlock.store.checking import known_kind
 from interlock.systems.access.principals import Role
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from interlock.server.declaring import Call, Confined, Route
+from interlock.server.routes import Call, Confined, Route
 from interlock.systems.access.principals import Role
 from interlock.systems.figures.chart import LONGEST_MIN, Question
 from interlock.wire.figures import FiguresView

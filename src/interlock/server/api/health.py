@@ -8,9 +8,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
 from interlock.errors import StoreError
-from interlock.server.declaring import Call, Lane, Route
 from interlock.server.messages import Alive, LoopView, Readiness
 from interlock.server.problems import NotReady
+from interlock.server.routes import Call, Lane, Route
 from interlock.systems.access.principals import Role
 
 STORE_S = 2.0

@@ -10,7 +10,7 @@ import msgspec
 
 from interlock.errors import RequestIdReused, TransitionNotAllowed, UnknownJob
 from interlock.lifecycles.job import JOB
-from interlock.server.api.seeing import (
+from interlock.server.api.visibility import (
     Sight,
     filter_of,
     job_of,
@@ -23,7 +23,6 @@ from interlock.server.api.seeing import (
     sight_of,
     unknown_job,
 )
-from interlock.server.declaring import Call, Confined, Link, Route
 from interlock.server.messages import (
     CancelRequest,
     CountView,
@@ -39,10 +38,11 @@ from interlock.server.messages import (
     Submitted,
     entry_view,
 )
+from interlock.server.routes import Call, Confined, Link, Route
 from interlock.store.records import Entry, Key, Query
 from interlock.systems.access.principals import Role
-from interlock.systems.orchestrator.beside import LOG, Chunk, lines_of
-from interlock.systems.orchestrator.explaining import Explanation
+from interlock.systems.orchestrator.attachments import LOG, Chunk, lines_of
+from interlock.systems.orchestrator.explanation import Explanation
 from interlock.wire.filter_words import BadFilter
 from interlock.wire.jobs import JobView
 from interlock.wire.wanted import LOOKED_AT

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from interlock.errors import InvalidRecord, UnknownEvent, UnknownKind, UnknownState
 from interlock.machine.names import fold_name
-from interlock.server.declaring import Call, Link, Route
 from interlock.server.messages import JournalPage, JournalQuery, entry_view
 from interlock.server.problems import BadRequest
+from interlock.server.routes import Call, Link, Route
 from interlock.store.checking import known_kind
 from interlock.store.records import Entry, Key
 from interlock.systems.access.lifecycle import TOKEN

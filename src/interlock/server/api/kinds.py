@@ -30,9 +30,9 @@ from interlock.errors import (
     UnknownState,
     VersionChanged,
 )
-from interlock.server.api.seeing import is_shaped
-from interlock.server.declaring import Call, Confined, Handler, Route
+from interlock.server.api.visibility import is_shaped
 from interlock.server.messages import Cursor, HistoryPage, Limit, Reason, RequestId, entry_view
+from interlock.server.routes import Call, Confined, Handler, Route
 from interlock.systems.access.principals import NotAllowed, Role
 from interlock.systems.kinds import DeclaredKind, camel
 from interlock.systems.records import Records, unknown

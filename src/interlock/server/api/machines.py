@@ -15,8 +15,8 @@ from interlock.errors import UnknownMachine, UnknownState
 from interlock.lifecycles import interlocking
 from interlock.machine import Blueprint, Machine, blueprint_of
 from interlock.server.api.journal import need_kinds
-from interlock.server.declaring import Call, Confined, Route
 from interlock.server.messages import MachineList, MachineView, PictureQuery, Standing, StandOfState
+from interlock.server.routes import Call, Confined, Route
 from interlock.store.contract import Store
 from interlock.store.records import Query
 from interlock.systems.access.principals import Role

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from interlock.errors import UnknownRun
-from interlock.server.api.run_seeing import run_id_in
-from interlock.server.declaring import Call, Route
+from interlock.server.api.run_queries import run_id_in
+from interlock.server.routes import Call, Route
 from interlock.server.run_messages import RunArtifact, RunArtifacts, RunArtifactsQuery
 from interlock.systems.access.principals import Role
-from interlock.systems.runs.analysing.analysing import FlakyJobs, RunAnalysis
-from interlock.systems.runs.reporting.reporting import ReportView
+from interlock.systems.runs.analysis.analyser import FlakyJobs, RunAnalysis
+from interlock.systems.runs.reporting.reporter import ReportView
 from interlock.wire.runs import RunComparison
 
 _RUN = {"run_id": "The id of a run."}

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from interlock.errors import UnknownWorker
-from interlock.server.declaring import Call, Route
+from interlock.server.routes import Call, Route
 from interlock.systems.access.principals import Role
 from interlock.wire.workers import Standings, StandingView
 

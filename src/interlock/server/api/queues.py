@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from interlock.errors import InvalidJob, RequestIdReused
-from interlock.server.declaring import Call, Confined, Handler, Route
 from interlock.server.messages import QueueList, Reason, RequestId
+from interlock.server.routes import Call, Confined, Handler, Route
 from interlock.systems.access.principals import Role
 from interlock.wire.jobs import QueueHold
 

@@ -19,9 +19,9 @@ from interlock.errors import InvalidRecord, UnknownName, UnknownRecord, UnknownS
 from interlock.machine.names import fold_name
 from interlock.server.api.journal import need_kinds
 from interlock.server.api.machines import sheet_of
-from interlock.server.api.seeing import is_shaped
-from interlock.server.declaring import Call, Route
+from interlock.server.api.visibility import is_shaped
 from interlock.server.messages import Cursor, HistoryPage, HistoryQuery, Limit, entry_view
+from interlock.server.routes import Call, Route
 from interlock.store.catalogue import Kind
 from interlock.store.records import Key, Query, Record
 from interlock.systems.access.principals import Role

@@ -6,10 +6,10 @@ from functools import partial
 
 from interlock.errors import RequestIdReused
 from interlock.lifecycles import run
-from interlock.server.acting import act_once, answer_of, part_of, with_each
-from interlock.server.api.run_seeing import page_of_runs
-from interlock.server.declaring import Call, Route
+from interlock.server.api.run_queries import page_of_runs
+from interlock.server.bulk import act_once, answer_of, part_of, with_each
 from interlock.server.messages import ActionAnswer, Done
+from interlock.server.routes import Call, Route
 from interlock.server.run_messages import RunActionRequest
 from interlock.systems.access.principals import Role
 from interlock.wire.filter_words import BadFilter

@@ -31,12 +31,12 @@ from interlock.errors import (
     WrongRunner,
 )
 from interlock.server.claims import lease_of
-from interlock.server.declaring import Call, Confined, Handler, Lane, Route
 from interlock.server.problems import BadRequest
-from interlock.server.reading import ClientGone, decode
+from interlock.server.requests import ClientGone, decode
+from interlock.server.routes import Call, Confined, Handler, Lane, Route
 from interlock.systems.access.principals import Principal, Role
-from interlock.systems.orchestrator.answering import heard_or_raise
-from interlock.systems.orchestrator.claiming_again import ClaimOver
+from interlock.systems.orchestrator.answers import heard_or_raise
+from interlock.systems.orchestrator.idempotent_claims import ClaimOver
 from interlock.wire.runner import (
     MAX_TASKS,
     Ack,

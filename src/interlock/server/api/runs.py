@@ -11,9 +11,9 @@ from interlock.errors import (
     UnknownRun,
 )
 from interlock.lifecycles.run import RUN
-from interlock.server.api.run_seeing import page_of_runs, run_id_in
-from interlock.server.declaring import Call, Link, Route
+from interlock.server.api.run_queries import page_of_runs, run_id_in
 from interlock.server.messages import HistoryPage, HistoryQuery, entry_view
+from interlock.server.routes import Call, Link, Route
 from interlock.server.run_messages import (
     ApproveRun,
     CancelRun,

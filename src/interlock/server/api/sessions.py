@@ -9,8 +9,8 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from interlock.server.cookies import cleared_cookie, is_encrypted, session_of, set_cookie
-from interlock.server.declaring import Call, Confined, Route
 from interlock.server.problems import TooBusy, TooMany
+from interlock.server.routes import Call, Confined, Route
 from interlock.systems.access.principals import NotAllowed, NotSignedIn, Principal, Role
 from interlock.systems.access.sessions import LIFETIME
 

@@ -23,10 +23,11 @@ from interlock.errors import (
     VersionChanged,
 )
 from interlock.server.api.events import Admitted
-from interlock.server.api.seeing import is_shaped
-from interlock.server.declaring import Call, Confined, Lane, Link, Route
+from interlock.server.api.visibility import is_shaped
+from interlock.server.event_streams import EventStream
 from interlock.server.messages import HistoryPage, entry_view
 from interlock.server.problems import BadRequest, TooMany
+from interlock.server.routes import Call, Confined, Lane, Link, Route
 from interlock.server.simulation_messages import (
     MoveSimulation,
     OneSimulation,
@@ -41,10 +42,9 @@ from interlock.server.simulation_messages import (
     StaleSimulations,
 )
 from interlock.server.simulation_stream import SimulationStream
-from interlock.server.streaming import EventStream
 from interlock.systems.access.principals import Role
-from interlock.systems.simulations.checking import unknown
 from interlock.systems.simulations.manager import SimulationManager
+from interlock.systems.simulations.validation import unknown
 from interlock.wire.simulations import (
     PRIORITIES,
     SaidOfSimulation,

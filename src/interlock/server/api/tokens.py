@@ -15,8 +15,8 @@ import msgspec
 from msgspec import Meta
 
 from interlock.errors import RequestIdReused, TransitionNotAllowed
-from interlock.server.declaring import Call, Confined, Link, Route
 from interlock.server.messages import Reason, RequestId
+from interlock.server.routes import Call, Confined, Link, Route
 from interlock.systems.access.principals import NotAllowed, Principal, Role
 from interlock.systems.access.tokens import (
     MAX_LIFETIME,

@@ -20,11 +20,11 @@ from interlock.errors import (
     WrongRunner,
 )
 from interlock.server.api.runner import known_as
-from interlock.server.api.seeing import job_of, place_asked, place_told, sight_of
+from interlock.server.api.visibility import job_of, place_asked, place_told, sight_of
 from interlock.server.claims import lease_of
-from interlock.server.declaring import Call, Confined, Lane, Route
 from interlock.server.messages import Cursor
 from interlock.server.problems import BadRequest
+from interlock.server.routes import Call, Confined, Lane, Route
 from interlock.systems.access.principals import NotAllowed, Role
 from interlock.wire.artifacts import LEASE, RUNNER
 from interlock.wire.trees import MAX_NODES, NODES, Born, ChildPage, NewChildren, TreeView

@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from interlock.server.declaring import Call, Lane, Route
 from interlock.server.parts import Parts
-from interlock.server.reading import check_announced
+from interlock.server.requests import check_announced
+from interlock.server.routes import Call, Lane, Route
+from interlock.systems.runs.triggers.deliveries import Receipt, webhook_off
 from interlock.systems.runs.triggers.errors import BadPayload, NotSigned, WebhookOff
-from interlock.systems.runs.triggers.receiving import Receipt, webhook_off
 from interlock.systems.runs.triggers.rules import TriggerSettings
-from interlock.systems.runs.triggers.signing import check_github, check_standard
+from interlock.systems.runs.triggers.signatures import check_github, check_standard
 
 
 class GithubEvent(msgspec.Struct, frozen=True):

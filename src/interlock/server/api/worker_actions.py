@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Meta
 
 from interlock.errors import RequestIdReused
-from interlock.server.acting import act_once, answer_of, part_of, with_each
-from interlock.server.declaring import Call, Route
+from interlock.server.bulk import act_once, answer_of, part_of, with_each
 from interlock.server.messages import ActionAnswer, Done, Limit, Reason, RequestId
+from interlock.server.routes import Call, Route
 from interlock.systems.access.principals import Role
-from interlock.systems.supervisor.finding import found_workers, meant
+from interlock.systems.supervisor.search import found_workers, meant
 from interlock.wire.filter_words import BadFilter
 from interlock.wire.worker_filters import read_worker_filter
 

@@ -16,8 +16,7 @@ from interlock.errors import (
 )
 from interlock.lifecycles.worker import WORKER
 from interlock.server.api.runner import known_as
-from interlock.server.api.seeing import is_shaped
-from interlock.server.declaring import Call, Confined, Handler, Lane, Link, Route
+from interlock.server.api.visibility import is_shaped
 from interlock.server.messages import (
     Cursor,
     HistoryPage,
@@ -27,6 +26,7 @@ from interlock.server.messages import (
     RequestId,
     entry_view,
 )
+from interlock.server.routes import Call, Confined, Handler, Lane, Link, Route
 from interlock.store.records import Key
 from interlock.systems.access.principals import Role
 from interlock.systems.supervisor.body import runner_id_of

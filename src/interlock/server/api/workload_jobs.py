@@ -29,8 +29,8 @@ from interlock.errors import (
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.workload import WORKLOAD
-from interlock.server.api.seeing import job_of, unknown_job
-from interlock.server.declaring import Call, Confined, Link, Route
+from interlock.server.api.visibility import job_of, unknown_job
+from interlock.server.routes import Call, Confined, Link, Route
 from interlock.server.workload_messages import (
     PercentilePoint,
     SecondsQuery,
@@ -52,7 +52,7 @@ from interlock.systems.fleet.outcome import WorkloadResult
 from interlock.systems.fleet.spec import QUEUE, TASK, WorkloadSpec, checked, spec_of
 from interlock.systems.fleet.spec import job_of as driving_job
 from interlock.systems.fleet.workload_file import WORKLOAD_FILE
-from interlock.systems.orchestrator.beside import LOG, Chunk
+from interlock.systems.orchestrator.attachments import LOG, Chunk
 from interlock.wire.fleet.errors import UnknownWorkload
 from interlock.wire.jobs import JobView
 from interlock.wire.workloads import Latencies, SecondView

@@ -13,9 +13,9 @@ from interlock.errors import (
 )
 from interlock.lifecycles.workload import WORKLOAD
 from interlock.server.api.runner import known_as
-from interlock.server.api.seeing import is_shaped
-from interlock.server.declaring import Call, Confined, Lane, Link, Route
+from interlock.server.api.visibility import is_shaped
 from interlock.server.messages import HistoryPage, HistoryQuery, entry_view
+from interlock.server.routes import Call, Confined, Lane, Link, Route
 from interlock.server.workload_messages import WorkloadPage, WorkloadsQuery
 from interlock.store.records import Key, Query
 from interlock.systems.access.principals import Role

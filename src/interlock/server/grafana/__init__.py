@@ -1,9 +1,9 @@
 """The dashboard for Grafana, made from the table of metrics; `make docs` writes it to docs/grafana/.
 
 panels   what is asked of Prometheus, and what that is called
-drawing  how Grafana wants it
+board    how Grafana wants it
 """
 
-from interlock.server.grafana.drawing import dashboard
+from interlock.server.grafana.board import dashboard
 
 __all__ = ["dashboard"]

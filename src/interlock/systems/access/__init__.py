@@ -6,5 +6,5 @@ Reading order:
     lifecycle    the life of a token, as a table
     secret       what a token looks like, and what is kept of it
     tokens       making, listing and revoking them
-    checking     from the text of a token to whoever it stands for
+    authentication  from the text of a token to whoever it stands for
 """

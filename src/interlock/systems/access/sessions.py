@@ -17,11 +17,11 @@ from enum import StrEnum
 import msgspec
 
 from interlock.engine.aggregate import RecordKind
-from interlock.engine.applying import Decision, Engine
+from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import InterlockError
 from interlock.machine import Deadline, Event, Machine, command, end, ignore, on, state, timer
 from interlock.store.records import Change, Commit, Committed, Key, Query, Record
-from interlock.systems.access.checking import BELIEVED_S, MAX_REMEMBERED, TokenCheck, not_signed_in
+from interlock.systems.access.authentication import BELIEVED_S, MAX_REMEMBERED, TokenCheck, not_signed_in
 from interlock.systems.access.principals import NotSignedIn, Principal, Role
 from interlock.systems.access.secret import ID_BYTES, SECRET_BYTES, Secret, read_secret
 from interlock.wire.views import View

@@ -11,9 +11,9 @@ from functools import partial
 import msgspec
 
 from interlock.engine.aggregate import Entity, RecordKind, rewritten
-from interlock.engine.applying import Applied, Asked, Decision, Engine, failed
-from interlock.engine.batching import Item, apply_all
-from interlock.engine.paging import every_record
+from interlock.engine.bulk import Item, apply_all
+from interlock.engine.pages import every_record
+from interlock.engine.unit_of_work import Applied, Asked, Decision, Engine, failed
 from interlock.errors import InterlockError
 from interlock.machine import Event
 from interlock.store.records import (

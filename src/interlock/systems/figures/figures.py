@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 
 from interlock.engine.aggregate import RecordKind
-from interlock.engine.applying import Engine
+from interlock.engine.unit_of_work import Engine
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
 from interlock.store.records import Change, Commit, Committed, Entry, Feed, Key, Query, Record

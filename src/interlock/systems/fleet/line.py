@@ -19,7 +19,7 @@ from interlock.errors import InterlockError, InvalidSettings
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Exchange, Offset, offset_of
 from interlock.systems.fleet.lines import ABORT_S, ANSWER_S, EXCHANGES, Lines, Reference
-from interlock.systems.fleet.merging import Report
+from interlock.systems.fleet.merged import Report
 from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.wire.fleet import fleet_pb2 as wire
 from interlock.wire.fleet.errors import AgentRefused, AgentUnavailable

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Protocol, TypeAlias
 
 from interlock.systems.fleet.clocks import Offset
-from interlock.systems.fleet.merging import Report
+from interlock.systems.fleet.merged import Report
 from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.wire.fleet import fleet_pb2 as wire
 

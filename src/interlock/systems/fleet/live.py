@@ -12,11 +12,11 @@ import msgspec
 from interlock.plurals import counted
 from interlock.systems.fleet.figures import some, took
 from interlock.systems.fleet.spec import WorkloadSpec
-from interlock.systems.orchestrator.beside import Chunk
+from interlock.systems.orchestrator.attachments import Chunk
 from interlock.wire.workloads import Happened, Latencies
 
 if TYPE_CHECKING:
-    from interlock.systems.fleet.merging import Merged
+    from interlock.systems.fleet.merged import Merged
 
 LEVEL = "stats"
 """The level of the log at which the numbers of each second are."""

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from interlock.lifecycles.workload import Status
 from interlock.systems.fleet.clocks import Offset
 from interlock.systems.fleet.lines import ANSWER_S, AgentLine
-from interlock.systems.fleet.merging import Report
+from interlock.systems.fleet.merged import Report
 from interlock.systems.fleet.results import Ending
 from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.wire.fleet.errors import AgentRefused, AgentUnavailable

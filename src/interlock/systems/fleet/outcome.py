@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from interlock.systems.fleet.coverage import Coverage, Verdict
-from interlock.systems.fleet.starting import Spread
+from interlock.systems.fleet.start import Spread
 from interlock.systems.fleet.thresholds import Threshold
 from interlock.wire.workloads import Latencies, SecondView
 

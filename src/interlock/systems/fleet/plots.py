@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from interlock.plurals import counted
 from interlock.systems.fleet import histograms
-from interlock.systems.fleet.drawing import Curve, Mark, Plot
 from interlock.systems.fleet.figures import took
 from interlock.systems.fleet.outcome import WorkloadResult
+from interlock.systems.fleet.svg_plots import Curve, Mark, Plot
 from interlock.wire.workloads import SecondView
 
 _PAUSES = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900)

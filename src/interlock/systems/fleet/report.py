@@ -7,11 +7,11 @@ from html import escape
 
 from interlock.plurals import counted
 from interlock.systems.fleet.coverage import Verdict
-from interlock.systems.fleet.drawing import plot
 from interlock.systems.fleet.figures import in_ms, took
 from interlock.systems.fleet.outcome import AgentResult, WorkloadResult
 from interlock.systems.fleet.plots import plots_of
 from interlock.systems.fleet.style import STYLE
+from interlock.systems.fleet.svg_plots import plot
 
 _SIGNS = {
     Verdict.COMPLETE: "good",

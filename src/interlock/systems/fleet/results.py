@@ -13,10 +13,10 @@ from interlock.systems.fleet import histograms
 from interlock.systems.fleet.clocks import Offset
 from interlock.systems.fleet.coverage import Coverage, Verdict, covered, verdict_of
 from interlock.systems.fleet.figures import some, took
-from interlock.systems.fleet.merging import Merged, Part
+from interlock.systems.fleet.merged import Merged, Part
 from interlock.systems.fleet.outcome import LOST, AgentResult, WorkloadResult
 from interlock.systems.fleet.spec import WorkloadSpec
-from interlock.systems.fleet.starting import Start, began_ms, spread_of
+from interlock.systems.fleet.start import Start, began_ms, spread_of
 from interlock.systems.fleet.thresholds import judged
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from interlock.errors import InvalidWorkload
 from interlock.systems.fleet.coverage import Policy
-from interlock.systems.fleet.starting import FARTHEST_S
+from interlock.systems.fleet.start import FARTHEST_S
 from interlock.systems.fleet.thresholds import faults_of
 from interlock.systems.orchestrator.failures import FailureClass
 from interlock.wire.jobs import JobSpec, JobView, RetryRule

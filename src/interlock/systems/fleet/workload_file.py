@@ -28,7 +28,7 @@ from interlock.systems.fleet.spec import (
     WorkloadSpec,
     checked,
 )
-from interlock.systems.fleet.starting import FARTHEST_S
+from interlock.systems.fleet.start import FARTHEST_S
 from interlock.systems.fleet.thresholds import HIGHEST, NAMES
 from interlock.systems.runs.planning.faults import Faults, Place
 from interlock.systems.runs.planning.kinds import Count, Schema, Word, scalar_text, shape

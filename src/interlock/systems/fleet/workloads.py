@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from interlock.engine.applying import Decision, Engine
-from interlock.engine.paging import every_entry
+from interlock.engine.pages import every_entry
+from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import InvalidWorkload
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
@@ -20,7 +20,7 @@ from interlock.lifecycles.workload import WORKLOAD
 from interlock.store.records import Commit, Committed, Entry, Key, Query, Record
 from interlock.systems.fleet.aggregate import WorkloadAggregate, heard, silent, view_of
 from interlock.systems.fleet.spec import TASK
-from interlock.systems.orchestrator.answering import heard_or_raise
+from interlock.systems.orchestrator.answers import heard_or_raise
 from interlock.systems.orchestrator.artifacts import Hear
 from interlock.systems.orchestrator.body import decode_body as decode_job
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings

@@ -4,13 +4,13 @@ Reading order:
 
     body           what a job is made of, as its record keeps it
     draft          a job while it is decided about; `facts` and `lines` serve it
-    submitting     from a spec to a job that waits
-    dispatching    from ready jobs to grants; `tokens` are what a grant is held by
-    hearing        what runners say, judged; `failures` says what a failure is and whether to try again
-    stopping       cancels, and deadlines that have passed
+    submission     from a spec to a job that waits
+    grants         from ready jobs to grants; `tokens` are what a grant is held by
+    runner_messages  what runners say, judged; `failures` says what a failure is and whether to try again
+    cancellation   cancels, and deadlines that have passed
     logs           what handlers write
     orchestrator   what runners speak to, on the engine
-    jobs           what people do with jobs; `viewing` and `explaining` show them, `waiting` waits for them
+    jobs           what people do with jobs; `views` and `explanation` show them, `waiters` waits for them
     embedded       all of it on one connection to a store: the port for workers in this process
     settings       what can be told to be different
 """

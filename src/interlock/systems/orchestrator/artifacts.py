@@ -17,8 +17,8 @@ from interlock.store.contract import Store
 from interlock.store.records import Key, Query, Record
 from interlock.systems.blobs.limits import gone
 from interlock.systems.blobs.port import Blobs
-from interlock.systems.orchestrator.answering import heard_or_raise
-from interlock.systems.orchestrator.beside import ARTIFACT, Artifact, Upload, artifact_key
+from interlock.systems.orchestrator.answers import heard_or_raise
+from interlock.systems.orchestrator.attachments import ARTIFACT, Artifact, Upload, artifact_key
 from interlock.systems.orchestrator.tokens import read_token
 from interlock.wire.artifacts import ArtifactView, checked_name, newest
 from interlock.wire.runner import Answer, Heartbeat, Message

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from interlock.guessing import nearest
 from interlock.lifecycles import worker
 from interlock.lifecycles.worker import WORKER, WorkerState
 from interlock.store.contract import Store
 from interlock.store.records import Query, Record
+from interlock.suggestions import nearest
 from interlock.systems.orchestrator.body import decode_body
 from interlock.wire.workers import WorkerSpec
 

@@ -10,9 +10,9 @@ from datetime import datetime
 
 import msgspec
 
-from interlock.engine.applying import Decision, Engine, failed
-from interlock.engine.batching import commit_all_surely
-from interlock.engine.paging import every_entry
+from interlock.engine.bulk import commit_all_surely
+from interlock.engine.pages import every_entry
+from interlock.engine.unit_of_work import Decision, Engine, failed
 from interlock.errors import InterlockError, UnknownJob
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
@@ -31,20 +31,20 @@ from interlock.store.records import (
     Repeated,
     RequestReused,
 )
-from interlock.systems.orchestrator.beside import LOG, Chunk
+from interlock.systems.orchestrator.attachments import LOG, Chunk
+from interlock.systems.orchestrator.bulk_actions import cancel_all, retry_all
+from interlock.systems.orchestrator.cancellation import cancelled, commit_of
 from interlock.systems.orchestrator.claimers import look_for_lacks
-from interlock.systems.orchestrator.explaining import Explanation, explain
+from interlock.systems.orchestrator.explanation import Explanation, explain
 from interlock.systems.orchestrator.ids import JobIds
-from interlock.systems.orchestrator.many import cancel_all, retry_all
+from interlock.systems.orchestrator.notifications import nobody
 from interlock.systems.orchestrator.queues import look_for_pause
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.orchestrator.stopping import cancelled, commit_of
-from interlock.systems.orchestrator.submitting import NewJobs, alike
-from interlock.systems.orchestrator.trees.explaining import look_around
-from interlock.systems.orchestrator.trees.joining import Joining, tree_keys
-from interlock.systems.orchestrator.trees.viewing import tree_below
-from interlock.systems.orchestrator.viewing import apart, view_of
-from interlock.systems.orchestrator.words import nobody
+from interlock.systems.orchestrator.submission import NewJobs, alike
+from interlock.systems.orchestrator.trees.explanation import look_around
+from interlock.systems.orchestrator.trees.submission import Joining, tree_keys
+from interlock.systems.orchestrator.trees.views import tree_below
+from interlock.systems.orchestrator.views import apart, view_of
 from interlock.systems.quarantine.lifecycle import QUARANTINED, STANDING
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.wire.trees import NODES, TreeView

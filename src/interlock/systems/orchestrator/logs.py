@@ -15,7 +15,7 @@ from datetime import datetime
 import msgspec
 
 from interlock.store.records import Change
-from interlock.systems.orchestrator.beside import Chunk, chunk_change
+from interlock.systems.orchestrator.attachments import Chunk, chunk_change
 from interlock.systems.orchestrator.body import AttemptBody, LeaseBody
 from interlock.systems.orchestrator.texts import (
     MAX_LEVEL,

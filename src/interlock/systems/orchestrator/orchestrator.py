@@ -17,8 +17,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from interlock.engine.applying import Applied, Decision, Engine
-from interlock.engine.batching import Item, apply_all
+from interlock.engine.bulk import Item, apply_all
+from interlock.engine.unit_of_work import Applied, Decision, Engine
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.lifecycles import job, lease
 from interlock.lifecycles.job import JOB
@@ -36,9 +36,12 @@ from interlock.store.records import (
     Work,
     record_after,
 )
-from interlock.systems.orchestrator import stopping
+from interlock.systems.orchestrator import cancellation
 from interlock.systems.orchestrator.body import decode_body
-from interlock.systems.orchestrator.claiming_again import (
+from interlock.systems.orchestrator.completions import Report, hear_together, report_of, result_in
+from interlock.systems.orchestrator.grant_secrets import NO_ORIGIN, concealed, handed
+from interlock.systems.orchestrator.grants import Claiming, Offer, offers_of
+from interlock.systems.orchestrator.idempotent_claims import (
     Bundle,
     asked_of,
     bundles_of,
@@ -51,15 +54,12 @@ from interlock.systems.orchestrator.claiming_again import (
     tokens_of,
     told_before,
 )
-from interlock.systems.orchestrator.dispatching import Claiming, Offer, offers_of
-from interlock.systems.orchestrator.handing import NO_ORIGIN, concealed, handed
-from interlock.systems.orchestrator.hearing import hear
-from interlock.systems.orchestrator.reports import Report, hear_together, report_of, result_in
+from interlock.systems.orchestrator.notifications import RUN_JOBS, nobody
+from interlock.systems.orchestrator.runner_messages import hear
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.tokens import Token, digest_of, job_of, read_token, secret_of
-from interlock.systems.orchestrator.trees.words import TREE_TOPICS
+from interlock.systems.orchestrator.trees.notifications import TREE_TOPICS
 from interlock.systems.orchestrator.vault import Vault
-from interlock.systems.orchestrator.words import RUN_JOBS, nobody
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message, NotHeard, Stale, StaleCode
 
 log = logging.getLogger("interlock.orchestrator")
@@ -415,7 +415,7 @@ class Orchestrator:
 
         def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
             most = self.engine.store.capabilities.max_body_bytes
-            commits[:] = stopping.swept(records, now, mark, self.settings, most)
+            commits[:] = cancellation.swept(records, now, mark, self.settings, most)
             return list(commits)
 
         outcomes = await self.engine.due([JOB.name], limit, decide)

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from interlock.engine.aggregate import RecordKind
-from interlock.engine.applying import Decision, Engine
+from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import InvalidJob
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState

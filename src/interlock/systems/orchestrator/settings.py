@@ -16,7 +16,7 @@ from interlock.systems.orchestrator.failures import (
     FailureRule,
 )
 from interlock.systems.orchestrator.vault import NO_POLICY, SecretPolicy
-from interlock.systems.quarantine.counting import QuarantineSettings
+from interlock.systems.quarantine.strikes import QuarantineSettings
 from interlock.systems.runs.edges import Edges
 from interlock.wire.jobs import RetryRule
 

@@ -1,1 +1,1 @@
-"""Runners that keep losing work: `lifecycle` is the table, `counting` the rule, `quarantine` what is done."""
+"""Runners that keep losing work: `lifecycle` is the table, `strikes` the rule, `quarantine` what is done."""

@@ -14,13 +14,23 @@ from datetime import datetime, timedelta
 import msgspec
 
 from interlock.engine.aggregate import Columns, RecordKind
-from interlock.engine.applying import Decision, Engine
 from interlock.engine.outbox import Letter, sent, take_all
-from interlock.engine.surely import commit_surely
+from interlock.engine.recovery import commit_surely
+from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import UnknownWorker
 from interlock.machine import Event
 from interlock.store.records import Change, Commit, Committed, Key, Query, Record
-from interlock.systems.quarantine.counting import (
+from interlock.systems.quarantine.lifecycle import (
+    CLEARED,
+    QUARANTINED,
+    STANDING,
+    WATCHED,
+    forgiven,
+    lift,
+    lost,
+    too_often,
+)
+from interlock.systems.quarantine.strikes import (
     RUNNER_LOST,
     Lost,
     QuarantineSettings,
@@ -31,16 +41,6 @@ from interlock.systems.quarantine.counting import (
     sentence_of,
     with_loss,
     without,
-)
-from interlock.systems.quarantine.lifecycle import (
-    CLEARED,
-    QUARANTINED,
-    STANDING,
-    WATCHED,
-    forgiven,
-    lift,
-    lost,
-    too_often,
 )
 from interlock.wire.workers import StandingView
 

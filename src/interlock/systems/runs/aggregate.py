@@ -21,11 +21,11 @@ from interlock.lifecycles.run import RUN, RunState
 from interlock.machine import Event, Step
 from interlock.machine.cascade import Refusal, Root, Wiring, create, order, to
 from interlock.store.records import Record
-from interlock.systems.orchestrator.words import Word
+from interlock.systems.orchestrator.notifications import Word
 from interlock.systems.runs import body as letters
 from interlock.systems.runs.body import RunBody, decode_run, encode_run
+from interlock.systems.runs.columns import group_key, labels_of
 from interlock.systems.runs.facts import RunFacts
-from interlock.systems.runs.finding import group_key, labels_of
 from interlock.systems.runs.plans import Graph
 from interlock.wire.runs import Approval, AwaitedApproval
 

@@ -15,9 +15,9 @@ from itertools import groupby
 
 import msgspec
 
-from interlock.engine.applying import Applied, Decision, Engine
-from interlock.engine.batching import Item, apply_all
+from interlock.engine.bulk import Item, apply_all
 from interlock.engine.outbox import outgoing
+from interlock.engine.unit_of_work import Applied, Decision, Engine
 from interlock.errors import InterlockError
 from interlock.lifecycles import job, run
 from interlock.lifecycles.job import JOB
@@ -25,14 +25,14 @@ from interlock.lifecycles.run import RUN
 from interlock.store.records import Change, Commit, Key, Record
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import RunPart
+from interlock.systems.orchestrator.cancellation import commit_of
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import OrchestratorSettings
-from interlock.systems.orchestrator.stopping import commit_of
-from interlock.systems.orchestrator.submitting import new_job, release
-from interlock.systems.runs.admitting import confined, origin_of
+from interlock.systems.orchestrator.submission import new_job, release
+from interlock.systems.runs.admission import confined, origin_of
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody, decode_run
-from interlock.systems.runs.checking import spec_of
+from interlock.systems.runs.plan_validation import spec_of
 from interlock.systems.runs.plans import PIECE, Graph, Piece, Plans, piece_key, renamed_piece
 
 ORDERS = "run.orders"

@@ -8,8 +8,8 @@ from datetime import datetime
 
 import msgspec
 
-from interlock.engine.applying import Asked, Decision, Engine
-from interlock.engine.paging import every_entry
+from interlock.engine.pages import every_entry
+from interlock.engine.unit_of_work import Asked, Decision, Engine
 from interlock.lifecycles import run
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
@@ -17,27 +17,27 @@ from interlock.store.records import Commit, Entry, Key, Record, Repeated
 from interlock.systems.orchestrator.claimers import look_for_lacks
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.runs.admitting import FORK
+from interlock.systems.runs.admission import FORK
 from interlock.systems.runs.aggregate import RunAggregate
-from interlock.systems.runs.analysing.analysing import Analysing, FlakyJobs
-from interlock.systems.runs.analysing.signs import signs_of
+from interlock.systems.runs.analysis.analyser import Analysing, FlakyJobs
+from interlock.systems.runs.analysis.signs import signs_of
 from interlock.systems.runs.body import Happened, RunBody, decode_run
-from interlock.systems.runs.checking import check_run
-from interlock.systems.runs.committing import PLANS, about, commit_of
-from interlock.systems.runs.comparing import LOOKS_BACK, compared, compared_with, earlier_runs, is_green
-from interlock.systems.runs.explaining import MOST_LINES, explain, unfinished
-from interlock.systems.runs.finding import group_of, query_of
-from interlock.systems.runs.keeping import Keeper
+from interlock.systems.runs.cancellation import DECLINED, Stopping, approved, present
+from interlock.systems.runs.columns import group_of, query_of
+from interlock.systems.runs.commits import PLANS, about, commit_of
+from interlock.systems.runs.comparison import LOOKS_BACK, compared, compared_with, earlier_runs, is_green
+from interlock.systems.runs.explanation import MOST_LINES, explain, unfinished
+from interlock.systems.runs.plan_validation import check_run
 from interlock.systems.runs.planning.port import Historian, Planner
 from interlock.systems.runs.plans import Piece, Plans, graph_of, piece_change, pieces_of
-from interlock.systems.runs.preparing import WORKFLOW, Preparing
-from interlock.systems.runs.reporting.ending import Ending
+from interlock.systems.runs.preparation import WORKFLOW, Preparing
+from interlock.systems.runs.reconciler import Keeper
+from interlock.systems.runs.reporting.last_step import Ending
 from interlock.systems.runs.reporting.port import Reporter
-from interlock.systems.runs.reporting.reporting import Reporting, ReportView
-from interlock.systems.runs.rerunning import Which, carried_over, check_settled, plan_of, preview_of
-from interlock.systems.runs.stopping import DECLINED, Stopping, approved, present
-from interlock.systems.runs.tending import Tending
-from interlock.systems.runs.viewing import job_views, view_of
+from interlock.systems.runs.reporting.reporter import Reporting, ReportView
+from interlock.systems.runs.rerun import Which, carried_over, check_settled, plan_of, preview_of
+from interlock.systems.runs.sweeper import Tending
+from interlock.systems.runs.views import job_views, view_of
 from interlock.wire.runs import (
     Approval,
     ForkTerms,

@@ -32,8 +32,8 @@ from interlock.systems.simulations.body import (
     encode,
     joined,
 )
-from interlock.systems.simulations.listing import labels_of
 from interlock.systems.simulations.pulse import PULSE, PulseBody, PulseState
+from interlock.systems.simulations.search import labels_of
 from interlock.wire.simulations import PRIORITIES, Danger, SimulationSpec, SimulationWord
 
 MOST_TOLD = 100

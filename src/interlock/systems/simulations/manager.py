@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from interlock.engine.applying import Decision, Engine
-from interlock.engine.paging import every_entry
+from interlock.engine.pages import every_entry
+from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import (
     AlreadyThere,
     SimulationExists,
@@ -30,11 +30,11 @@ from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.simulations.aggregate import SimulationAggregate
 from interlock.systems.simulations.body import decode_pulse, metrics_of
-from interlock.systems.simulations.checking import check, job_change, unknown
-from interlock.systems.simulations.importing import Imported, import_directory
-from interlock.systems.simulations.listing import Found, found, query_of
 from interlock.systems.simulations.pulse import BEATING, PULSE
-from interlock.systems.simulations.tending import CancelJob, Tending, Written
+from interlock.systems.simulations.reconciler import CancelJob, Tending, Written
+from interlock.systems.simulations.search import Found, found, query_of
+from interlock.systems.simulations.state_files import Imported, import_directory
+from interlock.systems.simulations.validation import check, job_change, unknown
 from interlock.wire.simulations import SimulationFilter, SimulationMetrics, SimulationSpec, SimulationView
 from interlock.wire.wanted import LOOKED_AT
 

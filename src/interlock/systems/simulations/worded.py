@@ -13,7 +13,7 @@ from typing import assert_never
 
 import msgspec
 
-from interlock.engine.applying import Decision, journalled_once
+from interlock.engine.unit_of_work import Decision, journalled_once
 from interlock.lifecycles import simulation
 from interlock.lifecycles.simulation import SIMULATION
 from interlock.machine import Event

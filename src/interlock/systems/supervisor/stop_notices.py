@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import islice
 
-from interlock.engine.committing import Committer
+from interlock.engine.committer import Committer
 from interlock.errors import InterlockError
 from interlock.lifecycles import lease
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.lease import LEASE
 from interlock.store.records import Batch, Change, Commit, Committed, Outcome, Work
 from interlock.systems.orchestrator.body import decode_body
-from interlock.systems.runs.ringing import Bell
+from interlock.systems.runs.debounce import Bell
 
 STOPS = frozenset((lease.request_cancel.name, lease.revoke.name))
 

@@ -10,15 +10,15 @@ from datetime import datetime
 
 import msgspec
 
-from interlock.engine.applying import Decision, Engine
-from interlock.engine.paging import every_entry
+from interlock.engine.pages import every_entry
+from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import InvalidWorker, StoreUnavailable, TerminalState, UnknownWorker
 from interlock.lifecycles import lease, worker
 from interlock.lifecycles.worker import WORKER, WorkerState
 from interlock.store.records import Commit, Committed, Count, Entry, Key, Query, Record, Repeated
 from interlock.systems.orchestrator.ids import JobIds
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.orchestrator.waiting import waker
+from interlock.systems.orchestrator.waiters import waker
 from interlock.systems.supervisor.aggregate import (
     TROUBLES,
     LetGo,
@@ -29,10 +29,10 @@ from interlock.systems.supervisor.aggregate import (
     silent,
 )
 from interlock.systems.supervisor.body import WorkerBody, decode_body, marked, orders_of, view_of
-from interlock.systems.supervisor.checking import check
-from interlock.systems.supervisor.letting_go import let_go
+from interlock.systems.supervisor.lease_release import let_go
 from interlock.systems.supervisor.pools import pools_of
 from interlock.systems.supervisor.tasks import tasks_of
+from interlock.systems.supervisor.validation import check
 from interlock.wire.workers import PoolView, WorkerBeat, WorkerOrders, WorkerSpec, WorkerTasks, WorkerView
 
 LOOK_EVERY_S = 0.1

@@ -18,13 +18,13 @@ Reading order:
 
     catalogue      the two small lifecycles that the suite plays with
     opener         what the suite needs to know about a store, and how it gets one
-    making         short words for commits, claims and their outcomes
+    builders       short words for commits, claims and their outcomes
     processes      real processes that work on the same database
-    collecting     which tests apply; then the tests, grouped by subject
+    suite          which tests apply; then the tests, grouped by subject
 """
 
 from interlock.testing.store_contract.catalogue import CATALOGUE
-from interlock.testing.store_contract.collecting import suite_for
 from interlock.testing.store_contract.opener import DatabaseOpener, RecordTable, StoreOpener, Traits
+from interlock.testing.store_contract.suite import suite_for
 
 __all__ = ["CATALOGUE", "DatabaseOpener", "RecordTable", "StoreOpener", "Traits", "suite_for"]

@@ -24,8 +24,7 @@ from interlock.store.records import (
     TooLate,
     Work,
 )
-from interlock.testing.store_contract.catalogue import DELIVERED, LOST, PACKED, SENT
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     PACKING,
     QUEUE,
     SENDING,
@@ -44,6 +43,7 @@ from interlock.testing.store_contract.making import (
     take,
     whole_feed,
 )
+from interlock.testing.store_contract.catalogue import DELIVERED, LOST, PACKED, SENT
 
 MANY = tuple(f"p{number:03}" for number in range(40))
 

@@ -12,8 +12,7 @@ import pytest
 from interlock.errors import UnknownState
 from interlock.store.contract import Store
 from interlock.store.records import Claim, Commit, Committed, Conflict, Record, Repeated, TooLate
-from interlock.testing.store_contract.catalogue import LOST, PACKED, SENT
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     LONG_AGO,
     MANY_HANDLERS,
     PATIENCE_S,
@@ -33,6 +32,7 @@ from interlock.testing.store_contract.making import (
     waiting,
     whole_feed,
 )
+from interlock.testing.store_contract.catalogue import LOST, PACKED, SENT
 from interlock.testing.store_contract.opener import StoreOpener
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from interlock.store.contract import Store
 from interlock.store.records import Commit, Committed, TooLate
+from interlock.testing.store_contract.builders import claimed, creation, each, made, move, see, swept, take
 from interlock.testing.store_contract.catalogue import PACKED
-from interlock.testing.store_contract.making import claimed, creation, each, made, move, see, swept, take
 from interlock.testing.store_contract.opener import StoreOpener, needs
 from interlock.testing.store_contract.processes import ask, look_at_the_clock
 

@@ -11,8 +11,7 @@ import pytest
 from interlock.errors import InvalidRecord
 from interlock.store.contract import Store
 from interlock.store.records import Change, Commit, Committed, Conflict, Key, Note, StepLine
-from interlock.testing.store_contract.catalogue import DELIVERED, LOST, PACKED, SENT
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     PACKING,
     SENDING,
     creation,
@@ -26,6 +25,7 @@ from interlock.testing.store_contract.making import (
     see,
     whole_feed,
 )
+from interlock.testing.store_contract.catalogue import DELIVERED, LOST, PACKED, SENT
 from interlock.testing.store_contract.opener import StoreOpener
 
 

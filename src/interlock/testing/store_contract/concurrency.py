@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from interlock.store.contract import Store
 from interlock.store.records import Commit, Committed, Conflict, Entry, Key, Outcome, Query, Repeated
-from interlock.testing.store_contract.catalogue import SENT
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     LONG_AGO,
     PACKING,
     PATIENCE_S,
@@ -25,6 +24,7 @@ from interlock.testing.store_contract.making import (
     waiting,
     whole_feed,
 )
+from interlock.testing.store_contract.catalogue import SENT
 from interlock.testing.store_contract.opener import StoreOpener, needs
 from interlock.testing.store_contract.processes import (
     ask_many,

@@ -18,8 +18,7 @@ from interlock.store.records import (
     RequestReused,
     TooLate,
 )
-from interlock.testing.store_contract.catalogue import DELIVERED, LOST, PACKED, RETURNED, SENT
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     LONG_AGO,
     SENDING,
     creation,
@@ -33,6 +32,7 @@ from interlock.testing.store_contract.making import (
     see,
     whole_feed,
 )
+from interlock.testing.store_contract.catalogue import DELIVERED, LOST, PACKED, RETURNED, SENT
 from interlock.testing.store_contract.opener import StoreOpener
 
 

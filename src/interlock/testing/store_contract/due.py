@@ -10,8 +10,7 @@ import pytest
 
 from interlock.store.contract import Store
 from interlock.store.records import Commit, Committed, Record
-from interlock.testing.store_contract.catalogue import LOST, PACKED, POSTED, SENT, WRITTEN
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     LONG_AGO,
     Sender,
     creation,
@@ -23,6 +22,7 @@ from interlock.testing.store_contract.making import (
     see,
     swept,
 )
+from interlock.testing.store_contract.catalogue import LOST, PACKED, POSTED, SENT, WRITTEN
 from interlock.testing.store_contract.opener import StoreOpener
 
 

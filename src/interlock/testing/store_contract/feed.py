@@ -11,8 +11,7 @@ import pytest
 from interlock.errors import InvalidRecord
 from interlock.store.contract import Store
 from interlock.store.records import Commit, Entry, Key
-from interlock.testing.store_contract.catalogue import DELIVERED, SENT
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     PACKING,
     PATIENCE_S,
     SENDING,
@@ -27,6 +26,7 @@ from interlock.testing.store_contract.making import (
     waiting,
     whole_feed,
 )
+from interlock.testing.store_contract.catalogue import DELIVERED, SENT
 from interlock.testing.store_contract.opener import StoreOpener
 
 

@@ -9,8 +9,7 @@ import msgspec
 
 from interlock.store.contract import Store
 from interlock.store.records import Answer, Commit, Committed, Recorded, Repeated, RequestReused
-from interlock.testing.store_contract.catalogue import DELIVERED, LOST
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     LONG_AGO,
     PACKING,
     creation,
@@ -23,6 +22,7 @@ from interlock.testing.store_contract.making import (
     see,
     whole_feed,
 )
+from interlock.testing.store_contract.catalogue import DELIVERED, LOST
 from interlock.testing.store_contract.opener import StoreOpener
 
 

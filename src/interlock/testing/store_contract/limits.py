@@ -12,7 +12,7 @@ import pytest
 from interlock.errors import InterlockError, InvalidRecord, TooLarge
 from interlock.store.contract import Store
 from interlock.store.records import Commit, Committed, Key, Note, Query, Record
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     LONG_AGO,
     claimed,
     creation,

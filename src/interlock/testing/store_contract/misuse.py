@@ -10,7 +10,7 @@ import pytest
 from interlock.errors import InvalidRecord, UnknownKind, UnknownState
 from interlock.store.contract import Store
 from interlock.store.records import Claim, Commit, Feed, Key, Page, Query
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     LONG_AGO,
     PACKING,
     creation,

@@ -29,8 +29,7 @@ from interlock.store.records import (
     Request,
     Work,
 )
-from interlock.testing.store_contract.catalogue import CATALOGUE
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     MANY_HANDLERS,
     SENDING,
     each,
@@ -40,6 +39,7 @@ from interlock.testing.store_contract.making import (
     take,
     whole_feed,
 )
+from interlock.testing.store_contract.catalogue import CATALOGUE
 from interlock.testing.store_contract.reference import Reference
 
 NAMES = ("a", "b", "c", "d", "e")

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 from interlock.store.contract import Store
 from interlock.store.records import Commit, Committed, Record
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     PACKING,
     PATIENCE_S,
     Sender,

@@ -10,17 +10,7 @@ import pytest
 from interlock.errors import InvalidRecord, PruneRefused, UnknownKind, UnknownState
 from interlock.store.contract import Store
 from interlock.store.records import Commit, Key, Pruned, Query
-from interlock.testing.store_contract.catalogue import (
-    AWAY,
-    DELIVERED,
-    LOST,
-    PACKED,
-    PARKED,
-    POSTED,
-    RETURNED,
-    SENT,
-)
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     PACKING,
     SENDING,
     all_found,
@@ -37,6 +27,16 @@ from interlock.testing.store_contract.making import (
     swept,
     take,
     whole_feed,
+)
+from interlock.testing.store_contract.catalogue import (
+    AWAY,
+    DELIVERED,
+    LOST,
+    PACKED,
+    PARKED,
+    POSTED,
+    RETURNED,
+    SENT,
 )
 from interlock.testing.store_contract.opener import StoreOpener
 

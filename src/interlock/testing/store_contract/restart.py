@@ -10,8 +10,7 @@ import pytest
 from interlock.errors import StoreUnavailable
 from interlock.store.contract import Store
 from interlock.store.records import Commit, Key, Query, Repeated
-from interlock.testing.store_contract.catalogue import DELIVERED, LOST
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     LONG_AGO,
     PACKING,
     claimed,
@@ -28,6 +27,7 @@ from interlock.testing.store_contract.making import (
     waiting,
     whole_feed,
 )
+from interlock.testing.store_contract.catalogue import DELIVERED, LOST
 from interlock.testing.store_contract.opener import StoreOpener, needs
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from interlock.store.contract import Store
+from interlock.testing.store_contract.builders import creation, look, made, see
 from interlock.testing.store_contract.catalogue import DELIVERED, LOST, PACKED, SENT
-from interlock.testing.store_contract.making import creation, look, made, see
 from interlock.testing.store_contract.opener import StoreOpener, needs
 
 

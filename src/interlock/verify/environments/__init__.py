@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from interlock.errors import UnknownName
-from interlock.verify.checking import Model
 from interlock.verify.environments.long import LONG
 from interlock.verify.environments.quick import QUICK
 from interlock.verify.jobs.plan import Plan
 from interlock.verify.jobs.world import JobWorld
+from interlock.verify.model_checker import Model
 from interlock.verify.runs.plan import RunPlan
 from interlock.verify.runs.world import RunWorld
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from interlock.verify.jobs import judging as seen
+from interlock.verify.jobs import judge as seen
 from interlock.verify.jobs.plan import JobPlan, Plan
 from interlock.verify.runs.plan import RunPlan
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from interlock.verify.environments import quick as q
-from interlock.verify.jobs import judging as seen
+from interlock.verify.jobs import judge as seen
 from interlock.verify.jobs.plan import JobPlan, Plan
 from interlock.verify.runs.plan import RunPlan
 from interlock.verify.runs.world import RUN_SIGHTS

@@ -5,12 +5,12 @@ Reading order:
     plan        an environment, written as data
     codes       messages and workers as small numbers
     values      a job's record without what no decision depends on; equal ones are one number
-    deciding    each decider, asked once for each pair of value and message
-    judging     what is claimed of a value, and of the step from one to another
+    decisions   each decider, asked once for each pair of value and message
+    judge       what is claimed of a value, and of the step from one to another
     spares      how many faults and wishes are left
-    doing       what orchestrators do: hear, sweep, decide, commit
-    working     what workers, users and the network do
+    orchestrators  what orchestrators do: hear, sweep, decide, commit
+    actors      what workers, users and the network do
     world       all of that as a model: where it begins, and what is seen of a state
-    naming      which states differ in names only
-    telling     a step in words
+    symmetry    which states differ in names only
+    stories     a step in words
 """

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from interlock.verify.claims import Claim, always, bit, eventually, sometimes, trigger_bit
-from interlock.verify.jobs import judging, naming, spares
+from interlock.verify.jobs import judge, spares, symmetry
+from interlock.verify.jobs.actors import Working
 from interlock.verify.jobs.codes import IDLE, Say, read_hand, read_note, write_note
-from interlock.verify.jobs.deciding import ABSENT, Deciding
-from interlock.verify.jobs.doing import Done
+from interlock.verify.jobs.decisions import ABSENT, Deciding
+from interlock.verify.jobs.orchestrators import Done
 from interlock.verify.jobs.plan import Plan
-from interlock.verify.jobs.telling import tell
-from interlock.verify.jobs.working import Working
+from interlock.verify.jobs.stories import tell
 
 State: TypeAlias = tuple[Any, ...]
 
@@ -30,8 +30,8 @@ RECLAIMED = "every expired lease is reclaimed"
 
 def claims_of(plan: Plan) -> list[Claim]:
     """Everything that is claimed of the jobs of a plan."""
-    held = [*judging.VALUE_CLAIMS, *judging.STEP_CLAIMS, judging.STORE_CLAIM, judging.BATCH_CLAIM]
-    held += [judging.GIVEN_ONCE, judging.ASKED_FOR, judging.DONE_ONCE, judging.IN_TIME]
+    held = [*judge.VALUE_CLAIMS, *judge.STEP_CLAIMS, judge.STORE_CLAIM, judge.BATCH_CLAIM]
+    held += [judge.GIVEN_ONCE, judge.ASKED_FOR, judge.DONE_ONCE, judge.IN_TIME]
     return [
         *(always(claim) for claim in held),
         eventually(SETTLES),
@@ -49,15 +49,15 @@ class JobWorld(Working):
         self.claims: Sequence[Claim] = claims_of(plan)
         self.places = places or {claim.claim: place for place, claim in enumerate(self.claims)}
         super().__init__(plan, Deciding(plan, self.places))
-        self._given_once = bit(self.places[judging.GIVEN_ONCE])
-        self._asked_for = bit(self.places[judging.ASKED_FOR])
+        self._given_once = bit(self.places[judge.GIVEN_ONCE])
+        self._asked_for = bit(self.places[judge.ASKED_FOR])
         self._settled, self._done_stopping = bit(self.places[SETTLES]), bit(self.places[CANCEL_SETTLES])
         self._reclaimed = bit(self.places[RECLAIMED])
         self._stopping, self._due = (
             trigger_bit(self.places[CANCEL_SETTLES]),
             trigger_bit(self.places[RECLAIMED]),
         )
-        self.names = naming.Naming(self)
+        self.names = symmetry.Naming(self)
 
     # Where it begins, and what is seen
 

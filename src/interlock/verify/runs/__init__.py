@@ -5,6 +5,6 @@ here the table of the run and the couplings between run and job are followed dir
 step causes in its run is carried as a message that may be late or come twice, and never gets lost.
 
     plan        an environment with a run
-    deciding    the table of the run, asked once for each pair of value and event
+    decisions   the table of the run, asked once for each pair of value and event
     world       run, planner, reporter and jobs: what can happen next
 """

@@ -11,16 +11,16 @@ from typing import Any, NamedTuple, TypeAlias
 from interlock.lifecycles import job, run
 from interlock.lifecycles.job import JobState
 from interlock.store.records import StepLine
-from interlock.systems.orchestrator.words import Word
+from interlock.systems.orchestrator.notifications import Word
 from interlock.systems.runs.orders import RELEASE, STOP, Order
-from interlock.verify.checking import Step
 from interlock.verify.claims import AIDED, Claim, Mode, always, bit, eventually, sometimes
-from interlock.verify.jobs import judging, spares
-from interlock.verify.jobs.deciding import ABSENT, ORDERED, Entry
-from interlock.verify.jobs.doing import Done
-from interlock.verify.jobs.telling import rows
+from interlock.verify.jobs import judge, spares
+from interlock.verify.jobs.decisions import ABSENT, ORDERED, Entry
+from interlock.verify.jobs.orchestrators import Done
+from interlock.verify.jobs.stories import rows
 from interlock.verify.jobs.world import JobWorld, claims_of
-from interlock.verify.runs.deciding import BEGINS, RUN_CLAIMS, RunDeciding, RunEntry
+from interlock.verify.model_checker import Step
+from interlock.verify.runs.decisions import BEGINS, RUN_CLAIMS, RunDeciding, RunEntry
 from interlock.verify.runs.plan import RUN_ID, RunPlan
 
 State: TypeAlias = tuple[Any, ...]
@@ -138,7 +138,7 @@ class RunWorld:
         found = deciding.values[deciding.sweep(value).after if deciding.due[value] else value]
         if found is None:
             return number in self._ordered(state[6], RELEASE)
-        seen = judging.look_at(found, self.plan, number)
+        seen = judge.look_at(found, self.plan, number)
         return seen.state not in job.ENDED and not seen.body.data.stop_reason
 
     def _ordered(self, wires: tuple[int, ...], what: str) -> set[int]:

@@ -12,11 +12,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from interlock.verify.jobs.judging import SIGHTS
+from interlock.verify.jobs.judge import SIGHTS
+from interlock.verify.worlds.episode import Chapter, Played
 from interlock.verify.worlds.mixes import MIXES
 from interlock.verify.worlds.plan import Faults, World
-from interlock.verify.worlds.playing import Chapter, Played
-from interlock.verify.worlds.shrinking import again
+from interlock.verify.worlds.shrink import again
 from interlock.verify.worlds.worlds import WORLDS
 
 LATE_REPORT = "a report that comes too late is refused"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from interlock.errors import InvalidArguments
-from interlock.guessing import nearest
+from interlock.suggestions import nearest
 from interlock.verify.worlds.plan import Faults
 
 MIXES = (

@@ -12,11 +12,11 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
-from interlock.systems.household import Host
+from interlock.systems.runtime import Host
 from interlock.verify.worlds.fates import Fates
 from interlock.verify.worlds.plan import World
-from interlock.verify.worlds.scheduling import Loop, Schedule
-from interlock.verify.worlds.watching import Watcher
+from interlock.verify.worlds.scheduler import Loop, Schedule
+from interlock.verify.worlds.watcher import Watcher
 
 START = datetime(2026, 1, 1, 8, tzinfo=UTC)
 STORE = "store"

@@ -31,7 +31,7 @@ from interlock.store.records import (
     Recorded,
     Work,
 )
-from interlock.verify.worlds.calling import Call, Done
+from interlock.verify.worlds.calls import Call, Done
 from interlock.verify.worlds.stage import STORE, Process
 
 T = TypeVar("T")

@@ -8,8 +8,8 @@ played. What they all have in common is the code.
 from __future__ import annotations
 
 from interlock.errors import InvalidArguments
-from interlock.guessing import nearest
 from interlock.lifecycles.durations import Durations
+from interlock.suggestions import nearest
 from interlock.verify.worlds.plan import (
     HOUR_S,
     Arrivals,

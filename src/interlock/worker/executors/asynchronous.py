@@ -19,7 +19,7 @@ from typing import Any
 
 from interlock.worker.executors.executor import Ended
 from interlock.worker.outcomes import Interrupted, Outcome, outcome_of, success_of
-from interlock.worker.running import RunningTask
+from interlock.worker.running_task import RunningTask
 
 _WAITS = frozenset({"GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH"})
 _EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}

@@ -50,8 +50,8 @@ from interlock.worker.executors.orders import (
 )
 from interlock.worker.executors.relatives import FarFamily
 from interlock.worker.outcomes import Interrupted, Yielded, outcome_of, success_of
+from interlock.worker.outgoing import Unsent
 from interlock.worker.tracing import continuing
-from interlock.worker.unsent import Unsent
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from interlock.worker.outcomes import Outcome
-from interlock.worker.running import RunningTask
+from interlock.worker.running_task import RunningTask
 
 Ended: TypeAlias = Callable[[RunningTask, Outcome], None]
 """Called in the event loop, once, when a handler has ended."""

@@ -34,10 +34,10 @@ from interlock.errors import InvalidArguments
 from interlock.processes.groups import End
 from interlock.processes.sandbox import NO_SANDBOX, Sandbox
 from interlock.worker.context import Context
-from interlock.worker.executors.caching import Cache, Caches, check_caches, restored
 from interlock.worker.executors.checkout import Checkout, checked_out
 from interlock.worker.executors.commands import Commands
-from interlock.worker.executors.leaving import Artifact, check_names, leave_behind
+from interlock.worker.executors.shell_artifacts import Artifact, check_names, leave_behind
+from interlock.worker.executors.shell_caches import Cache, Caches, check_caches, restored
 from interlock.worker.executors.subprocesses import how_it_ended
 from interlock.worker.executors.workspaces import Workspace
 from interlock.worker.outcomes import StepFailed

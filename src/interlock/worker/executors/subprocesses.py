@@ -35,7 +35,7 @@ from interlock.worker.executors.orders import (
 )
 from interlock.worker.executors.relatives import answer
 from interlock.worker.outcomes import Interrupted, Outcome, Yielded, failure_of
-from interlock.worker.running import RunningTask
+from interlock.worker.running_task import RunningTask
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.tracing import AttemptSpan
 

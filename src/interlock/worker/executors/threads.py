@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from interlock.worker.executors.executor import Ended
 from interlock.worker.outcomes import Outcome, outcome_of, success_of
-from interlock.worker.running import RunningTask
+from interlock.worker.running_task import RunningTask
 
 _Work: TypeAlias = tuple[RunningTask, Ended, contextvars.Context, asyncio.AbstractEventLoop]
 

@@ -14,7 +14,7 @@ from tests.systems.runs.site import Site, planned
 from interlock.errors import InterlockError, InvalidArguments, LeaseExpired, NoBlobs
 from interlock.systems.blobs import BlobSettings
 from interlock.systems.blobs.directory import DirectoryBlobs
-from interlock.systems.orchestrator.beside import Saving
+from interlock.systems.orchestrator.attachments import Saving
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.caching.lifecycle import CacheBody, saved
 from interlock.wire.caches import CacheRefused

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from interlock.errors import PlanRefused
-from interlock.systems.runs.planning.making import group_of, plan_of
+from interlock.systems.runs.planning.planner import group_of, plan_of
 from interlock.systems.runs.planning.planners import WorkflowPlanner, spec_of_file
 from interlock.systems.runs.planning.port import PlanRequest
 from interlock.systems.runs.planning.workflow import read_workflow

@@ -8,7 +8,7 @@ from tests.systems.runs.reporting.receiver import Receiver, Says
 from tests.systems.runs.reporting.reports import NOW, SHA, failed_run, now, report, run_view
 from tests.waiting import PATIENCE_S
 
-from interlock.systems.runs.reporting.outgoing import Answered
+from interlock.systems.runs.reporting.outbound_http import Answered
 from interlock.systems.runs.reporting.port import NotTold, Word
 from interlock.systems.runs.reporting.reporters.github import GithubReporter, refusal_of
 from interlock.systems.runs.reporting.settings import GithubReporting

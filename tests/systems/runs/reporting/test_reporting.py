@@ -14,7 +14,7 @@ from tests.systems.runs.reporting.receiver import Heard, Receiver, Says
 from tests.systems.runs.reporting.told import SOURCE, Told, notices, reporting, statuses
 from tests.systems.runs.site import plan, planned
 
-from interlock.engine.committing import Committer
+from interlock.engine.committer import Committer
 from interlock.errors import InterlockError
 from interlock.store.records import Commit, Key, Outcome
 from interlock.systems.runs.reporting.lifecycle import DONE, REPORT, report_id

@@ -10,7 +10,7 @@ from tests.systems.runs.site import Site, planned
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.edges import Edges
 from interlock.systems.runs.reporting.lanes import Lane
-from interlock.systems.runs.reporting.reporting import ReportView
+from interlock.systems.runs.reporting.reporter import ReportView
 from interlock.systems.runs.reporting.settings import GithubReporting, ReportingSettings, WebhookReporting
 from interlock.systems.runs.secrets import Secret
 from interlock.wire.runs import Source

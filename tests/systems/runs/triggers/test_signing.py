@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from interlock.errors import InvalidSettings
 from interlock.systems.runs.secrets import Secret, new_signing_key, secret_texts, signing_keys
 from interlock.systems.runs.triggers.errors import NotSigned
-from interlock.systems.runs.triggers.signing import (
+from interlock.systems.runs.triggers.signatures import (
     check_github,
     check_standard,
     github_signature,

@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from interlock.engine.applying import Decision, Engine
+from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import InterlockError, NoBlobs, UnknownLease
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
@@ -30,8 +30,8 @@ from interlock.machine import Event
 from interlock.store.records import Commit, Key, Query, Record
 from interlock.systems.blobs.port import Blobs
 from interlock.systems.blobs.settings import BlobSettings
-from interlock.systems.orchestrator.answering import heard_or_raise
-from interlock.systems.orchestrator.beside import Saving
+from interlock.systems.orchestrator.answers import heard_or_raise
+from interlock.systems.orchestrator.attachments import Saving
 from interlock.systems.orchestrator.body import Provenance, decode_body
 from interlock.systems.orchestrator.tokens import Token, read_token
 from interlock.systems.runs.body import decode_run

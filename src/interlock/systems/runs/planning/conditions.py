@@ -4,7 +4,7 @@
     event in ('push', 'manual') or not inputs.quick
     tag matches 'v*'
 
-`and`, `or`, `not` and parentheses; names from the table in `knowing`; `==`, `!=`, `in`, `matches`; and
+`and`, `or`, `not` and parentheses; names from the table in `variables`; `==`, `!=`, `in`, `matches`; and
 `changed(patterns…)`, which holds when a path that counts has changed, or when nobody knows which have.
 Everything is text; a value that stands alone holds unless it is empty or `false`.
 """
@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from interlock.systems.runs.planning.knowing import FAMILIES, NAMES, Known
 from interlock.systems.runs.planning.patterns import fault_of, first_matching, matching
+from interlock.systems.runs.planning.variables import FAMILIES, NAMES, Known
 
 MAX_LENGTH = 2_000
 MAX_DEPTH = 20

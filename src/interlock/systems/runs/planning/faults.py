@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from interlock.errors import InterlockError, PlanRefused
-from interlock.guessing import nearest
 from interlock.plurals import counted
+from interlock.suggestions import nearest
 
 MOST_TOLD = 50
 """Whoever has made more faults than that mends some first."""

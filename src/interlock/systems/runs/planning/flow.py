@@ -24,10 +24,10 @@ from typing import Any, Protocol, TypeAlias, overload
 import msgspec
 
 from interlock.errors import CannotLoad, InvalidArguments, PlanRefused
-from interlock.guessing import nearest
+from interlock.suggestions import nearest
 from interlock.systems.runs.planning.conditions import changed_sentence
-from interlock.systems.runs.planning.knowing import Known, branch_of, tag_of
 from interlock.systems.runs.planning.patterns import matching
+from interlock.systems.runs.planning.variables import Known, branch_of, tag_of
 from interlock.wire.jobs import SHELL, JobSpec
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, SkippedJob, Source
 

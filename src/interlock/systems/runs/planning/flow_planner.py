@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 from interlock.errors import InterlockError, PlanRefused
-from interlock.guessing import nearest
+from interlock.suggestions import nearest
 from interlock.systems.runs.planning.flow import FLOWS, FlowFunction
 from interlock.systems.runs.planning.port import PlanRequest
 from interlock.wire.runs import Plan

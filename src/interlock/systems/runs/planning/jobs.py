@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from interlock.systems.runs.planning.kinds import Placed
-from interlock.systems.runs.planning.knowing import Known, environment
 from interlock.systems.runs.planning.model import Cache, Defaults, Job, Retry, Step, WorkflowFile
+from interlock.systems.runs.planning.variables import Known, environment
 from interlock.wire.jobs import SHELL, RetryRule
 from interlock.wire.runs import PlannedJob
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from interlock.guessing import nearest
+from interlock.suggestions import nearest
 from interlock.systems.runs.planning.conditions import BadCondition, Condition, read_condition
 from interlock.systems.runs.planning.faults import Faults, Place
 from interlock.systems.runs.planning.nodes import BOOL, INT, NULL, place_of, plain

@@ -11,7 +11,7 @@ from interlock.errors import PlanRefused
 from interlock.systems.runs.planning.faults import Faults, Place
 from interlock.systems.runs.planning.git import FOLDER, Mirror, Repositories, WorkflowText
 from interlock.systems.runs.planning.jobs import Clone
-from interlock.systems.runs.planning.making import group_of, plan_of
+from interlock.systems.runs.planning.planner import group_of, plan_of
 from interlock.systems.runs.planning.port import PlanRequest
 from interlock.systems.runs.planning.workflow import name_of, read_workflow
 from interlock.wire.runs import Plan, PlannedJob, RunSpec, SkippedJob, Source

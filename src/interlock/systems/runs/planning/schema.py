@@ -7,9 +7,9 @@ from typing import Any
 
 from interlock.systems.runs.planning.conditions import COMPARING, FUNCTIONS
 from interlock.systems.runs.planning.kinds import AnyJson, Kind
-from interlock.systems.runs.planning.knowing import FAMILIES, NAMES
 from interlock.systems.runs.planning.shapes import Either, Field, ListOf, MapOf, Object, Several
 from interlock.systems.runs.planning.table import OBJECTS, WORKFLOW
+from interlock.systems.runs.planning.variables import FAMILIES, NAMES
 
 
 def workflow_schema() -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from interlock.systems.runs.planning.knowing import FAMILIES, NAMES, VARIABLE, Known
+from interlock.systems.runs.planning.variables import FAMILIES, NAMES, VARIABLE, Known
 
 _HOLE = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
 _KEY = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)

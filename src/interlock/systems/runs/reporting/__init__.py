@@ -4,9 +4,9 @@ Reading order:
 
     port         what is told, what a reporter is, and what can become of telling
     lifecycle    the table of a report: one for each run and each reporter
-    deciding     pure: what becomes of a report when there is news, and when it was told or not
+    decisions    pure: what becomes of a report when there is news, and when it was told or not
     lanes        one for each reporter, so that one that is down holds up nobody else
-    reporting    what ties them to runs: outcomes in, REPORTED out
-    outgoing     requests to addresses that somebody else has named
+    reporter     what ties them to runs: outcomes in, REPORTED out
+    outbound_http  requests to addresses that somebody else has named
     reporters    GitHub, signed webhooks, and the log
 """

@@ -15,10 +15,10 @@ from datetime import datetime
 from typing import Protocol
 
 from interlock.engine.aggregate import rewritten
-from interlock.engine.applying import Decision, Engine
+from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.store.records import Change, Claim, Commit, Committed, Key, Record, record_after
-from interlock.systems.runs.reporting.deciding import (
+from interlock.systems.runs.reporting.decisions import (
     body_of,
     has_ended,
     overdue,

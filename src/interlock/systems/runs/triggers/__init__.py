@@ -2,9 +2,9 @@
 
 Reading order:
 
-    signing      whether a delivery comes from whom it says: over the raw bytes, in constant time
+    signatures   whether a delivery comes from whom it says: over the raw bytes, in constant time
     github       what an event of GitHub says about a change
     generic      what anybody else's webhook says, by a mapping from the settings
     rules        which workflow a change is evaluated with
-    receiving    the way of a delivery: verified, read, mapped, submitted once
+    deliveries   the way of a delivery: verified, read, mapped, submitted once
 """

@@ -23,7 +23,7 @@ from interlock.verify.worlds.casts.families import DrawnFamily, DrawnLoad, House
 from interlock.verify.worlds.casts.wires import WireServer
 from interlock.verify.worlds.casts.workers import Alarm
 from interlock.verify.worlds.fleets import Life
-from interlock.verify.worlds.judging_fleet import FleetJudge
+from interlock.verify.worlds.judge_fleet import FleetJudge
 from interlock.verify.worlds.stage import Process
 from interlock.wire.fleet.fleet_pb2_grpc import add_AgentServicer_to_server
 from interlock.worker.logs import make_log

@@ -9,16 +9,16 @@ from typing import Any, cast
 
 import msgspec
 
-from interlock.verify.worlds.judging import Judge
-from interlock.verify.worlds.judging_simulations import State
-from interlock.verify.worlds.judging_trees import BRANCH
+from interlock.verify.worlds.judge import Judge
+from interlock.verify.worlds.judge_simulations import State
+from interlock.verify.worlds.judge_trees import BRANCH
 from interlock.verify.worlds.plan import SimulationKind
-from interlock.verify.worlds.scheduling import Loop
+from interlock.verify.worlds.scheduler import Loop
 from interlock.verify.worlds.stage import Process
-from interlock.verify.worlds.watching import Watcher
+from interlock.verify.worlds.watcher import Watcher
 from interlock.wire.jobs import IfFails, JobSpec
 from interlock.worker.context import Context
-from interlock.worker.course import SimulationContext
+from interlock.worker.simulation_context import SimulationContext
 from interlock.worker.simulations import simulation
 from interlock.worker.tasks import Registry
 

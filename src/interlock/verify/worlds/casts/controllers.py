@@ -14,17 +14,17 @@ from grpc import aio
 
 from interlock.errors import InterlockError
 from interlock.systems.fleet.coverage import Verdict
-from interlock.systems.fleet.driving import SLACK_S, STOP_S
+from interlock.systems.fleet.drive import SLACK_S, STOP_S
 from interlock.systems.fleet.line import Line
 from interlock.systems.fleet.lines import ANSWER_S, EXCHANGES, Reference
 from interlock.systems.fleet.outcome import WorkloadResult
+from interlock.systems.fleet.recorder import LAST_WORDS_S
 from interlock.systems.fleet.spec import TASK, WorkloadSpec
-from interlock.systems.fleet.telling import LAST_WORDS_S
 from interlock.systems.fleet.workloads import workload_id_of
 from interlock.verify.worlds.casts.streams import WireChannel
 from interlock.verify.worlds.fleets import Tour
-from interlock.verify.worlds.judging_fleet import Counted, FleetJudge
-from interlock.verify.worlds.scheduling import Loop
+from interlock.verify.worlds.judge_fleet import Counted, FleetJudge
+from interlock.verify.worlds.scheduler import Loop
 from interlock.verify.worlds.stage import Process
 from interlock.wire.fleet.errors import SkewTooLarge
 from interlock.worker.context import Context

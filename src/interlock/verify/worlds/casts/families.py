@@ -18,7 +18,7 @@ from interlock.agent.family import Hear
 from interlock.agent.port import Load, Workload
 from interlock.agent.words import Order, Sample, Started
 from interlock.verify.worlds.fleets import Life
-from interlock.verify.worlds.judging_fleet import FleetJudge
+from interlock.verify.worlds.judge_fleet import FleetJudge
 
 UP_S = (0.05, 0.8)
 """How long a process takes until it can begin."""

@@ -9,7 +9,7 @@ from interlock.verify.worlds.casts.agents import AgentCast
 from interlock.verify.worlds.casts.controllers import teach
 from interlock.verify.worlds.casts.machines import set_clocks
 from interlock.verify.worlds.casts.testers import TesterCast
-from interlock.verify.worlds.judging import Judge
+from interlock.verify.worlds.judge import Judge
 from interlock.verify.worlds.plan import Faults
 from interlock.verify.worlds.stage import Cast, Stage
 from interlock.verify.worlds.storage import SharedStore

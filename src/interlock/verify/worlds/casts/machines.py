@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 
 from interlock.verify.worlds.casts.agents import AgentCast
-from interlock.verify.worlds.judging_fleet import FleetJudge
+from interlock.verify.worlds.judge_fleet import FleetJudge
 from interlock.verify.worlds.plan import HOUR_S, Faults
 from interlock.verify.worlds.stage import Stage
 

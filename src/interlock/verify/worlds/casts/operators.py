@@ -12,8 +12,8 @@ from interlock.errors import InterlockError
 from interlock.lifecycles import worker
 from interlock.lifecycles.worker import WORKER, WorkerState
 from interlock.store.records import Query
-from interlock.systems.household import Household
-from interlock.verify.worlds.casts.asking import Errands, surely
+from interlock.systems.runtime import Household
+from interlock.verify.worlds.casts.requests import Errands, surely
 from interlock.verify.worlds.plan import HOUR_S
 from interlock.verify.worlds.stage import Process
 from interlock.verify.worlds.storage import SharedStore, StoreLink

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from interlock.engine.loops import Loop, run_loops
 from interlock.engine.retention import Retention
 from interlock.lifecycles.job import JOB
-from interlock.systems.household import DELIVERY, SWEEP, Household
-from interlock.systems.orchestrator.claiming_again import ClaimOver
+from interlock.systems.orchestrator.idempotent_claims import ClaimOver
 from interlock.systems.quarantine.lifecycle import QUARANTINED, STANDING
-from interlock.verify.worlds.judging import Judge
+from interlock.systems.runtime import DELIVERY, SWEEP, Household
+from interlock.verify.worlds.judge import Judge
 from interlock.verify.worlds.stage import Process
 from interlock.verify.worlds.storage import SharedStore, StoreLink
 from interlock.wire.runner import Answer, ClaimRequest, Grant, Message

@@ -13,10 +13,10 @@ import msgspec
 from interlock.errors import InterlockError
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JobState
-from interlock.systems.household import Household
-from interlock.verify.worlds.casts.asking import Errands, surely
-from interlock.verify.worlds.judging import Judge
-from interlock.verify.worlds.judging_trees import BRANCH
+from interlock.systems.runtime import Household
+from interlock.verify.worlds.casts.requests import Errands, surely
+from interlock.verify.worlds.judge import Judge
+from interlock.verify.worlds.judge_trees import BRANCH
 from interlock.verify.worlds.plan import HOUR_S, JobKind, World
 from interlock.verify.worlds.stage import Process
 from interlock.verify.worlds.storage import SharedStore, StoreLink

@@ -11,9 +11,9 @@ import msgspec
 
 from interlock.errors import InterlockError
 from interlock.lifecycles import simulation
-from interlock.systems.household import Household
-from interlock.verify.worlds.casts.asking import Errands, surely
-from interlock.verify.worlds.judging_simulations import SimulationJudge
+from interlock.systems.runtime import Household
+from interlock.verify.worlds.casts.requests import Errands, surely
+from interlock.verify.worlds.judge_simulations import SimulationJudge
 from interlock.verify.worlds.plan import HOUR_S, SimulationKind, World
 from interlock.verify.worlds.stage import Process
 from interlock.verify.worlds.storage import SharedStore, StoreLink

@@ -11,9 +11,9 @@ import msgspec
 
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.verify.worlds.calling import Call, Done
+from interlock.verify.worlds.calls import Call, Done
 from interlock.verify.worlds.casts.orchestrators import Served, Watched
-from interlock.verify.worlds.judging import Judge
+from interlock.verify.worlds.judge import Judge
 from interlock.verify.worlds.stage import Process
 from interlock.verify.worlds.storage import SharedStore, StoreLink
 from interlock.wire.jobs import JobSpec
@@ -23,7 +23,7 @@ from interlock.wire.trees import ChildPage
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec, WorkerView
 from interlock.wire.workloads import WorkloadFact
 from interlock.worker.executors import kin
-from interlock.worker.standing import BEGAN, SYSTEM
+from interlock.worker.supervisor_client import BEGAN, SYSTEM
 
 T = TypeVar("T")
 

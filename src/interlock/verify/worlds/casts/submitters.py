@@ -10,9 +10,9 @@ import msgspec
 
 from interlock.errors import InterlockError
 from interlock.lifecycles import run
-from interlock.systems.household import Household
-from interlock.verify.worlds.casts.asking import Errands, surely
-from interlock.verify.worlds.judging_runs import RunJudge
+from interlock.systems.runtime import Household
+from interlock.verify.worlds.casts.requests import Errands, surely
+from interlock.verify.worlds.judge_runs import RunJudge
 from interlock.verify.worlds.plan import HOUR_S, PRODUCTION, RunKind, World
 from interlock.verify.worlds.stage import Process
 from interlock.verify.worlds.storage import SharedStore, StoreLink

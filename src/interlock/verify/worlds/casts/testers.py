@@ -11,10 +11,10 @@ import msgspec
 from interlock.errors import InterlockError
 from interlock.systems.fleet.coverage import Policy
 from interlock.systems.fleet.spec import PORT, WorkloadSpec
-from interlock.systems.household import Household
-from interlock.verify.worlds.casts.asking import Errands, surely
+from interlock.systems.runtime import Household
 from interlock.verify.worlds.casts.families import DrawnLoad
-from interlock.verify.worlds.judging import Judge
+from interlock.verify.worlds.casts.requests import Errands, surely
+from interlock.verify.worlds.judge import Judge
 from interlock.verify.worlds.plan import HOUR_S, WorkloadKind, World
 from interlock.verify.worlds.stage import Process
 from interlock.verify.worlds.storage import SharedStore, StoreLink

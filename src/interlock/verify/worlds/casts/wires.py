@@ -14,7 +14,7 @@ import grpc
 from grpc import aio
 
 from interlock.errors import StoreUnavailable
-from interlock.verify.worlds.calling import Call, Done
+from interlock.verify.worlds.calls import Call, Done
 from interlock.verify.worlds.fleets import Troubles
 from interlock.verify.worlds.stage import Process
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TextIO, cast
 
 from interlock.verify.worlds.casts.ports import EmbeddedPort, ServedPort
-from interlock.verify.worlds.judging import Judge
-from interlock.verify.worlds.scheduling import Loop
+from interlock.verify.worlds.judge import Judge
+from interlock.verify.worlds.scheduler import Loop
 from interlock.verify.worlds.stage import Process
 from interlock.verify.worlds.storage import SharedStore
-from interlock.verify.worlds.watching import Watcher
+from interlock.verify.worlds.watcher import Watcher
 from interlock.worker.logs import make_log
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.process import WorkerProcess

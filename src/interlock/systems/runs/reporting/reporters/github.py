@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from interlock.systems.runs.reporting.outgoing import Answered, Outgoing
+from interlock.systems.runs.reporting.outbound_http import Answered, Outgoing
 from interlock.systems.runs.reporting.port import NotTold, Now, Report, Word
 from interlock.systems.runs.reporting.reporters.summary import (
     MAX_ERROR,

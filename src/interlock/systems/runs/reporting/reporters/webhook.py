@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from interlock.systems.runs.reporting.outgoing import Answered, Outgoing
+from interlock.systems.runs.reporting.outbound_http import Answered, Outgoing
 from interlock.systems.runs.reporting.port import NotTold, Now, Report, Word
 from interlock.systems.runs.reporting.reporters.summary import (
     MAX_ERROR,
@@ -26,7 +26,7 @@ from interlock.systems.runs.reporting.reporters.summary import (
     shortened,
 )
 from interlock.systems.runs.reporting.settings import WebhookReporting
-from interlock.systems.runs.triggers.signing import standard_headers
+from interlock.systems.runs.triggers.signatures import standard_headers
 from interlock.wire.runs import RunView, Source
 
 MAX_WAIT_S = 86_400.0

@@ -1,0 +1,100 @@
+"""Looking at a request before READY: quick, without a side effect, and all faults at once."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from interlock.agent.given import faults_of_given
+from interlock.agent.kinds import Offered
+from interlock.errors import InvalidWorkload
+from interlock.lifecycles.durations import Durations
+from interlock.suggestions import nearest
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
+MAX_CONCURRENCY = 10_000
+MAX_RATE = 1_000_000.0
+MAX_PREPARE_S = 60.0
+MAX_SPEC_BYTES = 1024 * 1024
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for a workload, as it came."""
+
+    workload_id: str
+    kind: str
+    spec: bytes = b"{}"
+    start_at_unix_ns: int | None = None
+    duration_s: float = 0.0
+    rate: float = 0.0
+    concurrency: int = 1
+    max_operations: int = 0
+    prepare_s: float | None = None
+    controller: str = ""
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that can be carried out."""
+
+    asked: Asked
+    home: str
+    spec: msgspec.Raw
+    duration_s: float
+    prepare_s: float
+
+
+def look_at(asked: Asked, kinds: Mapping[str, Offered], durations: Durations, now_unix_ns: int) -> Checked:
+    """The request as it can be carried out; `InvalidWorkload` with everything that is wrong with it."""
+    faults = list(_faults(asked, durations, now_unix_ns))
+    offered = kinds.get(asked.kind)
+    if offered is None:
+        near = nearest(asked.kind, tuple(kinds))
+        guess = f" (did you mean {near}?)" if near else ""
+        faults.append(f"kind is {asked.kind!r}{guess} and must be one of {', '.join(kinds)}")
+    else:
+        faults += faults_of_given(asked.spec, offered)
+    if faults or offered is None:
+        raise InvalidWorkload(
+            "The workload cannot be run: " + "; ".join(faults) + ".",
+            todo="Change the request so that each of these holds.",
+            facts={"faults": faults, "kinds": list(kinds)},
+        )
+    return Checked(
+        asked=asked,
+        home=offered.home,
+        spec=msgspec.Raw(asked.spec or b"{}"),
+        duration_s=asked.duration_s or durations.workload_duration_s,
+        prepare_s=offered.kind.prepare_s if asked.prepare_s is None else asked.prepare_s,
+    )
+
+
+def too_far(start_at_unix_ns: int, now_unix_ns: int, durations: Durations) -> str | None:
+    """What is wrong with a start, if it is too far ahead, or none."""
+    if start_at_unix_ns < 0:
+        return f"start_at_unix_ns is {start_at_unix_ns} and must be nanoseconds since 1970"
+    ahead_s = (start_at_unix_ns - now_unix_ns) / 1e9
+    if ahead_s <= durations.start_wait_s:
+        return None
+    return f"the start is {ahead_s:.1f} s ahead, and must be at most {durations.start_wait_s:g} s ahead"
+
+
+def _faults(asked: Asked, durations: Durations, now_unix_ns: int) -> Iterator[str]:
+    if not NAME.fullmatch(asked.workload_id):
+        yield "workload_id must be 1 to 64 letters, digits, dots, colons, dashes or underscores"
+    ranges = (
+        ("duration_s", asked.duration_s, durations.workload_duration_s),
+        ("rate", asked.rate, MAX_RATE),
+        ("concurrency", asked.concurrency, MAX_CONCURRENCY),
+        ("prepare_s", asked.prepare_s or 0.0, MAX_PREPARE_S),
+    )
+    for name, value, most in ranges:
+        if not (math.isfinite(value) and 0 <= value <= most):
+            yield f"{name} is {value:g} and must be between 0 and {most:g}"
+    start = asked.start_at_unix_ns
+    if start is not None and (fault := too_far(start, now_unix_ns, durations)):
+        yield fault
+    if len(asked.spec) > MAX_SPEC_BYTES:
+        yield f"spec has {len(asked.spec):,} bytes, and may have {MAX_SPEC_BYTES:,}"

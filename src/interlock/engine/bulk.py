@@ -1,0 +1,183 @@
+"""The same as applying, for many records at once: one load, one pass of deciding, one commit of all.
+
+Each item has an outcome of its own. Where somebody was faster, only that item is loaded and decided
+again. Whoever has just written a record may hand it in as `known`: if it is still current, which the
+commit itself finds out, nothing has to be loaded at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from interlock.engine.recovery import commit_surely
+from interlock.engine.unit_of_work import Applied, Decision, Engine, contended, failed, is_known_refusal
+from interlock.errors import InterlockError, StoreUnavailable
+from interlock.store.records import (
+    Commit,
+    Committed,
+    Conflict,
+    Illegal,
+    Key,
+    Outcome,
+    Record,
+    Repeated,
+    RequestReused,
+    TooLate,
+    Work,
+    one_by_one,
+)
+
+A = TypeVar("A")
+
+DecideOne: TypeAlias = Callable[[Record | None, datetime, str], Decision[A]]
+"""Pure: from a record, the time and the mark for its notes to a decision. May raise a refusal."""
+
+Result: TypeAlias = Applied[A] | Repeated | InterlockError
+
+
+class Item(msgspec.Struct, Generic[A], gc=False):
+    """One record to be decided about."""
+
+    key: Key
+    decide: DecideOne[A]
+    known: Record | None = None
+    """As it was last seen, by whoever asks; None when it has to be loaded."""
+    fresh: bool = False
+    """It is to be created, so there is nothing to load."""
+
+
+async def apply_all(engine: Engine, items: Sequence[Item[A]]) -> list[Result[A]]:
+    """What becomes of each of them, in their order."""
+    batch = _Batch(engine, items)
+    while batch.waiting:
+        turn = batch.turn()
+        await batch.load(turn)
+        decided = batch.decide(turn, max(await engine.clock.now(), batch.not_before))
+        outcomes = await commit_all_surely(engine, [commit for _, commit, _ in decided])
+        for (place, commit, decision), outcome in zip(decided, outcomes, strict=True):
+            if is_known_refusal(commit, outcome):
+                batch.settle(place, decision, Committed(await engine.clock.now()))
+            else:
+                batch.settle(place, decision, outcome)
+    return [result for result in batch.results if result is not None]
+
+
+class _Batch(Generic[A]):
+    """Items on their way: what is known of their records, and what has become of them."""
+
+    def __init__(self, engine: Engine, items: Sequence[Item[A]]) -> None:
+        self._engine = engine
+        self._items = items
+        self._known = [item.known for item in items]
+        self._loaded = [item.fresh for item in items]
+        """Whether what is known was read just now. What somebody remembers is only a guess."""
+        self._tries = [0] * len(items)
+        self.not_before = datetime.min.replace(tzinfo=UTC)
+        """What the store has said the time is; an estimate may be behind, after a machine has slept."""
+        self.results: list[Result[A] | None] = [None] * len(items)
+        self.waiting = dict.fromkeys(range(len(items)))
+
+    def turn(self) -> list[int]:
+        """Of several items about the same record the first has its turn, the others theirs after it."""
+        first: dict[Key, int] = {}
+        for place in self.waiting:
+            first.setdefault(self._items[place].key, place)
+        return list(first.values())
+
+    async def load(self, turn: Sequence[int]) -> None:
+        """Read what nobody knows."""
+        missing = [place for place in turn if self._known[place] is None and not self._loaded[place]]
+        if missing:
+            found = await self._engine.store.load([self._items[place].key for place in missing])
+            for place, record in zip(missing, found, strict=True):
+                self._known[place], self._loaded[place] = record, True
+
+    def decide(self, turn: Sequence[int], now: datetime) -> list[tuple[int, Commit, Decision[A]]]:
+        """Those that have something to commit; the others have their result, or have to look again."""
+        mark = self._engine.mark()
+        decided: list[tuple[int, Commit, Decision[A]]] = []
+        for place in turn:
+            decision = self._decision(place, now, mark)
+            if decision is None:
+                continue
+            if decision.commit is None:
+                self._end(place, Applied(decision.answer, now))
+            else:
+                sealed = self._engine.sealed(decision.commit, [self._known[place]])
+                decided.append((place, sealed, decision))
+        return decided
+
+    def _decision(self, place: int, now: datetime, mark: str) -> Decision[A] | None:
+        """A decision that may be believed: on what was just read, or proved by the version it names."""
+        item = self._items[place]
+        try:
+            decision = item.decide(self._known[place], now, mark)
+        except InterlockError as error:
+            if self._loaded[place]:
+                self._end(place, error)
+            else:
+                self._forget(place)
+            return None
+        if self._loaded[place] or _names_version(decision.commit, item.key):
+            return decision
+        self._forget(place)
+        return None
+
+    def settle(self, place: int, decision: Decision[A], outcome: Outcome | InterlockError) -> None:
+        """What the store has made of it."""
+        match outcome:
+            case Committed(at):
+                self._end(place, Applied(decision.answer, at))
+            case Conflict() | TooLate():
+                if isinstance(outcome, TooLate):
+                    self.not_before = max(self.not_before, outcome.now)
+                self._tries[place] += 1
+                self._forget(place)
+                if self._tries[place] >= self._engine.max_tries:
+                    conflict = outcome if isinstance(outcome, Conflict) else None
+                    self._end(place, contended([self._items[place].key], conflict, self._tries[place]))
+            case RequestReused() | Illegal():
+                self._end(place, failed(outcome))
+            case _:
+                self._end(place, outcome)
+
+    def _forget(self, place: int) -> None:
+        self._known[place], self._loaded[place] = None, False
+
+    def _end(self, place: int, result: Result[A]) -> None:
+        self.results[place] = result
+        del self.waiting[place]
+
+
+def _names_version(commit: Commit | None, key: Key) -> bool:
+    """Whether the store would notice if the decision was made on an old version of the record."""
+    if commit is None:
+        return False
+    for change in commit.changes:  # noqa: SIM110 - a generator would cost more than the question
+        if change.id == key.id and change.kind == key.kind:
+            return True
+    return False
+
+
+async def commit_all_surely(engine: Engine, work: Sequence[Work]) -> list[Outcome | InterlockError]:
+    """The outcome of each of many commits, also when a connection broke in the middle of them."""
+    outcomes = await engine.committer.commit_all(work)
+    doubtful = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, StoreUnavailable)]
+    if doubtful:
+        commits = one_by_one(work)
+        found = await asyncio.gather(*[_surely(engine, commits[place]) for place in doubtful])
+        for place, outcome in zip(doubtful, found, strict=True):
+            outcomes[place] = outcome
+    return outcomes
+
+
+async def _surely(engine: Engine, commit: Commit) -> Outcome | InterlockError:
+    try:
+        return await commit_surely(engine.store, engine.committer, commit, in_doubt=True)
+    except InterlockError as error:
+        return error

@@ -1,0 +1,254 @@
+"""Requests and answers: repeated where that is harmless, and errors by their code.
+
+An answer can get lost after the request was carried out. What only looks may be asked again, and so
+may whatever carries a request id; for everything else the outcome is unknown, and the error says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import httpx2
+import msgspec
+
+from interlock import errors
+from interlock.errors import InterlockError, InvalidSettings, ServerRefused, StoreUnavailable, UnknownName
+from interlock.remote.answers import Problem
+from interlock.systems.access import principals, tokens
+from interlock.wire import filter_words
+from interlock.wire.decoders import decode_as
+from interlock.wire.trust import trusting
+
+TIMEOUT_S = 35.0
+"""Longer than a server takes for an answer: then it says itself that it took too long."""
+PAUSES_S = (0.1, 0.5)
+"""Before each repeat."""
+NOT_DONE = "not done"
+_BUSY = frozenset({408, 429, 502, 503, 504})
+_SILENT_S = 60.0
+
+T = TypeVar("T")
+
+
+class Asker:
+    """Somebody who asks a server."""
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        token: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+        ca: str | None = None,
+        sleep: Callable[[float], Any] = asyncio.sleep,
+    ) -> None:
+        self.server = server.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._timeout_s = timeout_s
+        self._ca = ca
+        self._sleep = sleep
+        self._client: httpx2.AsyncClient | None = None
+
+    def open(self) -> None:
+        """Be able to ask; nothing is said yet."""
+        if self._client is not None:
+            return
+        try:
+            self._client = httpx2.AsyncClient(
+                base_url=self.server,
+                headers=self._headers,
+                timeout=self._timeout_s,
+                # Loading certificates takes longer than all the rest.
+                verify=trusting(self._ca) if self.server.startswith("https:") else False,
+            )
+        except (httpx2.InvalidURL, ValueError) as error:
+            raise InvalidSettings(
+                f"{self.server!r} is not the address of a server: {error}.",
+                todo="Give one such as http://127.0.0.1:8088.",
+                facts={"server": self.server},
+            ) from None
+
+    async def close(self) -> None:
+        """Let go of the connections. Safe to call twice."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def get(self, path: str, answer: type[T], **query: Any) -> T:
+        """Look at something."""
+        asked = {name: value for name, value in query.items() if value not in ("", None)}
+        return _read(await self._surely("GET", path, asked, None), answer)
+
+    async def post(self, path: str, answer: type[T], body: bytes) -> T:
+        """Change something; the body has a request id, under which it is done once."""
+        return _read(await self._surely("POST", path, {}, body), answer)
+
+    @asynccontextmanager
+    async def stream(self, path: str, headers: Mapping[str, str], **query: str) -> AsyncIterator[Lines]:
+        """The lines of an answer that goes on."""
+        async with self._answering(path, headers, query) as response:
+            yield response.aiter_lines()
+
+    @asynccontextmanager
+    async def download(self, path: str, **query: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The bytes of an answer, piece by piece."""
+        async with self._answering(path, {}, query) as response:
+            yield response.aiter_bytes()
+
+    @asynccontextmanager
+    async def _answering(
+        self, path: str, headers: Mapping[str, str], query: Mapping[str, str]
+    ) -> AsyncIterator[httpx2.Response]:
+        patience = httpx2.Timeout(self._timeout_s, read=_SILENT_S)
+        try:
+            async with self._open_client().stream(
+                "GET", path, params=query, headers=dict(headers), timeout=patience
+            ) as response:
+                if response.status_code != 200:
+                    await response.aread()
+                    raise error_of(response)
+                yield response
+        except httpx2.RequestError as error:
+            raise self._failed(error) from error
+
+    async def _surely(
+        self, method: str, path: str, query: Mapping[str, Any], body: bytes | None
+    ) -> httpx2.Response:
+        unsure: StoreUnavailable | None = None
+        for pause_s in (*PAUSES_S, None):
+            try:
+                return await self._once(method, path, query, body)
+            except StoreUnavailable as error:
+                if error.facts.get("outcome") != NOT_DONE:
+                    unsure = error  # an earlier request may have arrived, whatever became of later ones
+                if pause_s is None:
+                    raise (unsure or error) from None
+                await self._sleep(pause_s)
+        raise AssertionError("the last time round returns or raises")
+
+    async def _once(
+        self, method: str, path: str, query: Mapping[str, Any], body: bytes | None
+    ) -> httpx2.Response:
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        try:
+            response = await self._open_client().request(
+                method, path, params=query, content=body, headers=headers
+            )
+        except httpx2.RequestError as error:
+            raise self._failed(error) from error
+        if response.status_code in _BUSY:
+            problem = _own_problem(response) or Problem()
+            raise self._away(f"it answered {response.status_code}: {problem.error}".rstrip(": ."))
+        if response.status_code not in (200, 201):
+            raise error_of(response)
+        return response
+
+    def _open_client(self) -> httpx2.AsyncClient:
+        if self._client is None:
+            raise StoreUnavailable(
+                f"Not connected to {self.server}.", todo="Connect first; nothing was done."
+            )
+        return self._client
+
+    def _failed(self, error: httpx2.RequestError) -> StoreUnavailable:
+        if not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+            return self._away(f"{type(error).__name__} {error}".strip())
+        return StoreUnavailable(
+            f"Cannot connect to the server at {self.server}: {_why(error)}. Nothing was done.",
+            todo="Check the address, and whether the server is running: start one with `interlock server`.",
+            facts={"server": self.server, "outcome": NOT_DONE},
+        )
+
+    def _away(self, why: str) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"The server at {self.server} did not answer as it should: {why}.",
+            todo="See whether it is up; what was asked for may have been done.",
+            facts={"server": self.server},
+        )
+
+
+Lines = AsyncIterator[str]
+_ELSEWHERE = (
+    "Give the address of an Interlock server with --server or INTERLOCK_URL; a proxy before it must pass on "
+    "/api and /readyz."
+)
+
+
+def _why(error: httpx2.RequestError) -> str:
+    """Return why a connection could not be made; the cause says it more plainly than what it led to."""
+    cause: BaseException = error
+    while (deeper := cause.__cause__ or cause.__context__) is not None:
+        cause = deeper
+    if isinstance(cause, ConnectionError) and cause.errno is not None:
+        return os.strerror(cause.errno)
+    return str(error).rstrip(".") or type(error).__name__
+
+
+def error_of(response: httpx2.Response) -> InterlockError:
+    """What a server has refused, as the same error that a store would have raised."""
+    problem = _problem(response)
+    kind = _kinds().get(problem.code)
+    if kind is None:
+        return ServerRefused(
+            problem.error,
+            allowed=problem.allowed,
+            todo=problem.todo,
+            facts={**problem.facts, "code": problem.code, "status": response.status_code},
+        )
+    error = kind.__new__(kind)
+    InterlockError.__init__(
+        error, problem.error, allowed=problem.allowed, todo=problem.todo, facts=problem.facts
+    )
+    if isinstance(error, UnknownName):  # what it is made from is among its facts
+        error.name, error.known, error.where = str(problem.facts.get(error.noun, "")), problem.allowed, ""
+    return error
+
+
+def _problem(response: httpx2.Response) -> Problem:
+    return _own_problem(response) or Problem(error=_said(response), todo=_ELSEWHERE)
+
+
+def _own_problem(response: httpx2.Response) -> Problem | None:
+    """Return a problem as our servers tell it; None for whatever else listens there."""
+    try:
+        problem = decode_as(response.content, Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return problem if problem.error else None
+
+
+def _said(response: httpx2.Response) -> str:
+    """Return what a server has answered that does not speak as ours do: something else listens there."""
+    request = response.request
+    kind = response.headers.get("content-type", "").partition(";")[0] or "no content type"
+    to = f", to {location}" if (location := response.headers.get("location", "")[:200]) else ""
+    return (
+        f"{_origin(request.url)} answered {request.method} {request.url.path} with {response.status_code} "
+        f"({kind}{to}), which is not the answer of an Interlock server."
+    )
+
+
+def _origin(url: httpx2.URL) -> str:
+    return f"{url.scheme}://{url.netloc.decode('ascii', 'replace').rpartition('@')[2]}"
+
+
+def _read(response: httpx2.Response, answer: type[T]) -> T:
+    try:
+        return decode_as(response.content, answer)
+    except msgspec.DecodeError as error:
+        raise ServerRefused(
+            f"{_said(response).removesuffix('.')}: {error}.",
+            todo=f"{_ELSEWHERE} Compare the versions if it is one: interlock --version.",
+            facts={"code": "unreadable", "status": response.status_code},
+        ) from error
+
+
+def _kinds() -> dict[str, type[InterlockError]]:
+    """Every error that a store or a check of ours could raise as well, by its code."""
+    homes = (errors, filter_words, principals, tokens)
+    found = [kind for home in homes for kind in vars(home).values() if isinstance(kind, type)]
+    return {kind.code: kind for kind in found if issubclass(kind, InterlockError)}

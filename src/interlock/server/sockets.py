@@ -1,0 +1,222 @@
+"""Sockets, signals and the end.
+
+On SIGTERM or SIGINT a server takes no new connection, tells streams to end, finishes the requests
+that it has, and then lets go of the store; a second signal changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from interlock.errors import InterlockError
+from interlock.processes import early_signals
+from interlock.server.app import make_app
+from interlock.server.connections import Handshake, connection_for
+from interlock.server.logs import Log, libraries_logging
+from interlock.server.parts import Parts, open_parts
+from interlock.server.routes import Route
+from interlock.server.settings import ServerSettings
+from interlock.systems.catalogue import OURS, Lifecycles
+from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
+
+BACKLOG = 1_024
+AT_ONCE = 64
+"""How many connections are accepted before those that are too many can be closed."""
+SPARE_FILES = 256
+"""How many open files are left to the store, to git and to connections that are just accepted."""
+
+
+class CannotListen(InterlockError):
+    """The address cannot be listened at; nothing was started."""
+
+    code = "cannot_listen"
+    status = 500
+
+
+class Listener(uvicorn.Server):
+    """Answers requests until it is told to stop."""
+
+    def __init__(self, app: ASGIApp, parts: Parts, listening: socket.socket) -> None:
+        settings = parts.settings
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=connection_for(settings, parts.connections, _counting(parts)),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                backlog=BACKLOG,
+                timeout_keep_alive=settings.keep_alive_s,
+                timeout_graceful_shutdown=max(1, round(settings.shutdown_s)),
+                ssl_certfile=settings.tls_cert,
+                ssl_keyfile=settings.tls_key,
+            )
+        )
+        self._parts = parts
+        self._listening = listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen; a handshake has as long as a head."""
+        state, tls = self.server_state, self.config.ssl
+        kind: Callable[..., Any] = self.config.http_protocol_class
+        make = partial(kind, config=self.config, server_state=state, app_state={})
+        if tls is not None:
+            make = partial(Handshake, make, tls, state.connections, self._parts.settings.header_s)
+        self.servers = []
+        for listening in sockets or (self._listening,):
+            server = await asyncio.get_running_loop().create_server(make, sock=listening, backlog=AT_ONCE)
+            listening.listen(BACKLOG)
+            self.servers.append(server)
+        self.started = True
+
+    @property
+    def url(self) -> str:
+        """Where it can be reached."""
+        host, port = self._listening.getsockname()[:2]
+        scheme = "https" if self._parts.settings.tls_cert else "http"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    async def run_until_stopped(self, started: Callable[[Listener], None] | None = None) -> None:
+        """Answer requests; `started` is called once that is so."""
+        serving = asyncio.create_task(self.serve([self._listening]), name="listener")
+        try:
+            if started is not None:
+                started(self)
+            await asyncio.shield(serving)
+        finally:
+            self.stop()
+            await asyncio.wait([serving])
+
+    def stop(self) -> None:
+        """Begin to end: safe to call twice, and from a signal."""
+        self._parts.hang_up()
+        self.should_exit = True
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are dealt with by whoever runs the loop; see `stopped_by_signals`."""
+        yield
+
+
+@contextmanager
+def stopped_by_signals(listener: Listener) -> Iterator[None]:
+    """While this lasts, SIGTERM and SIGINT end the server in good order."""
+    loop = asyncio.get_running_loop()
+    early_signals.has_begun()
+    for number in early_signals.STOPPING:
+        loop.add_signal_handler(number, listener.stop)
+    try:
+        yield
+    finally:
+        for number in early_signals.STOPPING:
+            loop.remove_signal_handler(number)
+        early_signals.has_stopped()
+
+
+def allow_files(parts: Parts) -> None:
+    """Let the process open as many files as it needs for its connections, or take fewer connections."""
+    wanted = parts.connections.most + SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        parts.connections.most = max(1, soft - SPARE_FILES)
+        parts.log.warning(
+            f"The system allows {soft} open files, so the server takes at most {parts.connections.most} "
+            f"connections; allow {wanted} (ulimit -n, LimitNOFILE=).",
+        )
+
+
+def _counting(parts: Parts) -> Callable[[int], None]:
+    """Count what is refused before there is a request."""
+
+    def refused(status: int) -> None:
+        parts.metrics.answered("", "", status, 0.0)
+
+    return refused
+
+
+def bind(settings: ServerSettings) -> socket.socket:
+    """The socket to listen at; raises in words when somebody else has it."""
+    try:
+        found = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, kind, protocol, _, address = found[0]
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise _cannot_listen(settings, error) from None
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+        listening.setblocking(False)
+    except OSError as error:
+        listening.close()
+        raise _cannot_listen(settings, error) from None
+    return listening
+
+
+async def serve(
+    url: str,
+    settings: ServerSettings,
+    *,
+    orchestration: OrchestratorSettings = DEFAULT_SETTINGS,
+    log: Log | None = None,
+    more: Sequence[Route] = (),
+    lifecycles: Lifecycles = OURS,
+    started: Callable[[Listener, Parts], None] | None = None,
+    signals: bool = True,
+) -> None:
+    """Open the store, look after it and answer requests, until a signal or a cancellation."""
+    _check_tls(settings)
+    listening = bind(settings)
+    log = log or Log()
+    try:
+        async with open_parts(
+            url, settings, orchestration=orchestration, log=log, lifecycles=lifecycles
+        ) as parts:
+            allow_files(parts)
+            listener = Listener(make_app(parts, more=more), parts, listening)
+            with libraries_logging(log), stopped_by_signals(listener) if signals else nullcontext():
+                await listener.run_until_stopped(lambda it: started(it, parts) if started else None)
+    finally:
+        listening.close()
+
+
+def _check_tls(settings: ServerSettings) -> None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise CannotListen(
+            f"The certificate {settings.tls_cert} and its key {settings.tls_key} cannot be used: {error}.",
+            todo="Give files in PEM format that belong together and can be read.",
+            facts={"tls_cert": settings.tls_cert, "tls_key": settings.tls_key},
+        ) from None
+
+
+def _cannot_listen(settings: ServerSettings, error: OSError) -> CannotListen:
+    why = error.strerror or str(error)
+    return CannotListen(
+        f"Cannot listen at {settings.host}:{settings.port}: {why}.",
+        todo="Stop whoever listens there, or choose another --port; 0 takes a free one.",
+        facts={"host": settings.host, "port": settings.port, "cause": why},
+    )

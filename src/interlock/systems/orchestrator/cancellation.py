@@ -1,0 +1,137 @@
+"""Stopping jobs, and what happens when a deadline of theirs has passed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+import msgspec
+
+from interlock.engine.outbox import outgoing
+from interlock.lifecycles import job
+from interlock.lifecycles.couplings import Receiver
+from interlock.store.records import Change, Commit, Record
+from interlock.systems.orchestrator.aggregate import JobAggregate
+from interlock.systems.orchestrator.attachments import Chunk, chunk_change
+from interlock.systems.orchestrator.body import AttemptBody
+from interlock.systems.orchestrator.failures import FailureClass
+from interlock.systems.orchestrator.notifications import words_of
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.trees.notifications import CANCEL_CHILDREN, tree_words_of
+from interlock.systems.quarantine.strikes import RUNNER_LOST, Lost, name_of
+from interlock.wire.runner import LogLine
+
+MAX_WORDS = 1_000
+"""How much of the reason for a cancel a job keeps; the journal has all of it."""
+
+
+class CancelChildren(msgspec.Struct, frozen=True):
+    """The children of a job are to be stopped."""
+
+    job_id: str
+    reason: str
+
+
+def cancelled(
+    record: Record, now: datetime, settings: OrchestratorSettings, reason: str, words: str = ""
+) -> JobAggregate:
+    """The job after a cancel; raises what its table says where that cannot be.
+
+    `reason` is the code, and `notifications` are what a person said; those of the first cancel are kept.
+    """
+    draft = JobAggregate.of(record, now, settings)
+    draft.fire_due()
+    draft.stop_reason = reason
+    first = draft.root.data.stop_reason is None
+    refused = draft.send(job.Cancel(at=now, still_active=draft.body.active, reason=reason))
+    if refused is not None:
+        raise refused.error()
+    if first:
+        draft.body.cancel_reason = words[:MAX_WORDS]
+    return draft
+
+
+def outgrown(record: Record, now: datetime, settings: OrchestratorSettings) -> JobAggregate:
+    """A job that would grow beyond what the store takes: it is stopped, and lets go of what made it grow.
+
+    That cannot happen with the limits that we run with; but a job that can neither be given out nor
+    written back would be at the head of its queue for ever.
+    """
+    draft = JobAggregate.of(record, now, settings)
+    draft.body.checkpoints = {}
+    for one in draft.body.attempts:
+        if one.failure is not None:
+            one.failure = msgspec.structs.replace(one.failure, details="", error=one.failure.error[:200])
+    if isinstance(draft.body.input, msgspec.Raw) and 2 * len(draft.body.input) > len(record.body):
+        draft.body.input = msgspec.Raw(b"null")
+    draft.stop_reason = "too_large"
+    draft.send(job.Cancel(at=now, still_active=draft.body.active, reason="too_large"))
+    return draft
+
+
+def swept(
+    records: Sequence[Record], now: datetime, mark: str, settings: OrchestratorSettings, max_body_bytes: int
+) -> list[Commit]:
+    """What becomes of jobs that have a deadline passed.
+
+    A timer that turns out to be stale moves nothing, and then only the deadline is set right.
+    """
+    commits = []
+    for record in records:
+        draft = JobAggregate.of(record, now, settings)
+        draft.fire_due()
+        commit = commit_of(draft, mark=mark, actor="clock")
+        if len(commit.changes[0].body) > max_body_bytes:
+            commit = commit_of(outgrown(record, now, settings), mark=mark, actor="orchestrator")
+        commits.append(commit)
+    return commits
+
+
+def commit_of(draft: JobAggregate, *, mark: str, actor: str, reason: str = "") -> Commit:
+    """The job as it has become, with word to other records that it concerns."""
+    change = draft.change(mark=mark, actor=actor, reason=reason)
+    return Commit(changes=(change, *messages_of(draft)))
+
+
+def messages_of(draft: JobAggregate) -> tuple[Change, ...]:
+    """Word to other records, committed with what causes it, so that a crash does not swallow it."""
+    body = draft.body
+    alone = body.run is None and body.simulation is None and body.tree is None
+    if alone and not body.children and not draft.remarks:
+        return ()
+    told = (*words_of(draft), *_to_children(draft), *tree_words_of(draft), *_about_runners(draft))
+    return (*told, *(_logged(draft, one, text) for one, text in draft.remarks))
+
+
+def _logged(draft: JobAggregate, one: AttemptBody, text: str) -> Change:
+    """Return a line at the end of the log of an attempt, which has nobody left to write it."""
+    end = one.lease.logged if one.lease is not None else 0
+    line = LogLine(draft.now, "error", text)
+    chunk = Chunk(shard=one.shard, attempt=one.index, sequence=0, lines=(line,), offset=end)
+    return chunk_change(draft.id, f"{end:014d}-{draft.version}.end", chunk, mark="", actor="orchestrator")
+
+
+def _about_runners(draft: JobAggregate) -> Iterator[Change]:
+    """Who has lost an attempt just now, and who has lost one of this job before."""
+    for one in draft.lost:
+        assert one.lease is not None
+        before = {
+            name_of(each.lease.data.runner_id)
+            for each in draft.body.attempts
+            if each is not one and each.lease is not None and _was_lost(each)
+        }
+        runner = name_of(one.lease.data.runner_id)
+        word = Lost(runner=runner, job_id=draft.id, attempt=one.name, others=tuple(sorted(before - {runner})))
+        yield outgoing(f"{draft.id}.{one.name}.lost", RUNNER_LOST, msgspec.json.encode(word), draft.now)
+
+
+def _was_lost(one: AttemptBody) -> bool:
+    return one.failure is not None and one.failure.failure_class is FailureClass.LOST
+
+
+def _to_children(draft: JobAggregate) -> tuple[Change, ...]:
+    if not draft.body.children or not any(each.to is Receiver.ITS_CHILDREN for each, _ in draft.outward):
+        return ()
+    payload = CancelChildren(draft.id, draft.root.data.stop_reason or "cancel")
+    name = f"{draft.id}.children.{draft.version}"
+    return (outgoing(name, CANCEL_CHILDREN, msgspec.json.encode(payload), draft.now),)

@@ -1,0 +1,423 @@
+"""What runners say, judged. Pure: from a job and a message to an answer and what becomes of the job.
+
+Authority. Only the live lease is heard, by the store's clock: what has run out by now is expired
+first, swept or not, and the commit itself may not happen after the lease's end.
+
+Repeats. The same message again is answered as the first time and changes nothing. A second report
+with other content is a conflict; it is refused, and the refusal is journalled, like everything that
+is said under a lease that has ended. Of refusals that are alike (the attempt, the type of message and
+the code) the first is journalled: a runner that is refused again and again must not fill the journal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import assert_never
+
+import msgspec
+
+from interlock.engine.unit_of_work import Decision, journalled_once
+from interlock.lifecycles import attempt, lease
+from interlock.lifecycles.job import JOB
+from interlock.lifecycles.lease import LeaseState
+from interlock.machine import Event, Refused
+from interlock.store import records
+from interlock.store.records import Commit, Note, Record
+from interlock.systems.orchestrator.aggregate import JobAggregate, completed
+from interlock.systems.orchestrator.attachments import (
+    Artifact,
+    Births,
+    Saving,
+    Upload,
+    artifact_change,
+    result_change,
+)
+from interlock.systems.orchestrator.body import AttemptBody, JobBody, LeaseBody
+from interlock.systems.orchestrator.cancellation import commit_of, messages_of
+from interlock.systems.orchestrator.failures import Failure, FailureClass, classify
+from interlock.systems.orchestrator.logs import chunk_changes, placed
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.submission import MAX_DELAY_S
+from interlock.systems.orchestrator.texts import (
+    MAX_DETAILS,
+    cleaned,
+    fitting,
+)
+from interlock.systems.orchestrator.tokens import Token
+from interlock.wire.runner import (
+    Ack,
+    Answer,
+    CancelAck,
+    Complete,
+    Failed,
+    Heard,
+    Heartbeat,
+    Message,
+    NotHeard,
+    Release,
+    Stale,
+    StaleCode,
+    Succeeded,
+)
+from interlock.wire.values import json_fault
+
+_STALE_CODES = {lease.EXPIRED: StaleCode.LEASE_EXPIRED, lease.REVOKED: StaleCode.LEASE_REVOKED}
+_ENCODER = msgspec.json.Encoder()
+_MESSAGE_NAMES = {
+    kind: str(kind.__struct_config__.tag)
+    for kind in (Ack, Heartbeat, Complete, CancelAck, Release, Upload, Saving, Births)
+}
+_INSTANT = timedelta(microseconds=1)
+INLINE_RESULT = 16_384
+"""Larger results are kept beside the job."""
+MOST_MISSING = 32
+"""How many overtaken heartbeats are still waited for."""
+MOST_ARTIFACTS = 100
+"""How many files an attempt may leave behind."""
+
+
+def hear(
+    record: Record | None,
+    token: Token,
+    message: Message,
+    now: datetime,
+    mark: str,
+    settings: OrchestratorSettings,
+    body: JobBody | None = None,
+) -> Decision[Answer]:
+    """What a message does to the job that its token names. `body`: see `JobAggregate.of`; it is used up."""
+    if record is None:
+        return Decision(_unknown_lease(token))
+    draft = JobAggregate.of(record, now, settings, body)
+    one = _attempt_of(draft, token)
+    if one is None or one.lease is None or not token.opens(one.lease.digest):
+        return Decision(_unknown_lease(token))
+    message = cleaned(message)
+    if (unfit := _unfit(draft, one, message)) is not None:
+        return Decision(unfit)
+    until = record.deadline_at
+    if until is not None and until <= now:
+        draft.fire_due()
+        until = draft.deadline_at
+    if (answer := _repeated(draft, one, message)) is not None:
+        return Decision(answer)
+    note_report(draft, one, message)
+    refused = draft.send_lease(one, _event(message, now, settings))
+    if refused is not None:
+        return _refuse(JobAggregate.of(record, now, settings), token, message, refused, mark)
+    note_extras(draft, one, message)
+    if isinstance(message, Heartbeat) and message.uploading:
+        draft.send_attempt(one, attempt.upload)  # which is ignored where it is known, or moot
+    # No timer of the job may run out before the commit: then it would have to be heard differently.
+    return Decision(_heard(draft, one), _commit(draft, one, message, mark, until))
+
+
+def note_report(draft: JobAggregate, one: AttemptBody, message: Message) -> None:
+    """What the attempt will be known by; noted first, since the couplings ask for it."""
+    match message:
+        case Complete(outcome=Succeeded(result=result), cost=cost):
+            one.result_apart = len(result) > INLINE_RESULT
+            one.result = msgspec.UNSET if one.result_apart else result
+            one.cost, one.failure = cost, None
+        case Complete(outcome=Failed() as failed, cost=cost):
+            one.failure, one.cost = _failure(failed, draft.settings), cost
+        case Release(await_children=waits, cost=cost):
+            one.cost, one.waits = cost, waits and draft.body.children > 0  # with none it would be for ever
+        case _:
+            pass  # nothing else says how it ended
+
+
+def note_extras(draft: JobAggregate, one: AttemptBody, message: Message) -> None:
+    """What a message brings along: progress, a checkpoint, and how far its numbers have come."""
+    assert one.lease is not None
+    match message:
+        case Complete():
+            one.reported = digest_of_report(message)
+            if draft.body.checkpoints and one.state is attempt.SUCCEEDED:
+                draft.body.checkpoints.pop(str(one.shard), None)  # nobody will start from it any more
+        case Heartbeat():
+            _note_heartbeat(draft, one, one.lease, message)
+            one.artifacts += isinstance(message, Upload)
+            draft.body.children += message.children if isinstance(message, Births) else 0
+        case Release(checkpoint=checkpoint):
+            one.reported = digest_of_report(message)
+            _save(draft, one, checkpoint)
+        case CancelAck():
+            one.reported = digest_of_report(message)
+            one.forced = not message.confirmed_dead
+            one.confirmed_dead = message.confirmed_dead
+        case Ack():
+            pass
+
+
+def _note_heartbeat(draft: JobAggregate, one: AttemptBody, held: LeaseBody, message: Heartbeat) -> None:
+    """What an overtaken one says about progress is old by now; its lines are not."""
+    number = message.sequence
+    if isinstance(message.checkpoint, msgspec.Raw) and number >= held.saved:
+        held.saved = number
+        _save(draft, one, message.checkpoint)
+    if number in held.missing:
+        held.missing = tuple(each for each in held.missing if each != number)
+        return
+    if number > held.sequence:
+        skipped = range(max(held.sequence + 1, number - MOST_MISSING), number)
+        held.missing = (*held.missing, *skipped)[-MOST_MISSING:]
+        held.sequence = number
+    one.progress = message.progress or one.progress
+
+
+def _save(draft: JobAggregate, one: AttemptBody, checkpoint: msgspec.Raw | msgspec.UnsetType) -> None:
+    if isinstance(checkpoint, msgspec.Raw):
+        draft.body.checkpoints = {**draft.body.checkpoints, str(one.shard): checkpoint}
+
+
+def _event(message: Message, now: datetime, settings: OrchestratorSettings) -> Event:
+    """The message as the table of the lease knows it."""
+    runner_id, ttl_s = message.runner_id, settings.durations.lease_ttl_s
+    match message:
+        case Complete():
+            return completed(now, runner_id)
+        case Heartbeat():
+            return lease.Heartbeat(at=now, runner_id=runner_id, ttl_s=ttl_s)
+        case Ack():
+            return lease.Ack(at=now, runner_id=runner_id, ttl_s=ttl_s)
+        case CancelAck():
+            return lease.CancelAck(at=now, runner_id=runner_id)
+        case Release():
+            return lease.Release(at=now, runner_id=runner_id)
+        case _ as never:
+            assert_never(never)
+
+
+def _repeated(draft: JobAggregate, one: AttemptBody, message: Message) -> Answer | None:
+    """The answer to a message that was heard before; None when it is a new one."""
+    held = one.lease
+    if held is None or held.data.runner_id != message.runner_id:
+        return None
+    if held.state is lease.ACTIVE:
+        kind = type(message)
+        again = kind is Ack or (kind is Heartbeat and _was_heard(held, message.sequence))
+    else:
+        again = held.state in lease.DEAD and _reported(draft, one) == digest_of_report(message)
+    return _heard(draft, one) if again else None
+
+
+def _reported(draft: JobAggregate, one: AttemptBody) -> str:
+    """Return the digest of the report that was accepted; of a result that is apart, it follows from that."""
+    record = draft.record
+    if one.reported or record is None or not record.result or one.state is not attempt.SUCCEEDED:
+        return one.reported
+    outcome = Succeeded(msgspec.Raw(record.result))
+    return digest_of_report(Complete(token="", runner_id="", outcome=outcome, cost=one.cost))
+
+
+def _was_heard(held: LeaseBody, number: int) -> bool:
+    return 0 < number <= held.sequence and number not in held.missing
+
+
+def _commit(
+    draft: JobAggregate, one: AttemptBody, message: Message, mark: str, until: datetime | None
+) -> Commit:
+    assert one.lease is not None
+    stretches = placed(one.lease, message, draft.settings.max_log_bytes) if message.log else []
+    reason = message.reason if type(message) is Release else ""
+    if type(message) is Complete and one.state is attempt.CANCELED:
+        reason = f"it {message.outcome.__struct_config__.tag} after the cancel, which stands"
+    changes = [draft.change(mark=mark, actor=message.runner_id, reason=reason), *messages_of(draft)]
+    if stretches or one.failure is not None:
+        changes += chunk_changes(draft.id, one, message, _name(draft, message), stretches, draft.now, mark)
+    if one.result_apart and isinstance(message, Complete) and isinstance(message.outcome, Succeeded):
+        result = message.outcome.result
+        changes.append(result_change(draft.id, one.name, result, mark=mark, actor=message.runner_id))
+    if isinstance(message, Upload):
+        changes.append(_artifact_change(draft.id, one, message, mark))
+    if isinstance(message, Saving):
+        changes.append(message.kept)
+    # At the moment at which a timer runs out it has: the commit has to be before it.
+    return Commit(changes=tuple(changes), not_after=until - _INSTANT if until else None)
+
+
+def _artifact_change(job_id: str, one: AttemptBody, message: Upload, mark: str) -> records.Change:
+    brought = Artifact(
+        shard=one.shard, attempt=one.index, name=message.name, sha256=message.sha256, size=message.size
+    )
+    return artifact_change(job_id, brought, mark=mark, actor=message.runner_id)
+
+
+def _name(draft: JobAggregate, message: Message) -> str:
+    """What tells its lines from those of other messages about the attempt."""
+    assert draft.record is not None
+    numbered = f"{message_name(message)}-{message.sequence}"
+    return numbered if message.sequence else f"v{draft.record.version}"
+
+
+def _refuse(
+    draft: JobAggregate, token: Token, message: Message, refused: Refused[LeaseState], mark: str
+) -> Decision[Answer]:
+    """Late, stale or conflicting: the journal says so, and what has run out by now ends with it."""
+    draft.fire_due()
+    one = _attempt_of(draft, token)
+    assert one is not None
+    answer = _stale_answer(one, message, refused)
+    note = Note(refusal=f"{message_name(message)}: {answer.error}", actor=message.runner_id, request_id=mark)
+    refusal = records.Refused(kind=JOB.name, id=draft.id, note=note)
+    if not draft.taken:
+        kind = f"{one.name} {message_name(message)} {answer.code}"
+        return Decision(answer, journalled_once(refusal, kind))
+    expired = commit_of(draft, mark=mark, actor="clock")
+    return Decision(answer, msgspec.structs.replace(expired, refusals=(refusal,)))
+
+
+def _stale_answer(one: AttemptBody, message: Message, refused: Refused[LeaseState]) -> Stale | NotHeard:
+    held = one.lease
+    assert held is not None
+    name = message_name(message)
+    if held.data.runner_id != message.runner_id:
+        return NotHeard(
+            code="wrong_runner",
+            error=f"The lease belongs to another runner than {message.runner_id}, so {name} is refused.",
+            todo="Only the runner that the lease was granted to is heard under it.",
+        )
+    if held.state in _STALE_CODES:
+        code = _STALE_CODES[held.state]
+        return Stale(code=code, error=f"The lease is {held.state}, so {name} is refused and changes nothing.")
+    if held.state is lease.COMPLETED and isinstance(message, Complete):
+        return NotHeard(
+            code="conflicting_completion",
+            error="Another completion was accepted before, with other content; that one stands.",
+            todo="Nothing; the attempt has ended.",
+            facts={"state": str(one.state)},
+        )
+    if held.state in lease.DEAD:
+        return Stale(code=StaleCode.UNKNOWN_LEASE, error=f"The lease is {held.state}; {name} comes too late.")
+    error = refused.error()
+    return NotHeard(code=error.code, error=error.sentence, todo=error.todo, facts=error.facts)
+
+
+def _heard(draft: JobAggregate, one: AttemptBody) -> Heard:
+    held = one.lease
+    if held is None or held.state not in lease.LIVE:
+        return Heard(state=one.state)
+    return Heard(
+        state=one.state,
+        expires_at=held.data.expires_at,
+        ttl_s=draft.settings.durations.lease_ttl_s,
+        cancel_requested=held.data.cancel_requested,
+        cancel_deadline_at=one.timer_at if one.state is attempt.CANCEL_REQUESTED else None,
+    )
+
+
+def message_name(message: Message) -> str:
+    """What a message is called on the wire."""
+    return _MESSAGE_NAMES[type(message)]
+
+
+def _attempt_of(draft: JobAggregate, token: Token) -> AttemptBody | None:
+    for one in draft.body.attempts:
+        if one.shard == token.shard and one.index == token.index:
+            return one
+    return None
+
+
+def _failure(failed: Failed, settings: OrchestratorSettings) -> Failure:
+    known = failed.failure_class in FailureClass.__members__.values() or not failed.failure_class
+    told = failed if known else msgspec.structs.replace(failed, failure_class="")
+    return Failure(
+        failure_class=classify(told, settings.failure_rules),
+        error=failed.error,
+        exception=failed.exception.split(" ", 1)[0],
+        exit_code=failed.exit_code,
+        details=fitting(failed.details, MAX_DETAILS),
+        retry_after_s=_pause_wanted(failed),
+    )
+
+
+def _pause_wanted(failed: Failed) -> float | None:
+    """Return what the runner asks for, within what a delay may be."""
+    wanted = failed.retry_after_s
+    return None if isinstance(wanted, msgspec.UnsetType) or not wanted >= 0 else min(wanted, MAX_DELAY_S)
+
+
+def digest_of_report(message: Message) -> str:
+    """What tells one report from another: all it says, but not who says it and which number it has."""
+    match message:
+        case Complete(outcome=outcome, cost=cost):
+            content: object = (outcome, cost)
+        case Release(reason=reason, checkpoint=checkpoint, cost=cost, await_children=waits):
+            saved = checkpoint if isinstance(checkpoint, msgspec.Raw) else None
+            content = (reason, saved, cost, waits) if waits or cost is not None else (reason, saved)
+        case CancelAck(confirmed_dead=confirmed):
+            content = confirmed
+        case _:
+            content = None
+    return _short(_ENCODER.encode((message_name(message), content)))
+
+
+@lru_cache(maxsize=1_024)
+def _short(said: bytes) -> str:
+    """Most reports say nothing but that it is done, so that many are the same."""
+    return hashlib.blake2s(said, digest_size=8).hexdigest()
+
+
+def _unfit(draft: JobAggregate, one: AttemptBody, message: Message) -> NotHeard | None:
+    """Why what a message brings cannot be stored; None when it can."""
+    settings = draft.settings
+    match message:
+        case Complete(outcome=Succeeded(result=result)):
+            return _unfit_value("result", result, settings.max_result_bytes)
+        case Upload() if one.artifacts >= MOST_ARTIFACTS:
+            return NotHeard(
+                code="too_many_artifacts",
+                error=f"An attempt leaves at most {MOST_ARTIFACTS} artifacts behind.",
+                todo="Name folders rather than files; each becomes one artifact.",
+                facts={"limit": MOST_ARTIFACTS},
+            )
+        case Saving() if draft.body.secrets_withheld and not _has_own_caches(draft):
+            return NotHeard(code="cache_refused", error="Who may not see secrets saves nothing for others.")
+        case Heartbeat(checkpoint=checkpoint) | Release(checkpoint=checkpoint):
+            if not isinstance(checkpoint, msgspec.Raw):
+                return None
+            others = sum(len(raw) for shard, raw in draft.body.checkpoints.items() if shard != str(one.shard))
+            most = min(settings.max_checkpoint_bytes, settings.max_checkpoints_bytes - others)
+            return _unfit_value("checkpoint", checkpoint, most)
+        case _:
+            return None
+
+
+def _has_own_caches(draft: JobAggregate) -> bool:
+    """Whether what it saves is found by its own pull request only."""
+    return draft.body.origin is not None and draft.body.origin.from_fork
+
+
+def _unfit_value(noun: str, raw: msgspec.Raw, most: int) -> NotHeard | None:
+    if len(raw) > most:
+        return _too_large(noun, len(raw), most)
+    if fault := json_fault(raw):
+        return NotHeard(
+            code="not_json",
+            error=f"The {noun} {fault}.",
+            todo="Encode it as JSON that others can read, and report again.",
+        )
+    return None
+
+
+def is_kept_inline(result: msgspec.Raw, settings: OrchestratorSettings) -> bool:
+    """Whether a result is fit to be stored, and in the job itself."""
+    return len(result) <= INLINE_RESULT and _unfit_value("result", result, settings.max_result_bytes) is None
+
+
+def _too_large(noun: str, size: int, most: int) -> NotHeard:
+    return NotHeard(
+        code="too_large",
+        error=f"The {noun} has {size} bytes; at most {most} are stored.",
+        todo="Keep large data elsewhere, and report a reference to it.",
+        facts={"bytes": size, "limit": most},
+    )
+
+
+def _unknown_lease(token: Token) -> Stale:
+    return Stale(
+        code=StaleCode.UNKNOWN_LEASE, error=f"There is no such lease on an attempt of {token.job_id}."
+    )

@@ -1,0 +1,203 @@
+"""Whether a plan can be carried out: everything that is wrong with it, in one error. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from interlock.errors import InterlockError, InvalidRun, PlanRefused
+from interlock.store.limits import MAX_LABEL
+from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.submission import MAX_DELAY_S, check_spec
+from interlock.wire.jobs import JobSpec
+from interlock.wire.runs import Plan, PlannedJob, RunSpec
+
+MAX_JOBS = 10_000
+MAX_NEEDS = 250_000
+MAX_NAME = 200
+MAX_PLAN_BYTES = 32_000_000
+MAX_RUN_LABELS = 8
+MAX_TEXT = 100_000
+MOST_FAULTS = 50
+"""How many faults are listed; more than that nobody reads."""
+
+
+def check_plan(plan: Plan, settings: OrchestratorSettings) -> None:
+    """Raise with everything that is wrong with a plan."""
+    faults = list(plan_faults(plan, settings))
+    if faults:
+        listed = faults[:MOST_FAULTS]
+        more = f"; and {len(faults) - len(listed)} more" if len(faults) > len(listed) else ""
+        raise PlanRefused(
+            "The plan cannot be carried out: " + "; ".join(listed) + more + ".",
+            todo="Correct the plan and submit it again; no job was made.",
+            facts={"faults": listed, "number": len(faults)},
+        )
+
+
+def plan_faults(plan: Plan, settings: OrchestratorSettings) -> Iterator[str]:
+    """Everything that is wrong with a plan, in words."""
+    if (number := len(plan.jobs) + len(plan.skipped)) > MAX_JOBS:
+        yield f"it has {number} jobs, at most {MAX_JOBS} are taken"
+        return
+    if (edges := sum(len(each.needs) for each in plan.jobs)) > MAX_NEEDS:
+        yield f"its jobs need each other {edges} times, at most {MAX_NEEDS} times are taken"
+        return
+    if (weight := sum(len(each.input) for each in plan.jobs)) > MAX_PLAN_BYTES:
+        yield f"the inputs of its jobs have {weight} bytes, at most {MAX_PLAN_BYTES} are taken"
+    if plan.timeout_s is not None and not (
+        math.isfinite(plan.timeout_s) and 0 < plan.timeout_s <= MAX_DELAY_S
+    ):
+        yield f"timeout_s is {plan.timeout_s:g} and must be more than 0, and at most {MAX_DELAY_S:g}"
+    counts = Counter([each.name for each in plan.jobs])
+    yield from (f"there are {n} jobs called {name!r}" for name, n in counts.items() if n > 1)
+    skipped = {each.name for each in plan.skipped}
+    for planned in plan.jobs:
+        yield from _job_faults(planned, settings)
+        yield from _needs_faults(planned, counts, skipped)
+    if cycle := _cycle({each.name: each.needs for each in plan.jobs}):
+        yield "these jobs wait for each other: " + " → ".join(cycle)
+
+
+def _job_faults(planned: PlannedJob, settings: OrchestratorSettings) -> Iterator[str]:
+    if not (1 <= len(planned.name) <= MAX_NAME and planned.name.isprintable()):
+        yield f"the name of a job has 1 to {MAX_NAME} printable characters, not {planned.name[:MAX_NAME]!r}"
+    if len(planned.environment) > MAX_NAME or not planned.environment.isprintable():
+        yield f"{planned.name[:MAX_NAME]}: an environment has at most {MAX_NAME} printable characters"
+    try:
+        check_spec(spec_of(planned), settings)
+    except InterlockError as error:
+        faults = error.facts.get("faults")
+        told = "; ".join(map(str, faults)) if isinstance(faults, list) else error.sentence.rstrip(".")
+        yield f"{planned.name}: {told}"
+
+
+def _needs_faults(planned: PlannedJob, known: Mapping[str, int], skipped: set[str]) -> Iterator[str]:
+    for name in dict.fromkeys(planned.needs):
+        if name == planned.name:
+            yield f"{planned.name} needs itself"
+        elif name not in known:
+            what = "the plan leaves out" if name in skipped else "is not in the plan"
+            yield f"{planned.name} needs {name!r}, which {what}"
+
+
+def _cycle(needs: Mapping[str, Sequence[str]]) -> list[str]:
+    """Some jobs that wait for each other, in their order and closed; empty when there are none.
+
+    Whatever has all its needs done is taken away, again and again; what stays waits for ever.
+    """
+    waiting = {
+        name: {each for each in set(of) if each in needs and each != name} for name, of in needs.items()
+    }
+    dependents: dict[str, list[str]] = {name: [] for name in waiting}
+    for name, of in waiting.items():
+        for each in of:
+            dependents[each].append(name)
+    free = [name for name, of in waiting.items() if not of]
+    while free:
+        name = free.pop()
+        del waiting[name]
+        for following in dependents[name]:
+            waiting[following].discard(name)
+            if not waiting[following]:
+                free.append(following)
+    return _closed_walk(waiting)
+
+
+def _closed_walk(waiting: Mapping[str, set[str]]) -> list[str]:
+    """Everybody here waits for somebody here, so whoever follows that comes round."""
+    if not waiting:
+        return []
+    walk = [min(waiting)]
+    while (following := min(waiting[walk[-1]])) not in walk:
+        walk.append(following)
+    return [*walk[walk.index(following) :], following]
+
+
+def spec_of(
+    planned: PlannedJob,
+    *,
+    priority: int = 0,
+    trace: dict[str, str] | None = None,
+    from_fork: bool = False,
+) -> JobSpec:
+    """The job of a plan as it would be submitted; the priority of its run comes on top.
+
+    Whether it is given its secrets is decided here alone, for every planner: not for a change from a fork.
+    """
+    return JobSpec(
+        task=planned.task,
+        input=planned.input,
+        queue=planned.queue,
+        priority=max(MIN_PRIORITY, min(MAX_PRIORITY, planned.priority + priority))
+        if priority
+        else planned.priority,
+        labels=planned.labels,
+        worker_count=planned.worker_count,
+        description=planned.name,
+        timeout_s=planned.timeout_s,
+        job_timeout_s=planned.job_timeout_s,
+        retries=planned.retries,
+        retry=planned.retry,
+        losses=planned.losses,
+        secrets=planned.secrets,
+        secrets_withheld=from_fork,
+        trace=trace or {},
+    )
+
+
+def check_run(spec: RunSpec, planners: Sequence[str], settings: OrchestratorSettings) -> None:
+    """Raise with everything that is wrong with what is asked for; nothing has been stored then."""
+    faults = list(_run_faults(spec, planners))
+    if faults:
+        raise InvalidRun(
+            "The run cannot be accepted: " + "; ".join(faults) + ".",
+            todo="Correct it and submit it again; nothing was stored.",
+            facts={"workflow": spec.workflow, "faults": faults},
+        )
+    if spec.plan is not None:
+        check_plan(spec.plan, settings)
+
+
+def _run_faults(spec: RunSpec, planners: Sequence[str]) -> Iterator[str]:
+    if spec.planner not in planners:
+        yield f"there is no planner {spec.planner!r}, but {', '.join(sorted(planners))}"
+    if spec.planner == "plan" and spec.plan is None:
+        yield "it has no plan, and names no planner that would make one"
+    if spec.planner != "plan" and spec.plan is not None:
+        yield f"it has a plan, and names the planner {spec.planner} to make one"
+    if len(spec.workflow) > MAX_NAME or not (spec.workflow.isprintable()):
+        yield f"the name of a workflow has at most {MAX_NAME} printable characters"
+    if not MIN_PRIORITY <= spec.priority <= MAX_PRIORITY:
+        yield f"the priority is {spec.priority} and must be {MIN_PRIORITY} to {MAX_PRIORITY}"
+    if len(set(spec.labels)) > MAX_RUN_LABELS:
+        yield f"there are {len(set(spec.labels))} labels, at most {MAX_RUN_LABELS}"
+    if not all(1 <= len(label) <= MAX_LABEL and label.isprintable() for label in spec.labels):
+        yield f"a label has 1 to {MAX_LABEL} printable characters"
+    yield from _text_faults(spec)
+    reads_commit = spec.planner == "workflow" and not spec.definition.strip()
+    if spec.source.from_fork and reads_commit and not spec.source.sha:
+        yield "a change from a fork is approved for one commit, and it names none (source.sha)"
+
+
+def _text_faults(spec: RunSpec) -> Iterator[str]:
+    source = spec.source
+    texts = (
+        source.repository,
+        source.ref,
+        source.sha,
+        source.base_sha,
+        source.event,
+        source.actor,
+        source.title,
+    )
+    if sum(map(len, texts)) > MAX_TEXT:
+        yield f"its source has at most {MAX_TEXT} characters"
+    if len(spec.definition) > MAX_TEXT:
+        yield f"its definition has at most {MAX_TEXT} characters"
+    if sum(map(len, (*spec.inputs, *spec.inputs.values()))) > MAX_TEXT:
+        yield f"its inputs have at most {MAX_TEXT} characters"
+    if sum(map(len, source.changed_paths or ())) > MAX_TEXT:
+        yield f"the paths that have changed have at most {MAX_TEXT} characters; give none when there are more"

@@ -1,0 +1,281 @@
+"""From CREATED to QUEUED: make room for the run in its group, ask the planner, and accept its plan.
+
+Anybody may do this, and do it again after a crash: a run that is being planned is still in PLANNING,
+and a plan that comes second changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from interlock.engine.aggregate import rewritten
+from interlock.engine.unit_of_work import Applied, Decision, Engine
+from interlock.errors import InterlockError, PlanRefused, StoreUnavailable
+from interlock.lifecycles import run
+from interlock.lifecycles.durations import Durations
+from interlock.lifecycles.run import RUN, RunState
+from interlock.store.records import Change, Commit, Key, Record
+from interlock.systems.orchestrator.ids import JobIds
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.runs.admission import awaited, awaited_first, check_admitted
+from interlock.systems.runs.aggregate import RunAggregate
+from interlock.systems.runs.body import RunBody, decode_run, encode_run
+from interlock.systems.runs.cancellation import Stopping
+from interlock.systems.runs.columns import group_key, labels_of
+from interlock.systems.runs.commits import RunCommit, commit_of
+from interlock.systems.runs.plan_validation import check_plan
+from interlock.systems.runs.planning.port import Planner, PlanRequest
+from interlock.systems.runs.plans import Graph, Piece, Plans, graph_of, piece_change, pieces_of
+from interlock.systems.runs.reconciler import Keeper
+from interlock.wire.runs import AwaitedApproval, Plan
+
+MAX_ERROR = 4_000
+WORKFLOW = "workflow"
+"""The planner that reads workflow files, which say themselves which runs they give way to."""
+ASKED_AT_ONCE = 8
+"""How many planners are at work side by side in one process."""
+
+
+class Preparing:
+    """Plans runs."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        plans: Plans,
+        keeper: Keeper,
+        stopping: Stopping,
+        settings: OrchestratorSettings,
+        planners: Mapping[str, Planner],
+        ids: JobIds,
+    ) -> None:
+        self._engine = engine
+        self._plans = plans
+        self._keeper = keeper
+        self._stopping = stopping
+        self._settings = settings
+        self.planners = dict(planners)
+        self._ids = ids
+        self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
+        """A run whose turn has not come is not yet in PLANNING, so that its time does not run."""
+
+    async def prepare(self, run_id: str) -> None:
+        """Bring a run as far as its plan allows; safe to repeat."""
+        (found,) = await self._engine.store.load([Key(RUN.name, run_id)])
+        if found is not None and _looks_around(found):
+            await self._stopping.make_room(found)
+        if found is not None and not decode_run(found.body).pieces:
+            async with self._asking:
+                await self._plan(run_id)
+        else:
+            await self._plan(run_id)
+
+    async def _plan(self, run_id: str) -> None:
+        record = await self._begin(run_id)
+        if record is None or record.state != run.PLANNING:
+            return
+        body = decode_run(record.body)
+        if body.pieces:
+            await self._take_up(run_id, body)
+            return
+        try:
+            plan = await self._ask(record)
+            check_plan(plan, self._settings)
+            check_admitted(body, plan.jobs, self._settings.secrets)
+        except StoreUnavailable:
+            raise
+        except TimeoutError:
+            seconds = self._settings.durations.planner_timeout_s
+            await self._fail(run_id, f"The planner took longer than {seconds:g} s.", "planner_timeout")
+        except Exception as error:  # noqa: BLE001 - a planner is other people's code
+            await self._fail(run_id, _told(error), "plan_failed")
+        else:
+            awaits = awaited(body, plan.jobs, self._settings.secrets)
+            if _group_is_open(record):
+                await self._join(run_id, plan.concurrency_group, looks_around=awaits is None)
+            await self._accept_plan(run_id, plan, awaits)
+
+    async def _take_up(self, run_id: str, body: RunBody) -> None:
+        """Go on with the plan that is stored beside the run: given with it, taken over, or held."""
+        pieces = await self._plans.pieces(run_id, body.pieces)
+        if pieces is None:
+            return
+        jobs = [
+            job
+            for piece in pieces
+            for place, job in enumerate(piece.jobs, piece.first)
+            if place not in piece.carried
+        ]
+        try:
+            check_admitted(body, jobs, self._settings.secrets)
+        except PlanRefused as error:
+            await self._fail(run_id, _told(error), "plan_failed")
+        else:
+            awaits = awaited(body, jobs, self._settings.secrets)
+            await self._accept(run_id, graph_of(pieces), awaits=awaits)
+
+    async def _join(self, run_id: str, group: str | None, *, looks_around: bool) -> None:
+        """What a workflow file says about its group is known now: the run is in it, and then looks around.
+
+        One that has to be approved takes nobody's place before it is.
+        """
+
+        def decide(found: Sequence[Record | None], _: datetime) -> Decision[None]:
+            if group is None or found[0] is None or found[0].state != run.PLANNING:
+                return Decision(None)
+            return Decision(None, Commit(changes=(in_group(found[0], group),)))
+
+        await self._engine.apply([Key(RUN.name, run_id)], decide)
+        (record,) = await self._engine.store.load([Key(RUN.name, run_id)])
+        if looks_around and record is not None and record.state == run.PLANNING:
+            await self._stopping.make_room(record)
+
+    async def _ask(self, record: Record) -> Plan:
+        spec = decode_run(record.body).spec
+        planner = self.planners.get(spec.planner)
+        if planner is None:
+            raise PlanRefused(
+                f"There is no planner {spec.planner!r} here.",
+                todo="Start a server that knows it, and submit the run again.",
+                facts={"planner": spec.planner, "known": sorted(self.planners)},
+            )
+        now = await self._engine.clock.now()
+        left_s = (record.deadline_at - now).total_seconds() if record.deadline_at else None
+        async with asyncio.timeout(left_s):
+            return await planner.plan(PlanRequest(run_id=record.id, spec=spec))
+
+    # What becomes of the run
+
+    async def _begin(self, run_id: str) -> Record | None:
+        """Start planning, or wait for an approval; answers how the run is then, None when there is none."""
+
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
+            draft = begun(found[0], now, self._settings.durations)
+            if draft is None:
+                return Decision(None)
+            prepared = commit_of(draft, mark=self._engine.mark(), actor="orchestrator")
+            return Decision(prepared, prepared.commit)
+
+        applied = await self._engine.apply([Key(RUN.name, run_id)], decide)
+        if isinstance(applied, Applied) and applied.answer is not None:
+            await self._keeper.carry_out(applied.answer, applied.at)
+        (record,) = await self._engine.store.load([Key(RUN.name, run_id)])
+        return record
+
+    async def _accept_plan(self, run_id: str, plan: Plan, awaits: AwaitedApproval | None) -> None:
+        now = await self._engine.clock.now()
+        pieces = pieces_of(plan, [self._ids.draw(now) for _ in plan.jobs])
+        await self._accept(run_id, graph_of(pieces), pieces, plan, awaits=awaits)
+
+    async def _accept(
+        self,
+        run_id: str,
+        graph: Graph,
+        pieces: Sequence[Piece] = (),
+        plan: Plan | None = None,
+        *,
+        awaits: AwaitedApproval | None,
+    ) -> None:
+        """The run is QUEUED, and its jobs are made; a plan that comes too late creates nothing.
+
+        Where an operator has to approve it first the plan is kept, so that what is approved is what is done.
+        """
+
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[RunCommit | None]:
+            draft = accepted(found[0], now, self._settings.durations, graph, len(pieces), plan, awaits)
+            if draft is None:
+                return Decision(None)
+            mark = self._engine.mark()
+            more = [
+                piece_change(run_id, number, piece, mark=mark, actor="planner")
+                for number, piece in enumerate(pieces)
+            ]
+            prepared = commit_of(draft, mark=mark, actor="planner", more=more)
+            return Decision(prepared, prepared.commit)
+
+        applied = await self._engine.apply([Key(RUN.name, run_id)], decide)
+        if isinstance(applied, Applied) and applied.answer is not None:
+            self._plans.remember(run_id, graph)
+            await self._keeper.carry_out(applied.answer, applied.at)
+
+    async def _fail(self, run_id: str, error: str, reason: str) -> None:
+        event = run.planner_timeout if reason == "planner_timeout" else run.planning_failed
+
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
+            if found[0] is None:
+                return Decision(None)
+            draft = RunAggregate.of(found[0], now, self._settings.durations)
+            if draft.fail_planning(event, error[:MAX_ERROR], reason) is not None:
+                return Decision(None)
+            commit: Commit = commit_of(draft, mark=self._engine.mark(), actor="planner", reason=reason).commit
+            return Decision(None, commit)
+
+        await self._engine.apply([Key(RUN.name, run_id)], decide)
+
+
+def _looks_around(record: Record) -> bool:
+    """Once it is in its group; a crash may have come between joining one and looking around."""
+    if _group_is_open(record):
+        return False
+    joined = record.state == run.PLANNING and decode_run(record.body).spec.planner == WORKFLOW
+    return record.state == run.CREATED or joined
+
+
+def _group_is_open(record: Record) -> bool:
+    """Whether only its workflow file can say in which group it is; the file of a fork cannot."""
+    body = decode_run(record.body)
+    spec = body.spec
+    says_nothing = spec.concurrency_group is None and not spec.source.from_fork
+    return spec.planner == WORKFLOW and says_nothing and not body.pieces
+
+
+def in_group(record: Record, group: str) -> Change:
+    """The run in another group than the one by default; nothing else of it changes. Pure."""
+    body = decode_run(record.body)
+    body.spec = msgspec.structs.replace(body.spec, concurrency_group=group)
+    body.group = group
+    return rewritten(record, body=encode_run(body), queue=group_key(body.spec), labels=labels_of(body.spec))
+
+
+def begun(record: Record | None, now: datetime, durations: Durations) -> RunAggregate | None:
+    """The run once it is being planned, or waits for an approval; None where it has begun before. Pure."""
+    if record is None:
+        return None
+    draft = RunAggregate.of(record, now, durations)
+    awaits = awaited_first(draft.body) if draft.state is run.CREATED else None
+    refused = draft.send(run.start_planning) if awaits is None else draft.wait_for_approval(awaits)
+    return None if refused is not None else draft
+
+
+def accepted(
+    record: Record | None,
+    now: datetime,
+    durations: Durations,
+    graph: Graph,
+    pieces: int = 0,
+    plan: Plan | None = None,
+    awaits: AwaitedApproval | None = None,
+) -> RunAggregate | None:
+    """The run once its plan is there; None where that comes too late to create anything. Pure."""
+    if record is None or RunState(record.state) is not run.PLANNING:
+        return None
+    draft = RunAggregate.of(record, now, durations)
+    if plan is not None:
+        draft.body.pieces = pieces
+        draft.body.fail_fast, draft.body.timeout_s = plan.fail_fast, plan.timeout_s
+    if awaits is None:
+        draft.accept(graph)
+    else:
+        draft.wait_for_approval(awaits)
+    return draft
+
+
+def _told(error: Exception) -> str:
+    """What went wrong, in words that whoever reads the run can use."""
+    if isinstance(error, InterlockError):
+        return f"{error.sentence} {error.todo}".strip()
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,301 @@
+"""What ties reports to runs: outcomes come in, and REPORTED goes out.
+
+When an outcome is decided there is one message for it (`run.report`), in the same commit. From it follow
+the reports of all reporters that are configured, in one commit; when the last of them has ended the run
+is REPORTED, in the commit of that end. With nobody to tell, the log is told and that is all. Telling
+happens after the outcome is decided and never holds a run; a report that cannot be told is tried for
+`report_for_s`, then given up on, and stays to be looked at.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from interlock.engine.outbox import MESSAGE, outgoing
+from interlock.engine.unit_of_work import Decision, Engine
+from interlock.errors import UnknownRun
+from interlock.lifecycles.run import OUTCOMES
+from interlock.store.records import Change, Commit, Committed, Key, Query, Record
+from interlock.systems.runs.commits import About
+from interlock.systems.runs.debounce import Bell
+from interlock.systems.runs.reporting.decisions import (
+    body_of,
+    dropped,
+    has_ended,
+    overdue,
+    told_again,
+    with_news,
+)
+from interlock.systems.runs.reporting.lanes import Lane, Told, giving_up, settled, url_of
+from interlock.systems.runs.reporting.lifecycle import (
+    DROPPED,
+    GIVEN_UP,
+    REPORT,
+    SENDING,
+    WAITING,
+    ReportState,
+    report_id,
+)
+from interlock.systems.runs.reporting.port import WORDS, Report, Reporter, Word
+from interlock.systems.runs.reporting.reporters import reporters_of
+from interlock.systems.runs.reporting.reporters.summary import in_words, shortened
+from interlock.systems.runs.reporting.settings import ReportingSettings
+from interlock.wire.runs import RunExplanation, RunView, RunWaiting
+
+log = logging.getLogger("interlock.runs")
+
+LESSONS = "run.learn"
+"""The topic under which somebody learns from how the jobs of a run have ended."""
+MOST = 100
+
+
+class ReportView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a reporter is with a run."""
+
+    reporter: str
+    state: str
+    word: str
+    """The latest that there is to tell."""
+    told: str = ""
+    """The latest that the receiver has."""
+    tries: int = 0
+    last_error: str = ""
+    next_try_at: datetime | None = None
+    given_up_at: datetime | None = None
+    """When it will be given up on."""
+    updated_at: datetime
+
+
+class FailedReport(ReportView, frozen=True, kw_only=True, omit_defaults=True):
+    """A report that a receiver does not have, and its run."""
+
+    run_id: str
+
+
+class Reporting:
+    """Everybody who is told about runs."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        runs: Told,
+        settings: ReportingSettings,
+        reporters: Sequence[Reporter] | None = None,
+    ) -> None:
+        self._engine = engine
+        self._runs = runs
+        self.settings = settings
+        self.reporters = tuple(reporters_of(settings, engine.clock.now) if reporters is None else reporters)
+        self.lanes = tuple(Lane(engine, runs, one, settings) for one in self.reporters if one.able)
+        self._bells = tuple(Bell(f"{lane.name} is told", lane.round) for lane in self.lanes)
+        self._standing: dict[str, None] = {}
+        self._closing: list[Callable[[], Awaitable[None]]] = [
+            close for one in self.reporters if (close := getattr(one, "close", None)) is not None
+        ]
+
+    async def close(self) -> None:
+        """Tell nobody any more, and let go of every connection to the outside."""
+        for bell in self._bells:
+            await bell.close()
+        for close in self._closing:
+            await close()
+
+    async def outcome(self, payload: bytes) -> None:
+        """The outcome of a run is decided: the handler of the messages about it. Can be done twice."""
+        run_id = msgspec.json.decode(payload, type=About).run_id
+        self._standing.pop(run_id, None)
+        try:
+            view = await self._runs.view(run_id)
+        except UnknownRun:
+            return  # it was removed, and nobody can be told of it any more
+        word = WORDS.get(view.outcome or "")
+        if word is None:
+            return
+        self._log(view, word)
+        names = [one.name for one in self.reporters if one.wants(view, word)]
+        learns = bool(view.source.repository and view.source.sha)
+        await self._spread(run_id, word, names, [*names, *await self._former(run_id, names)], learns=learns)
+
+    def on_its_way(self, run_id: str) -> bool:
+        """Remember to tell how a run stands, until `mention`; answers whether there is anybody to tell.
+
+        It is not written down: who crashes leaves a receiver without a "running", not without an outcome.
+        """
+        if self.reporters:
+            self._standing[run_id] = None
+        return bool(self.reporters)
+
+    async def mention(self) -> int:
+        """Tell how those runs stand; answers how many."""
+        standing, self._standing = self._standing, {}
+        for run_id in standing:
+            await self._mention(run_id)
+        return len(standing)
+
+    async def go_on(self, *, at_once: bool = False) -> int:
+        """Have told what is ready, each reporter by itself and without waiting for them.
+
+        With `at_once` they are waited for, one after the other; answers how much was told then.
+        """
+        if at_once:
+            return sum([await lane.round() for lane in self.lanes])
+        for bell in self._bells:
+            bell.ring()
+        return 0
+
+    async def sweep(self, *, limit: int = MOST) -> int:
+        """Put back what somebody took and was not heard of again, and give up on what takes too long."""
+        late: list[Record] = []
+
+        def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
+            late[:] = [record for record in records if record.state != SENDING]
+            lost = [record for record in records if record.state == SENDING]
+            return [Commit(changes=(overdue(record, now, self.settings),)) for record in lost]
+
+        outcomes = await self._engine.due([REPORT.name], limit, decide)
+        for record in late:
+            await settled(self._engine, self._runs, record, giving_up(self.settings))
+        return len(late) + sum(isinstance(outcome, Committed) for outcome in outcomes)
+
+    async def reports_of(self, run_id: str) -> list[ReportView]:
+        """Who is told about a run, and how far that is."""
+        found = await self._engine.store.find(Query(kind=REPORT.name, parent=run_id, newest_first=False))
+        return [_view(record) for record in found.records]
+
+    async def failing(self) -> list[FailedReport]:
+        """Return reports that have failed and are tried again, or were given up on; the newest of them."""
+        query = Query(kind=REPORT.name, states=(WAITING, GIVEN_UP), limit=MOST)
+        found = (await self._engine.store.find(query)).records
+        views = [(_view(record), record.parent or "") for record in found]
+        return [
+            FailedReport(run_id=run_id, **msgspec.structs.asdict(view))
+            for view, run_id in views
+            if view.last_error
+        ]
+
+    async def again(self, run_id: str) -> list[ReportView]:
+        """Tell those once more who were given up on; answers who is told now. Safe to repeat."""
+        found = (
+            await self._engine.store.find(Query(kind=REPORT.name, parent=run_id, newest_first=False))
+        ).records
+        by_reporter: dict[str, list[Record]] = {}
+        for record in found:
+            by_reporter.setdefault(record.queue or "", []).append(record)
+        for records in by_reporter.values():
+            if all(record.state in (GIVEN_UP, DROPPED) for record in records):
+                await self._tell_again(records)
+        return await self.reports_of(run_id)
+
+    async def _tell_again(self, records: Sequence[Record]) -> None:
+        last, number = records[-1], len(records)
+        key = Key(REPORT.name, f"{records[0].id}.{number}")
+
+        def decide(found: Sequence[Record | None], now: datetime) -> Decision[None]:
+            if found[0] is not None:
+                return Decision(None)  # somebody else has said so too
+            return Decision(None, Commit(changes=(told_again(last, number, now, self.settings),)))
+
+        await self._engine.apply([key], decide)
+
+    async def explained(self, told: RunExplanation) -> RunExplanation:
+        """The same, with whom the run waits for once its outcome is decided."""
+        if told.state not in OUTCOMES:
+            return told
+        found = await self._engine.store.find(Query(kind=REPORT.name, parent=told.run_id, newest_first=False))
+        lines = tuple(_waiting(record) for record in found.records if not has_ended(record))
+        deadlines = [line.deadline_at for line in (*told.lines, *lines) if line.deadline_at is not None]
+        return msgspec.structs.replace(
+            told, lines=(*told.lines, *lines), next_deadline_at=min(deadlines, default=None)
+        )
+
+    async def _mention(self, run_id: str) -> None:
+        try:
+            view = await self._runs.view(run_id)
+        except UnknownRun:
+            return
+        word = WORDS.get(view.state)
+        if word is None or word.final:
+            return  # an outcome is told in any case
+        names = [one.name for one in self.reporters if one.wants(view, word)]
+        if names:
+            await self._spread(run_id, word, names, names)
+
+    async def _former(self, run_id: str, names: Sequence[str]) -> list[str]:
+        """Reporters that were told how the run stands and are not there any more."""
+        if not self.reporters:
+            return []
+        found = await self._engine.store.find(Query(kind=REPORT.name, parent=run_id))
+        return [str(r.queue) for r in found.records if r.queue not in names and not has_ended(r)]
+
+    async def _spread(
+        self, run_id: str, word: Word, names: Sequence[str], touched: Sequence[str], *, learns: bool = False
+    ) -> None:
+        """One commit: a report for each reporter, or at once the end of reporting; and something to learn."""
+        reports = [Key(REPORT.name, report_id(run_id, name)) for name in touched]
+        lesson = [Key(MESSAGE.name, f"{run_id}.learn")] if learns else []
+        ending = await self._runs.ending(run_id) if word.final and not names else ()
+        beside = tuple(names) if word.final else ()
+
+        def change_of(name: str, record: Record | None, now: datetime) -> Change | None:
+            if name not in names:
+                if record is None or has_ended(record):
+                    return None
+                return dropped(record, now, self.settings)
+            return with_news(record, run_id, name, word, now, self.settings, beside)
+
+        def decide(records: Sequence[Record | None], now: datetime) -> Decision[None]:
+            told, rest = records[: len(reports)], records[len(reports) :]
+            found = [change_of(name, record, now) for name, record in zip(touched, told, strict=True)]
+            if lesson and rest[0] is None:
+                found.append(outgoing(lesson[0].id, LESSONS, msgspec.json.encode(About(run_id)), now))
+            further = self._runs.reported(rest[len(lesson) :], now) if ending else ()
+            changes = (*(change for change in found if change is not None), *further)
+            return Decision(None, Commit(changes=changes) if changes else None)
+
+        await self._engine.apply([*reports, *lesson, *ending], decide)
+
+    def _log(self, view: RunView, word: Word) -> None:
+        report = Report(run=view, word=word, at=view.updated_at, url=url_of(self.settings, view.id))
+        level = logging.INFO if word is Word.SUCCESS else logging.WARNING
+        said = shortened(in_words(report), 300)
+        log.log(level, "run %s (%s) of %s: %s", view.id, view.workflow or "-", _what(view), said)
+
+
+def _waiting(record: Record) -> RunWaiting:
+    body, entry = body_of(record), REPORT.table.entry(ReportState(record.state))
+    again = f" It is tried again at {record.ready_at:%H:%M:%S} UTC." if record.ready_at else ""
+    why = f" after {body.tries} tries: {body.last_error}." if body.tries else "."
+    return RunWaiting(
+        entity=f"reporter {record.queue}",
+        state=record.state,
+        sentence=f"It has not told the outcome yet{why}{again}",
+        turn=str(entry.turn or ""),
+        deadline_at=record.deadline_at,
+        deadline_event=entry.within.event.name if entry.within and record.deadline_at else "",
+        accepts=REPORT.accepts(ReportState(record.state)),
+    )
+
+
+def _what(view: RunView) -> str:
+    source = view.source
+    return f"{source.repository} {source.ref} {source.sha[:12]}".strip() or "nothing in particular"
+
+
+def _view(record: Record) -> ReportView:
+    body = body_of(record)
+    ended = has_ended(record)
+    return ReportView(
+        reporter=record.queue or "",
+        state=record.state,
+        word=body.word,
+        told=body.told or "",
+        tries=body.tries,
+        last_error=body.last_error,
+        next_try_at=record.ready_at,
+        given_up_at=None if ended or record.state == SENDING else record.deadline_at,
+        updated_at=record.updated_at,
+    )

@@ -1,0 +1,202 @@
+"""What belongs to one connection to a store: the engine on it, the systems on that, and their upkeep.
+
+Workers that are trusted, servers and programs each have one. Upkeep is the same wherever it is done,
+safe to do in many places at once, and safe to do twice.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from interlock.engine.clock import StoreClock
+from interlock.engine.committer import GroupCommit
+from interlock.engine.ids import Ids, random_id
+from interlock.engine.outbox import Handler, Postage, deliver, recover
+from interlock.engine.retention import Retention, sweep_ended
+from interlock.engine.unit_of_work import Engine
+from interlock.store.contract import Store
+from interlock.store.records import Pruned
+from interlock.systems.access.tokens import Tokens
+from interlock.systems.blobs.port import Blobs
+from interlock.systems.catalogue import CATALOGUE
+from interlock.systems.claims import WorkerClaims
+from interlock.systems.figures.figures import Figures
+from interlock.systems.fleet.workloads import Workloads
+from interlock.systems.kinds import DeclaredKind
+from interlock.systems.orchestrator.artifacts import Artifacts
+from interlock.systems.orchestrator.ids import JobIds
+from interlock.systems.orchestrator.jobs import Jobs
+from interlock.systems.orchestrator.notifications import TO_SIMULATION
+from interlock.systems.orchestrator.orchestrator import Orchestrator, Seeds, random_seed
+from interlock.systems.orchestrator.queues import Queues
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.trees.reconciler import Trees
+from interlock.systems.orchestrator.waiters import Waiting
+from interlock.systems.quarantine.quarantine import Quarantine
+from interlock.systems.records import Records
+from interlock.systems.runs.caching.caches import Caches
+from interlock.systems.runs.debounce import Bell
+from interlock.systems.runs.planning.flow_planner import FlowPlanner
+from interlock.systems.runs.planning.git import Repositories
+from interlock.systems.runs.planning.planners import WorkflowPlanner
+from interlock.systems.runs.planning.port import Planner
+from interlock.systems.runs.runs import Runs
+from interlock.systems.simulations.manager import SimulationManager
+from interlock.systems.supervisor.aggregate import LET_GO
+from interlock.systems.supervisor.stop_notices import StopNotices
+from interlock.systems.supervisor.workers import Workers
+from interlock.wire.runner import ClaimRequest, Grant
+
+SWEEP = 500
+"""How many overdue records are dealt with in one go."""
+PRUNE_EVERY_S = 900.0
+"""How often old blobs are looked for."""
+_REMOVED = ("records", "entries", "requests")
+DELIVERY = 50
+"""How many messages are delivered in one go."""
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """What a household takes from the machine it runs on; a simulated one hands in its own."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    ids: Ids = random_id
+    seeds: Seeds = random_seed
+    below: Callable[[int], int] = secrets.randbelow
+
+
+THIS_HOST = Host()
+
+
+class Household:
+    """A store, the engine on it, and the systems on that."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: OrchestratorSettings,
+        host: Host = THIS_HOST,
+        *,
+        repositories: Repositories | None = None,
+        blobs: Blobs | None = None,
+        caches: Blobs | None = None,
+        kinds: Iterable[DeclaredKind[Any]] = (),
+    ) -> None:
+        self.store = store
+        self._blobs, self._keep_blobs = blobs, timedelta(days=settings.blobs.keep_days)
+        self._monotonic, self._pruned_at = host.monotonic, float("-inf")
+        self.pruned = Pruned()
+        """What the last round of retention has removed."""
+        self.committer = GroupCommit(store)
+        clock = StoreClock(store, monotonic=host.monotonic, wall=host.wall)
+        self.stops = StopNotices(self.committer)
+        remembered_s = settings.durations.request_ttl_s
+        self.engine = Engine(store, self.stops, clock, ids=host.ids, remembered_s=remembered_s)
+        self.queues = Queues(self.engine)
+        self.orchestrator = Orchestrator(
+            self.engine, settings=settings, seeds=host.seeds, queues=self.queues.open_among
+        )
+        self.jobs = Jobs(self.engine, settings=settings, ids=JobIds(host.below))
+        self.workers = Workers(self.engine, settings=settings, ids=JobIds(host.below, prefix="w_"))
+        self.stops.tell = self.workers.tell
+        self.orchestrator.on_swept = self.stops.notice
+        self.claims = WorkerClaims(self.orchestrator, self.workers.takes)
+        self.workloads = Workloads(self.engine, self.orchestrator.hear, settings=settings)
+        self.tokens = Tokens(self.engine)
+        self.figures = Figures(self.engine)
+        # Messages between records are delivered beside the commits that runners wait for.
+        self._couriers = GroupCommit(store)
+        self.quarantine = Quarantine(self.engine, settings.quarantine)
+        self.waiting = Waiting(self.engine)
+        self.artifacts = Artifacts(store, self.orchestrator.hear, blobs)
+        self.caches = Caches(self.engine, self.orchestrator.hear, caches, settings.blobs)
+        planners: dict[str, Planner] = {"workflow": WorkflowPlanner(repositories), "flow": FlowPlanner()}
+        self.runs = Runs(self.engine, settings=settings, planners=planners, below=host.below)
+        self.simulations = SimulationManager(
+            self.engine, settings=settings, cancel_job=self.jobs.cancel, below=host.below
+        )
+        self.records = Records(self.engine, kinds, below=host.below)
+        self.trees = Trees(self.engine, settings, self.jobs.draw)
+        self._tree_bell = Bell("trees are kept", self.trees.keep)
+        self.orchestrator.on_word = self.jobs.on_word = self.trees.on_word = self.runs.nudge
+        self.orchestrator.on_tree = self.jobs.on_tree = self._ring_for_trees
+
+    async def claim(self, request: ClaimRequest) -> list[Grant]:
+        """Work for a runner, unless it is held or quarantined."""
+        if self.quarantine.why_not(request.runner_id):
+            return []
+        return await self.claims.claim(request)
+
+    async def unless_held(self, request: ClaimRequest, grants: list[Grant]) -> list[Grant]:
+        """What was given to a worker; back with it where the worker was held, or ended, meanwhile.
+
+        What a terminated worker had is ready again right after its end is stored. A claim of its own that
+        was under way would find it first, and take it along.
+        """
+        if not grants or not request.worker_id or await self.workers.takes(request.worker_id):
+            return grants
+        await self.orchestrator.take_back(request.runner_id, grants)
+        return []
+
+    async def sweep(self) -> int:
+        """Deal with every deadline that has passed, of whatever kind; answers how many."""
+        swept = await self.orchestrator.sweep(limit=SWEEP) + await self.workers.sweep(limit=SWEEP)
+        swept += await self.workloads.sweep(limit=SWEEP)
+        swept += await self.quarantine.sweep(limit=SWEEP)
+        swept += await self.records.sweep(limit=SWEEP)
+        return swept + await self.simulations.sweep(limit=SWEEP)
+
+    async def deliver(self) -> int:
+        """Carry word from one record to others; answers how much there was."""
+        back = await recover(self.store, limit=SWEEP) + await self.trees.keep(limit=SWEEP)
+        back += await self.quarantine.keep()
+        await self.queues.look()
+        return back + await deliver(self.store, self._couriers, self._handlers, Postage(), limit=DELIVERY)
+
+    async def retain(self, retention: Retention) -> int:
+        """Prune one bounded batch of each kind; as much as a full batch when there is more."""
+        await self._retain_blobs()
+        kinds = {**CATALOGUE, **self.records.catalogue}
+        pruned = await sweep_ended(self.store, kinds, retention, limit=SWEEP)
+        self.pruned = Pruned(
+            **{what: sum(getattr(each, what) for each in pruned.values()) for what in _REMOVED}
+        )
+        removed = self.pruned.records + self.pruned.requests
+        more = any(each.more for each in pruned.values())
+        return max(removed, SWEEP) if more else min(removed, SWEEP - 1)
+
+    async def _retain_blobs(self) -> None:
+        """Now and then: to find the old ones all have to be looked at."""
+        if self._blobs is not None and self._monotonic() >= self._pruned_at + PRUNE_EVERY_S:
+            self._pruned_at = self._monotonic()
+            await self._blobs.prune(self._keep_blobs)
+            await self.caches.tidy()
+
+    @property
+    def _handlers(self) -> Mapping[str, Handler]:
+        """Who sees to which topic."""
+        return {
+            LET_GO: self.workers.let_go,
+            TO_SIMULATION: self.simulations.lost,
+        }
+
+    def _ring_for_trees(self) -> None:
+        if self.runs.prompt:
+            self._tree_bell.ring()
+
+    async def close(self) -> None:
+        """Finish what is on its way, then let go of the store."""
+        await self._tree_bell.close()
+        await self.runs.close()
+        await self.waiting.close()
+        await self.stops.close()
+        await self._couriers.close()
+        await self.committer.close()
+        await self.store.close()

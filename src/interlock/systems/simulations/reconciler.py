@@ -1,0 +1,247 @@
+"""What keeps a simulation true while nobody looks: what workers say, what is lost, and what falls silent."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from interlock.engine.unit_of_work import Applied, Decider, Decision, Engine, journalled_once
+from interlock.errors import InterlockError, InvalidSimulation
+from interlock.lifecycles import lease, simulation
+from interlock.lifecycles.job import JOB
+from interlock.lifecycles.simulation import SIMULATION
+from interlock.store.records import Commit, Key, Note, Record, Refused, record_after
+from interlock.systems.orchestrator.body import decode_body as decode_job
+from interlock.systems.orchestrator.notifications import Lost
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.tokens import read_token
+from interlock.systems.simulations.aggregate import SimulationAggregate
+from interlock.systems.simulations.body import decode_body, view_of
+from interlock.systems.simulations.pulse import PULSE
+from interlock.systems.simulations.validation import check_value, unknown
+from interlock.systems.simulations.worded import Speaker, hear
+from interlock.wire.samples import MOST_METRICS, MOST_NAME, MOST_SAMPLES, fault_of
+from interlock.wire.simulations import (
+    AnySimulationWord,
+    Beat,
+    Completed,
+    SimulationOrders,
+    SimulationView,
+)
+
+CancelJob = Callable[..., Awaitable[Any]]
+
+BEATS_BEFORE_STALE = 6
+"""How many heartbeats may be lost before a simulation is shown as stale."""
+
+
+class Written(NamedTuple):
+    """What was found and what was made of it: so nobody has to read what they have just written."""
+
+    present: Sequence[Record | None]
+    commit: Commit | None = None
+
+    def records(self, at: datetime) -> tuple[Record, Record | None]:
+        """The simulation and its pulse, as they are since then."""
+        record, beside = self.present
+        for change in self.commit.changes if self.commit is not None else ():
+            if change.kind == SIMULATION.name:
+                record = record_after(change, record, at)
+            elif change.kind == PULSE.name:
+                beside = record_after(change, beside, at)
+        assert record is not None
+        return record, beside
+
+
+class Tending:
+    """What is done about simulations by others than people."""
+
+    def __init__(
+        self, engine: Engine, settings: OrchestratorSettings, cancel_job: CancelJob | None = None
+    ) -> None:
+        self.engine = engine
+        self.settings = settings
+        self._cancel_job = cancel_job
+
+    # What workers say
+
+    async def hear(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
+        """What a worker says under the lease of the job by which it executes a simulation."""
+        self._check_values(word)
+        speaker = await self._speaker(token, runner_id)
+        if isinstance(speaker, str):
+            return SimulationOrders(run_id="", status="", go_on=False, reason=speaker)
+        beat_every_s = self.settings.durations.simulation_stale_s / BEATS_BEFORE_STALE
+
+        def decide(present: Sequence[Record | None], now: datetime) -> Decision[SimulationOrders]:
+            draft = self._draft(speaker.run_id, present, now)
+            return hear(draft, speaker, word, self.engine.mark(), beat_every_s)
+
+        applied = await self.engine.apply(self._keys(speaker.run_id), decide)
+        assert isinstance(applied, Applied)  # nothing has a request id here
+        return applied.answer
+
+    async def heartbeat(self, run_id: str, worker_id: str, step: int) -> SimulationView:
+        """Note a sign of life of a simulation that is driven by hand.
+
+        A refusal is in the table's words; the first of its kind is journalled.
+        """
+
+        def decide(present: Sequence[Record | None], now: datetime) -> Decision[Written | InterlockError]:
+            draft, mark = self._draft(run_id, present, now), self.engine.mark()
+            if refused := draft.send(simulation.Heartbeat(at=now, worker_id=worker_id, step=step)):
+                error = refused.error()
+                note = Note(refusal=f"heartbeat: {error.sentence}", actor=worker_id, request_id=mark)
+                about = Refused(kind=SIMULATION.name, id=run_id, note=note)
+                return Decision(error, journalled_once(about, f"heartbeat {draft.state}"))
+            draft.beat(Beat(step=step))
+            commit = draft.beat_commit(mark=mark, actor=worker_id)
+            return Decision(Written(present, commit), commit)
+
+        applied = await self.engine.apply(self._keys(run_id), decide)
+        assert isinstance(applied, Applied)  # nothing has a request id here
+        if isinstance(applied.answer, InterlockError):
+            raise applied.answer
+        return await self._view(*applied.answer.records(applied.at))
+
+    # What is lost, and what falls silent
+
+    async def let_go(self, run_id: str, execution: int, reason: str) -> None:
+        """End an execution whose worker is gone for certain; the simulation can be resumed at once."""
+        (record,) = await self.engine.load([Key(SIMULATION.name, run_id)])
+        known = decode_body(_present(run_id, record)).execution
+        if known.number == execution:
+            # Before its job is cancelled: word of that says only what has become of the job.
+            word = Lost(run_id, execution, known.attempt, False, reason)
+            await self.lost(msgspec.json.encode(word))
+            await self._stop_job(known.job_id, reason)
+
+    async def lost(self, payload: bytes) -> None:
+        """What was to execute a simulation does so no more; safe to repeat."""
+        word = msgspec.json.decode(payload, type=Lost)
+
+        def decide(present: Sequence[Record | None], now: datetime) -> Decision[str]:
+            if present[0] is None:
+                return Decision("")
+            draft = self._draft(word.run_id, present, now)
+            execution = draft.body.execution
+            if execution.number != word.execution or execution.attempt > word.attempt:
+                return Decision("")  # it goes on elsewhere
+            if draft.state in simulation.ENDED:
+                return Decision("")
+            refused = draft.interrupt(simulation.Interrupt(at=now, reason=word.reason))
+            held = draft.body.execution.held
+            if refused and not held:
+                draft.body.trouble = word.reason
+            # The attempt is noted although it may never have begun: word of an earlier one comes too late.
+            draft.body.execution = msgspec.structs.replace(
+                draft.body.execution, attempt=word.attempt, awaited=word.again and not held
+            )
+            return Decision(
+                execution.job_id if held and word.again else "",
+                draft.commit(mark=self.engine.mark(), actor="orchestrator", reason=word.reason),
+            )
+
+        applied = await self.engine.apply(self._keys(word.run_id), decide)
+        assert isinstance(applied, Applied)  # nothing has a request id here
+        if applied.answer:
+            await self._stop_job(applied.answer, f"the simulation {word.run_id} stands until it is resumed")
+
+    async def sweep(self, *, limit: int = 500) -> int:
+        """Interrupt what was not heard of for too long; answers how many.
+
+        Which those are is asked first, without changing anything: the decision needs both records.
+        """
+        due: list[str] = []
+
+        def note(records: Sequence[Record], _: datetime) -> list[Commit]:
+            due.extend(record.id for record in records)
+            return []
+
+        await self.engine.due([PULSE.name], limit, note)
+        for run_id in due:
+            await self.engine.apply(self._keys(run_id), self._silent(run_id))
+        return len(due)
+
+    def _silent(self, run_id: str) -> Decider[None]:
+        silence_s = self.settings.durations.simulation_silence_s
+
+        def decide(present: Sequence[Record | None], now: datetime) -> Decision[None]:
+            if present[0] is None:
+                return Decision(None)
+            draft = self._draft(run_id, present, now)
+            fired = simulation.HeartbeatLost(at=now, silence_s=silence_s)
+            # Its job may be given back and claimed again, which costs no loss.
+            if draft.interrupt(fired, hold=not draft.body.spec.losses) is not None:
+                return Decision(None)
+            return Decision(
+                None, draft.commit(mark=self.engine.mark(), actor="clock", reason=draft.body.trouble)
+            )
+
+        return decide
+
+    # How it is done
+
+    async def _stop_job(self, job_id: str, reason: str) -> None:
+        """Cancel a job whose attempts the simulation would refuse, to spare a worker the trouble."""
+        if self._cancel_job is not None:
+            with suppress(InterlockError):
+                await self._cancel_job(job_id, reason=reason, actor="simulator")
+
+    def _draft(self, run_id: str, present: Sequence[Record | None], now: datetime) -> SimulationAggregate:
+        return SimulationAggregate.of(_present(run_id, present[0]), present[1], now, self.settings)
+
+    def _keys(self, run_id: str) -> list[Key]:
+        return [Key(SIMULATION.name, run_id), Key(PULSE.name, run_id)]
+
+    async def _view(self, record: Record, beside: Record | None) -> SimulationView:
+        stale_s = self.settings.durations.simulation_stale_s
+        return view_of(record, beside, await self.engine.clock.now(), stale_s)
+
+    async def _speaker(self, token: str, runner_id: str) -> Speaker | str:
+        """Who speaks, by the live lease that was granted to them; or why nobody is believed."""
+        read = read_token(token)
+        if read is None:
+            return "this is not the token of a lease"
+        (record,) = await self.engine.load([Key(JOB.name, read.job_id)])
+        body = decode_job(record.body) if record else None
+        held = [
+            one.lease
+            for one in (body.attempts if body else ())
+            if (one.shard, one.index) == (read.shard, read.index) and one.lease is not None
+        ]
+        if body is None or not held or not read.opens(held[0].digest):
+            return "nobody has such a lease"
+        granted, now = held[0], await self.engine.clock.now()
+        if granted.state not in lease.LIVE or granted.data.expires_at <= now:
+            return f"the lease is {granted.state if granted.state not in lease.LIVE else 'EXPIRED'}"
+        if granted.data.runner_id != runner_id:
+            return "the lease belongs to another runner"
+        if body.simulation is None:
+            return "this job executes no simulation; start one with `interlock simulation start`"
+        part = body.simulation
+        return Speaker(part.run_id, part.execution, read.index, runner_id)
+
+    def _check_values(self, word: AnySimulationWord) -> None:
+        sizes = {"checkpoint": (word.checkpoint, self.settings.max_checkpoints_bytes)}
+        if isinstance(word, Completed):
+            sizes["result"] = (word.result, self.settings.max_result_bytes)
+        for noun, (raw, most) in sizes.items():
+            check_value(noun, raw, most)
+        many = f"{len(word.samples)} samples at once" if len(word.samples) > MOST_SAMPLES else ""
+        if fault := many or fault_of(word.samples):
+            raise InvalidSimulation(
+                f"The metrics of a simulation cannot be kept: {fault}.",
+                todo=f"Record up to {MOST_METRICS} finite numbers under names of up to {MOST_NAME} letters.",
+                facts={"fault": fault},
+            )
+
+
+def _present(run_id: str, record: Record | None) -> Record:
+    if record is None:
+        raise unknown(run_id)
+    return record

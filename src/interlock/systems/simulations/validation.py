@@ -1,0 +1,111 @@
+"""What a simulation has to be like to be accepted, and the job that executes it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+
+from interlock.errors import InvalidJob, InvalidSimulation, NotJson, TooLarge, UnknownSimulation
+from interlock.store.limits import MAX_ID
+from interlock.store.records import Change
+from interlock.systems.orchestrator.body import SimulationPart
+from interlock.systems.orchestrator.settings import OrchestratorSettings
+from interlock.systems.orchestrator.submission import MAX_DELAY_S, check_spec, new_job
+from interlock.systems.orchestrator.texts import is_whole
+from interlock.wire.jobs import JobSpec
+from interlock.wire.simulations import PRIORITIES, SimulationSpec
+from interlock.wire.values import json_fault
+
+MAX_STEPS = 2**53
+MAX_TEXT = 2_000
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+def check(spec: SimulationSpec, settings: OrchestratorSettings) -> None:
+    """Raise with everything that is wrong with a simulation; nothing has been stored then."""
+    faults = list(_faults(spec, settings))
+    if faults:
+        raise InvalidSimulation(
+            "The simulation cannot be accepted: " + "; ".join(faults) + ".",
+            allowed=PRIORITIES,
+            todo="Correct it and ask again; nothing was stored.",
+            facts={"task": spec.task, "faults": faults},
+        )
+
+
+def job_spec(spec: SimulationSpec, run_id: str) -> JobSpec:
+    """An ordinary job. It is not retried by itself, and its heartbeats say whether it takes too long."""
+    return JobSpec(
+        task=spec.task or "-",
+        input=spec.input,
+        queue=spec.queue,
+        priority=PRIORITIES.get(spec.priority, 0),
+        labels=spec.labels,
+        description=f"executes the simulation {run_id}",
+        timeout_s=MAX_DELAY_S,
+        job_timeout_s=MAX_DELAY_S,
+        retries=0,
+        losses=spec.losses,
+    )
+
+
+def job_change(
+    spec: SimulationSpec,
+    run_id: str,
+    execution: int,
+    job_id: str,
+    now: datetime,
+    settings: OrchestratorSettings,
+    *,
+    mark: str,
+    actor: str,
+) -> Change:
+    """The job of one execution, to be committed with the simulation that wants it."""
+    part = SimulationPart(run_id=run_id, execution=execution)
+    return new_job(job_spec(spec, run_id), job_id, now, settings, simulation=part).change(
+        mark=mark, actor=actor
+    )
+
+
+def check_value(noun: str, value: msgspec.Raw | msgspec.UnsetType, most: int) -> None:
+    """Raise for a checkpoint or a result that is too large, or that others could not read."""
+    if not isinstance(value, msgspec.Raw):
+        return
+    if len(value) > most:
+        raise TooLarge(
+            f"The {noun} of a simulation has at most {most} bytes, not {len(value)}.",
+            todo="Keep large data elsewhere, and save where it is.",
+            facts={"bytes": len(value), "limit": most},
+        )
+    if fault := json_fault(value):
+        raise NotJson(f"The {noun} of a simulation {fault}.", todo="Encode it as JSON that others can read.")
+
+
+def unknown(run_id: str) -> UnknownSimulation:
+    """No simulation has that id."""
+    return UnknownSimulation(
+        f"There is no simulation {run_id}.",
+        todo="Look for it with `interlock simulation list`; those that have ended are pruned after a while.",
+        facts={"run_id": run_id},
+    )
+
+
+def _faults(spec: SimulationSpec, settings: OrchestratorSettings) -> Iterator[str]:
+    if spec.run_id and not RUN_ID.fullmatch(spec.run_id):
+        yield f"an id has 1 to {MAX_ID} letters, digits, dashes and underscores, such as flu-2024"
+    if spec.priority not in PRIORITIES:
+        yield f"there is no priority {spec.priority!r}; there are {', '.join(PRIORITIES)}"
+    if spec.total_steps is not None and not 0 < spec.total_steps <= MAX_STEPS:
+        yield f"total_steps is {spec.total_steps} and must be more than 0"
+    for noun, text in (("path", spec.scenario_path), ("name", spec.scenario_name)):
+        if len(text) > MAX_TEXT or not is_whole(text):
+            yield f"the {noun} of a scenario has at most {MAX_TEXT} whole characters"
+    try:
+        check_spec(job_spec(msgspec.structs.replace(spec, run_id=""), "it"), settings)
+    except InvalidJob as error:
+        faults = error.facts["faults"]
+        assert isinstance(faults, list)
+        yield from faults

@@ -1,0 +1,257 @@
+"""Pack files of a job's folder: one file as it is, anything else as a tar.
+
+Only what lies in the folder of the job is read. A link in it may lead anywhere, to a key of the worker's as
+well, so every file is reached from the folder through descriptors that follow no link: a link that is named
+has to lead to something inside, and links that are found on the way are left out.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import gzip
+import os
+import shutil
+import stat
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TypeAlias
+
+import msgspec
+
+from interlock.errors import InvalidArtifact
+from interlock.worker.safe_paths import Beneath
+
+PACKED = ".tar.gz"
+MOST_BYTES = 10 * 1_073_741_824
+"""Bytes in a cache, before they are compressed."""
+MOST_MEMBERS = 500_000
+MOST_NAME = 255
+MOST_PATH = 4_096
+MOST_DEPTH = 128
+_MAGIC = frozenset("*?[")
+
+Parts: TypeAlias = tuple[str, ...]
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What some paths mean."""
+
+    paths: tuple[Path, ...]
+    plain: bool
+    """It is one file, which is kept as it is."""
+
+
+def found_in(base: Path, patterns: Sequence[str]) -> Found:
+    """Return what is there; raise where a path leads out of the folder."""
+    base = base.resolve()
+    with Beneath(base) as folder:
+        named = {inside(base, path) for each in patterns for path in _matches(folder, base, each)}
+    paths = sorted(path for path in named if path.exists())
+    one = len(patterns) == 1 and not _MAGIC & set(patterns[0])
+    return Found(tuple(paths), one and len(paths) == 1 and paths[0].is_file())
+
+
+def _matches(folder: Beneath, base: Path, pattern: str) -> Iterable[Path]:
+    said = PurePosixPath(pattern)
+    if not pattern or said.is_absolute() or ".." in said.parts:
+        raise outside(pattern)
+    if not _MAGIC & set(pattern):
+        return (base / said,)
+    return _Pattern(folder, base, said.parts).matches((), 0)
+
+
+class _Pattern:
+    """One pattern, matched without a look into a folder that is reached through a link out.
+
+    `pathlib` is not asked: which links it follows differs between versions of Python.
+    """
+
+    def __init__(self, folder: Beneath, base: Path, pattern: Parts) -> None:
+        self._folder = folder
+        self._base = base
+        self._pattern = pattern
+        self._seen: set[tuple[Parts, int]] = set()
+
+    def matches(self, at: Parts, index: int) -> Iterator[Path]:
+        """Match the pattern from one of its parts on, below a folder that is no link."""
+        if (at, index) in self._seen:
+            return
+        self._seen.add((at, index))
+        if index == len(self._pattern):
+            yield self._base.joinpath(*at)
+            return
+        part = self._pattern[index]
+        if part == "**":
+            yield from self.matches(at, index + 1)
+        for name, is_folder in _listed(self._folder, at):
+            if part == "**":
+                yield from self.matches((*at, name), index) if is_folder else ()
+            elif fnmatch.fnmatchcase(name, part):
+                yield from self._matched((*at, name), index + 1, is_folder)
+
+    def _matched(self, at: Parts, index: int, is_folder: bool) -> Iterator[Path]:
+        path = self._base.joinpath(*at)
+        if index == len(self._pattern):
+            yield path
+        elif is_folder:
+            yield from self.matches(at, index)
+        elif path.is_symlink() and (real := _real(self._base, path)) is not None:
+            yield from self.matches(real.relative_to(self._base).parts, index)
+        elif path.is_symlink() and self._pattern[index - 1] == at[-1]:
+            raise outside("/".join(at))
+
+
+def _listed(folder: Beneath, at: Parts) -> list[tuple[str, bool]]:
+    """The names in a folder, and which of them are folders themselves; none if it is not one.
+
+    What is deeper than can be packed is not looked at.
+    """
+    if len(at) >= MOST_DEPTH:
+        return []
+    try:
+        with os.scandir(folder.folder(at)) as entries:
+            return sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+    except OSError:
+        return []
+
+
+def inside(base: Path, path: Path) -> Path:
+    """Return the path without links; raise when it is not in the folder."""
+    real = _real(base, path)
+    if real is None:
+        raise outside(str(path.relative_to(base)))
+    return real
+
+
+def _real(base: Path, path: Path) -> Path | None:
+    """The path without links; None when it is not in the folder, or goes in a circle."""
+    try:
+        real = path.resolve()
+    except (OSError, RuntimeError):
+        return None
+    return real if real.is_relative_to(base) and not real.is_symlink() else None
+
+
+def copy(base: Path, path: Path, target: Path) -> None:
+    """Copy one regular file of the folder; raise OSError if a link has come on the way to it."""
+    with (
+        Beneath(base) as folder,
+        folder.open(path.relative_to(base).parts) as file,
+        target.open("wb") as copied,
+    ):
+        shutil.copyfileobj(file, copied, 1_048_576)
+
+
+def pack(base: Path, paths: Sequence[Path], target: Path, *, cache: bool = False) -> int:
+    """Write a tar of these files and folders; return how many things in them were left out.
+
+    In a cache, links that stay inside are kept as links, and it may be no larger than what is unpacked again.
+    """
+    base, left_out, seen = base.resolve(), 0, set[Parts]()
+    with (
+        target.open("wb") as raw,
+        gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as zipped,  # the same files make the same bytes
+        tarfile.open(fileobj=zipped, mode="w|", format=tarfile.PAX_FORMAT) as tar,
+        Beneath(base) as folder,
+    ):
+        packing = _Packing(folder, tar, cache=cache)
+        for parts in (each for path in paths for each in _walk(folder, path.relative_to(base).parts)):
+            if parts not in seen:
+                seen.add(parts)
+                left_out += not packing.add(parts)
+    return left_out
+
+
+def _walk(folder: Beneath, parts: Parts) -> Iterator[Parts]:
+    """Everything below that is no folder, or the path itself; no link is followed."""
+    try:
+        folder.folder(parts)
+    except OSError:
+        yield parts
+        return
+    waiting = [parts]
+    while waiting:
+        at = waiting.pop()
+        if len(at) >= MOST_DEPTH:
+            yield at
+        listed = _listed(folder, at)
+        yield from ((*at, name) for name, is_folder in listed if not is_folder)
+        waiting.extend((*at, name) for name, is_folder in reversed(listed) if is_folder)
+
+
+class _Packing:
+    """Adds files of a folder to a tar."""
+
+    def __init__(self, folder: Beneath, tar: tarfile.TarFile, *, cache: bool) -> None:
+        self._folder = folder
+        self._tar = tar
+        self._cache = cache
+        self._bytes = self._members = 0
+
+    def add(self, parts: Parts) -> bool:
+        """Whether it is a file that can be read, or a link that is kept; and can be unpacked again."""
+        return fits(parts) and ((self._cache and self._add_link(parts)) or self._add_file(parts))
+
+    def _add_file(self, parts: Parts) -> bool:
+        try:
+            file = self._folder.open(parts)
+        except OSError:
+            return False
+        with file:
+            known = os.fstat(file.fileno())
+            member = tarfile.TarInfo("/".join(parts))
+            member.size, member.mtime = known.st_size, int(known.st_mtime)
+            member.mode = 0o755 if known.st_mode & stat.S_IXUSR else 0o644
+            self._count(member.size)
+            self._tar.addfile(member, file)
+        return True
+
+    def _add_link(self, parts: Parts) -> bool:
+        try:
+            target = os.readlink(parts[-1], dir_fd=self._folder.folder(parts[:-1]))
+        except OSError:
+            return False
+        if climbs(target, len(parts) - 1):
+            return False
+        member = tarfile.TarInfo("/".join(parts))
+        member.type, member.linkname = tarfile.SYMTYPE, target
+        self._count(0)
+        self._tar.addfile(member)
+        return True
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        self._members += 1
+        if self._cache and (self._bytes > MOST_BYTES or self._members > MOST_MEMBERS):
+            raise InvalidArtifact(
+                f"A cache has at most {MOST_BYTES:,} bytes and {MOST_MEMBERS:,} files; this one has more.",
+                todo="Name fewer paths, or put them under several keys.",
+                facts={"bytes": self._bytes, "files": self._members},
+            )
+
+
+def fits(parts: Parts) -> bool:
+    """Whether a name is short enough to be unpacked everywhere."""
+    sizes = [len(os.fsencode(part)) for part in parts]
+    return len(parts) <= MOST_DEPTH and max(sizes) <= MOST_NAME and sum(sizes) + len(sizes) <= MOST_PATH
+
+
+def climbs(target: str, depth: int) -> bool:
+    """Whether a link so many folders deep may lead out of the folder of the job.
+
+    It may not if its target is relative and has `..` only at the beginning: the folders above a link are
+    no links, so those are climbed as written, and what follows goes down or through links like this one.
+    """
+    parts = [part for part in target.split("/") if part not in ("", ".")]
+    up = next((index for index, part in enumerate(parts) if part != ".."), len(parts))
+    return target.startswith("/") or up > depth or ".." in parts[up:]
+
+
+def outside(path: str) -> InvalidArtifact:
+    """Return the error for a path that leads out of the folder of the job."""
+    return InvalidArtifact(
+        f"{path[:200]!r} is not in the folder of the job.",
+        todo="Name files from where the job runs on, without a slash at first and without `..`.",
+        facts={"path": path[:200]},
+    )

@@ -1,0 +1,267 @@
+"""Who works beside the main loop of a process, put together in one place.
+
+task_runner  has the tasks, and begins, stops and ends them
+reporter     sends what they have brought about, in the event loop
+renewer      keeps their leases alive, in a thread of its own
+supervisor   looks at all loops, in a thread of its own
+supervisor_client  speaks with the supervisor of all workers, in a thread of its own
+orders       carries out what that one orders
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from functools import partial
+
+import msgspec
+
+from interlock.wire.runner import Answer, Message
+from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
+from interlock.worker.cache_client import Caches
+from interlock.worker.child_jobs import Families
+from interlock.worker.clocks import AwakeTime
+from interlock.worker.logs import Log
+from interlock.worker.machines import Terminated
+from interlock.worker.metrics import Metrics
+from interlock.worker.observers import Watch
+from interlock.worker.orders import Obeying
+from interlock.worker.pool.child import about_pool
+from interlock.worker.port import OrchestratorPort
+from interlock.worker.renewer import Renewer
+from interlock.worker.reporter import Hear, Reporter
+from interlock.worker.running_task import Parcels, RunningTask
+from interlock.worker.settings import WorkerSettings
+from interlock.worker.signals import Shutdown
+from interlock.worker.simulation_channel import Simulators
+from interlock.worker.supervisor_client import Standing, identity, versions
+from interlock.worker.task_runner import Executing
+from interlock.worker.tasks import Registry
+from interlock.worker.threads import Threads
+from interlock.worker.tracing import Tracing
+from interlock.worker.uploads import Uploads
+from interlock.worker.wakeups import soon
+from interlock.worker.watchdog import Beat, Supervisor, keep_running
+
+_EXHAUSTED = frozenset({errno.ENOMEM, errno.ENOSPC, errno.EMFILE, errno.ENFILE})
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process shares with its crew."""
+
+    runner_id: str
+    settings: WorkerSettings
+    registry: Registry
+    connect: Callable[[], OrchestratorPort]
+    log: Log
+    watch: Watch
+    metrics: Metrics | None
+    tracing: Tracing | None
+    now: Callable[[], datetime]
+    monotonic: Callable[[], float]
+    awake: AwakeTime
+    threads: Threads
+
+
+class Crew:
+    """The parts of a worker process, and their beginning and end."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        *,
+        hear: Hear,
+        port: Callable[[], OrchestratorPort],
+        task_ended: Callable[[], None],
+        room_made: Callable[[], None],
+        reports_fail: Callable[[float], None],
+        poll_awaited: Callable[[], bool],
+        also: Sequence[Callable[[], object]],
+        shutdown: Shutdown,
+        counts: Callable[[], tuple[int, int]],
+        hold: Callable[[bool], None],
+    ) -> None:
+        self._around = around
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._beside: list[asyncio.Task[None]] = []
+        self._counted_once = False
+        self.beat, report_beat, renew_beat = (
+            Beat(name, around.monotonic) for name in ("poll", "report", "renew")
+        )
+        self.beat.awaited = poll_awaited
+        parcels = Parcels()
+        self._uploads = Uploads(port, around.runner_id)
+        self._simulators = Simulators(
+            around.connect, around.runner_id, threads=around.threads, monotonic=around.monotonic
+        )
+        self._families = Families(port, around.runner_id)
+        self.renewer = Renewer(
+            around.settings,
+            around.connect,
+            parcels,
+            self._renewed,
+            log=around.log,
+            beat=renew_beat,
+            monotonic=around.monotonic,
+            threads=around.threads,
+        )
+        renew_beat.awaited = self.renewer.awaits
+        self.reporter = Reporter(
+            hear,
+            self._answered,
+            failing=reports_fail,
+            log=around.log,
+            beat=report_beat,
+            monotonic=around.monotonic,
+        )
+        self.executing = Executing(
+            around.settings,
+            around.registry,
+            around.runner_id,
+            reporter=self.reporter,
+            renewer=self.renewer,
+            parcels=parcels,
+            watch=around.watch,
+            log=around.log,
+            now=around.now,
+            ended=task_ended,
+            freed=room_made,
+            left_behind=self._left_behind,
+            upload=self._uploads,
+            voice=self._simulators,
+            caching=Caches(port, around.runner_id),
+            family=self._families,
+            tracing=around.tracing,
+            monotonic=around.monotonic,
+            awake=around.awake,
+        )
+        self._supervisor = Supervisor(
+            (self.beat, report_beat, renew_beat),
+            log=around.log,
+            metrics=around.metrics,
+            stalled_after_s=around.settings.stalled_after_s,
+            stuck_after_s=around.settings.stuck_after_s,
+            blocked_by=self.executing.on_the_loop,
+            also=(around.awake.pulse, self.renewer.find_late, *also),
+            monotonic=around.monotonic,
+            threads=around.threads,
+        )
+
+        self.obeying = Obeying(self.executing, shutdown, log=around.log, hold=hold)
+        self._shutdown, self._counts = shutdown, counts
+        self._standing = Standing(
+            _spec(around, self.executing.tasks()),
+            around.connect,
+            beat=self._sign_of_life,
+            heed=self._ordered,
+            look=self.renewer.renew_now,
+            log=around.log,
+            threads=around.threads,
+        )
+
+    def start(self, **loops: Callable[[], Awaitable[None]]) -> None:
+        """Begin; `loops` are run and supervised as well."""
+        self._loop = self._uploads.loop = self._families.loop = asyncio.get_running_loop()
+        self._beside = [
+            asyncio.create_task(keep_running(name, body, self._around.log), name=f"loop {name}")
+            for name, body in {"report": self.reporter.run, **loops}.items()
+        ]
+        self.renewer.start()
+        self._supervisor.start()
+        if self._around.settings.supervised:
+            self._standing.start()
+
+    async def stop(self) -> None:
+        """End every loop and thread, and whatever handlers have left."""
+        self._standing.stop("it was asked to go")
+        for loop in self._beside:
+            loop.cancel()
+        await asyncio.gather(*self._beside, return_exceptions=True)
+        await self.executing.close()
+        self._simulators.stop()
+        self.renewer.stop()
+        self._supervisor.stop()
+
+    def leftovers(self) -> dict[str, int]:
+        """How much of what was begun has not ended."""
+        return {
+            "tasks": len(self.executing.active),
+            "leases": len(self.renewer),
+            "reports": int(self.reporter.busy()),
+            "elsewhere": self.executing.elsewhere(),
+        }
+
+    def _renewed(self, results: Sequence[tuple[RunningTask, Answer | None]]) -> None:
+        """Called in the renewer's thread; what it says is heard in the event loop."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed; nobody is left to be told
+                self._loop.call_soon_threadsafe(self.executing.renewed, results)
+
+    def _answered(self, running: RunningTask, message: Message, answer: Answer | None) -> None:
+        self.executing.answered(running, message, answer)
+
+    @property
+    def worker_id(self) -> str:
+        """Under which the supervisor of workers knows this one; empty while it does not."""
+        return self._standing.worker_id
+
+    def task_ended(self) -> None:
+        """There is less to do now."""
+        self.obeying.task_ended()
+        if not self._counted_once:
+            self._counted_once = True
+            self._standing.nudge()  # the first task makes it a running worker
+
+    def trouble(self, crash: Exception) -> None:
+        """A loop has crashed: the supervisor of workers hears of it."""
+        exhausted = isinstance(crash, MemoryError) or getattr(crash, "errno", 0) in _EXHAUSTED
+        self._standing.trouble("exhausted" if exhausted else "transient", f"{type(crash).__name__}: {crash}")
+
+    def _sign_of_life(self) -> WorkerBeat:
+        """Called in the thread of the standing; each number is read in one step."""
+        active, (processed, failed) = len(self.executing.active), self._counts()
+        return WorkerBeat(
+            active=active,
+            begun=self._counted_once or active > 0,
+            processed=processed,
+            failed=failed,
+            heeded=self.obeying.heeded,
+        )
+
+    def _ordered(self, orders: WorkerOrders) -> None:
+        """Called in the thread of the standing; going at once must not wait for the event loop."""
+        if orders.stop == "terminate":
+            Terminated(self._shutdown, self._around.now()).follow()
+        if self._loop is not None:
+            soon(self._loop, partial(self._heed, orders))
+
+    def _heed(self, orders: WorkerOrders) -> None:
+        before = self.obeying.heeded
+        self.obeying.heed(orders)
+        if self.obeying.heeded != before:
+            self._standing.nudge()
+
+    def _left_behind(self) -> None:
+        if self._around.metrics is not None:
+            self._around.metrics.left_behind()
+
+
+def _spec(around: Surroundings, tasks: tuple[str, ...] | None) -> WorkerSpec:
+    settings = around.settings
+    return WorkerSpec(
+        workspace_id=settings.workspace,
+        name=settings.name,
+        incarnation=around.runner_id.rpartition("#")[2],
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        queues=settings.queues,
+        labels=settings.labels,
+        tasks=tasks,
+        capacity=settings.concurrency,
+        metadata={**identity(), **versions(), **about_pool()},
+    )

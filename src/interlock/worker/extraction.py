@@ -1,0 +1,217 @@
+"""Unpack an archive that others have made into the folder of a job.
+
+The archive may come from anybody who can change the repository, and the folder belongs to the change that is
+built. So nothing is unpacked where it is wanted: members go to a staging folder, through descriptors that
+follow no link, and are moved to their places when all of them are there, whole, and only where nothing is.
+
+- Names are relative, without `..`, at most 4,096 bytes and 128 folders deep; no name comes twice.
+- Symbolic links are relative, climb (`..`) only at their beginning and no further than the folder of the job,
+  and are made last, so that nothing is written through them. Because the folder of a link is never a link
+  itself, such a target cannot leave the folder of the job, whatever other links it passes.
+- Hard links lead to files that the same archive has brought already.
+- Devices, pipes and sparse files are refused. Of the mode only "executable" is kept.
+- Bytes, members and headers are bounded, and the disk is not filled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, cast
+
+from interlock.errors import InvalidArtifact
+from interlock.worker.archives import (
+    MOST_BYTES,
+    MOST_DEPTH,
+    MOST_MEMBERS,
+    MOST_NAME,
+    MOST_PATH,
+    Parts,
+    climbs,
+    fits,
+    outside,
+)
+from interlock.worker.safe_paths import NO_FOLDER, Beneath
+from interlock.worker.tars import Member, Tar, Unreadable
+
+PIECE = 1_048_576
+_ROOM = 0.9
+"""The part of the free space that an archive may take."""
+
+
+def unpack(packed: Path, paths: Sequence[str], staging: Path, base: Path) -> list[str]:
+    """Put what the archive has below these paths in their places; return the paths that were put there."""
+    wanted = [_asked(path) for path in paths]
+    staging.mkdir(mode=0o700, exist_ok=True)
+    base = base.resolve()
+    at = ""
+    try:
+        with gzip.open(packed) as stream, Beneath(staging) as inside:
+            unpacking = _Unpacking(inside, Tar(cast(BinaryIO, stream), _room(staging)), wanted)
+            try:
+                unpacking.all()
+            finally:
+                at = unpacking.at
+        at = ""
+        with Beneath(staging) as source, Beneath(base) as target:
+            return _put(source, target, dict(zip(paths, wanted, strict=True)))
+    except Unreadable as error:
+        raise _unusable(str(error), error.member or at) from None
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise _unusable(str(error) or type(error).__name__, at) from error
+
+
+class _Unpacking:
+    """Writes the members of one archive below the staging folder."""
+
+    def __init__(self, inside: Beneath, tar: Tar, wanted: Sequence[Parts]) -> None:
+        self._inside = inside
+        self._tar = tar
+        self._wanted = wanted
+        self._files: set[Parts] = set()
+        self._links: dict[Parts, str] = {}
+        self.at = ""
+        """The name of the member that is unpacked at present."""
+
+    def all(self) -> None:
+        size = 0
+        for number, member in enumerate(self._tar, 1):
+            self.at = member.name[:200]
+            size += member.size
+            if size > MOST_BYTES:
+                raise Unreadable(f"it has more than {MOST_BYTES:,} bytes")
+            if number > MOST_MEMBERS:
+                raise Unreadable(f"it has more than {MOST_MEMBERS:,} members")
+            parts = _checked(member.name, member.kind == "folder")
+            if any(parts[: len(top)] == top for top in self._wanted):
+                self._one(member, parts)
+        for parts, target in self._links.items():
+            self.at = "/".join(parts)[:200]
+            with _clearly():
+                os.symlink(target, parts[-1], dir_fd=self._inside.folder(parts[:-1], make=True))
+
+    def _one(self, member: Member, parts: Parts) -> None:
+        if parts in self._links:
+            raise Unreadable("it is in the archive twice")
+        if member.kind == "link":
+            self._links[parts] = _target(member.target, parts)
+            return
+        with _clearly():
+            match member.kind:
+                case "folder":
+                    self._inside.folder(parts, make=True)
+                case "hard":
+                    self._hard(_checked(member.target), parts)
+                case _:
+                    self._file(member, parts)
+
+    def _file(self, member: Member, parts: Parts) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        within = self._inside.folder(parts[:-1], make=True)
+        with os.fdopen(os.open(parts[-1], flags, 0o600, dir_fd=within), "wb", 0) as file:
+            while piece := self._tar.read(PIECE):
+                file.write(piece)
+            os.fchmod(file.fileno(), 0o755 if member.executable else 0o644)
+            with contextlib.suppress(OverflowError, OSError):  # a time that this file system cannot hold
+                os.utime(file.fileno(), (member.mtime, member.mtime))
+        self._files.add(parts)
+
+    def _hard(self, target: Parts, parts: Parts) -> None:
+        if target not in self._files:
+            raise Unreadable("it is a hard link to something else than an earlier file of the archive")
+        source = os.dup(self._inside.folder(target[:-1]))
+        try:
+            within = self._inside.folder(parts[:-1], make=True)
+            os.link(target[-1], parts[-1], src_dir_fd=source, dst_dir_fd=within, follow_symlinks=False)
+        finally:
+            os.close(source)
+        self._files.add(parts)
+
+
+def _put(source: Beneath, target: Beneath, wanted: dict[str, Parts]) -> list[str]:
+    """Move what is there to its place, unless something is: what the change brings goes first."""
+    there = [path for path, parts in wanted.items() if _there(source, parts)]
+    free = [path for path in there if not _there(target, wanted[path])]
+    for path in free:
+        parts = wanted[path]
+        os.rename(
+            parts[-1],
+            parts[-1],
+            src_dir_fd=source.folder(parts[:-1]),
+            dst_dir_fd=target.folder(parts[:-1], make=True),
+        )
+    return free
+
+
+def _there(folder: Beneath, parts: Parts) -> bool:
+    """Whether something has that path; raise when a link is on the way to it."""
+    try:
+        os.stat(parts[-1], dir_fd=folder.folder(parts[:-1]), follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        if error.errno in NO_FOLDER:
+            raise Unreadable(f"{'/'.join(parts)!r} leads through a link or a file of the job") from None
+        raise
+    return True
+
+
+def _asked(path: str) -> Parts:
+    said = PurePosixPath(path)
+    if said.is_absolute() or ".." in said.parts or not said.parts:
+        raise outside(path)
+    return said.parts
+
+
+def _checked(name: str, folder: bool = False) -> Parts:
+    """The components of a name that stays below where it is unpacked."""
+    if name.startswith("/") or "\0" in name:
+        raise Unreadable("its name is absolute, or no name")
+    parts = tuple(part for part in name.split("/") if part not in ("", "."))
+    if ".." in parts or (not parts and not folder):
+        raise Unreadable("its name leads elsewhere, or is empty")
+    if parts and not fits(parts):
+        raise Unreadable(
+            f"its name is too long: {MOST_PATH:,} bytes are allowed, {MOST_NAME} between two slashes, "
+            f"and {MOST_DEPTH} folders"
+        )
+    return parts
+
+
+def _target(target: str, link: Parts) -> str:
+    """Where a link leads, if that is inside whatever else the archive holds."""
+    if not target or "\0" in target or len(os.fsencode(target)) >= MOST_PATH or climbs(target, len(link) - 1):
+        raise Unreadable(f"it is a link to {target[:200]!r}, which may lead out of the folder of the job")
+    return target
+
+
+@contextlib.contextmanager
+def _clearly() -> Iterator[None]:
+    """Say in words of the archive what the file system refuses."""
+    try:
+        yield
+    except FileExistsError:
+        raise Unreadable("it is in the archive twice") from None
+    except OSError as error:
+        if error.errno in NO_FOLDER:
+            raise Unreadable("a part of its name is a file or a link") from None
+        raise
+
+
+def _room(staging: Path) -> int:
+    """Return how many bytes may be read: the largest archive with its headers, if the disk has room."""
+    disk = os.statvfs(staging)
+    return min(MOST_BYTES + MOST_MEMBERS * 4_096, int(disk.f_bavail * disk.f_frsize * _ROOM))
+
+
+def _unusable(why: str, member: str) -> InvalidArtifact:
+    about = f" (at {member!r})" if member else ""
+    return InvalidArtifact(
+        f"What was saved cannot be unpacked: {why}{about}.",
+        todo="Nothing; the job goes on without it.",
+        facts={"member": member, "why": why},
+    )

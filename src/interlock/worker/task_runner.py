@@ -1,0 +1,484 @@
+"""The tasks of one process: begun when there is room, stopped when they must be, seen to their end.
+
+A grant becomes a task that waits in the lane of its executor. When the lane has room it begins; when
+its handler has ended, what happened is put into words and handed to the reporter; when that was heard
+the task ends, and the process has a slot again. The task table decides each of these steps, and what is
+done about handlers and messages follows from them (`acknowledge`, `interrupted`, `ended`: see `machines`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from interlock.errors import UnknownTask
+from interlock.lifecycles.lease import EXPIRED, REVOKED, LeaseState
+from interlock.lifecycles.process import SHUTTING_DOWN
+from interlock.lifecycles.task import (
+    CLAIMING,
+    PROCESSING,
+    REPORTING,
+    ClaimSucceeded,
+    LeaseRenewed,
+    ShutdownRequested,
+    claim_failed,
+    report_failed,
+    report_succeeded,
+)
+from interlock.machine import Step
+from interlock.processes import credentials
+from interlock.processes.masks import Mask
+from interlock.processes.sandbox import NO_SANDBOX
+from interlock.wire.runner import (
+    MAX_TASKS,
+    Ack,
+    Answer,
+    Complete,
+    Failed,
+    Grant,
+    Heard,
+    Heartbeat,
+    Message,
+    NotHeard,
+    Stale,
+    StaleCode,
+    Succeeded,
+)
+from interlock.worker.cache_client import NO_CACHES, Caching
+from interlock.worker.child_jobs import NO_FAMILY, Family
+from interlock.worker.clocks import AwakeTime
+from interlock.worker.context import Context
+from interlock.worker.executors.shell import NAME as SHELL_NAME
+from interlock.worker.executors.shell import SHELL
+from interlock.worker.lanes import AHEAD_FOR_S, Lane, Lanes
+from interlock.worker.logs import Log
+from interlock.worker.machines import Machines
+from interlock.worker.observers import Watch
+from interlock.worker.outcomes import Interrupted, Outcome
+from interlock.worker.renewer import Renewer
+from interlock.worker.reporter import Reporter
+from interlock.worker.running_task import AnyTask, Parcels, RunningTask, report_of, what_happened
+from interlock.worker.settings import WorkerSettings
+from interlock.worker.simulation_channel import NOBODY, Voice
+from interlock.worker.stopper import Stopper
+from interlock.worker.tasks import Registry
+from interlock.worker.tracing import Tracing
+from interlock.worker.uploads import Upload, nowhere
+
+SLICE_S = 0.005
+"""How long handlers may be begun before the event loop gets a turn."""
+
+
+class Executing:
+    """Everything that this process has been given and has not brought to an end."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        registry: Registry,
+        runner_id: str,
+        *,
+        reporter: Reporter,
+        renewer: Renewer,
+        parcels: Parcels,
+        watch: Watch,
+        log: Log,
+        now: Callable[[], datetime],
+        ended: Callable[[], None],
+        freed: Callable[[], None],
+        left_behind: Callable[[], None],
+        upload: Upload = nowhere,
+        voice: Voice = NOBODY,
+        caching: Caching = NO_CACHES,
+        family: Family = NO_FAMILY,
+        tracing: Tracing | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        awake: AwakeTime,
+    ) -> None:
+        self._settings, self._registry = settings, registry
+        self._runner_id = runner_id
+        self._reporter, self._renewer = reporter, renewer
+        self._parcels = parcels
+        self._log, self._now = log, now
+        self._on_end, self._freed = ended, freed
+        self._stopper = Stopper(
+            settings,
+            log,
+            awake=awake,
+            left_behind=left_behind,
+            freed=self._fill_soon_if_needed,
+        )
+        self._ways: dict[str, Any] = {
+            "upload": upload,
+            "voice": voice,
+            "caching": caching,
+            "family": family,
+            "own_mask": Mask(credentials.held()),
+            "sandbox": settings.sandbox,
+        }
+        self._tracing, self._monotonic = tracing, monotonic
+        self.machines = Machines(settings.slots, settings.durations, watch=watch, clock=now, hands=self)
+        self.active: dict[RunningTask, None] = self.machines.tasks
+        self._lanes = Lanes(settings, monotonic)
+        self.elsewhere, self.on_the_loop = self._lanes.elsewhere, self._lanes["async"].on_the_loop
+        self._prefetched: deque[tuple[float, RunningTask]] = deque()
+        self._acknowledging: set[RunningTask] = set()
+        self._filling = False
+        self._fill_is_due = False
+        self._warned = False
+        self._unknown = 0
+        """How many grants were of a task that is not here."""
+        self._registered: tuple[str, ...] | None = None
+        self._names: tuple[str, ...] | None = None
+        self._nudge, self._ended = renewer.nudge, self._handler_ended  # bound once, not once per task
+
+    # What there is room for
+
+    def room(self) -> int:
+        """How many more grants can begin at once, or so soon that they are asked for ahead."""
+        return self._lanes.room_ahead(len(self._acknowledging))
+
+    def _room_now(self) -> int:
+        return self._lanes.room(len(self._acknowledging))
+
+    def room_to_prefetch(self) -> int:
+        """How many more grants may wait unacknowledged."""
+        return self._settings.prefetch - len(self._prefetched)
+
+    # From a grant to a handler
+
+    def tasks(self) -> tuple[str, ...] | None:
+        """Return the tasks that can be executed here; None when they are too many to be named."""
+        names = self._registry.names()
+        if names != self._registered:
+            self._registered = names
+            self._names = None if len(names) >= MAX_TASKS else tuple(sorted({*names, SHELL_NAME}))
+        return self._names
+
+    def take(self, grants: Iterable[Grant], claimed_at: float, *, begin: bool = True) -> int:
+        """These are ours now; what can begin begins, and what cannot does not wait for long.
+
+        Gives back what is of a task that this worker does not have; returns how many were.
+        """
+        unknown, free = self._unknown, self._lanes.free()
+        for grant in grants:
+            running = RunningTask(grant, self._runner_id, claimed_at, self.machines)
+            self.active[running] = None
+            if grant.acknowledged:
+                self._accept(running)
+                free -= 1
+                running.ahead = free < 0
+            else:
+                self._prefetched.append((claimed_at, running))
+        if begin:
+            self.fill()
+        if free < 0:
+            asyncio.get_running_loop().call_later(AHEAD_FOR_S, self._release_ahead, self._monotonic())
+        return self._unknown - unknown
+
+    def fill(self) -> None:
+        """Begin what waits for as long as there is room, but let the event loop have its turn."""
+        self._fill_is_due = False
+        self._filling = True
+        until = self._monotonic() + SLICE_S
+        try:
+            for lane in self._lanes:
+                while lane.has_room:
+                    now = self._monotonic()
+                    if now > until:
+                        return
+                    self._begin(lane.waiting.popleft(), lane, now)
+            self._acknowledge_prefetched()
+        finally:
+            self._filling = False
+            self._fill_soon_if_needed()
+
+    def _accept(self, running: RunningTask) -> None:
+        self._renewer.add(running)
+        if running.lane is not None or self._has_lane(running):
+            running.lane.waiting.append(running)
+
+    def _has_lane(self, running: RunningTask) -> bool:
+        """Find the lane that it runs in; what this worker does not have is given back."""
+        try:
+            running.task = self._find(running.grant.task)
+        except UnknownTask as error:
+            self._unknown += 1
+            self._log.warning(
+                "task_not_known", task_id=running.grant.job_id, task=running.grant.task, error=error.sentence
+            )
+            self._release_unused(running, f"this worker has no task {running.grant.task}")
+            return False
+        running.lane = self._lanes[running.task.executor_on(self._settings.executor)]
+        return True
+
+    def _find(self, name: str) -> AnyTask:
+        return SHELL if name == SHELL_NAME else self._registry.get(name)
+
+    def _warn_of_strangers(self, running: RunningTask) -> None:
+        """Log once that untrusted steps run beside what this worker knows."""
+        if running.grant.untrusted and self._settings.sandbox.kind == NO_SANDBOX.kind and not self._warned:
+            self._warned = True
+            self._log.warning(
+                "untrusted_steps_are_not_isolated",
+                task_id=running.grant.job_id,
+                todo="Start a worker for untrusted work with --isolate.",
+            )
+
+    def _begin(self, running: RunningTask, lane: Lane, now: float) -> None:
+        self._warn_of_strangers(running)
+        if running.state is CLAIMING:
+            running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
+        running.context = Context(running.grant, now=self._now, wake=self._nudge, **self._ways)
+        if self._tracing is not None:
+            running.span = self._tracing.span(running.grant)
+        lane.running[running] = now
+        lane.executor.begin(running, self._ended)
+
+    def _acknowledge_prefetched(self) -> None:
+        while self._prefetched and self._room_now() > 0:
+            _, running = self._prefetched.popleft()
+            if self._has_lane(running):
+                running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
+
+    def acknowledge(self, running: RunningTask) -> None:
+        """Acknowledge the lease; the handler begins when that was heard."""
+        self._acknowledging.add(running)
+        running.renewed_at = self._monotonic()
+        self._reporter.put(running, running.ack())
+
+    def release_old(self) -> None:
+        """Give back what has waited for half the time that it may be left unacknowledged."""
+        oldest = self._monotonic() - self._settings.durations.ack_window_s / 2
+        while self._prefetched and self._prefetched[0][0] <= oldest:
+            _, running = self._prefetched.popleft()
+            self._release_unused(running)
+
+    def _release_ahead(self, asked_by: float) -> None:
+        """Give back what was asked for ahead by then and still waits: others may begin it now."""
+        for lane in self._lanes:
+            for running in [one for one in lane.waiting if one.ahead and one.claimed_at <= asked_by]:
+                lane.waiting.remove(running)
+                self._release_unused(running)
+
+    def _release_unused(self, running: RunningTask, why: str = "unused") -> None:
+        """Give back what has not begun here; that costs the job no retry."""
+        running.tell(claim_failed)
+        self._reporter.put(running, running.release(why))
+
+    # From the end of a handler to the end of its task
+
+    def _handler_ended(self, running: RunningTask, outcome: Outcome) -> None:
+        running.handler_ended = True
+        running.lane.left(running, self._monotonic())
+        if running.ended:
+            self._give_back(running)
+            self._freed()  # its end was told before, when there was no room yet
+        else:
+            self._settle(running, outcome)
+        self._fill_soon_if_needed()
+
+    def _settle(self, running: RunningTask, outcome: Outcome) -> None:
+        """Say what happened; not, if the lease was lost meanwhile and nobody would believe it."""
+        running.handler_ended = True
+        if running.context is not None and isinstance(outcome, Succeeded | Failed):
+            outcome = running.context.mask.outcome(outcome)
+        running.outcome = outcome
+        if running.state is PROCESSING:
+            if running.lost or self._monotonic() >= running.lease_ends_at():
+                self._log.warning("lease_lost", task_id=running.grant.job_id, code="LEASE_EXPIRED")
+                self._lost(running)
+                return
+            running.tell(what_happened(running, outcome, self._now()))
+        self._report(running)
+
+    def _report(self, running: RunningTask) -> None:
+        ready, unsent = self._parcels.take_for_report(running)
+        if ready and running.outcome is not None:
+            for message in report_of(running, running.outcome, unsent):
+                self._reporter.put(running, message)
+
+    def answered(self, running: RunningTask, message: Message, answer: Answer | None) -> None:
+        """The reporter has an answer, or nobody could be reached before the lease ended."""
+        kind = type(message)
+        if kind is Ack:
+            self._acknowledged(running, answer)
+        elif running.state is REPORTING and kind is not Heartbeat:
+            self._reported(running, message, answer)
+
+    def _acknowledged(self, running: RunningTask, answer: Answer | None) -> None:
+        self._acknowledging.discard(running)
+        if running.state is not PROCESSING:
+            return  # it was withdrawn while the acknowledgement was under way
+        if isinstance(answer, Heard):
+            self._accept(running)
+        else:
+            self._lost(running, answer)
+        self._fill_soon_if_needed()
+
+    def _reported(self, running: RunningTask, message: Message, answer: Answer | None) -> None:
+        if isinstance(answer, Heard):
+            running.tell(report_succeeded)
+        elif isinstance(answer, NotHeard) and _is_success(message):
+            self._report_refusal(running, answer)
+            return
+        else:
+            error = "it could not be delivered in time" if answer is None else answer.error
+            self._log.warning("report_failed", task_id=running.grant.job_id, error=error)
+            running.tell(report_failed)
+
+    def _report_refusal(self, running: RunningTask, refused: NotHeard) -> None:
+        """The result itself is not acceptable, so the attempt has failed."""
+        failed = Failed(
+            error=f"The result was refused: {refused.error}", details=refused.todo, failure_class="user"
+        )
+        self._reporter.put(running, running.complete(failed, None))
+
+    def _give_back(self, running: RunningTask) -> None:
+        """An abandoned handler has stopped: if its lease still lives, somebody else may go on at once."""
+        if running.give_back and self._monotonic() < running.lease_ends_at():
+            unsent = None if running.context is None else running.context.take()
+            self._reporter.put(running, running.release("connection lost", unsent))
+
+    # Stopping
+
+    def renewed(self, results: Sequence[tuple[RunningTask, Answer | None]]) -> None:
+        """The renewer has answers; None where a heartbeat came back with what it carried."""
+        for running, answer in results:
+            if running.ended:
+                continue
+            if isinstance(answer, Stale) and not running.sent:
+                self._log.warning("lease_lost", task_id=running.grant.job_id, code=str(answer.code))
+                self._lost(running, answer)
+            elif isinstance(answer, Heard):
+                self._renewed(running, answer)
+            if running.state is REPORTING and running.handler_ended and not running.sent:
+                self._report(running)  # it has waited for this heartbeat to come home
+
+    def _renewed(self, running: RunningTask, answer: Heard) -> None:
+        if running.state is PROCESSING:
+            running.tell(LeaseRenewed(at=self._now(), ttl_s=running.ttl_s))
+        if answer.cancel_requested and not running.handler_ended:
+            self._cancel(running)
+
+    def _cancel(self, running: RunningTask) -> None:
+        running.stop("cancel")
+        if running.escalated:
+            return
+        running.escalated = True
+        if running.begun:
+            self._stopper.ask(running)
+            return
+        self._remove_waiting(running)
+        if running.state is CLAIMING:
+            running.tell(ClaimSucceeded(at=self._now(), ttl_s=running.ttl_s))
+        self._settle(running, Interrupted())
+
+    def _lost(self, running: RunningTask, answer: Answer | None = None) -> None:
+        """The lease has ended, as an answer or the clock says: nothing is believed under it any more."""
+        running.stop("lost")
+        revoked = isinstance(answer, Stale) and answer.code is StaleCode.LEASE_REVOKED
+        self._lose(running, REVOKED if revoked else EXPIRED)
+
+    def _lose(self, running: RunningTask, ended: LeaseState) -> None:
+        """Stop the work, and say nothing about it."""
+        if running.state is PROCESSING:
+            self.machines.lease_ended(running, ended)
+        elif running.state is CLAIMING:
+            self._remove_waiting(running)
+            running.tell(claim_failed)
+            if not running.lost:
+                self._reporter.put(running, running.release("connection lost"))
+        elif not running.handler_ended:  # it was told to save what it has, and is still at it
+            running.stop("lost")
+            self._stopper.stop(running)
+
+    def revoked(self) -> None:
+        """Let go of everything: the worker was terminated, and its leases are taken away."""
+        for running in list(self.active):
+            self._lose(running, REVOKED)
+
+    def disconnected(self) -> None:
+        """Let go of what the break of the connection, by the table, does not end: claims and what saves."""
+        for running in list(self.active):
+            if running.state is not PROCESSING:
+                self._lose(running, EXPIRED)
+
+    def interrupt(self) -> None:
+        """Give back everything: what has begun is told to save what it has."""
+        for running in list(self.active):
+            running.tell(ShutdownRequested(at=self._now()))
+
+    def interrupted(self, running: RunningTask) -> None:
+        """Tell its handler to save what it has; what never began has nothing, and is given back at once."""
+        running.stop("shutdown")
+        if not running.begun:
+            self._remove_waiting(running)
+            running.handler_ended, running.outcome = True, Interrupted()
+            # What its lease is owed is a consequence of the same step, and comes after this.
+            asyncio.get_running_loop().call_soon(self._report, running)
+        elif self.machines.process.state is SHUTTING_DOWN:
+            running.lane.executor.told(running)  # the process sees to it that it stops
+        else:
+            self._stopper.ask(running)
+
+    def ended(self, running: RunningTask, step: Step[Any]) -> None:
+        """Forget it; what ended without a report is stopped, or given back where it has not begun."""
+        self.active.pop(running, None)
+        self._renewer.remove(running)
+        if step.source is PROCESSING:
+            self._abandon(running)
+        elif step.source is CLAIMING and step.event == ShutdownRequested.name:
+            self._remove_waiting(running)
+            self._reporter.put(running, running.release("shutdown"))
+        self._on_end()
+
+    def _abandon(self, running: RunningTask) -> None:
+        """Stop a handler without a lease. A lease that may still live is given back afterwards."""
+        running.give_back = not running.lost
+        running.stop("lost")
+        if not running.begun:
+            self._remove_waiting(running)
+            running.handler_ended = True
+        if running.lane is not None and running in running.lane.running:
+            self._stopper.stop(running)
+        elif running.handler_ended:
+            self._give_back(running)
+
+    def kill(self) -> None:
+        """They were told; now they are stopped."""
+        for running in list(self.active):
+            if not running.handler_ended and running.begun:
+                running.lane.executor.kill(running)
+
+    async def close(self) -> None:
+        """Leave nothing behind that can be ended."""
+        for lane in self._lanes:
+            await lane.executor.close()
+
+    def _remove_waiting(self, running: RunningTask) -> None:
+        self._acknowledging.discard(running)
+        if running.lane is not None and running in running.lane.waiting:
+            running.lane.waiting.remove(running)
+        self._prefetched = deque(entry for entry in self._prefetched if entry[1] is not running)
+
+    def _fill_soon_if_needed(self) -> None:
+        if self._filling or self._fill_is_due:
+            return
+        waiting = any(lane.has_room for lane in self._lanes)
+        if waiting or (self._prefetched and self._room_now() > 0):
+            self._fill_is_due = True
+            asyncio.get_running_loop().call_soon(self._go_on_filling)
+
+    def _go_on_filling(self) -> None:
+        self.fill()
+        if not any(lane.waiting for lane in self._lanes):
+            self._freed()  # there was no room while they waited, and nothing may end for a long time
+
+
+def _is_success(message: Message) -> bool:
+    return isinstance(message, Complete) and isinstance(message.outcome, Succeeded)
