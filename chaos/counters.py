@@ -26,7 +26,7 @@ from interlock.engine.audit import audit
 from interlock.engine.clock import StoreClock
 from interlock.engine.committer import Committer, GroupCommit
 from interlock.engine.pages import every_entry
-from interlock.engine.recovery import commit_surely
+from interlock.engine.recovery import commit_with_recovery
 from interlock.engine.unit_of_work import Applied, Decision, Engine
 from interlock.errors import StoreUnavailable
 from interlock.machine import STAY, Machine, command, end, on, state
@@ -110,7 +110,7 @@ class Loner:
         """Load, add, commit; a conflict could only be with itself."""
         [record] = await patiently(lambda: self._store.load([self._key]))
         commit = one_more(self._key, record, self._era, intent)
-        outcome = await commit_surely(self._store, self._committer, commit, tries=PATIENCE)
+        outcome = await commit_with_recovery(self._store, self._committer, commit, tries=PATIENCE)
         if not isinstance(outcome, Committed):
             raise Surprise(f"{intent} on a record that nobody else writes to: {outcome}")
 

@@ -2,7 +2,7 @@
 
     interlock simulation run examples/epidemic.py people=2000 days=120 plot=epidemic.svg
 
-Every person lives in a household and meets a few others each day. Whoever is ill may infect them; after
+Every person lives in a runtime and meets a few others each day. Whoever is ill may infect them; after
 some days they are well again. Each day is a step: what is yielded is all that the next day needs, so the
 town can be paused, moved to another worker and survive it, and comes to the same end. When there are more
 ill people than beds, the simulation warns of it.

@@ -20,7 +20,7 @@ from bench.stores.bare.loop import Unexpected
 from interlock.store.urls import store_for
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
-from interlock.systems.runtime import Household
+from interlock.systems.runtime import Runtime
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Complete, Succeeded
 from interlock.wire.runs import Plan, PlannedJob, RunSpec
@@ -45,7 +45,7 @@ class Driver:
 
     async def __aenter__(self) -> Self:
         await self._store.open()
-        self.house = Household(self._store, DEFAULT_SETTINGS)
+        self.house = Runtime(self._store, DEFAULT_SETTINGS)
         self.house.runs.prompt = False
         return self
 

@@ -109,7 +109,7 @@ async def _given(parts: Parts) -> None:
     news = asyncio.Event()
     unsubscribe = parts.store.subscribe(waker(news))
     try:
-        while not await parts.household.orchestrator.claim(ClaimRequest(runner_id="bench", limit=1)):
+        while not await parts.runtime.orchestrator.claim(ClaimRequest(runner_id="bench", limit=1)):
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_AGAIN_S):
                     await news.wait()

@@ -13,7 +13,7 @@ from interlock.store.records import Commit
 from interlock.store.urls import store_for
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
-from interlock.systems.runtime import Household
+from interlock.systems.runtime import Runtime
 from interlock.systems.simulations.aggregate import SimulationAggregate
 from interlock.testing.servers import redis_server
 from interlock.wire.simulations import SimulationFilter, SimulationSpec
@@ -38,7 +38,7 @@ def run(pace: Pace) -> Section:
 async def _ask(url: str, stored: int) -> float:
     store = store_for(url, CATALOGUE, timeout_s=60.0)
     await store.open()
-    house = Household(store, DEFAULT_SETTINGS)
+    house = Runtime(store, DEFAULT_SETTINGS)
     try:
         await _fill(house, stored)
         times = []
@@ -51,7 +51,7 @@ async def _ask(url: str, stored: int) -> float:
         await house.close()
 
 
-async def _fill(house: Household, stored: int) -> None:
+async def _fill(house: Runtime, stored: int) -> None:
     now = await house.store.now()
     for start in range(0, stored, BATCH):
         commits: list[Commit] = []

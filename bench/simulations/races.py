@@ -19,7 +19,7 @@ from bench.rounds import Figure, Pace
 from interlock.store.redis import RedisStore
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
-from interlock.systems.runtime import Household
+from interlock.systems.runtime import Runtime
 from interlock.testing.servers import redis_server
 from interlock.wire.simulations import SimulationSpec
 
@@ -66,7 +66,7 @@ def run(_: Pace) -> Section:
 async def _race(url: str) -> dict[str, dict[str, Figure]]:
     store = RedisStore(url, CATALOGUE)
     await store.open()
-    house, bare = Household(store, DEFAULT_SETTINGS), Redis.from_url(url, max_connections=AT_ONCE)
+    house, bare = Runtime(store, DEFAULT_SETTINGS), Redis.from_url(url, max_connections=AT_ONCE)
     try:
         ours, theirs = await _ours(house), await _bare(bare)
         return {
@@ -90,7 +90,7 @@ async def _turns(contenders: dict[str, Turn]) -> dict[str, Figure]:
     return {name: Figure(tuple(each)) for name, each in taken.items()}
 
 
-async def _ours(house: Household) -> tuple[Turn, Turn]:
+async def _ours(house: Runtime) -> tuple[Turn, Turn]:
     manager = house.simulations
     spec = SimulationSpec(scenario_name="bench")
     made = [(await manager.create_run(spec)).run_id for _ in range(2 * AT_ONCE)]

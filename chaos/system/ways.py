@@ -50,10 +50,10 @@ def _unfenced() -> None:
 
 
 def _unswept() -> None:
-    from interlock.systems.runtime import Household  # noqa: PLC0415
+    from interlock.systems.runtime import Runtime  # noqa: PLC0415
 
-    async def sweep(_: Household) -> int:
+    async def sweep(_: Runtime) -> int:
         return 0
 
-    patched: Any = Household
+    patched: Any = Runtime
     patched.sweep = sweep

@@ -20,20 +20,20 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
-from interlock.client_records import RecordsDoor
-from interlock.client_runs import RunsDoor
-from interlock.client_simulations import SimulationsDoor
+from interlock.client_records import RecordsClient
+from interlock.client_runs import RunsClient
+from interlock.client_simulations import SimulationsClient
 from interlock.errors import InterlockError, InvalidArguments, JobCanceled, JobFailed, ResultNotReady
 from interlock.lifecycles import job as job_lifecycle
 from interlock.remote.addresses import is_server
 from interlock.remote.downloads import saved
-from interlock.remote.interfaces import JobsOffer
+from interlock.remote.interfaces import JobsApi
 from interlock.remote.search import find
 from interlock.store.records import Query
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.kinds import DeclaredKind
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.runtime import Household
+from interlock.systems.runtime import Runtime
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.filters import read_filter
 from interlock.wire.jobs import JobSpec, JobView
@@ -42,7 +42,7 @@ from interlock.worker.codec import decoder_of
 from interlock.worker.submissions import Work, spec_of, with_json
 
 if TYPE_CHECKING:
-    from interlock.remote.household import RemoteOrchestrator
+    from interlock.remote.services import RemoteOrchestrator
 
 D = TypeVar("D")
 
@@ -92,9 +92,9 @@ class Interlock:
         self.url = url
         self._port = _port_to(url, settings, token, ca)
         self._actor = actor
-        self.runs = RunsDoor(lambda: self._port.here, self._port.recover, actor)
+        self.runs = RunsClient(lambda: self._port.here, self._port.recover, actor)
         """Runs: plans of jobs that need each other."""
-        self.simulations = SimulationsDoor(lambda: self._port.here, self._port.recover, actor)
+        self.simulations = SimulationsClient(lambda: self._port.here, self._port.recover, actor)
         """Simulations: stepped work that can be paused and resumed."""
 
     async def __aenter__(self) -> Self:
@@ -115,7 +115,7 @@ class Interlock:
         await self._port.disconnect()
 
     @property
-    def here(self) -> Household:
+    def here(self) -> Runtime:
         """The parts of a store, for whoever needs more than this class offers."""
         if isinstance(self._port, EmbeddedOrchestrator):
             return self._port.here
@@ -125,17 +125,17 @@ class Interlock:
             facts={"url": self.url},
         )
 
-    def records(self, kind: DeclaredKind[D] | str) -> RecordsDoor[D]:
+    def records(self, kind: DeclaredKind[D] | str) -> RecordsClient[D]:
         """Return the records of a kind that you have declared with `interlock.kind`.
 
         A store loads the table of the kind when it is first used. A server has to know the kind already
         (`interlock server --kinds`). With the name of a kind, data are plain JSON values.
         """
         port = self._port
-        return RecordsDoor(kind, lambda: port.here, port.learn, port.recover, self._actor)
+        return RecordsClient(kind, lambda: port.here, port.learn, port.recover, self._actor)
 
     @property
-    def _jobs(self) -> JobsOffer:
+    def _jobs(self) -> JobsApi:
         return self._port.here.jobs
 
     async def submit(
@@ -234,7 +234,7 @@ def _port_to(
 ) -> EmbeddedOrchestrator | RemoteOrchestrator:
     if not is_server(url):
         return EmbeddedOrchestrator(url, settings=settings)
-    from interlock.remote.household import RemoteOrchestrator  # noqa: PLC0415 - a store needs no HTTP
+    from interlock.remote.services import RemoteOrchestrator  # noqa: PLC0415 - a store needs no HTTP
 
     return RemoteOrchestrator(url, token=token, settings=settings, ca=ca)
 

@@ -19,7 +19,7 @@ import msgspec
 from interlock.errors import ResultNotReady, StoreUnavailable
 from interlock.machine import Event
 from interlock.machine.events import payload_of
-from interlock.remote.interfaces import Place, RecordsOffer
+from interlock.remote.interfaces import RecordsApi, Services
 from interlock.store.records import Entry
 from interlock.systems.kinds import AT, DeclaredKind
 from interlock.systems.orchestrator.waiters import waker
@@ -34,13 +34,13 @@ LOOK_EVERY_S = 1.0
 """A wake-up may be lost; then the record is read after so long."""
 
 
-class RecordsDoor(Generic[D]):
+class RecordsClient(Generic[D]):
     """The records of one kind, in a store or behind a server."""
 
     def __init__(
         self,
         kind: DeclaredKind[D] | str,
-        here: Callable[[], Place],
+        here: Callable[[], Services],
         learn: Callable[[DeclaredKind[Any]], Awaitable[None]],
         recover: Callable[[], Awaitable[Any]],
         actor: str,
@@ -166,7 +166,7 @@ class RecordsDoor(Generic[D]):
             ) from None
         return view
 
-    async def _records(self) -> RecordsOffer:
+    async def _records(self) -> RecordsApi:
         if self._declared is not None:
             await self._learn(self._declared)
         return self._here().records

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from interlock.errors import CannotLoad, InvalidArguments, ResultNotReady, StoreUnavailable
-from interlock.remote.interfaces import Place, RunsOffer, Which
+from interlock.remote.interfaces import RunsApi, Services, Which
 from interlock.store.records import Entry
 from interlock.systems.orchestrator.waiters import waker
 from interlock.systems.runs.planning.flow import FlowFunction
@@ -40,7 +40,7 @@ class RunHandle:
 
     __slots__ = ("_runs", "id")
 
-    def __init__(self, runs: RunsDoor, run_id: str) -> None:
+    def __init__(self, runs: RunsClient, run_id: str) -> None:
         self._runs = runs
         self.id = run_id
 
@@ -60,16 +60,16 @@ class RunHandle:
         return await self._runs.cancel(self.id, reason=reason)
 
 
-class RunsDoor:
+class RunsClient:
     """The runs of a store, or of a server before one."""
 
-    def __init__(self, here: Callable[[], Place], recover: Callable[[], Any], actor: str) -> None:
+    def __init__(self, here: Callable[[], Services], recover: Callable[[], Any], actor: str) -> None:
         self._here = here
         self._recover = recover
         self._actor = actor
 
     @property
-    def _runs(self) -> RunsOffer:
+    def _runs(self) -> RunsApi:
         return self._here().runs
 
     async def submit(

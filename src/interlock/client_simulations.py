@@ -19,7 +19,7 @@ import msgspec
 from interlock.errors import InvalidArguments, ResultNotReady, StoreUnavailable
 from interlock.lifecycles import simulation
 from interlock.lifecycles.simulation import SimulationState
-from interlock.remote.interfaces import Place, SimulationsOffer
+from interlock.remote.interfaces import Services, SimulationsApi
 from interlock.store.records import Entry
 from interlock.systems.orchestrator.waiters import waker
 from interlock.wire.simulations import SimulationFilter, SimulationSpec, SimulationView
@@ -39,7 +39,7 @@ class SimulationHandle:
 
     __slots__ = ("_door", "run_id")
 
-    def __init__(self, door: SimulationsDoor, run_id: str) -> None:
+    def __init__(self, door: SimulationsClient, run_id: str) -> None:
         self._door = door
         self.run_id = run_id
 
@@ -67,16 +67,16 @@ class SimulationHandle:
         return await self._door.cancel(self.run_id, reason=reason)
 
 
-class SimulationsDoor:
+class SimulationsClient:
     """The simulations of a store, or of a server before one."""
 
-    def __init__(self, here: Callable[[], Place], recover: Callable[[], Any], actor: str) -> None:
+    def __init__(self, here: Callable[[], Services], recover: Callable[[], Any], actor: str) -> None:
         self._here = here
         self._recover = recover
         self._actor = actor
 
     @property
-    def _simulations(self) -> SimulationsOffer:
+    def _simulations(self) -> SimulationsApi:
         return self._here().simulations
 
     async def start(

@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from interlock import client
-from interlock.client_records import RecordsDoor, Views
-from interlock.client_runs import Evaluation, RunsDoor
-from interlock.client_simulations import SimulationsDoor
+from interlock.client_records import RecordsClient, Views
+from interlock.client_runs import Evaluation, RunsClient
+from interlock.client_simulations import SimulationsClient
 from interlock.client_simulations import Work as Stepped
 from interlock.errors import StoreUnavailable
 from interlock.machine import Event
@@ -39,7 +39,7 @@ T = TypeVar("T")
 class Runs:
     """`Interlock.runs` for synchronous code; see `interlock.client_runs.RunsDoor`."""
 
-    def __init__(self, inner: RunsDoor, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+    def __init__(self, inner: RunsClient, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._inner = inner
         self._run = run
 
@@ -100,7 +100,7 @@ class Runs:
 class Simulations:
     """`Interlock.simulations` for synchronous code; see `interlock.client_simulations.SimulationsDoor`."""
 
-    def __init__(self, inner: SimulationsDoor, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+    def __init__(self, inner: SimulationsClient, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._inner = inner
         self._run = run
 
@@ -168,7 +168,7 @@ class Simulations:
 class Records:
     """`Interlock.records` for synchronous code; see `interlock.client_records.RecordsDoor`."""
 
-    def __init__(self, inner: RecordsDoor[Any], run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+    def __init__(self, inner: RecordsClient[Any], run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._inner = inner
         self._run = run
 

@@ -17,7 +17,7 @@ from interlock.store.records import Change, Commit, Note, StepLine
 from interlock.store.sqlite import SqliteStore, reading
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
-from interlock.systems.runtime import Household
+from interlock.systems.runtime import Runtime
 
 
 @pytest.fixture
@@ -79,9 +79,9 @@ def test_an_audit_does_not_look_for_the_journal_of_figures_which_have_none(
     async def count() -> None:
         store = SqliteStore(url, CATALOGUE)
         await store.open()
-        household = Household(store, DEFAULT_SETTINGS)
-        await household.figures.round()
-        await household.close()
+        runtime = Runtime(store, DEFAULT_SETTINGS)
+        await runtime.figures.round()
+        await runtime.close()
 
     asyncio.run(count())
     assert ask("audit", "--store", url) == 0

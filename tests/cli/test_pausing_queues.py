@@ -50,10 +50,10 @@ async def test_what_waits_in_a_paused_queue_asks_for_no_more_workers(
         for queue in ("mail", "mail", "web"):
             await server.submit(queue=queue)
         assert await depth.look() == 4
-        await server.parts.household.queues.pause("mail")
+        await server.parts.runtime.queues.pause("mail")
         server.parts.queue_board.forget()
         assert await depth.look() == 2, "what waits in web, and what runs in mail and keeps its slot"
-        await server.parts.household.queues.resume("mail")
+        await server.parts.runtime.queues.resume("mail")
         server.parts.queue_board.forget()
         assert await depth.look() == 4
         await depth.close()

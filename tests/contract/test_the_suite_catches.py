@@ -28,6 +28,7 @@ from interlock.store.records import (
     Query,
     Record,
     Recorded,
+    one_by_one,
 )
 from interlock.testing.store_contract import Traits, suite_for
 from interlock.testing.store_contract.memory import MemoryOpener
@@ -129,7 +130,7 @@ class ClaimNotExclusive(MemoryStore):
     async def _decided(self, taken: Sequence[Record], now: datetime, decide: Decide) -> list[Outcome]:
         if not taken:
             return []
-        commits = decide(taken, now)
+        commits = one_by_one(decide(taken, now))
         await asyncio.sleep(0)
         for change in (change for commit in commits for change in commit.changes):
             self._write(change, now)

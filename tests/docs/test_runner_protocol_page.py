@@ -60,7 +60,7 @@ class Stage:
             )
         else:
             assert direction == "cancel"
-            await self._server.parts.household.jobs.cancel(self._job_id)
+            await self._server.parts.runtime.jobs.cancel(self._job_id)
 
     async def ask(self, text: str) -> None:
         """A request as it stands on the page."""
@@ -154,7 +154,7 @@ async def test_the_example_does_shell_jobs(start: Any) -> None:
 async def _ended(server: Running, client: httpx2.AsyncClient, command: str) -> Any:
     job = {"task": "interlock.shell", "input": {"run": command}, "queue": "builds", "retries": 0}
     job_id = (await client.post("/api/jobs", json=job)).json()["id"]
-    await asyncio.wait_for(server.parts.household.waiting.ended(job_id), PATIENCE_S)
+    await asyncio.wait_for(server.parts.runtime.waiting.ended(job_id), PATIENCE_S)
     return (await client.get(f"/api/jobs/{job_id}")).json()
 
 
@@ -165,10 +165,10 @@ async def test_the_example_stops_what_is_cancelled(start: Any, tmp_path: Path) -
         os.mkfifo(began)
         order = msgspec.Raw(msgspec.json.encode({"run": f"echo > {began}; sleep 300"}))
         job_id = await server.submit("interlock.shell", queue="builds", input=order, retries=0)
-        jobs = server.parts.household.jobs
+        jobs = server.parts.runtime.jobs
         await asyncio.wait_for(asyncio.to_thread(began.read_text), PATIENCE_S)
         await jobs.cancel(job_id)
-        record = await asyncio.wait_for(server.parts.household.waiting.ended(job_id), PATIENCE_S)
+        record = await asyncio.wait_for(server.parts.runtime.waiting.ended(job_id), PATIENCE_S)
         assert record.state == "CANCELED"
         (attempt,) = (await jobs.get(job_id)).attempts
         assert not attempt.forced

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from interlock.engine.committer import DirectCommitter, GroupCommit
-from interlock.engine.recovery import commit_surely, what_became_of
+from interlock.engine.recovery import commit_with_recovery, find_outcome
 from interlock.engine.unit_of_work import Applied, Decision, Engine
 from interlock.errors import Contended, IllegalChange, RequestIdReused, StoreUnavailable
 from interlock.store.memory import MemoryStore
@@ -200,7 +200,7 @@ async def test_a_lost_answer_is_resolved_by_reading_and_nothing_is_done_twice(
     store: Any, make_commit: MakeCommit, loss: str
 ) -> None:
     store.losses = [loss]
-    outcome = await commit_surely(
+    outcome = await commit_with_recovery(
         store, DirectCommitter(store), make_commit("p", 0, "packed"), sleep=no_sleep
     )
     assert isinstance(outcome, Committed)
@@ -219,7 +219,7 @@ async def test_a_lost_answer_and_a_deadline_that_passed_meanwhile_is_still_a_suc
     async def sleep(_: float) -> None:
         clock.jump(60)
 
-    outcome = await commit_surely(store, DirectCommitter(store), commit, sleep=sleep)
+    outcome = await commit_with_recovery(store, DirectCommitter(store), commit, sleep=sleep)
     assert isinstance(outcome, Committed)
 
 
@@ -237,7 +237,9 @@ async def test_a_creation_that_was_still_on_its_way_when_a_second_try_came_too_l
         if len(pauses) == 3:
             store._commit_one(msgspec.structs.replace(commit, not_after=None))
 
-    assert isinstance(await commit_surely(store, DirectCommitter(store), commit, sleep=sleep), Committed)
+    assert isinstance(
+        await commit_with_recovery(store, DirectCommitter(store), commit, sleep=sleep), Committed
+    )
     assert len(pauses) == 3
 
 
@@ -252,7 +254,7 @@ async def test_a_change_that_came_too_late_is_told_so_at_once(
     async def sleep(_: float) -> None:
         clock.jump(60)
 
-    assert isinstance(await commit_surely(store, DirectCommitter(store), commit, sleep=sleep), TooLate)
+    assert isinstance(await commit_with_recovery(store, DirectCommitter(store), commit, sleep=sleep), TooLate)
     assert store.calls == 3  # the creation, the one that was lost, and the one that was too late
 
 
@@ -266,23 +268,25 @@ async def test_after_a_lost_answer_somebody_elses_change_is_not_taken_for_ones_o
         store._commit_one(make_commit("p", 1, "sent", actor="somebody else"))
 
     mine = make_commit("p", 1, "sent", actor="me")
-    outcome = await commit_surely(store, DirectCommitter(store), mine, sleep=meanwhile)
+    outcome = await commit_with_recovery(store, DirectCommitter(store), mine, sleep=meanwhile)
     assert outcome == Conflict(P, 1, 2)
 
 
 async def test_a_change_without_a_note_is_recognised_by_what_it_left(store: Any) -> None:
     renewed = Change(kind="parcel", id="p", expected=0, state="packed", body=b'{"seen": 1}')
     store.losses = ["after"]
-    outcome = await commit_surely(store, DirectCommitter(store), Commit(changes=(renewed,)), sleep=no_sleep)
+    outcome = await commit_with_recovery(
+        store, DirectCommitter(store), Commit(changes=(renewed,)), sleep=no_sleep
+    )
     assert isinstance(outcome, Committed)
     other = Change(kind="parcel", id="p", expected=0, state="packed", body=b"{}")
-    assert await what_became_of(store, Commit(changes=(other,))) is None
+    assert await find_outcome(store, Commit(changes=(other,))) is None
 
 
 async def test_a_store_that_stays_away_is_given_up_on(store: Any, make_commit: MakeCommit) -> None:
     store.losses = ["before"] * 10
     with pytest.raises(StoreUnavailable):
-        await commit_surely(
+        await commit_with_recovery(
             store, DirectCommitter(store), make_commit("p", 0, "packed"), tries=3, sleep=no_sleep
         )
     assert store.calls == 3
@@ -321,7 +325,7 @@ async def test_a_refusal_whose_answer_was_lost_is_journalled_once(
         store.losses = [loss]
         commit = Commit(refusals=(msgspec.structs.replace(refusal, note=note),))
         assert isinstance(
-            await commit_surely(store, DirectCommitter(store), commit, sleep=no_sleep), Committed
+            await commit_with_recovery(store, DirectCommitter(store), commit, sleep=no_sleep), Committed
         )
     refusals = [entry for entry in (await store.feed()).entries if entry.note.refusal]
     assert [entry.note.request_id for entry in refusals] == ["after", "before"]

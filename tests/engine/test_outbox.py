@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from interlock.engine.committer import DirectCommitter
-from interlock.engine.outbox import MESSAGE, Handler, Postage, deliver, outgoing, recover
+from interlock.engine.outbox import MESSAGE, DeliveryPolicy, Handler, deliver, outgoing, recover
 from interlock.errors import StoreUnavailable
 from interlock.store.catalogue import catalogue_of
 from interlock.store.memory import MemoryStore
 from interlock.store.records import Commit, Key, Record
 
 M = Key("message", "m")
-POSTAGE = Postage(max_tries=3)
+POSTAGE = DeliveryPolicy(max_tries=3)
 
 
 @pytest.fixture

@@ -84,11 +84,11 @@ class Running:
 
     async def submit(self, task: str = "shop.send", **spec: Any) -> str:
         """A job, past the API."""
-        return await self.parts.household.jobs.submit(JobSpec(task=task, **spec), actor="test")
+        return await self.parts.runtime.jobs.submit(JobSpec(task=task, **spec), actor="test")
 
     async def work(self, job_id: str, *, result: bytes = b"null", lines: tuple[LogLine, ...] = ()) -> Grant:
         """Claim everything, and complete one job."""
-        orchestrator = self.parts.household.orchestrator
+        orchestrator = self.parts.runtime.orchestrator
         grants = await orchestrator.claim(ClaimRequest(runner_id="r", limit=100, queues=("default", "mail")))
         grant = next(grant for grant in grants if grant.job_id == job_id)
         message = Complete(
@@ -104,7 +104,7 @@ class Running:
     async def hold(self, job_id: str, queue: str, runner_id: str = "r") -> Grant:
         """Claim a job that is alone in its queue, and keep it."""
         request = ClaimRequest(runner_id=runner_id, queues=(queue,))
-        (grant,) = await self.parts.household.orchestrator.claim(request)
+        (grant,) = await self.parts.runtime.orchestrator.claim(request)
         assert grant.job_id == job_id
         return grant
 

@@ -80,7 +80,7 @@ async def test_the_actor_of_what_happens_is_the_name_of_the_token(guarded: Runni
 async def test_a_revoked_token_works_for_seconds_at_most(guarded: Running) -> None:
     now = 0.0
     parts = guarded.parts
-    parts.check = TokenCheck(parts.tokens, parts.household.engine.clock, monotonic=lambda: now)
+    parts.check = TokenCheck(parts.tokens, parts.runtime.engine.clock, monotonic=lambda: now)
     client = guarded.client(await guarded.token(Role.VIEWER, "ann"))
     assert (await client.get("/api/jobs")).status_code == 200
     await parts.tokens.revoke("ann")
@@ -139,7 +139,7 @@ async def test_for_a_token_that_is_confined_to_queues_the_others_do_not_exist(gu
     assert (await client.post("/api/jobs", json=child)).status_code == 404
     swept = await client.post("/api/jobs/actions", json={"filter": "", "action": "cancel"})
     assert [each["id"] for each in swept.json()["done"]] == [mine]
-    assert (await guarded.parts.household.jobs.get(theirs)).state == "PENDING"
+    assert (await guarded.parts.runtime.jobs.get(theirs)).state == "PENDING"
 
 
 async def test_on_this_machine_tokens_are_asked_for_as_soon_as_there_is_one(tmp_path: object) -> None:

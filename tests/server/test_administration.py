@@ -23,7 +23,7 @@ from interlock.systems.runs.triggers.rules import Hook, TriggerSettings
 async def test_a_server_tells_how_it_is_with_the_last_error_of_each_loop(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
-    await server.parts.household.figures.round()
+    await server.parts.runtime.figures.round()
     told = (await client.get("/api/server")).json()
     assert {"deadlines", "figures", "journal"} <= {loop["name"] for loop in told["loops"]}
     assert all(loop["last_error"] == "" for loop in told["loops"])

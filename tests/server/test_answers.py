@@ -114,7 +114,7 @@ async def test_an_action_by_a_filter_is_previewed_and_then_done(
     asked = {"filter": "queue:mail", "action": "cancel", "dry_run": True, "limit": 2}
     preview = (await client.post("/api/jobs/actions", json=asked)).json()
     assert (len(preview["done"]), preview["more"], preview["dry_run"]) == (2, True, True)
-    assert {view.state for view in await server.parts.household.jobs.get_many(ids) if view} == {"PENDING"}
+    assert {view.state for view in await server.parts.runtime.jobs.get_many(ids) if view} == {"PENDING"}
     done = (await client.post("/api/jobs/actions", json={**asked, "dry_run": False, "limit": 10})).json()
     assert {each["id"]: each["state"] for each in done["done"]} == dict.fromkeys(ids, "CANCELED")
     assert "more" not in done

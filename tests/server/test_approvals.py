@@ -54,7 +54,7 @@ async def hooked() -> AsyncIterator[Running]:
         RULE,
     )
     async with running(settings=any_port(tokens_required=True), orchestration=settings(*rules)) as one:
-        one.parts.household.runs.preparing.planners["workflow"] = WorkflowPlanner()
+        one.parts.runtime.runs.preparing.planners["workflow"] = WorkflowPlanner()
         yield one
 
 
@@ -88,7 +88,7 @@ async def test_a_pull_request_from_a_fork_waits_until_an_operator_approves_it(ho
     assert (made["by"], made["sha"], made["comment"]) == ("a-operator", "b" * 40, "read it")
     view = await until(operator, run_id, "QUEUED")
     assert "from a fork: queue untrusted, without secrets" in view.jobs[0].why
-    orchestrator = hooked.parts.household.orchestrator
+    orchestrator = hooked.parts.runtime.orchestrator
     assert await orchestrator.claim(ClaimRequest(runner_id="r", queues=("prod",), labels=("prod-box",))) == []
     (grant,) = await orchestrator.claim(ClaimRequest(runner_id="r", queues=("untrusted",)))
     assert (grant.secrets, grant.secrets_withheld) == ({}, True)
@@ -155,7 +155,7 @@ async def test_what_a_submitter_says_about_the_repository_opens_no_secret(
     run_id = (await client.post("/api/runs", json={"plan": plan, "source": source})).json()["id"]
     view = await until(client, run_id, "QUEUED", "REPORTED")
     if given:
-        (grant,) = await hooked.parts.household.orchestrator.claim(ClaimRequest(runner_id="r"))
+        (grant,) = await hooked.parts.runtime.orchestrator.claim(ClaimRequest(runner_id="r"))
         assert grant.secrets == {"DEPLOY": "correct horse battery"}
     else:
         assert "what a submitter says about the repository of a run does not count" in view.error
@@ -197,7 +197,7 @@ async def test_the_secret_of_a_private_repository_fetches_it_and_is_given_to_no_
             asked = {"planner": "workflow", "source": source, "inputs": {"how": how} if how else {}}
             run_id = (await one.client().post("/api/runs", json=asked)).json()["id"]
             view = await until(one.client(), run_id, "QUEUED", "REPORTED")
-            claimed = await one.parts.household.orchestrator.claim(ClaimRequest(runner_id="r"))
+            claimed = await one.parts.runtime.orchestrator.claim(ClaimRequest(runner_id="r"))
     if how:
         assert "steal (line 4): the secret SHOP_TOKEN is not for this job" in view.error
         assert "it is for fetching the repository" in view.error

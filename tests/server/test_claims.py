@@ -62,10 +62,10 @@ async def test_a_job_reports_with_nothing_but_its_lease(
     listed = await job.get("/api/runner/children")
     assert [child["id"] for child in listed.json()["children"]] == born.json()["ids"]
     lines = [
-        line.text async for chunk in server.parts.household.jobs.logs(grant.job_id) for line in chunk.lines
+        line.text async for chunk in server.parts.runtime.jobs.logs(grant.job_id) for line in chunk.lines
     ]
     assert lines == ["built"]
-    history = await server.parts.household.jobs.history(grant.job_id)
+    history = await server.parts.runtime.jobs.history(grant.job_id)
     assert {entry.note.actor for entry in history} >= {"ci-runners/box-1"}, "the journal names its runner"
 
 
@@ -81,7 +81,7 @@ async def test_credentials_in_what_any_runner_reports_are_not_stored(
         "log": [["2026-05-01T12:00:00Z", "info", text] for text in texts],
     }
     assert (await job.post("/api/runner/log", json=line)).status_code == 200
-    jobs = server.parts.household.jobs
+    jobs = server.parts.runtime.jobs
     stored = [line.text async for chunk in jobs.logs(grant.job_id) for line in chunk.lines]
     assert [len(text) for text in stored] == [len(text) for text in texts], "positions in the log stay true"
     assert stored[0] == f"stolen {'*' * len(token)}!"
@@ -101,7 +101,7 @@ async def test_a_lease_leases_nothing_and_ends_nothing(
     for message in ("ack", "heartbeat", "complete", "release", "cancel-ack", "messages"):
         refused = await job.post(f"/api/runner/{message}", json=said)
         assert refused.status_code == 403, message
-    assert (await server.parts.household.jobs.get(grant.job_id)).state == "RUNNING"
+    assert (await server.parts.runtime.jobs.get(grant.job_id)).state == "RUNNING"
 
 
 def test_a_lease_is_enough_only_where_a_job_reports_on_itself() -> None:
@@ -123,7 +123,7 @@ async def test_a_lease_reports_on_no_other_attempt(
         await job.post("/api/runner/children", json=children),
     ]
     assert [answer.status_code for answer in answers] == [403] * 4
-    assert not await server.parts.household.artifacts.list(other.job_id)
+    assert not await server.parts.runtime.artifacts.list(other.job_id)
 
 
 @pytest.mark.parametrize("end", ["expired", "completed", "forged"])
@@ -133,13 +133,13 @@ async def test_a_lease_that_has_ended_lets_nobody_in(
     if end == "expired":
         server.jump(grant.ttl_s + 1)
     elif end == "completed":
-        await server.parts.household.orchestrator.hear([_done(grant)])
+        await server.parts.runtime.orchestrator.hear([_done(grant)])
     else:
         job = server.client(grant.token[:-1] + ("0" if grant.token[-1] != "0" else "1"))
     answer = await job.put("/api/runner/artifacts/report", content=b"late")
     expected = {"expired": (401, 409)}  # what the server has not yet seen to expire, the commit refuses
     assert answer.status_code in expected.get(end, (401,))
-    assert not await server.parts.household.artifacts.list(grant.job_id)
+    assert not await server.parts.runtime.artifacts.list(grant.job_id)
 
 
 def _done(grant: Grant) -> Complete:

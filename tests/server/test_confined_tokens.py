@@ -56,7 +56,7 @@ class Town:
 
     async def build(self) -> Town:
         """Put one of everything into each queue, and many jobs into the other one."""
-        server, jobs = self.server, self.server.parts.household.jobs
+        server, jobs = self.server, self.server.parts.runtime.jobs
         await self._work()
         admin = server.client(await server.token(Role.ADMIN, f"{SECRET}-admin"))
         await server.token(Role.RUNNER, f"{SECRET}-runner")
@@ -82,8 +82,8 @@ class Town:
         await jobs.cancel(foreign, reason=f"{SECRET} reason", actor=f"{SECRET}-admin")
         await jobs.cancel(child, reason=f"{SECRET} reason", actor=f"{SECRET}-admin")
         for _ in range(4):
-            await server.parts.household.deliver()
-            await server.parts.household.trees.keep()
+            await server.parts.runtime.deliver()
+            await server.parts.runtime.trees.keep()
         own = await server.submit("shop.child", queue=MINE, parent_job_id=family)
         other = await jobs.submit(JobSpec(**{**named, "parent_job_id": family}), actor="test")
         self.mine += [guest, waits, own]
@@ -93,10 +93,10 @@ class Town:
 
     async def _work(self) -> None:
         """An attempt of the own queue that has ended, with a log of several pieces."""
-        server, orchestrator = self.server, self.server.parts.household.orchestrator
+        server, orchestrator = self.server, self.server.parts.runtime.orchestrator
         done = await server.submit("shop.done", queue=MINE)
         grant = await server.hold(done, MINE)
-        now = await server.parts.household.engine.clock.now()
+        now = await server.parts.runtime.engine.clock.now()
         for number in (1, 2, 3):
             line = LogLine(now, "info", f"line {number}")
             beat = Heartbeat(token=grant.token, runner_id="r", sequence=number, log=(line,))
@@ -110,7 +110,7 @@ class Town:
         self.mine += [done, family, parent]
 
     async def _others(self, admin: httpx2.AsyncClient) -> None:
-        household = self.server.parts.household
+        runtime = self.server.parts.runtime
         made = await admin.post("/api/workers", json={"workspace_id": SECRET})
         assert made.status_code == 403  # an admin is no runner
         runner = self.server.client(await self.server.token(Role.RUNNER, f"{SECRET}-fleet"))
@@ -118,7 +118,7 @@ class Town:
         made = await runner.post("/api/workers", json=spec)
         assert made.status_code == 201, made.text
         self.workers.append(made.json()["id"])
-        simulation = await household.simulations.create_run(
+        simulation = await runtime.simulations.create_run(
             SimulationSpec(task=f"{SECRET}.sim", queue=THEIRS, total_steps=3), actor="test"
         )
         self.others.append(simulation.run_id)
@@ -327,7 +327,7 @@ async def test_a_runner_reads_the_orders_of_its_own_workers_only(guarded: Runnin
 async def test_a_claim_does_not_go_under_the_worker_of_another_token(guarded: Running) -> None:
     mine, theirs = [guarded.client(await guarded.token(Role.RUNNER, name)) for name in ("mine", "theirs")]
     worker_id = (await theirs.post("/api/workers", json={"workspace_id": "ci", "name": "w"})).json()["id"]
-    await guarded.parts.household.workers.start(worker_id)
+    await guarded.parts.runtime.workers.start(worker_id)
     await guarded.submit()
     asked = {"runner_id": "w", "queues": ["default"], "worker_id": worker_id}
     refused = await mine.post("/api/runner/lease", json=asked)

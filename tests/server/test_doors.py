@@ -19,7 +19,7 @@ from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import Tokens
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
-from interlock.systems.runtime import Household
+from interlock.systems.runtime import Runtime
 
 FORWARDED = {
     "Forwarded": "for=203.0.113.9",
@@ -39,11 +39,11 @@ async def token_made_elsewhere(url: str, name: str = "late") -> str:
     """A token that another process makes in the same store."""
     store = store_for(url, CATALOGUE)
     await store.open()
-    household = Household(store, DEFAULT_SETTINGS)
+    runtime = Runtime(store, DEFAULT_SETTINGS)
     try:
-        return (await Tokens(household.engine).create(name, Role.ADMIN)).token
+        return (await Tokens(runtime.engine).create(name, Role.ADMIN)).token
     finally:
-        await household.close()
+        await runtime.close()
 
 
 # The first token

@@ -196,7 +196,7 @@ async def test_a_reader_that_takes_nothing_for_long_is_let_go(monkeypatch: pytes
         stuck = await never_reading(server)
         async with asyncio.timeout(PATIENCE_S):
             while server.parts.broadcast.readers:
-                await server.parts.household.jobs.submit_many([JobSpec(task="t")] * 100)
+                await server.parts.runtime.jobs.submit_many([JobSpec(task="t")] * 100)
         stuck.transport.abort()
 
 
@@ -259,7 +259,7 @@ async def test_what_the_server_keeps_for_streams_is_not_read_from_the_store_agai
     ids = [await server.submit() for _ in range(4)]
     await until(lambda: len(parts.broadcast.remembered()) >= 4, "the server has read the journal")
     monkeypatch.setattr(parts.store, "feed", noted)
-    figures = Figures(parts.household.engine, spacing_s=0.0)
+    figures = Figures(parts.runtime.engine, spacing_s=0.0)
     await figures.round(parts.broadcast.feed)  # up to here nothing, or the latest of what was there
     later = [await server.submit() for _ in range(3)]
     await until(lambda: len(parts.broadcast.remembered()) >= 7, "the server has read what is new")

@@ -47,7 +47,7 @@ class Desk:
         return str(worker_id)
 
     async def run(self, spec: dict[str, Any] = PLAN, *, ended: bool = False) -> str:
-        runs = self.server.parts.household.runs
+        runs = self.server.parts.runtime.runs
         run_id = str((await self.post("/api/runs", **spec))["id"])
         await runs.keep()
         if ended:
@@ -71,7 +71,7 @@ class Desk:
             await self.client.post("/api/simulations/flu/transition", json={"status": status})
         for each in (await self.client.get("/api/runs")).json()["runs"]:
             await self.client.post(f"/api/runs/{each['id']}/cancel")
-        await self.server.parts.household.runs.keep()
+        await self.server.parts.runtime.runs.keep()
 
     async def prune(self) -> None:
         """Remove everything that has ended."""

@@ -17,7 +17,7 @@ from interlock.systems.catalogue import lifecycles_with
 async def story(client: httpx2.AsyncClient, server: Running) -> list[str]:
     """Four jobs: two wait, one is canceled by ann, one is done."""
     jobs = [await server.submit() for _ in range(4)]
-    await server.parts.household.jobs.cancel(jobs[1], actor="ann", reason="enough")
+    await server.parts.runtime.jobs.cancel(jobs[1], actor="ann", reason="enough")
     await server.work(jobs[0])
     return jobs
 

@@ -112,7 +112,7 @@ async def test_a_client_of_a_server_does_with_records_what_one_of_a_store_does()
 
 async def test_a_server_fires_the_timers_of_users_kinds_and_counts_what_happens() -> None:
     async with shop() as server:
-        records = server.parts.household.records
+        records = server.parts.runtime.records
         await records.create("order", {"customer": "ada", "amount": 40}, record_id="o-1")
         await records.create("order", {"customer": "ada", "amount": 40}, record_id="o-2")
         await records.send("order", "o-2", "pay", {"amount": 40})

@@ -73,7 +73,7 @@ def moves(entries: Sequence[Entry]) -> list[tuple[str, str]]:
 async def test_a_lease_that_nobody_renews_is_swept_by_the_server(quick: Running) -> None:
     await quick.submit()
     waiting = asyncio.create_task(until(quick, lambda seen: ("attempt", "STALE") in moves(seen)))
-    grants = await quick.parts.household.orchestrator.claim(ClaimRequest(runner_id="gone"))
+    grants = await quick.parts.runtime.orchestrator.claim(ClaimRequest(runner_id="gone"))
     assert len(grants) == 1
     quick.jump(QUICK.lease_ttl_s + 1)
     entries = await waiting

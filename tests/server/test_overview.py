@@ -44,16 +44,16 @@ def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def server() -> AsyncIterator[Running]:
     async with running(orchestration=SELDOM) as one:
-        one.parts.household.figures._spacing = timedelta(seconds=-FOR_EVER_S)
-        household = one.parts.household
-        household.engine.clock = AskingClock(one.parts.store)
-        await household.figures.round()
+        one.parts.runtime.figures._spacing = timedelta(seconds=-FOR_EVER_S)
+        runtime = one.parts.runtime
+        runtime.engine.clock = AskingClock(one.parts.store)
+        await runtime.figures.round()
         yield one
 
 
 async def found(server: Running, client: httpx2.AsyncClient | None = None) -> dict[str, dict[str, Any]]:
     """Return what is wrong, by code, once everything is counted."""
-    await server.parts.household.figures.round()
+    await server.parts.runtime.figures.round()
     answer = await (client or server.client()).get("/api/overview")
     assert answer.status_code == 200, answer.text
     return {each["code"]: each for each in answer.json()["findings"]}
@@ -61,12 +61,12 @@ async def found(server: Running, client: httpx2.AsyncClient | None = None) -> di
 
 async def worker(server: Running, **spec: Any) -> str:
     given = {"name": "anna", "incarnation": "1", "capacity": 4, **spec}
-    return (await server.parts.household.workers.register(WorkerSpec(**given))).id
+    return (await server.parts.runtime.workers.register(WorkerSpec(**given))).id
 
 
 async def finish(server: Running, number: int, *, fails: bool, queue: str = "default") -> None:
     """Claim so many jobs, and end each of them."""
-    orchestrator = server.parts.household.orchestrator
+    orchestrator = server.parts.runtime.orchestrator
     grants = await orchestrator.claim(ClaimRequest(runner_id="r", limit=number, queues=(queue,)))
     assert len(grants) == number
     outcome = Failed(failure_class="user", error="It broke.") if fails else Succeeded()
@@ -121,7 +121,7 @@ async def test_a_task_that_no_worker_has_and_a_paused_worker_are_found(server: R
         await client.post(f"/api/workers/{each}/start")
         held = await client.post(f"/api/supervisor/workers/{each}/pause", json={"reason": "deploy"})
         assert held.status_code == 200, held.text
-    await server.parts.household.figures.round()
+    await server.parts.runtime.figures.round()
     told = (await client.get("/api/overview")).json()["findings"]
     remedies = {each["queue"]: each["remedy"] for each in told}
     assert remedies["mail"] == {
@@ -142,14 +142,14 @@ async def test_a_worker_that_went_silent_is_found_before_it_is_written_off(serve
     assert finding["sentence"].startswith("The worker anna was last heard 3")
     assert "It is written off at" in finding["sentence"]
     assert (finding["id"], finding["remedy"]["verb"]) == (anna, "terminate")
-    await server.parts.household.workers.beat(anna, WorkerBeat(active=2))
+    await server.parts.runtime.workers.beat(anna, WorkerBeat(active=2))
     assert await found(server) == {}
     numbers = (await server.client().get("/api/overview")).json()["numbers"]
     assert (numbers["workers"], numbers["slots"], numbers["busy"]) == (1, 4, 2)
 
 
 async def test_a_quarantined_runner_is_found_until_it_is_lifted(server: Running) -> None:
-    await server.parts.household.quarantine.count([Lost(runner="runner-7", job_id="j_1", attempt="1.1")])
+    await server.parts.runtime.quarantine.count([Lost(runner="runner-7", job_id="j_1", attempt="1.1")])
     finding = (await found(server))["runner_quarantined"]
     assert finding["sentence"].startswith("runner-7 is quarantined until ")
     assert finding["remedy"] == {
@@ -171,7 +171,7 @@ async def test_a_deadline_that_nobody_saw_to_is_found_until_a_sweep(server: Runn
     assert finding["sentence"].startswith(f"The deadline of job {job_id} passed 3")
     assert (finding["level"], finding["queue"]) == ("error", "default")
     assert finding["remedy"]["command"] == f"interlock job show {job_id}"
-    await server.parts.household.sweep()
+    await server.parts.runtime.sweep()
     assert "deadline_missed" not in await found(server)
 
 
@@ -183,7 +183,7 @@ async def test_a_missed_deadline_is_found_however_many_older_jobs_run(
     grant = await server.hold(older, "older")
     await server.hold(late, "late")
     server.jump(SELDOM.durations.lease_ttl_s - 1)
-    await server.parts.household.orchestrator.hear([Heartbeat(token=grant.token, runner_id="r", sequence=1)])
+    await server.parts.runtime.orchestrator.hear([Heartbeat(token=grant.token, runner_id="r", sequence=1)])
     server.jump(32)
     assert (await found(server))["deadline_missed"]["id"] == late
 
@@ -192,13 +192,13 @@ async def test_a_loop_of_the_server_that_fails_is_found_until_it_works_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with running(settings=any_port(deliver_every_s=0.01)) as server:
-        household = server.parts.household
-        deliver = household.deliver
+        runtime = server.parts.runtime
+        deliver = runtime.deliver
 
         async def away() -> int:
             raise StoreUnavailable("The database does not answer.")
 
-        monkeypatch.setattr(household, "deliver", away)
+        monkeypatch.setattr(runtime, "deliver", away)
 
         async def is_found() -> bool:
             return "loop_fails" in await found(server)
@@ -210,7 +210,7 @@ async def test_a_loop_of_the_server_that_fails_is_found_until_it_works_again(
         finding = (await found(server))["loop_fails"]
         assert finding["id"] == "messages"
         assert "The database does not answer." in finding["sentence"]
-        monkeypatch.setattr(household, "deliver", deliver)
+        monkeypatch.setattr(runtime, "deliver", deliver)
         await until(is_gone, "the loop works again")
 
 
@@ -231,7 +231,7 @@ async def test_failures_that_jumped_are_found_until_they_are_over(server: Runnin
     for _ in range(20):
         await server.submit()
     await finish(server, 20, fails=False)
-    await server.parts.household.figures.round()
+    await server.parts.runtime.figures.round()
     server.jump(600)
     for _ in range(LEAST_FAILURES):
         await server.submit()
@@ -262,7 +262,7 @@ async def test_a_queue_without_a_worker_is_found_on_every_store(
         database = request.getfixturevalue(store)
         url = database.new_database() if store == "postgres" else database.url
     async with running(url, orchestration=SELDOM) as server:
-        server.parts.household.figures._spacing = timedelta(seconds=-FOR_EVER_S)
+        server.parts.runtime.figures._spacing = timedelta(seconds=-FOR_EVER_S)
         await server.submit(queue="mail")
 
         async def is_found() -> bool:
@@ -297,7 +297,7 @@ async def test_a_job_that_is_not_ready_needs_no_worker_yet(server: Running) -> N
     job_id = await server.submit(queue="mail", retry={"flaky": rule})
     grant = await server.hold(job_id, "mail")
     outcome = Failed(failure_class="flaky", error="It broke.")
-    await server.parts.household.orchestrator.hear(
+    await server.parts.runtime.orchestrator.hear(
         [Complete(token=grant.token, runner_id="r", sequence=1, outcome=outcome)]
     )
     assert await found(server) == {}
@@ -344,7 +344,7 @@ async def test_findings_beyond_so_many_are_counted(server: Running, monkeypatch:
     monkeypatch.setattr(overview, "FINDINGS", 2)
     for number in range(5):
         await server.submit(queue=f"q{number}")
-    await server.parts.household.figures.round()
+    await server.parts.runtime.figures.round()
     answer = (await server.client().get("/api/overview")).json()
     assert (len(answer["findings"]), answer["more"]) == (2, 3)
 
@@ -360,15 +360,15 @@ async def test_many_who_look_cost_the_store_as_much_as_one(
 
 async def test_a_confined_token_is_told_of_its_own_queues_only() -> None:
     async with running(settings=any_port(tokens_required=True), orchestration=SELDOM) as server:
-        household = server.parts.household
-        household.engine.clock = AskingClock(server.parts.store)
-        household.figures._spacing = timedelta(seconds=-FOR_EVER_S)
-        await household.figures.round()
+        runtime = server.parts.runtime
+        runtime.engine.clock = AskingClock(server.parts.store)
+        runtime.figures._spacing = timedelta(seconds=-FOR_EVER_S)
+        await runtime.figures.round()
         await worker(server, name="zebra", queues=("theirs",))
         for queue in ("mine", "theirs", "zebra"):
             for _ in range(3):
                 await server.submit(queue=queue)
-        await household.quarantine.count([Lost(runner="zebra", job_id="j_1", attempt="1.1")])
+        await runtime.quarantine.count([Lost(runner="zebra", job_id="j_1", attempt="1.1")])
         server.jump(60)
         mine = server.client(await server.token(Role.VIEWER, "mine", queues=("mine",)))
         told = await found(server, mine)
@@ -398,7 +398,7 @@ async def test_figures_are_counted_by_the_server_itself_and_shown(monkeypatch: p
     monkeypatch.setattr(figures, "EVERY_S", 0.01)
     async with running() as server:
         client = server.client()
-        server.parts.household.figures._spacing = timedelta(seconds=-FOR_EVER_S)
+        server.parts.runtime.figures._spacing = timedelta(seconds=-FOR_EVER_S)
 
         async def has_begun() -> bool:
             return (await client.get("/api/figures")).json()["counted_until"] is not None

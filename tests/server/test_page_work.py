@@ -86,7 +86,7 @@ def _users_of(connect: object) -> list[object]:
 
 async def crowd(server: Running, number: int) -> None:
     """Submit so many jobs to some queues, of which some have failed, ended or run."""
-    jobs, orchestrator = server.parts.household.jobs, server.parts.household.orchestrator
+    jobs, orchestrator = server.parts.runtime.jobs, server.parts.runtime.orchestrator
     for start in range(0, number, BATCH):
         queue = f"queue-{start // BATCH % 7}"
         specs = [JobSpec(task="shop.send", queue=queue, labels=("usual",)) for _ in range(BATCH)]
@@ -144,7 +144,7 @@ async def test_a_page_of_what_is_rare_ends_early_and_goes_on_by_its_cursor(
 ) -> None:
     monkeypatch.setattr(filters, "LOOKED_AT", 10)
     async with running(f"sqlite:///{tmp_path}/jobs.db", any_port(tokens_required=False)) as server:
-        jobs = server.parts.household.jobs
+        jobs = server.parts.runtime.jobs
         rare = await jobs.submit(JobSpec(task="shop.send", queue="rare"), actor="test")
         await jobs.submit_many([JobSpec(task="shop.send") for _ in range(25)], actor="test")
         pages = [(await server.client().get("/api/jobs", params={"q": "queue:rare"})).json()]

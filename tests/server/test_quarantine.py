@@ -23,7 +23,7 @@ async def server() -> AsyncIterator[Running]:
 async def test_a_quarantined_runner_is_told_so_until_somebody_lifts_it(
     server: Running, client: httpx2.AsyncClient
 ) -> None:
-    quarantine = server.parts.household.quarantine
+    quarantine = server.parts.runtime.quarantine
     await quarantine.count([Lost(runner="runner-7", job_id="j_1", attempt="1.1")])
     await server.submit()
     asked = {"runner_id": "runner-7#2", "queues": ["default"], "limit": 1, "wait_s": 0.0}

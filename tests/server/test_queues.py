@@ -11,7 +11,7 @@ import pytest
 from tests.server.runners import Runner, done
 from tests.server.running import FOR_EVER_S, Running, running
 
-from interlock.remote.household import RemoteOrchestrator
+from interlock.remote.services import RemoteOrchestrator
 from interlock.server import overview, queues
 from interlock.server.queues import Seen, Some, views_of
 from interlock.store.records import Record
@@ -28,8 +28,8 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
     monkeypatch.setattr(figures, "EVERY_S", FOR_EVER_S)
     monkeypatch.setattr(queues, "FRESH_S", 0.0)
     async with running() as one:
-        one.parts.household.figures._spacing = timedelta(seconds=-FOR_EVER_S)
-        await one.parts.household.figures.round()
+        one.parts.runtime.figures._spacing = timedelta(seconds=-FOR_EVER_S)
+        await one.parts.runtime.figures.round()
         yield one
 
 
@@ -61,7 +61,7 @@ async def test_a_queue_shows_what_waits_who_takes_it_and_the_last_hour(
     await server.submit(queue="mail")
     worker = {"name": "w", "queues": ["mail", "idle"], "capacity": 4}
     assert (await client.post("/api/workers", json=worker)).status_code == 201
-    await server.parts.household.figures.round()
+    await server.parts.runtime.figures.round()
     found = await listed(client)
     mail, idle = found["mail"], found["idle"]
     assert (mail["pending"], mail.get("running", 0), mail["workers"], mail["slots"]) == (2, 0, 1, 4)
@@ -89,7 +89,7 @@ async def test_large_inputs_are_not_read_to_count_them(
     for _ in range(queues.FIRST + 1):
         await server.submit(queue="mail")
     assert "mail" not in await listed(client)  # nothing was counted yet
-    await server.parts.household.figures.round()
+    await server.parts.runtime.figures.round()
     assert (await listed(client))["mail"]["pending"] == queues.FIRST + 1
 
 
@@ -120,7 +120,7 @@ async def test_the_overview_names_a_paused_queue_with_jobs_and_asks_for_no_worke
     monkeypatch.setattr(overview, "FRESH_S", 0.0)
     await server.submit(queue="mail")
     await client.post("/api/queues/pause", json={"queue": "mail", "reason": "the mail server is away"})
-    await server.parts.household.figures.round()
+    await server.parts.runtime.figures.round()
     (finding,) = (await client.get("/api/overview")).json()["findings"]
     assert finding["code"] == "queue_paused"
     told = "The queue mail was paused by local: the mail server is away. Waiting: 1 job."

@@ -73,7 +73,7 @@ async def test_without_an_id_only_one_of_many_cancels_succeeds(server: Running) 
 async def test_a_retry_that_is_sent_many_times_at_once_makes_one_job(url: str) -> None:
     async with running(url) as server:
         job_id = await server.submit()
-        await server.parts.household.jobs.cancel(job_id)
+        await server.parts.runtime.jobs.cancel(job_id)
         answers = await at_once(server, f"/api/jobs/{job_id}/retry", {"request_id": "again"})
         assert len({answer.content for answer in answers}) == 1
         assert await number_of_jobs(server) == 2
@@ -95,7 +95,7 @@ async def test_an_action_that_is_sent_again_is_answered_as_before(server: Runnin
 async def test_an_action_that_is_sent_many_times_at_once_retries_each_job_once(server: Running) -> None:
     ids = [await server.submit() for _ in range(3)]
     for job_id in ids:
-        await server.parts.household.jobs.cancel(job_id)
+        await server.parts.runtime.jobs.cancel(job_id)
     asked = {"filter": "state:canceled", "action": "retry", "request_id": "redo"}
     answers = await at_once(server, "/api/jobs/actions", asked, 8)
     assert {answer.status_code for answer in answers} == {200}
@@ -144,7 +144,7 @@ async def test_a_refusal_releases_the_id(server: Running, client: httpx2.AsyncCl
     job_id = await server.submit()
     refused = await client.post(f"/api/jobs/{job_id}/retry", json={"request_id": "later"})
     assert refused.status_code == 409
-    await server.parts.household.jobs.cancel(job_id)
+    await server.parts.runtime.jobs.cancel(job_id)
     assert (await client.post(f"/api/jobs/{job_id}/retry", json={"request_id": "later"})).status_code == 201
 
 
@@ -179,9 +179,9 @@ async def test_two_who_have_tokens_may_use_the_same_id(server: Running) -> None:
 
 
 async def test_an_action_about_many_is_a_few_trips_to_the_store(server: Running) -> None:
-    jobs = server.parts.household.jobs
+    jobs = server.parts.runtime.jobs
     ids = await jobs.submit_many([JobSpec(task="a.b")] * 200)
-    tally = server.parts.household.committer.tally
+    tally = server.parts.runtime.committer.tally
     before = tally.batches
     client = server.client()
     asked = {"filter": "queue:default", "action": "cancel", "limit": 500, "request_id": "all"}
@@ -197,7 +197,7 @@ async def test_an_action_about_many_is_a_few_trips_to_the_store(server: Running)
 
 async def test_an_action_that_died_half_way_goes_on_where_it_stopped(server: Running) -> None:
     ids = [await server.submit() for _ in range(4)]
-    jobs = server.parts.household.jobs
+    jobs = server.parts.runtime.jobs
     for job_id in ids:
         await jobs.cancel(job_id)
     asked = {"filter": f"id:{','.join(ids)}", "action": "retry", "request_id": "redo"}
@@ -210,7 +210,7 @@ async def test_an_action_that_died_half_way_goes_on_where_it_stopped(server: Run
 
 
 async def test_of_many_one_that_refuses_does_not_disturb_the_others(server: Running) -> None:
-    jobs = server.parts.household.jobs
+    jobs = server.parts.runtime.jobs
     ended, living = await server.submit(), await server.submit()
     await jobs.cancel(ended)
     done, refused, missing = await jobs.cancel_all([living, ended, "j_000000000000"])

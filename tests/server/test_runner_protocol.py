@@ -26,7 +26,7 @@ def runner(client: httpx2.AsyncClient) -> Runner:
 
 async def versions(server: Running, job_id: str) -> int:
     """How often a job was changed."""
-    return (await server.parts.household.jobs.get(job_id)).version
+    return (await server.parts.runtime.jobs.get(job_id)).version
 
 
 async def test_the_greeting_says_what_a_runner_has_to_know(client: httpx2.AsyncClient) -> None:
@@ -55,7 +55,7 @@ async def test_the_life_of_one_attempt(server: Running, runner: Runner) -> None:
     assert beat.json()["ttl_s"] > 0
     assert "expires_at" in beat.json()
     assert end.json()["state"] == "SUCCEEDED"
-    view = await server.parts.household.jobs.get(job_id)
+    view = await server.parts.runtime.jobs.get(job_id)
     assert (view.state, bytes(view.result)) == ("COMPLETED", b'{"sent":true}')  # type: ignore[arg-type]
 
 
@@ -103,7 +103,7 @@ async def test_a_message_that_comes_twice_is_answered_the_same_and_done_once(
     assert (first.status_code, second.status_code) == (200, 200), second.text
     assert second.json()["state"] == first.json()["state"]
     assert await versions(server, job_id) == version
-    chunks = [chunk async for chunk in server.parts.household.jobs.logs(job_id)]
+    chunks = [chunk async for chunk in server.parts.runtime.jobs.logs(job_id)]
     assert len(chunks) == (what == "log")
 
 
@@ -112,7 +112,7 @@ async def test_a_cancel_is_told_with_the_next_heartbeat_and_acknowledged_twice_w
 ) -> None:
     job_id = await server.submit()
     token = (await runner.grant())["token"]
-    await server.parts.household.jobs.cancel(job_id, reason="enough")
+    await server.parts.runtime.jobs.cancel(job_id, reason="enough")
 
     told = (await runner.say("heartbeat", token, 1)).json()
     first = await runner.say("cancel-ack", token, 2)
@@ -121,7 +121,7 @@ async def test_a_cancel_is_told_with_the_next_heartbeat_and_acknowledged_twice_w
     assert told["cancel_requested"] is True
     assert told["cancel_deadline_at"].endswith("Z")
     assert first.json()["state"] == second.json()["state"] == "CANCELED"
-    assert (await server.parts.household.jobs.get(job_id)).state == "CANCELED"
+    assert (await server.parts.runtime.jobs.get(job_id)).state == "CANCELED"
 
 
 async def test_an_end_that_contradicts_the_first_is_refused(server: Running, runner: Runner) -> None:
@@ -145,7 +145,7 @@ async def test_a_lease_that_has_run_out_is_expired() -> None:
         leave()
         late = await runner.say("complete", token, 1, **done(1))
         assert (late.status_code, late.json()["code"]) == (409, "LEASE_EXPIRED")
-        assert (await server.parts.household.jobs.get(job_id)).state != "COMPLETED"
+        assert (await server.parts.runtime.jobs.get(job_id)).state != "COMPLETED"
 
 
 def _expired(entries: Any) -> bool:
@@ -171,7 +171,7 @@ async def test_only_the_runner_of_a_lease_is_heard(server: Running, runner: Runn
     token = (await runner.grant())["token"]
     other = await Runner(server.client(), "runner-8").say("complete", token, 1, **done(1))
     assert (other.status_code, other.json()["code"]) == (409, "wrong_runner")
-    assert (await server.parts.household.jobs.get(job_id)).state == "RUNNING"
+    assert (await server.parts.runtime.jobs.get(job_id)).state == "RUNNING"
     assert (await runner.say("complete", token, 1, **done(1))).status_code == 200
 
 
@@ -182,7 +182,7 @@ async def test_a_name_is_bound_to_the_token_it_was_used_with(server: Running) ->
     stolen = await yours.say("complete", token, 1, **done("not mine"))
     assert stolen.json()["code"] == "wrong_runner"
     await mine.say("complete", token, 1, **done("mine"))
-    entries = await server.parts.household.jobs.history(job_id)
+    entries = await server.parts.runtime.jobs.history(job_id)
     assert entries[-1].note.actor == "mine/runner-7"
     secret = token.rpartition(".")[2]
     assert secret not in server.log.getvalue()
@@ -316,7 +316,7 @@ async def test_a_runner_that_has_gone_is_not_given_anything(server: Running) -> 
     waiting.cancel()
     await waiters(server, 0)
     job_id = await server.submit()
-    assert (await server.parts.household.jobs.get(job_id)).state == "PENDING"
+    assert (await server.parts.runtime.jobs.get(job_id)).state == "PENDING"
     assert (await Runner(server.client()).grant())["job_id"] == job_id
 
 

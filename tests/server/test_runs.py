@@ -48,7 +48,7 @@ async def look(client: httpx2.AsyncClient, run_id: str) -> RunView:
 
 async def work(server: Running, client: httpx2.AsyncClient, run_id: str) -> RunView:
     """Do every job as it comes, until the run is reported."""
-    orchestrator = server.parts.household.orchestrator
+    orchestrator = server.parts.runtime.orchestrator
 
     async def is_reported() -> bool:
         for grant in await orchestrator.claim(ClaimRequest(runner_id="r", limit=100)):

@@ -40,7 +40,7 @@ async def guarded(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
     async with running(settings=any_port(tokens_required=True)) as one:
         for believer in (one.parts.check, one.parts.sessions):
             monkeypatch.setattr(believer, "_believed_s", 0.0)
-        monkeypatch.setattr(one.parts.household.engine.clock, "_resync_s", 0.0)
+        monkeypatch.setattr(one.parts.runtime.engine.clock, "_resync_s", 0.0)
         yield one
 
 

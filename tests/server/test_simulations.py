@@ -26,7 +26,7 @@ from interlock.errors import (
     UnknownState,
     VersionChanged,
 )
-from interlock.remote.household import RemoteOrchestrator
+from interlock.remote.services import RemoteOrchestrator
 from interlock.wire.runner import ClaimRequest
 from interlock.wire.simulations import Beat, Begin, Paused, SimulationSpec, SimulationView
 from interlock.worker.http import HttpOrchestrator
@@ -143,7 +143,7 @@ async def test_a_program_does_the_same_over_a_server(server: Running) -> None:
 
 
 async def test_a_worker_behind_http_is_heard_as_one_on_the_store(server: Running) -> None:
-    manager = server.parts.household.simulations
+    manager = server.parts.runtime.simulations
     await manager.create_run(SimulationSpec(task="flu", run_id="flu"))
     port = HttpOrchestrator(server.url, names=lambda: "claim-1")
     await port.connect()
@@ -165,7 +165,7 @@ async def test_whoever_watches_waits_for_a_server_that_is_started_again(tmp_path
     url = f"sqlite:///{tmp_path}/served.db"
     async with running(url) as server:
         host, port_number = server.address
-        await server.parts.household.simulations.create_run(SimulationSpec(task="flu", run_id="flu"))
+        await server.parts.runtime.simulations.create_run(SimulationSpec(task="flu", run_id="flu"))
         reach = RemoteOrchestrator(server.url)
         await reach.connect()
         looks = looks_at(reach, "flu")
@@ -175,7 +175,7 @@ async def test_whoever_watches_waits_for_a_server_that_is_started_again(tmp_path
         again = msgspec.structs.replace(ANY_PORT, port=port_number)
         async with running(url, again) as server:
             assert server.address == (host, port_number)
-            await server.parts.household.simulations.cancel("flu")
+            await server.parts.runtime.simulations.cancel("flu")
             async with asyncio.timeout(PATIENCE_S):
                 assert await seen == "cancelled"
     finally:

@@ -26,7 +26,7 @@ from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import Tokens
 from interlock.systems.catalogue import CATALOGUE, JOURNALLED
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
-from interlock.systems.runtime import Household
+from interlock.systems.runtime import Runtime
 
 RUNNERS, JOBS = 50, pick(150, 300)
 MUCH, WORDY = 1_000, "\N{COLLISION SYMBOL}" * 1_000
@@ -169,12 +169,12 @@ async def submit_and_cancel(url: str, token: str, jobs: int, reason: str, after:
 
 async def token_in(folder: Path, name: str) -> str:
     """A new token of a store; each has streams of its own."""
-    household = Household(store_for(f"sqlite:///{folder}/interlock.db", CATALOGUE), DEFAULT_SETTINGS)
-    await household.store.open()
+    runtime = Runtime(store_for(f"sqlite:///{folder}/interlock.db", CATALOGUE), DEFAULT_SETTINGS)
+    await runtime.store.open()
     try:
-        return (await Tokens(household.engine).create(name, Role.ADMIN)).token
+        return (await Tokens(runtime.engine).create(name, Role.ADMIN)).token
     finally:
-        await household.close()
+        await runtime.close()
 
 
 def address_of(url: str) -> tuple[str, int]:

@@ -9,7 +9,7 @@ import pytest
 from tests.server.runners import Runner
 from tests.server.running import Running
 
-from interlock.systems.runtime import Household
+from interlock.systems.runtime import Runtime
 
 UNREADABLE = {
     "not finite": b"1e999",
@@ -66,7 +66,7 @@ async def test_an_unreadable_result_is_refused_and_the_attempt_can_report_a_fail
     ):
         answer = await posted(client, f"/api/runner/{path}", said + rest)
         assert 400 <= answer.status_code < 500, answer.text
-    household: Household = server.parts.household
-    assert (await household.jobs.get(job_id)).state == "RUNNING"
+    runtime: Runtime = server.parts.runtime
+    assert (await runtime.jobs.get(job_id)).state == "RUNNING"
     ended = await runner.say("complete", token, 3, outcome={"outcome": "failed", "error": "no result"})
     assert ended.status_code == 200, ended.text

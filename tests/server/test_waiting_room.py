@@ -13,14 +13,14 @@ from tests.waiting import PATIENCE_S, until
 from interlock.engine.clock import StoreClock
 from interlock.errors import StoreUnavailable
 from interlock.server import long_poll
-from interlock.server.coalescer import Gathering
-from interlock.server.long_poll import WaitingRoom
+from interlock.server.coalescer import Coalescer
+from interlock.server.long_poll import LongPoll
 from interlock.store.memory import MemoryStore
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.orchestrator.idempotent_claims import ClaimOver
 from interlock.systems.orchestrator.orchestrator import Claimed
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
-from interlock.systems.runtime import Household
+from interlock.systems.runtime import Runtime
 from interlock.testing.virtual_time import VirtualTime
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import ClaimRequest, Grant
@@ -31,9 +31,9 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 class Room:
     """A waiting room, with a count of what it costs."""
 
-    def __init__(self, household: Household) -> None:
-        self.household = household
-        self.room = WaitingRoom(household.store)
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.room = LongPoll(runtime.store)
         self.stopping = asyncio.Event()
         self.claims = 0
         self.given_back: list[Grant] = []
@@ -45,14 +45,14 @@ class Room:
         self.claims += 1
         if self.failing:
             raise StoreUnavailable("The store is away.")
-        grants = await self.household.orchestrator.claim(request)
+        grants = await self.runtime.orchestrator.claim(request)
         self.before_answer()
         return grants
 
     async def give_back(self, grants: list[Grant]) -> None:
         """Nobody took them."""
         self.given_back += grants
-        await self.household.orchestrator.take_back("r0", grants)
+        await self.runtime.orchestrator.take_back("r0", grants)
 
     def wait(self, runner: str = "r0", wait_s: float = 60.0, **asked: Any) -> asyncio.Task[list[Grant]]:
         """Somebody who waits."""
@@ -69,7 +69,7 @@ class Room:
 
     async def submit(self, number: int = 1, **spec: Any) -> list[str]:
         """New work."""
-        return await self.household.jobs.submit_many([JobSpec(task="t", **spec)] * number)
+        return await self.runtime.jobs.submit_many([JobSpec(task="t", **spec)] * number)
 
     async def until(self, true: Callable[[], bool]) -> None:
         """Give everybody a turn until it is true."""
@@ -96,15 +96,15 @@ async def room(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Room]:
     with VirtualTime(loop).in_place():
         store = MemoryStore(CATALOGUE, clock=lambda: NOON + timedelta(seconds=loop.time()))
         await store.open()
-        household = Household(store, DEFAULT_SETTINGS)
-        clock = household.engine.clock
+        runtime = Runtime(store, DEFAULT_SETTINGS)
+        clock = runtime.engine.clock
         assert isinstance(clock, StoreClock)
         clock._monotonic = loop.time  # or it would be ahead of the store
-        made = Room(household)
+        made = Room(runtime)
         yield made
         made.stopping.set()
         made.room.close()
-        await household.close()
+        await runtime.close()
 
 
 async def test_of_two_hundred_that_wait_one_job_wakes_two(room: Room) -> None:
@@ -274,10 +274,10 @@ async def test_claims_that_come_while_one_is_on_its_way_are_made_together(room: 
     async def claim_all(requests: Sequence[ClaimRequest]) -> list[Claimed]:
         made.append([request.runner_id for request in requests])
         await gate.wait()
-        return await room.household.orchestrator.claim_all(requests)
+        return await room.runtime.orchestrator.claim_all(requests)
 
     await room.submit(4)
-    gathering = Gathering(claim_all)
+    gathering = Coalescer(claim_all)
     tasks = [asyncio.create_task(gathering.claim(ClaimRequest(runner_id="a")))]
     await room.until(lambda: bool(made))
     tasks += [
@@ -290,7 +290,7 @@ async def test_claims_that_come_while_one_is_on_its_way_are_made_together(room: 
     assert made == [["a"], ["b", "c", "d"]]
     assert [len(grants) for grants in given] == [1, 2, 1, 0], "the first to ask is the first to be served"
     assert len({grant.job_id for grants in given for grant in grants}) == 4
-    jobs = room.household.jobs
+    jobs = room.runtime.jobs
     for name, grants in zip("abcd", given, strict=True):
         for grant in grants:
             (attempt,) = (await jobs.get(grant.job_id)).attempts
@@ -306,7 +306,7 @@ async def test_those_who_can_do_something_else_are_not_made_to_wait(room: Room) 
             await gate.wait()
         return [[] for _ in requests]
 
-    gathering = Gathering(claim_all)
+    gathering = Coalescer(claim_all)
     slow = asyncio.create_task(gathering.claim(ClaimRequest(runner_id="a", queues=("slow",))))
     assert await gathering.claim(ClaimRequest(runner_id="b", queues=("quick",))) == []
     gate.set()
@@ -319,7 +319,7 @@ async def test_a_failure_is_told_to_all_whose_claim_it_was_and_to_nobody_else(ro
             raise StoreUnavailable("The store is away.")
         return [[] for _ in requests]
 
-    gathering = Gathering(claim_all)
+    gathering = Coalescer(claim_all)
     asked = [ClaimRequest(runner_id=name, queues=(queue,)) for name, queue in zip("abc", AWAY, strict=True)]
     first, second, third = await asyncio.gather(*map(gathering.claim, asked), return_exceptions=True)
     assert isinstance(first, StoreUnavailable)

@@ -51,7 +51,7 @@ async def hooked() -> AsyncIterator[Running]:
     """A server that asks for tokens, and takes webhooks without."""
     guarded = any_port(tokens_required=True)
     async with running(settings=guarded, orchestration=SETTINGS) as one:
-        one.parts.household.runs.preparing.planners["workflow"] = WorkflowPlanner()
+        one.parts.runtime.runs.preparing.planners["workflow"] = WorkflowPlanner()
         yield one
 
 
@@ -89,16 +89,16 @@ async def hook(
 
 
 async def runs(server: Running) -> list[Any]:
-    return (await server.parts.household.runs.find(RunFilter()))[0]
+    return (await server.parts.runtime.runs.find(RunFilter()))[0]
 
 
 async def test_a_signed_push_starts_a_run_without_a_token(hooked: Running) -> None:
     answer = await github(hooked.client(), push())
     assert answer.status_code == 202, answer.text
-    view = await hooked.parts.household.runs.view(answer.json()["run_id"])
+    view = await hooked.parts.runtime.runs.view(answer.json()["run_id"])
     assert (view.workflow, view.planner, view.source.sha) == ("ci", "workflow", "b" * 40)
     assert view.source.changed_paths == ("hats.py", "shop.py")
-    history = await hooked.parts.household.runs.history(view.id)
+    history = await hooked.parts.runtime.runs.history(view.id)
     assert history[0].note.actor == "github:ann"
 
 
@@ -127,7 +127,7 @@ async def test_a_pull_request_from_a_fork_is_known_as_one(hooked: Running) -> No
         answer = await github(
             hooked.client(), pull_request("opened", head=head, number=foreign + 1), "pull_request"
         )
-        view = await hooked.parts.household.runs.view(answer.json()["run_id"])
+        view = await hooked.parts.runtime.runs.view(answer.json()["run_id"])
         assert view.source.from_fork is foreign
 
 
@@ -197,7 +197,7 @@ async def test_a_hook_starts_what_its_body_asks_for_once_for_each_message(hooked
     other = await hook(client, "any", body, message="msg_2")
     assert other.json()["run_id"] != answers[0].json()["run_id"]
     mapped = await hook(client, "deploy", b'{"id": "abc"}')
-    view = await hooked.parts.household.runs.view(mapped.json()["run_id"])
+    view = await hooked.parts.runtime.runs.view(mapped.json()["run_id"])
     assert (view.workflow, view.source) == ("deploy", Source(sha="abc", event="deploy"))
 
 
@@ -225,7 +225,7 @@ async def test_without_a_secret_nothing_is_taken_however_it_is_signed() -> None:
 async def test_whoever_guesses_signatures_is_slowed_down_and_good_ones_go_on() -> None:
     few = any_port(stranger_rate=Rate(0.001, 3))
     async with running(settings=few, orchestration=SETTINGS) as server:
-        server.parts.household.runs.preparing.planners["workflow"] = WorkflowPlanner()
+        server.parts.runtime.runs.preparing.planners["workflow"] = WorkflowPlanner()
         client, wrong = server.client(), Secret(b"a wrong guess, really")
         codes = [(await github(client, push(), secret=wrong)).status_code for _ in range(5)]
         assert codes == [401, 401, 401, 429, 429]

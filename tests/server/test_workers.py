@@ -12,7 +12,7 @@ from tests.server.running import FOR_EVER_S, Running
 from tests.waiting import PATIENCE_S, until
 
 from interlock.errors import TerminalState, UnknownWorker
-from interlock.remote.household import RemoteOrchestrator
+from interlock.remote.services import RemoteOrchestrator
 from interlock.store.records import Key, Query, Record
 from interlock.systems.access.principals import Role
 from interlock.systems.supervisor.workers import Workers
@@ -121,7 +121,7 @@ async def test_workers_are_found_by_a_filter(client: httpx2.AsyncClient) -> None
 @pytest.fixture
 def waiting_for_orders(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let whoever waits for orders wait for as long as it takes."""
-    workers = server.parts.household.workers
+    workers = server.parts.runtime.workers
     orders = workers.orders
 
     async def patient(worker_id: str, *, wait_s: float = 0.0, **asked: Any) -> WorkerOrders:
@@ -171,7 +171,7 @@ async def test_a_worker_that_waits_looks_only_when_there_is_news_of_it(
         await client.post(f"/api/workers/{second['id']}/heartbeat", json={"processed": number})
         await server.parts.following.round()
     assert looked.count(first["id"]) == 1
-    elsewhere = Workers(server.parts.household.engine)
+    elsewhere = Workers(server.parts.runtime.engine)
     await elsewhere.pause(first["id"], reason="at another server")
     await server.parts.following.round()
     assert (await waiting).json()["reason"] == "at another server"

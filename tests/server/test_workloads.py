@@ -9,7 +9,7 @@ from tests.server.loads import ASKED, driving, facts, finished, said_of
 from tests.server.runners import Runner, done
 from tests.server.running import Running
 
-from interlock.remote.household import RemoteOrchestrator
+from interlock.remote.services import RemoteOrchestrator
 from interlock.store.records import Query
 from interlock.systems.fleet.spec import WorkloadSpec
 from interlock.systems.fleet.spec import job_of as driving_job

@@ -8,7 +8,7 @@ import pytest
 
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.remote.answers import Ready
-from interlock.remote.http_client import Asker
+from interlock.remote.http_client import ApiClient
 
 
 async def asked(head: str, body: str) -> tuple[InterlockError, str]:
@@ -25,7 +25,7 @@ async def asked(head: str, body: str) -> tuple[InterlockError, str]:
 
     async with await asyncio.start_server(answer, "127.0.0.1") as server:
         address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        asker = Asker(address, sleep=at_once)
+        asker = ApiClient(address, sleep=at_once)
         asker.open()
         with pytest.raises(InterlockError) as caught:
             await asker.get("/api/jobs", Ready)

@@ -21,7 +21,7 @@ from interlock.systems.access.tokens import SecretShownOnce, Tokens, Use
 from interlock.systems.orchestrator.jobs import Jobs
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.runs.runs import Runs
-from interlock.systems.runtime import Household
+from interlock.systems.runtime import Runtime
 from interlock.systems.simulations.manager import SimulationManager
 from interlock.systems.supervisor.workers import Workers
 from interlock.wire.jobs import JobSpec
@@ -43,7 +43,7 @@ class Operation(NamedTuple):
     of: type
     name: str
     prepare: Callable[[House], Awaitable[Any]]
-    do: Callable[[Household, Any], Awaitable[Any]]
+    do: Callable[[Runtime, Any], Awaitable[Any]]
     change: Callable[[House, Any, Any], Awaitable[Any]]
 
 

@@ -15,7 +15,7 @@ from tests.clocks import move_server, move_sqlite
 from tests.waiting import PATIENCE_S
 
 from interlock import Interlock, kind, sync
-from interlock.client_records import RecordsDoor
+from interlock.client_records import RecordsClient
 from interlock.engine.clock import StoreClock
 from interlock.engine.retention import Retention
 from interlock.errors import (
@@ -65,7 +65,7 @@ async def walk(il: Interlock, later: Later) -> None:
     await _is_enforced(il)
 
 
-async def _is_sent_events(orders: RecordsDoor[Any], order: str) -> None:
+async def _is_sent_events(orders: RecordsClient[Any], order: str) -> None:
     with pytest.raises(GuardRefused, match="the amount is not that of the order"):
         await orders.send(order, "pay", amount=3)
     paid = await orders.send(order, "pay", amount=40, expected=1, request_id="pay-1", reason="by card")
@@ -95,7 +95,7 @@ async def _is_sent_events(orders: RecordsDoor[Any], order: str) -> None:
     assert [step.event for entry in story for step in entry.note.steps] == ["pay", "ship", "deliver"]
 
 
-async def _is_listed(orders: RecordsDoor[Any]) -> None:
+async def _is_listed(orders: RecordsClient[Any]) -> None:
     await orders.create(Order(customer="eve", amount=1), record_id="eve-1")
     assert [one.id for one in (await orders.list(states=["PLACED"]))[0]] == ["eve-1"]
     assert [one.data.customer for one in (await orders.list(customer="ada"))[0]] == ["ada"]

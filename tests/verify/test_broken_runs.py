@@ -13,7 +13,7 @@ from interlock.lifecycles.couplings import Receiver
 from interlock.machine.cascade import order
 from interlock.systems.orchestrator import cancellation as job_stopping
 from interlock.systems.orchestrator.aggregate import JobAggregate
-from interlock.systems.orchestrator.notifications import Word
+from interlock.systems.orchestrator.notifications import JobChanged
 from interlock.systems.orchestrator.submission import release
 from interlock.systems.runs import body as letters
 from interlock.systems.runs import preparation
@@ -57,7 +57,7 @@ def test_a_run_that_is_stopped_and_tells_its_jobs_nothing(monkeypatch: pytest.Mo
 def test_a_run_that_counts_a_job_twice_when_its_word_comes_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = RunAggregate._hear_job
 
-    def forgetful(self: RunAggregate, word: Word) -> bool:
+    def forgetful(self: RunAggregate, word: JobChanged) -> bool:
         if self._state_of(word.place) in letters.ENDED:
             self._states[word.place] = ord(letters.RUNNING)
         return honest(self, word)
@@ -73,7 +73,7 @@ def test_a_run_that_takes_every_job_for_required(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_run_that_succeeds_when_nothing_is_left_however_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    def any_end_will_do(self: RunAggregate, _: Word, __: str) -> None:
+    def any_end_will_do(self: RunAggregate, _: JobChanged, __: str) -> None:
         self.body.left -= 1
         self.body.required_left -= 1
 

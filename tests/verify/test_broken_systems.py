@@ -10,11 +10,11 @@ import pytest
 
 from interlock.systems.orchestrator.trees import submission
 from interlock.systems.orchestrator.trees.reconciler import Trees
-from interlock.systems.orchestrator.trees.slots import Seating
+from interlock.systems.orchestrator.trees.slots import TreeSlots
 from interlock.systems.quarantine.quarantine import Quarantine
 from interlock.systems.simulations import reconciler, worded
 from interlock.systems.simulations.aggregate import SimulationAggregate
-from interlock.systems.simulations.reconciler import Tending
+from interlock.systems.simulations.reconciler import SimulationReconciler
 from interlock.systems.simulations.worded import Speaker
 from interlock.systems.supervisor import workers
 from interlock.systems.supervisor.workers import Workers
@@ -24,7 +24,7 @@ from interlock.verify.worlds.episode import SETTLES, play
 from interlock.verify.worlds.mixes import faults_named
 from interlock.verify.worlds.worlds import world_named
 from interlock.worker import child_jobs
-from interlock.worker.orders import Obeying
+from interlock.worker.orders import OrderHandler
 
 
 def claim_broken(
@@ -50,8 +50,8 @@ async def nothing(*_: Any, **__: Any) -> Any:
 
 
 def test_a_tree_that_lets_everybody_in_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Seating, "room", lambda *_: 99)
-    monkeypatch.setattr(Seating, "someone_waits", lambda *_: False)
+    monkeypatch.setattr(TreeSlots, "room", lambda *_: 99)
+    monkeypatch.setattr(TreeSlots, "someone_waits", lambda *_: False)
     assert claim_broken("forest", "none") == judge_trees.QUOTA
 
 
@@ -140,8 +140,8 @@ def test_a_checkpoint_that_is_kept_under_another_step_is_noticed(monkeypatch: py
 def test_simulations_of_which_nobody_hears_that_they_are_lost_are_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Tending, "lost", nothing)
-    monkeypatch.setattr(Tending, "sweep", nothing)
+    monkeypatch.setattr(SimulationReconciler, "lost", nothing)
+    monkeypatch.setattr(SimulationReconciler, "sweep", nothing)
     assert claim_broken("lab", "deaths") == SETTLES
 
 
@@ -153,7 +153,7 @@ def test_a_supervisor_whose_holds_nobody_heeds_is_noticed(monkeypatch: pytest.Mo
         return True
 
     monkeypatch.setattr(Workers, "takes", always)
-    monkeypatch.setattr(Obeying, "may_take", True)
+    monkeypatch.setattr(OrderHandler, "may_take", True)
     assert claim_broken("shift", "none") == judge_workers.HELD
 
 

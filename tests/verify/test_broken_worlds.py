@@ -14,13 +14,13 @@ from interlock.store.records import Commit, Conflict, Outcome, Record
 from interlock.systems.orchestrator import orchestrator, runner_messages
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.body import AttemptBody, decode_body
-from interlock.systems.orchestrator.notifications import Word
+from interlock.systems.orchestrator.notifications import JobChanged
 from interlock.systems.orchestrator.orchestrator import Orchestrator
 from interlock.systems.orchestrator.tokens import Token
 from interlock.systems.runs import preparation
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.reconciler import Keeper
-from interlock.systems.runtime import Household
+from interlock.systems.runtime import Runtime
 from interlock.verify.jobs import judge
 from interlock.verify.runs.decisions import APPROVED_FIRST
 from interlock.verify.runs.world import SUCCESS_IS_EARNED
@@ -109,7 +109,7 @@ def test_an_orchestrator_that_hears_whoever_speaks_about_the_job_is_noticed(
             message = msgspec.structs.replace(message, runner_id=one.lease.data.runner_id)
         return hear(record, token, message, *rest)
 
-    hear = runner_messages.hear
+    hear = runner_messages.decide_message
     monkeypatch.setattr(orchestrator, "hear", unfenced)
     monkeypatch.setattr(runner_messages, "_attempt_of", newest)
     monkeypatch.setattr(Token, "opens", lambda _self, _digest: True)
@@ -151,11 +151,11 @@ def test_a_sweep_that_does_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.long
 def test_messages_that_nobody_delivers_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nothing(_self: Household) -> int:
+    async def nothing(_self: Runtime) -> int:
         return 0
 
-    monkeypatch.setattr(Household, "deliver", nothing)
-    monkeypatch.setattr(Household, "_ring_for_trees", lambda _: None)
+    monkeypatch.setattr(Runtime, "deliver", nothing)
+    monkeypatch.setattr(Runtime, "_ring_for_trees", lambda _: None)
     assert claim_broken("laptop", "none") == SETTLES
 
 
@@ -187,7 +187,7 @@ def test_a_run_that_lets_jobs_begin_before_what_they_need_is_noticed(monkeypatch
 def test_a_run_that_takes_every_end_for_a_success_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def lenient(self: RunAggregate, word: Word, _: str) -> None:
+    def lenient(self: RunAggregate, word: JobChanged, _: str) -> None:
         self.body.left -= 1
         self.body.required_left -= 1
         assert word.target

@@ -101,7 +101,7 @@ def test_every_decider_of_production_is_explored_or_named_with_who_tries_it() ->
 
 def test_the_checker_explores_the_ways_of_batches() -> None:
     called = explored(ALONE)
-    ways = (grants._offer_together, completions.hear_together, submission.NewJobs.batch)
+    ways = (grants._offer_together, completions.decide_completions, submission.NewJobs.batch)
     assert [way.__qualname__ for way in ways if _place(way) not in called] == []
 
 
@@ -111,7 +111,7 @@ def _place(function: Any) -> tuple[str, int]:
 
 @pytest.mark.parametrize(
     ("whose", "name"),
-    [(grants, "_offer_together"), (decisions, "hear_together"), (submission.NewJobs, "batch")],
+    [(grants, "_offer_together"), (decisions, "decide_completions"), (submission.NewJobs, "batch")],
 )
 def test_a_batch_that_decides_otherwise_is_noticed(
     monkeypatch: pytest.MonkeyPatch, whose: Any, name: str

@@ -54,7 +54,7 @@ async def test_a_list_that_is_scrolled_keeps_its_rows_where_they_are_and_counts_
     page = visitor.page
     for _ in range(ROWS if SOME[-1] == "/simulations" else 1):
         await happen(server)
-    await server.parts.household.jobs.submit_many([JobSpec(task="shop.send")] * ROWS, actor="test")
+    await server.parts.runtime.jobs.submit_many([JobSpec(task="shop.send")] * ROWS, actor="test")
     for path in SOME:
         await visitor.open(path)
         await visitor.live()
@@ -124,7 +124,7 @@ async def test_new_rows_come_in_when_a_reader_is_back_at_the_beginning(
 ) -> None:
     page = visitor.page
     await page.add_init_script(f"({COUNT_NEWS})()")
-    await server.parts.household.jobs.submit_many([JobSpec(task="shop.send")] * ROWS, actor="test")
+    await server.parts.runtime.jobs.submit_many([JobSpec(task="shop.send")] * ROWS, actor="test")
     await visitor.open("/journal")
     await visitor.live()
     await page.evaluate("() => scrollTo(0, 400)")

@@ -52,7 +52,7 @@ async def test_a_list_of_any_length_keeps_few_rows_in_the_page_and_draws_once_fo
     server: Running, visitor: Visitor
 ) -> None:
     for _ in range(0, ROWS, BATCH):
-        await server.parts.household.jobs.submit_many([JobSpec(task="shop.send")] * BATCH, actor="test")
+        await server.parts.runtime.jobs.submit_many([JobSpec(task="shop.send")] * BATCH, actor="test")
     page = visitor.page
     await visitor.open("/jobs")
     known = 0

@@ -30,7 +30,7 @@ async def fail(server: Running, number: int) -> None:
     failed = {"outcome": "failed", "error": "no route to host", "failure_class": "permanent"}
     for start in range(0, number, 500):
         specs = [JobSpec(task="shop.send", queue="mail")] * min(500, number - start)
-        await server.parts.household.jobs.submit_many(specs)
+        await server.parts.runtime.jobs.submit_many(specs)
         left = len(specs)
         while left:
             grants = await runner.grants(queues=["mail"], limit=min(left, 100))
@@ -156,7 +156,7 @@ async def test_a_rare_job_is_found_behind_many_and_what_was_not_looked_at_is_tol
     server: Running, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(filters, "LOOKED_AT", 2)
-    jobs = server.parts.household.jobs
+    jobs = server.parts.runtime.jobs
     await jobs.submit(JobSpec(task="shop.rare", queue="rare"))
     await jobs.submit_many([JobSpec(task="shop.send")] * 30)
     await visitor.open("/jobs?q=queue:rare")

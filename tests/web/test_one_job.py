@@ -71,7 +71,7 @@ async def test_the_same_failure_elsewhere_and_the_reason_of_a_cancel_are_shown(
     await page.get_by_role("link", name="Show them").click()
     await expect(page.get_by_role("region", name="List of jobs").get_by_role("row")).to_have_count(4)
     canceled = await server.submit()
-    await server.parts.household.jobs.cancel(canceled, reason="wrong <branch>")
+    await server.parts.runtime.jobs.cancel(canceled, reason="wrong <branch>")
     await visitor.open(f"/jobs/{canceled}")
     await expect(page.get_by_text("cancel: wrong <branch>")).to_be_visible()
 
@@ -96,7 +96,7 @@ async def test_keys_typed_right_after_the_slash_reach_the_palette_and_not_the_pa
     assert await page.get_by_role("combobox", name="Find").input_value() == "cr"
     await page.evaluate("() => window.paint()")
     await page.keyboard.press("Escape")
-    (view,) = await server.parts.household.jobs.get_many([job])
+    (view,) = await server.parts.runtime.jobs.get_many([job])
     assert view is not None
     assert view.state == "PENDING"  # neither c nor r was heard by the list
     await page.keyboard.press("/")

@@ -114,7 +114,7 @@ async def test_the_journal_is_filtered_by_its_address_and_tells_the_story_of_one
     await fill(server)
     stays = await server.submit(queue="q-stays")
     gone = await server.submit(queue="q-gone")
-    await server.parts.household.jobs.cancel(gone, actor="ann", reason="a mistake")
+    await server.parts.runtime.jobs.cancel(gone, actor="ann", reason="a mistake")
     await visitor.open("/journal?actor=ann")
     entries = page.get_by_role("region", name="Entries of the journal").locator("tbody tr")
     await expect(entries).to_have_count(1)

@@ -20,7 +20,7 @@ from tests.worker.conftest import Start
 
 from interlock.errors import InvalidArtifact
 from interlock.systems.embedded import EmbeddedOrchestrator
-from interlock.systems.runtime import Household
+from interlock.systems.runtime import Runtime
 from interlock.wire.jobs import JobSpec, JobView
 from interlock.worker.archives import copy, found_in, pack
 from interlock.worker.context import Context
@@ -39,8 +39,8 @@ class Place:
         self._way = way
 
     @property
-    def here(self) -> Household:
-        return self._server.parts.household
+    def here(self) -> Runtime:
+        return self._server.parts.runtime
 
     def connect(self) -> OrchestratorPort:
         if self._way == "store":

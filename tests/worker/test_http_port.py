@@ -68,7 +68,7 @@ async def server() -> AsyncIterator[Running]:
 
 def set_clock(server: Running, clock: Clock) -> None:
     """Let the time of a server pass only with this clock."""
-    began, store, here = datetime.now(UTC), server.parts.store, server.parts.household.engine.clock
+    began, store, here = datetime.now(UTC), server.parts.store, server.parts.runtime.engine.clock
     assert isinstance(store, MemoryStore)
     assert isinstance(here, StoreClock)
     store._clock = lambda: began + timedelta(seconds=clock())
@@ -92,7 +92,7 @@ async def test_work_is_claimed_and_reported(server: Running, port: HttpOrchestra
     assert (grant.job_id, bytes(grant.input)) == (job_id, b'{"order":17}')
     (answer,) = await port.hear([Complete(**said(grant), outcome=Succeeded(msgspec.Raw(b"1")))])  # type: ignore[arg-type]
     assert isinstance(answer, Heard)
-    assert (await server.parts.household.jobs.get(job_id)).state == "COMPLETED"
+    assert (await server.parts.runtime.jobs.get(job_id)).state == "COMPLETED"
 
 
 async def test_the_first_claim_does_not_wait_and_the_next_one_does(
@@ -281,7 +281,7 @@ async def life(server: Running, port: HttpOrchestrator, end: str) -> str:
     await say(Heartbeat(**said(grant, 3), log=(HELLO,)))  # type: ignore[arg-type]
     match end:
         case "cancel-ack":
-            await server.parts.household.jobs.cancel(job_id)
+            await server.parts.runtime.jobs.cancel(job_id)
             await say(CancelAck(**said(grant, 4)))  # type: ignore[arg-type]
         case "release":
             await say(Release(**said(grant, 4)))  # type: ignore[arg-type]
@@ -314,7 +314,7 @@ async def _story(server: Running, url: str, end: str) -> tuple[object, ...]:
         await surely(port.connect)
         job_id = await life(server, port, end)
         # What was given back is there for others; here it is put out of the way.
-        jobs = server.parts.household.jobs
+        jobs = server.parts.runtime.jobs
         view = await jobs.get(job_id)
         if end == "release":
             await jobs.cancel(job_id)
@@ -340,7 +340,7 @@ async def test_a_wire_that_is_cut_while_somebody_waits_costs_nobody_a_job(
         job_id = await server.submit()
         async with asyncio.timeout(PATIENCE_S):
             assert [grant.job_id for grant in await waiting] == [job_id]
-        assert len((await server.parts.household.jobs.get(job_id)).attempts) == 1
+        assert len((await server.parts.runtime.jobs.get(job_id)).attempts) == 1
 
 
 async def waiters(server: Running, number: int) -> None:

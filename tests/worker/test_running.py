@@ -37,7 +37,7 @@ from interlock.machine import Event, Step
 from interlock.wire.runner import Failed, Grant, Succeeded
 from interlock.worker.logs import Log, make_log
 from interlock.worker.machines import Machines
-from interlock.worker.observers import Watch
+from interlock.worker.observers import Observer
 from interlock.worker.outcomes import Interrupted
 from interlock.worker.outgoing import Unsent
 from interlock.worker.running_task import RunningTask, report_of
@@ -82,7 +82,7 @@ class Nobody:
 
 
 def machines_of(log: Log) -> Machines:
-    watch = Watch("w#1", log, None)
+    watch = Observer("w#1", log, None)
     return Machines(1, Durations(), watch=watch, clock=lambda: AT, hands=Nobody())
 
 

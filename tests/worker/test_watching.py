@@ -26,7 +26,7 @@ from interlock.worker.settings import WorkerSettings
 from interlock.worker.signals import Shutdown
 from interlock.worker.tasks import Registry
 from interlock.worker.tracing import Tracing, tracing_if_configured
-from interlock.worker.watchdog import Beat, Supervisor, keep_running
+from interlock.worker.watchdog import LoopTick, Watchdog, keep_running
 
 TOKEN = "j_0123456789ab.1.2.0123456789abcdef0123456789abcdef"
 
@@ -206,8 +206,8 @@ class Silent:
         self.now = 0.0
         self.stream = io.StringIO()
         self.metrics = Metrics("tester")
-        self.beat = Beat("poll", lambda: self.now)
-        self.supervisor = Supervisor(
+        self.beat = LoopTick("poll", lambda: self.now)
+        self.supervisor = Watchdog(
             [self.beat],
             log=make_log("info", "json", self.stream),
             metrics=self.metrics,

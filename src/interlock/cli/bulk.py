@@ -11,7 +11,7 @@ from interlock.cli.connecting import actor
 from interlock.cli.finding import chosen, filter_in
 from interlock.cli.many import Many, part_of
 from interlock.lifecycles import job
-from interlock.remote.interfaces import JobsOffer, Place, Reach
+from interlock.remote.interfaces import JobsApi, Reach, Services
 from interlock.wire.jobs import JobView
 
 
@@ -28,7 +28,7 @@ class Order(Protocol):
         """In which states it can be done; a filter is held to them."""
         ...
 
-    async def carry_out(self, jobs: JobsOffer, job_id: str) -> JobView:
+    async def carry_out(self, jobs: JobsApi, job_id: str) -> JobView:
         """Do it."""
         ...
 
@@ -46,7 +46,7 @@ class Cancel:
     verb: str = "cancel"
     states: Sequence[str] = tuple(str(state) for state in job.JobState if state not in job.ENDED)
 
-    async def carry_out(self, jobs: JobsOffer, job_id: str) -> JobView:
+    async def carry_out(self, jobs: JobsApi, job_id: str) -> JobView:
         """Ask it to stop."""
         request_id = part_of(self.request_id, job_id)
         return await jobs.cancel(job_id, reason=self.reason, actor=actor(), request_id=request_id)
@@ -64,7 +64,7 @@ class Retry:
     verb: str = "retry"
     states: Sequence[str] = tuple(str(state) for state in job.ENDED)
 
-    async def carry_out(self, jobs: JobsOffer, job_id: str) -> JobView:
+    async def carry_out(self, jobs: JobsApi, job_id: str) -> JobView:
         """Make the new job."""
         request_id = part_of(self.request_id, job_id)
         return await jobs.get(await jobs.retry(job_id, actor=actor(), request_id=request_id))
@@ -83,7 +83,7 @@ def carry_out(
     async def choose(port: Reach) -> list[JobView]:
         return await chosen(port.here.jobs, words, among=order.states if by_filter else ())
 
-    async def act(place: Place, job_id: str) -> JobView:
+    async def act(place: Services, job_id: str) -> JobView:
         return await order.carry_out(place.jobs, job_id)
 
     many = Many("job", order.verb, by_filter, choose, act, order.line, job_sheets.list_sheet)

@@ -62,7 +62,7 @@ def ask_store(url: str | None, work: Callable[[EmbeddedOrchestrator], Awaitable[
 async def connected(here: project.Project, kinds: Sequence[DeclaredKind[Any]] = ()) -> AsyncIterator[Reach]:
     """The store or the server of this project, connected while it is needed."""
     if is_server(here.url):
-        from interlock.remote.household import RemoteOrchestrator
+        from interlock.remote.services import RemoteOrchestrator
 
         port: Embedded | RemoteOrchestrator = RemoteOrchestrator(
             here.url, token=token(), settings=here.settings, ca=ca()

@@ -21,7 +21,7 @@ import typer
 from interlock.cli import project, run_specs, run_watching
 from interlock.cli.connecting import actor, connected
 from interlock.cli.run_graphs import drawn
-from interlock.remote.interfaces import JobsOffer
+from interlock.remote.interfaces import JobsApi
 from interlock.wire.runs import RunSpec
 
 RUNNERS = ("anna", "ben")
@@ -55,7 +55,7 @@ async def _evaluated(here: project.Project, spec: RunSpec) -> int:
     return code
 
 
-async def _tries(jobs: JobsOffer, names: dict[str, str]) -> dict[str, int]:
+async def _tries(jobs: JobsApi, names: dict[str, str]) -> dict[str, int]:
     found = {}
     for name, job_id in names.items():
         view = await jobs.get(job_id)

@@ -12,7 +12,7 @@ from interlock.cli.many import filter_among, too_many
 from interlock.errors import UnknownJob
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB
-from interlock.remote.interfaces import JobsOffer
+from interlock.remote.interfaces import JobsApi
 from interlock.remote.search import Found, find
 from interlock.store.records import Query
 from interlock.systems.orchestrator.explanation import Explanation
@@ -33,7 +33,7 @@ _PREFIX = "j_"
 _AHEAD, _LATE = timedelta(minutes=5), timedelta(minutes=1)
 
 
-async def chosen(jobs: JobsOffer, words: Sequence[str], *, among: Sequence[str] = ()) -> list[JobView]:
+async def chosen(jobs: JobsApi, words: Sequence[str], *, among: Sequence[str] = ()) -> list[JobView]:
     """The jobs that ids or a filter name; of a filter only those in one of the states `among`."""
     wanted = filter_in(words)
     if wanted is None:
@@ -50,7 +50,7 @@ def filter_in(words: Sequence[str]) -> Filter | None:
     return filter_among(words, job_id_of, read_filter)
 
 
-async def whole_id(jobs: JobsOffer, text: str) -> str:
+async def whole_id(jobs: JobsApi, text: str) -> str:
     """The id of a job from what somebody typed: the beginning is enough where it is the only one."""
     job_id = job_id_of(text)
     if job_id is None:
@@ -64,7 +64,7 @@ async def whole_id(jobs: JobsOffer, text: str) -> str:
     return await _completed(jobs, job_id)
 
 
-async def _completed(jobs: JobsOffer, beginning: str) -> str:
+async def _completed(jobs: JobsApi, beginning: str) -> str:
     """The only job whose id begins like this."""
     digits = beginning.removeprefix(_PREFIX)
     first = int(digits.ljust(ID_DIGITS, "0"), 16)
@@ -107,7 +107,7 @@ def _not_one(beginning: str, candidates: Sequence[JobView], *, more: bool) -> Un
     )
 
 
-async def blocked(jobs: JobsOffer, views: Iterable[JobView]) -> list[Explanation]:
+async def blocked(jobs: JobsApi, views: Iterable[JobView]) -> list[Explanation]:
     """Explain the pending jobs that no live worker takes; of jobs that are alike, one."""
     alike = {
         (view.queue, view.labels, view.task): view.id

@@ -14,8 +14,8 @@ from interlock.cli.connecting import actor, ask
 from interlock.cli.many import Many, part_of, too_many
 from interlock.cli.steps import StepShown, steps_in
 from interlock.lifecycles.worker import WORKER
-from interlock.remote.interfaces import Place, Reach
-from interlock.remote.workers import WorkersOffer
+from interlock.remote.interfaces import Reach, Services
+from interlock.remote.workers import WorkersApi
 from interlock.store.records import Query
 from interlock.systems.supervisor.search import LIVING, MAX_SCANNED, found_workers, meant
 from interlock.systems.supervisor.workers import unknown_worker
@@ -32,7 +32,7 @@ class Order:
     request_id: str | None
     more: dict[str, bool] = field(default_factory=dict)
 
-    async def carry_out(self, workers: WorkersOffer, worker_id: str) -> WorkerView:
+    async def carry_out(self, workers: WorkersApi, worker_id: str) -> WorkerView:
         """Do it with one."""
         request_id = part_of(self.request_id, worker_id)
         done: WorkerView = await getattr(workers, self.verb)(
@@ -101,14 +101,14 @@ def carry_out(
         named = [await _named(port.here.workers, word) for word in words]
         return list({view.id: view for view in named}.values())
 
-    async def act(place: Place, worker_id: str) -> WorkerView:
+    async def act(place: Services, worker_id: str) -> WorkerView:
         return await order.carry_out(place.workers, worker_id)
 
     many = Many("worker", order.verb, by_filter, choose, act, worker_sheets.line, worker_sheets.list_sheet)
     return many.carry_out(store, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
-async def _named(workers: WorkersOffer, text: str) -> WorkerView:
+async def _named(workers: WorkersApi, text: str) -> WorkerView:
     """The worker with that id, or the newest life under that name, one that lives if there is one."""
     if text.startswith("w_"):
         return await workers.get(text)

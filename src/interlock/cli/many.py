@@ -22,7 +22,7 @@ from interlock.cli.errors import WRONG_QUESTION, tell
 from interlock.cli.printing import Sheet
 from interlock.errors import InterlockError, InvalidArguments
 from interlock.plurals import counted
-from interlock.remote.interfaces import Place, Reach
+from interlock.remote.interfaces import Reach, Services
 
 AT_ONCE = 100
 PREVIEW = 10
@@ -58,7 +58,7 @@ class Many(Generic[V]):
     verb: str
     by_filter: bool
     choose: Callable[[Reach], Awaitable[list[V]]]
-    act: Callable[[Place, str], Awaitable[V]]
+    act: Callable[[Services, str], Awaitable[V]]
     """Does it with one."""
     line: Callable[[V], str]
     """What is said about one in a pipe."""
@@ -92,7 +92,7 @@ class Many(Generic[V]):
             await port.recover()  # nobody else may be there to pass word on to those who depend on them
             return results
 
-    async def _one(self, place: Place, record_id: str) -> tuple[str, V | InterlockError]:
+    async def _one(self, place: Services, record_id: str) -> tuple[str, V | InterlockError]:
         try:
             return record_id, await self.act(place, record_id)
         except InterlockError as error:

@@ -17,7 +17,7 @@ from interlock.cli.loading import load_kinds
 from interlock.cli.printing import Sheet
 from interlock.cli.specs import typed_arguments
 from interlock.cli.times import shown
-from interlock.client_records import RecordsDoor
+from interlock.client_records import RecordsClient
 from interlock.errors import InvalidArguments, UnknownState
 from interlock.remote.addresses import is_server
 from interlock.remote.interfaces import Reach
@@ -219,7 +219,7 @@ class Asking:
         states = _names(until)
 
         async def work(port: Reach) -> int:
-            door: RecordsDoor[Any] = RecordsDoor(kind, lambda: port.here, _known, port.recover, actor())
+            door: RecordsClient[Any] = RecordsClient(kind, lambda: port.here, _known, port.recover, actor())
             known = next((each.states for each in await port.here.records.kinds() if each.name == kind), ())
             if wrong := [name for name in states if known and name not in known]:
                 raise UnknownState(wrong[0], known, where=kind)

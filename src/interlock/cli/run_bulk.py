@@ -14,7 +14,7 @@ from interlock.cli.connecting import actor, ask
 from interlock.cli.many import Many, part_of
 from interlock.cli.run_finding import chosen_runs, filter_in, whole_run_id
 from interlock.lifecycles import run
-from interlock.remote.interfaces import Place, Reach, RunsOffer, Which
+from interlock.remote.interfaces import Reach, RunsApi, Services, Which
 from interlock.wire.runs import RerunPreview, RunView
 
 
@@ -31,7 +31,7 @@ class Order(Protocol):
         """In which states it can be done; a filter is held to them."""
         ...
 
-    async def carry_out(self, runs: RunsOffer, run_id: str) -> RunView:
+    async def carry_out(self, runs: RunsApi, run_id: str) -> RunView:
         """Do it."""
         ...
 
@@ -49,7 +49,7 @@ class Cancel:
     verb: str = "cancel"
     states: Sequence[str] = tuple(str(state) for state in run.RunState if state not in run.SETTLED)
 
-    async def carry_out(self, runs: RunsOffer, run_id: str) -> RunView:
+    async def carry_out(self, runs: RunsApi, run_id: str) -> RunView:
         """Ask it to stop."""
         name = part_of(self.request_id, run_id)
         return await runs.cancel(run_id, reason=self.reason, request_id=name, actor=actor())
@@ -69,7 +69,7 @@ class Rerun:
     verb: str = "rerun"
     states: Sequence[str] = tuple(str(state) for state in run.SETTLED)
 
-    async def carry_out(self, runs: RunsOffer, run_id: str) -> RunView:
+    async def carry_out(self, runs: RunsApi, run_id: str) -> RunView:
         """Make the new run."""
         name = part_of(self.request_id, run_id)
         return await runs.rerun(run_id, self.which, job=self.job, request_id=name, actor=actor())
@@ -88,7 +88,7 @@ def carry_out(
     async def choose(port: Reach) -> list[RunView]:
         return await chosen_runs(port, words, among=order.states if by_filter else ())
 
-    async def act(place: Place, run_id: str) -> RunView:
+    async def act(place: Services, run_id: str) -> RunView:
         return await order.carry_out(place.runs, run_id)
 
     many = Many("run", order.verb, by_filter, choose, act, order.line, run_sheets.list_sheet, at_once=1)

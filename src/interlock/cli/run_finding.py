@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from interlock.cli.many import filter_among, too_many
 from interlock.errors import UnknownRun
-from interlock.remote.interfaces import Reach, RunsOffer
+from interlock.remote.interfaces import Reach, RunsApi
 from interlock.systems.orchestrator.ids import drawn_at
 from interlock.systems.runs.search import found_runs
 from interlock.wire.run_filters import WantedRuns, read_run_filter, run_id_of
@@ -22,7 +22,7 @@ _PREFIX = "r_"
 _AROUND = timedelta(minutes=5)
 
 
-async def whole_run_id(runs: RunsOffer, text: str) -> str:
+async def whole_run_id(runs: RunsApi, text: str) -> str:
     """The id of a run from what somebody typed: the beginning is enough where it is the only one."""
     run_id = run_id_of(text)
     if run_id is None:
@@ -57,7 +57,7 @@ def filter_in(words: Sequence[str]) -> WantedRuns | None:
     return filter_among(words, run_id_of, read_run_filter)
 
 
-async def _completed(runs: RunsOffer, beginning: str) -> str:
+async def _completed(runs: RunsApi, beginning: str) -> str:
     """The only run whose id begins like this."""
     digits = beginning.removeprefix(_PREFIX)
     first, last = (drawn_at(int(digits.ljust(ID_DIGITS, fill), 16)) for fill in "0f")

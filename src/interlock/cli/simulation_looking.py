@@ -16,7 +16,7 @@ from interlock.cli.printing import Sheet
 from interlock.cli.times import iso, shown
 from interlock.errors import InvalidSimulation, UnknownSimulation
 from interlock.plurals import counted
-from interlock.remote.interfaces import Reach, SimulationsOffer
+from interlock.remote.interfaces import Reach, SimulationsApi
 from interlock.store.records import Entry
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.systems.simulations.news import news_of
@@ -147,7 +147,7 @@ def prune(store: str | None, older_than: str, *, as_json: bool) -> None:
         print(f"Removed {counted(removed, 'simulation')} and {counted(requests, 'expired request id')}.")
 
 
-async def whole_id(simulations: SimulationsOffer, text: str) -> str:
+async def whole_id(simulations: SimulationsApi, text: str) -> str:
     """The id that somebody means by its beginning."""
     try:
         return (await simulations.get(text)).run_id

@@ -13,7 +13,7 @@ from interlock.cli import project, specs, watchers
 from interlock.cli.answers import print_line, print_struct
 from interlock.cli.connecting import actor, connected
 from interlock.cli.finding import whole_id
-from interlock.remote.interfaces import JobsOffer, Reach
+from interlock.remote.interfaces import JobsApi, Reach
 from interlock.systems.orchestrator.jobs import BULK
 from interlock.systems.orchestrator.submission import check_spec
 from interlock.wire.jobs import JobSpec, JobView
@@ -53,7 +53,7 @@ def submit(
 
 
 async def _stored(
-    jobs: JobsOffer, made: Sequence[JobSpec], request_id: str | None, *, quiet: bool
+    jobs: JobsApi, made: Sequence[JobSpec], request_id: str | None, *, quiet: bool
 ) -> list[str]:
     """Store them, and say which as soon as they are: what is stored must not be lost to its owner."""
     made = await _with_whole_parents(jobs, made)
@@ -67,7 +67,7 @@ async def _stored(
     return ids
 
 
-async def _with_whole_parents(jobs: JobsOffer, made: Sequence[JobSpec]) -> Sequence[JobSpec]:
+async def _with_whole_parents(jobs: JobsApi, made: Sequence[JobSpec]) -> Sequence[JobSpec]:
     named = {spec.parent_job_id for spec in made if spec.parent_job_id}
     if not named:
         return made
@@ -90,7 +90,7 @@ async def _waited(
     return code
 
 
-async def _views(jobs: JobsOffer, ids: Sequence[str]) -> list[JobView | None]:
+async def _views(jobs: JobsApi, ids: Sequence[str]) -> list[JobView | None]:
     found: list[JobView | None] = []
     for start in range(0, len(ids), BULK):
         found += await jobs.get_many(ids[start : start + BULK])

@@ -15,7 +15,7 @@ import typer
 from interlock.cli.options import Json, Place, epilog, examples
 
 if TYPE_CHECKING:
-    from interlock.remote.interfaces import TokensOffer
+    from interlock.remote.interfaces import TokensApi
     from interlock.systems.access.tokens import Issued
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ def create(
 
     lasts = None if expires == "never" else parse_duration(expires)
 
-    async def work(tokens: TokensOffer) -> tuple[Issued, bool]:
+    async def work(tokens: TokensApi) -> tuple[Issued, bool]:
         is_first = not await tokens.list()  # afterwards a server may not answer without a token
         issued = await tokens.create(
             name, Role(role.value), queues=tuple(queues or ()), lasts=lasts, actor=actor()
@@ -202,7 +202,7 @@ def _print_issued(issued: Issued, *, as_json: bool) -> None:
         typer.echo(f"The old secret works until {_moment(view.old_until, '')}.", err=True)
 
 
-def _ask(store: str | None, work: Callable[[TokensOffer], Awaitable[T]]) -> T:
+def _ask(store: str | None, work: Callable[[TokensApi], Awaitable[T]]) -> T:
     from interlock.cli.connecting import ask
 
     return ask(store, lambda reach: work(reach.here.tokens))

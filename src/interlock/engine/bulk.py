@@ -14,7 +14,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from interlock.engine.recovery import commit_surely
+from interlock.engine.recovery import commit_with_recovery
 from interlock.engine.unit_of_work import Applied, Decision, Engine, contended, failed, is_known_refusal
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.store.records import (
@@ -58,7 +58,7 @@ async def apply_all(engine: Engine, items: Sequence[Item[A]]) -> list[Result[A]]
         turn = batch.turn()
         await batch.load(turn)
         decided = batch.decide(turn, max(await engine.clock.now(), batch.not_before))
-        outcomes = await commit_all_surely(engine, [commit for _, commit, _ in decided])
+        outcomes = await commit_all_with_recovery(engine, [commit for _, commit, _ in decided])
         for (place, commit, decision), outcome in zip(decided, outcomes, strict=True):
             if is_known_refusal(commit, outcome):
                 batch.settle(place, decision, Committed(await engine.clock.now()))
@@ -164,7 +164,7 @@ def _names_version(commit: Commit | None, key: Key) -> bool:
     return False
 
 
-async def commit_all_surely(engine: Engine, work: Sequence[Work]) -> list[Outcome | InterlockError]:
+async def commit_all_with_recovery(engine: Engine, work: Sequence[Work]) -> list[Outcome | InterlockError]:
     """The outcome of each of many commits, also when a connection broke in the middle of them."""
     outcomes = await engine.committer.commit_all(work)
     doubtful = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, StoreUnavailable)]
@@ -178,6 +178,6 @@ async def commit_all_surely(engine: Engine, work: Sequence[Work]) -> list[Outcom
 
 async def _surely(engine: Engine, commit: Commit) -> Outcome | InterlockError:
     try:
-        return await commit_surely(engine.store, engine.committer, commit, in_doubt=True)
+        return await commit_with_recovery(engine.store, engine.committer, commit, in_doubt=True)
     except InterlockError as error:
         return error

@@ -19,7 +19,7 @@ import msgspec
 from interlock.engine.aggregate import Columns, RecordKind
 from interlock.engine.committer import Committer
 from interlock.engine.gather import all_of
-from interlock.engine.recovery import Sleep, commit_surely
+from interlock.engine.recovery import Sleep, commit_with_recovery
 from interlock.machine import (
     Deadline,
     Event,
@@ -89,7 +89,7 @@ Handler: TypeAlias = Callable[[bytes], Awaitable[None]]
 """Delivers one payload, or raises."""
 
 
-class Letter(msgspec.Struct, frozen=True):
+class OutboxMessage(msgspec.Struct, frozen=True):
     """The body of a message."""
 
     payload: msgspec.Raw
@@ -97,10 +97,10 @@ class Letter(msgspec.Struct, frozen=True):
     last_error: str = ""
 
 
-_MESSAGES = RecordKind(MESSAGE, Letter, sends=(drop,))
+_MESSAGES = RecordKind(MESSAGE, OutboxMessage, sends=(drop,))
 
 
-class Postage(msgspec.Struct, frozen=True, kw_only=True):
+class DeliveryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How patiently messages are delivered."""
 
     delivery_s: float = PATIENCE.seconds
@@ -128,7 +128,9 @@ def outgoing(
     heard of it by then, others do.
     """
     ready_at = now if taken_until is None else None
-    message = _MESSAGES.new(name, Letter(msgspec.Raw(payload)), now, Columns(queue=topic, ready_at=ready_at))
+    message = _MESSAGES.new(
+        name, OutboxMessage(msgspec.Raw(payload)), now, Columns(queue=topic, ready_at=ready_at)
+    )
     if taken_until is not None:
         message.must(take)
         message.root.timer_at = taken_until
@@ -150,7 +152,7 @@ async def deliver(
     store: Store,
     committer: Committer,
     handlers: Mapping[str, Handler],
-    postage: Postage,
+    policy: DeliveryPolicy,
     *,
     limit: int = 50,
     sleep: Sleep = asyncio.sleep,
@@ -159,11 +161,11 @@ async def deliver(
 
     What was taken is handed over side by side: one that takes long does not keep the others waiting.
     """
-    mine = await take_all(store, tuple(handlers), timedelta(seconds=postage.delivery_s), limit=limit)
+    mine = await take_all(store, tuple(handlers), timedelta(seconds=policy.delivery_s), limit=limit)
 
     async def hand_over(record: Record) -> None:
-        change = await _handed_over(store, record, handlers[record.queue or ""], postage)
-        await commit_surely(store, committer, Commit(changes=(change,)), sleep=sleep)
+        change = await _handed_over(store, record, handlers[record.queue or ""], policy)
+        await commit_with_recovery(store, committer, Commit(changes=(change,)), sleep=sleep)
 
     await all_of(hand_over(record) for record in mine)
     return len(mine)
@@ -196,23 +198,25 @@ async def recover(store: Store, *, limit: int = 500) -> int:
     return sum(isinstance(outcome, Committed) for outcome in outcomes)
 
 
-async def _handed_over(store: Store, record: Record, handler: Handler, postage: Postage) -> Change:
-    letter = msgspec.json.decode(record.body, type=Letter)
+async def _handed_over(store: Store, record: Record, handler: Handler, policy: DeliveryPolicy) -> Change:
+    kept = msgspec.json.decode(record.body, type=OutboxMessage)
     try:
-        await handler(bytes(letter.payload))
+        await handler(bytes(kept.payload))
     except Exception as error:  # noqa: BLE001 - whatever a handler meets, the message is tried again
-        return undelivered(record, error, await store.now(), postage)
+        return undelivered(record, error, await store.now(), policy)
     return sent(record)
 
 
-def undelivered(record: Record, error: Exception, now: datetime, postage: Postage, mark: str = "") -> Change:
+def undelivered(
+    record: Record, error: Exception, now: datetime, policy: DeliveryPolicy, mark: str = ""
+) -> Change:
     """A message that could not be delivered: tried again after a pause, or given up on."""
-    letter = msgspec.json.decode(record.body, type=Letter)
-    tries = letter.tries + 1
-    again = Letter(letter.payload, tries, f"{type(error).__name__}: {error}"[:500])
-    if tries >= postage.max_tries:
+    kept = msgspec.json.decode(record.body, type=OutboxMessage)
+    tries = kept.tries + 1
+    again = OutboxMessage(kept.payload, tries, f"{type(error).__name__}: {error}"[:500])
+    if tries >= policy.max_tries:
         return _moved(record, gave_up, now, again, reason=again.last_error, mark=mark)
-    ready_at = now + postage.pause_after(tries)
+    ready_at = now + policy.pause_after(tries)
     return _moved(record, failed, now, again, ready_at=ready_at, reason=again.last_error, mark=mark)
 
 
@@ -220,15 +224,15 @@ def _moved(
     record: Record,
     event: Event,
     now: datetime,
-    letter: Letter | None = None,
+    kept: OutboxMessage | None = None,
     *,
     ready_at: datetime | None = None,
     reason: str = "",
     mark: str = "",
-    messages: RecordKind[Letter] = _MESSAGES,
+    messages: RecordKind[OutboxMessage] = _MESSAGES,
 ) -> Change:
     """What the table makes of the event, as a change of the record."""
-    message = messages.of(record, now, letter)
+    message = messages.of(record, now, kept)
     message.must(event)
     message.place(ready_at=ready_at)
     return message.change(mark=mark, actor="courier", reason=reason)

@@ -23,7 +23,7 @@ FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 
 
-async def commit_surely(
+async def commit_with_recovery(
     store: Store,
     committer: Committer,
     commit: Commit,
@@ -57,11 +57,11 @@ async def commit_surely(
 
 async def _tried(store: Store, committer: Committer, commit: Commit, in_doubt: bool) -> Outcome:
     """Once more; in doubt what it is told is compared with what is there."""
-    if in_doubt and not commit.changes and (done := await what_became_of(store, commit)):
+    if in_doubt and not commit.changes and (done := await find_outcome(store, commit)):
         return done  # it names no version, so sending it again would do it again
     outcome = await committer.commit(commit)
     if in_doubt and isinstance(outcome, Conflict | TooLate):
-        return await what_became_of(store, commit) or outcome
+        return await find_outcome(store, commit) or outcome
     return outcome
 
 
@@ -74,7 +74,7 @@ def _may_yet_come_true(commit: Commit, outcome: Outcome) -> bool:
     return isinstance(outcome, TooLate) and all(change.expected == 0 for change in commit.changes)
 
 
-async def what_became_of(store: Store, commit: Commit) -> Committed | None:
+async def find_outcome(store: Store, commit: Commit) -> Committed | None:
     """The outcome of a commit that is already true; None when it is not.
 
     A commit is true as a whole or not at all, so its first change speaks for all of them.

@@ -20,7 +20,7 @@ from interlock.engine.clock import Clock
 from interlock.engine.committer import Committer
 from interlock.engine.ids import Ids, random_id
 from interlock.engine.loader import GroupLoad
-from interlock.engine.recovery import commit_surely
+from interlock.engine.recovery import commit_with_recovery
 from interlock.errors import Contended, IllegalChange, InterlockError, RequestIdReused, StoreUnavailable
 from interlock.lifecycles.durations import DEFAULTS
 from interlock.store.contract import Decide, Store
@@ -77,7 +77,7 @@ def said_of(request_id: str) -> str:
     return request_id.said if isinstance(request_id, OwnRequestId) else request_id
 
 
-class Asked(msgspec.Struct, frozen=True):
+class IdempotencyKey(msgspec.Struct, frozen=True):
     """A request that somebody may send again."""
 
     id: str
@@ -88,10 +88,10 @@ class Asked(msgspec.Struct, frozen=True):
     """The id as the client has sent it, for the journal."""
 
     @property
-    def answer(self) -> Asked:
+    def answer(self) -> IdempotencyKey:
         """The id under which the answer is stored, where it is known only after the commit."""
         stored = hashlib.sha256(f"answer {self.id}".encode()).hexdigest()[:48]
-        return Asked(stored, self.endpoint, self.fingerprint, self.ttl_s)
+        return IdempotencyKey(stored, self.endpoint, self.fingerprint, self.ttl_s)
 
     def answered(self, body: bytes) -> Request:
         """The request, to be committed together with what it has brought about."""
@@ -113,7 +113,7 @@ def journalled_once(refused: Refused, kind: str) -> Commit:
     """
     named = f"refusal {refused.kind} {refused.id} {kind}"
     request_id = hashlib.sha256(named.encode()).hexdigest()[:48]
-    asked = Asked(request_id, "refusal", request_id[:32], REFUSAL_JOURNALLED_EVERY_S)
+    asked = IdempotencyKey(request_id, "refusal", request_id[:32], REFUSAL_JOURNALLED_EVERY_S)
     return Commit(refusals=(refused,), request=asked.answered(b"null"))
 
 
@@ -166,16 +166,21 @@ class Engine:
 
     def asked(
         self, request_id: str | None, endpoint: str, content: object, *, ttl_s: float | None = None
-    ) -> Asked | None:
+    ) -> IdempotencyKey | None:
         """Return what is asked for under an id, which is remembered for `request_ttl_s`; None without one."""
         if request_id is None:
             return None
         fingerprint = hashlib.sha256(msgspec.json.encode((endpoint, content))).hexdigest()[:32]
         lasts_s = self._remembered_s if ttl_s is None else ttl_s
-        return Asked(str(request_id), endpoint, fingerprint, lasts_s, said_of(request_id))
+        return IdempotencyKey(str(request_id), endpoint, fingerprint, lasts_s, said_of(request_id))
 
     async def answer_once(
-        self, asked: Asked | None, kind: type[A], do: Callable[[], Awaitable[A]], *, whole: bool = False
+        self,
+        asked: IdempotencyKey | None,
+        kind: type[A],
+        do: Callable[[], Awaitable[A]],
+        *,
+        whole: bool = False,
     ) -> A:
         """Return what `do` answers, or what was answered to the first request under this id.
 
@@ -194,7 +199,7 @@ class Engine:
                 raise failed(_reused_as(reused, asked))
         answer = await do()
         commit = Commit(request=about.answered(_packed(msgspec.json.encode(answer))))
-        match await commit_surely(self.store, self.committer, commit):
+        match await commit_with_recovery(self.store, self.committer, commit):
             case Repeated() as before:  # a repeat of the request was faster
                 return _answer_in(before, kind)
             case RequestReused() as reused:
@@ -215,7 +220,7 @@ class Engine:
             if decision.commit is None:
                 return Applied(decision.answer, await self.clock.now())
             sealed = self.sealed(decision.commit, records)
-            outcome = await commit_surely(self.store, self.committer, sealed)
+            outcome = await commit_with_recovery(self.store, self.committer, sealed)
             match outcome:
                 case Committed(at):
                     return Applied(decision.answer, at)
@@ -242,7 +247,7 @@ class Engine:
         return await self._loads.load(keys)
 
     async def apply_once(
-        self, asked: Asked | None, keys: Sequence[Key], decide: Decider[A]
+        self, asked: IdempotencyKey | None, keys: Sequence[Key], decide: Decider[A]
     ) -> Applied[A] | Repeated:
         """The same under a request id: a repeat is answered as before, also where it would now be refused."""
         try:
@@ -257,14 +262,14 @@ class Engine:
                 raise failed(before) from None
             return before
 
-    async def recall(self, asked: Asked) -> Repeated | RequestReused | None:
+    async def recall(self, asked: IdempotencyKey) -> Repeated | RequestReused | None:
         """What has become of a request before; None when nobody has sent it, or not lately."""
         before = await self._recalled(asked)
         if before is not None:
             self.recalled(before)
         return before
 
-    async def _recalled(self, asked: Asked) -> Repeated | RequestReused | None:
+    async def _recalled(self, asked: IdempotencyKey) -> Repeated | RequestReused | None:
         recorded = await self.store.recall(asked.id)
         if recorded is None:
             return None
@@ -347,7 +352,7 @@ def _answer_in(before: Repeated, kind: type[A]) -> A:
     return msgspec.json.decode(zlib.decompress(body) if body[:1] == b"x" else body, type=kind)
 
 
-def _reused_as(reused: RequestReused, asked: Asked) -> RequestReused:
+def _reused_as(reused: RequestReused, asked: IdempotencyKey) -> RequestReused:
     """Return the same about the id that was asked under, not that of its answer."""
     recorded = msgspec.structs.replace(reused.recorded, id=asked.id)
     return RequestReused(recorded, reused.fingerprint)

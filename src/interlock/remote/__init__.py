@@ -9,5 +9,5 @@ Reading order:
     journal      the journal, and the live events that say when there is news in it
     lines        what attempts have written, as it comes
     waiters      waiting for jobs to end
-    household    all of it together, on one connection
+    runtime    all of it together, on one connection
 """

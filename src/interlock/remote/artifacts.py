@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import quote
 
-from interlock.remote.http_client import Asker
+from interlock.remote.http_client import ApiClient
 from interlock.systems.orchestrator.artifacts import unknown_artifact
 from interlock.wire.artifacts import ArtifactList, ArtifactView, newest
 
@@ -14,7 +14,7 @@ from interlock.wire.artifacts import ArtifactList, ArtifactView, newest
 class HttpArtifacts:
     """What attempts have left behind."""
 
-    def __init__(self, asker: Asker) -> None:
+    def __init__(self, asker: ApiClient) -> None:
         self._asker = asker
 
     async def list(self, job_id: str) -> tuple[ArtifactView, ...]:

@@ -34,7 +34,7 @@ _SILENT_S = 60.0
 T = TypeVar("T")
 
 
-class Asker:
+class ApiClient:
     """Somebody who asks a server."""
 
     def __init__(

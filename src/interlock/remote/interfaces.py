@@ -7,9 +7,9 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Literal, Protocol, TypeAlias
 
-from interlock.remote.queues import QueuesOffer
-from interlock.remote.workers import WorkersOffer
-from interlock.remote.workloads import WorkloadsOffer
+from interlock.remote.queues import QueuesApi
+from interlock.remote.workers import WorkersApi
+from interlock.remote.workloads import WorkloadsApi
 from interlock.store.records import Count, Entry, Feed, Key, Query
 from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import Issued, TokenView
@@ -38,7 +38,7 @@ Which: TypeAlias = Literal["all", "failed", "from"]
 """What of a run is done again."""
 
 
-class JobsOffer(Protocol):
+class JobsApi(Protocol):
     """Everything that is done with jobs."""
 
     async def now(self) -> datetime:
@@ -98,7 +98,7 @@ class JobsOffer(Protocol):
         ...
 
 
-class ArtifactsOffer(Protocol):
+class ArtifactsApi(Protocol):
     """Files that attempts have left behind."""
 
     async def list(self, job_id: str) -> tuple[ArtifactView, ...]:
@@ -112,7 +112,7 @@ class ArtifactsOffer(Protocol):
         ...
 
 
-class QuarantineOffer(Protocol):
+class QuarantineApi(Protocol):
     """Runners that keep losing work."""
 
     async def list(self) -> list[StandingView]:
@@ -124,7 +124,7 @@ class QuarantineOffer(Protocol):
         ...
 
 
-class TokensOffer(Protocol):
+class TokensApi(Protocol):
     """Tokens, for admins."""
 
     async def create(
@@ -158,7 +158,7 @@ class TokensOffer(Protocol):
         ...
 
 
-class RunsOffer(Protocol):
+class RunsApi(Protocol):
     """Everything that is done with runs."""
 
     async def submit(self, spec: RunSpec, *, request_id: str | None = None, actor: str = "") -> RunView:
@@ -244,7 +244,7 @@ class RunsOffer(Protocol):
         ...
 
 
-class SimulationsOffer(Protocol):
+class SimulationsApi(Protocol):
     """Everything that people do with simulations."""
 
     async def create_run(
@@ -320,7 +320,7 @@ class SimulationsOffer(Protocol):
         ...
 
 
-class JournalOffer(Protocol):
+class JournalApi(Protocol):
     """The journal, for whoever follows it."""
 
     async def latest(self) -> str:
@@ -340,7 +340,7 @@ class JournalOffer(Protocol):
         ...
 
 
-class RecordsOffer(Protocol):
+class RecordsApi(Protocol):
     """Everything that is done with records of users' kinds."""
 
     async def kinds(self) -> list[KindView]:
@@ -395,61 +395,61 @@ class RecordsOffer(Protocol):
         ...
 
 
-class Place(Protocol):
+class Services(Protocol):
     """What is connected."""
 
     @property
-    def jobs(self) -> JobsOffer:
+    def jobs(self) -> JobsApi:
         """The jobs."""
         ...
 
     @property
-    def artifacts(self) -> ArtifactsOffer:
+    def artifacts(self) -> ArtifactsApi:
         """What attempts have left behind."""
         ...
 
     @property
-    def workers(self) -> WorkersOffer:
+    def workers(self) -> WorkersApi:
         """The workers."""
         ...
 
     @property
-    def queues(self) -> QueuesOffer:
+    def queues(self) -> QueuesApi:
         """The queues."""
         ...
 
     @property
-    def quarantine(self) -> QuarantineOffer:
+    def quarantine(self) -> QuarantineApi:
         """Runners that keep losing work."""
         ...
 
     @property
-    def tokens(self) -> TokensOffer:
+    def tokens(self) -> TokensApi:
         """The tokens."""
         ...
 
     @property
-    def records(self) -> RecordsOffer:
+    def records(self) -> RecordsApi:
         """Records of users' kinds."""
         ...
 
     @property
-    def workloads(self) -> WorkloadsOffer:
+    def workloads(self) -> WorkloadsApi:
         """The workloads of fleets."""
         ...
 
     @property
-    def runs(self) -> RunsOffer:
+    def runs(self) -> RunsApi:
         """The runs."""
         ...
 
     @property
-    def simulations(self) -> SimulationsOffer:
+    def simulations(self) -> SimulationsApi:
         """The simulations."""
         ...
 
     @property
-    def store(self) -> JournalOffer:
+    def store(self) -> JournalApi:
         """The journal."""
         ...
 
@@ -463,7 +463,7 @@ class Reach(Protocol):
         ...
 
     @property
-    def here(self) -> Place:
+    def here(self) -> Services:
         """What is connected now."""
         ...
 

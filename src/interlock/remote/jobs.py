@@ -17,7 +17,7 @@ import msgspec
 from interlock.errors import InvalidArguments, UnknownJob
 from interlock.lifecycles.job import JOB
 from interlock.remote.answers import HistoryPage, JobPage, LogPage, Submitted
-from interlock.remote.http_client import Asker
+from interlock.remote.http_client import ApiClient
 from interlock.store.records import Count, Entry, Query
 from interlock.systems.orchestrator.attachments import Chunk
 from interlock.systems.orchestrator.explanation import Explanation
@@ -38,7 +38,7 @@ class HttpJobs:
     """The jobs behind a server."""
 
     def __init__(
-        self, asker: Asker, *, names: Callable[[], str], clock: Callable[[], Awaitable[datetime]]
+        self, asker: ApiClient, *, names: Callable[[], str], clock: Callable[[], Awaitable[datetime]]
     ) -> None:
         self._asker = asker
         self._names = names

@@ -15,7 +15,7 @@ from interlock.errors import InterlockError, StoreUnavailable
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
 from interlock.remote.answers import HistoryPage, JournalPage
-from interlock.remote.http_client import Asker, Lines
+from interlock.remote.http_client import ApiClient, Lines
 from interlock.store.records import Feed, Key
 from interlock.systems.access.principals import NotAllowed
 
@@ -26,7 +26,7 @@ AGAIN_S = 0.5
 class HttpJournal:
     """What has happened, in order."""
 
-    def __init__(self, asker: Asker) -> None:
+    def __init__(self, asker: ApiClient) -> None:
         self._asker = asker
         self._wakes: set[Callable[[], None]] = set()
         self._following: asyncio.Task[None] | None = None

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 
 from interlock.remote.answers import LineRead, LogPage
-from interlock.remote.http_client import Asker
+from interlock.remote.http_client import ApiClient
 from interlock.systems.orchestrator.attachments import Chunk
 
 PAGE = 500
@@ -19,7 +19,7 @@ class NewLines:
     the other, so what was given already is known line by line.
     """
 
-    def __init__(self, asker: Asker, job_id: str) -> None:
+    def __init__(self, asker: ApiClient, job_id: str) -> None:
         self._asker = asker
         self._job_id = job_id
         self._cursor = ""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from interlock.remote.http_client import Asker
+from interlock.remote.http_client import ApiClient
 from interlock.wire.workers import Standings, StandingView
 
 
 class HttpQuarantine:
     """Who is given no work, and why."""
 
-    def __init__(self, asker: Asker) -> None:
+    def __init__(self, asker: ApiClient) -> None:
         self._asker = asker
 
     async def list(self) -> list[StandingView]:

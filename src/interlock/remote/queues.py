@@ -8,11 +8,11 @@ from typing import Protocol
 import msgspec
 
 from interlock.remote.answers import Queues
-from interlock.remote.http_client import Asker
+from interlock.remote.http_client import ApiClient
 from interlock.wire.jobs import QueueHold, QueueView
 
 
-class QueuesOffer(Protocol):
+class QueuesApi(Protocol):
     """Everything that people do with queues."""
 
     async def paused(self) -> list[QueueHold]:
@@ -39,7 +39,7 @@ class QueuesOffer(Protocol):
 class HttpQueues:
     """The queues behind a server. Who did it the server knows by the token."""
 
-    def __init__(self, asker: Asker, *, names: Callable[[], str]) -> None:
+    def __init__(self, asker: ApiClient, *, names: Callable[[], str]) -> None:
         self._asker = asker
         self._names = names
 

@@ -9,7 +9,7 @@ import msgspec
 
 from interlock.errors import UnknownKind, UnknownRecord
 from interlock.remote.answers import HistoryPage
-from interlock.remote.http_client import Asker
+from interlock.remote.http_client import ApiClient
 from interlock.store.records import Entry
 from interlock.wire.records import KindView, RecordExplanation, StoredPage, StoredRecord
 
@@ -25,7 +25,7 @@ class Kinds(msgspec.Struct, frozen=True, kw_only=True):
 class HttpRecords:
     """The records behind a server. Who sends an event the server knows by the token."""
 
-    def __init__(self, asker: Asker, *, names: Callable[[], str]) -> None:
+    def __init__(self, asker: ApiClient, *, names: Callable[[], str]) -> None:
         self._asker = asker
         self._names = names
 

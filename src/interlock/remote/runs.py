@@ -8,7 +8,7 @@ import msgspec
 
 from interlock.errors import UnknownRun
 from interlock.remote.answers import HistoryPage, RunJobs, RunPage
-from interlock.remote.http_client import Asker
+from interlock.remote.http_client import ApiClient
 from interlock.remote.interfaces import Which
 from interlock.store.records import Entry
 from interlock.systems.runs.analysis.analyser import FlakyJobs
@@ -35,7 +35,7 @@ class _Reports(msgspec.Struct, frozen=True):
 class HttpRuns:
     """The runs behind a server. Who did it the server knows by the token."""
 
-    def __init__(self, asker: Asker, *, names: Callable[[], str]) -> None:
+    def __init__(self, asker: ApiClient, *, names: Callable[[], str]) -> None:
         self._asker = asker
         self._names = names
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from interlock.remote.interfaces import JobsOffer
+from interlock.remote.interfaces import JobsApi
 from interlock.wire.filters import MAX_SCANNED, Filter, Selection
 from interlock.wire.jobs import JobView
 from interlock.wire.wanted import LOOKS
@@ -28,7 +28,7 @@ class Found:
     """There was too much to look through: what lies behind `cursor` has not been looked at."""
 
 
-async def find(jobs: JobsOffer, wanted: Filter, *, limit: int, cursor: str = "") -> Found:
+async def find(jobs: JobsApi, wanted: Filter, *, limit: int, cursor: str = "") -> Found:
     """Return up to `limit` jobs that match."""
     selection = wanted.selection(await jobs.now(), limit=PAGE, cursor=cursor)
     found = Found()
@@ -49,7 +49,7 @@ async def find(jobs: JobsOffer, wanted: Filter, *, limit: int, cursor: str = "")
     return found
 
 
-async def _one_page(jobs: JobsOffer, selection: Selection, found: Found, limit: int) -> str:
+async def _one_page(jobs: JobsApi, selection: Selection, found: Found, limit: int) -> str:
     """Add what matches on one page; return where the next one begins."""
     missing = limit - len(found.views)
     size = min(PAGE, missing) if selection.exact else PAGE

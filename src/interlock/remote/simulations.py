@@ -8,7 +8,7 @@ import msgspec
 
 from interlock.errors import UnknownSimulation
 from interlock.remote.answers import HistoryPage
-from interlock.remote.http_client import Asker
+from interlock.remote.http_client import ApiClient
 from interlock.store.records import Entry
 from interlock.wire.simulations import SimulationFilter, SimulationMetrics, SimulationSpec, SimulationView
 
@@ -38,7 +38,7 @@ class StaleRuns(msgspec.Struct, frozen=True, kw_only=True):
 class HttpSimulations:
     """The simulations behind a server. Who did it the server knows by the token."""
 
-    def __init__(self, asker: Asker, *, names: Callable[[], str]) -> None:
+    def __init__(self, asker: ApiClient, *, names: Callable[[], str]) -> None:
         self._asker = asker
         self._names = names
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from interlock.remote.http_client import Asker
+from interlock.remote.http_client import ApiClient
 from interlock.systems.access.principals import Role
 from interlock.systems.access.tokens import OVERLAPPING, USUAL, Issued, TokenView
 
@@ -21,7 +21,7 @@ class _Listed(msgspec.Struct, frozen=True):
 class HttpTokens:
     """The same as `Tokens`, over HTTP; the server knows who asks."""
 
-    def __init__(self, asker: Asker, *, names: Callable[[], str]) -> None:
+    def __init__(self, asker: ApiClient, *, names: Callable[[], str]) -> None:
         self._asker = asker
         self._names = names
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JobState
-from interlock.remote.interfaces import JobsOffer, JournalOffer
+from interlock.remote.interfaces import JobsApi, JournalApi
 from interlock.wire.jobs import JobView
 
 LOOK_EVERY_S = 1.0
@@ -21,7 +21,7 @@ LEAST_PAUSE_S = 0.05
 class HttpWaiting:
     """Whoever waits for jobs behind a server."""
 
-    def __init__(self, jobs: JobsOffer, journal: JournalOffer) -> None:
+    def __init__(self, jobs: JobsApi, journal: JournalApi) -> None:
         self._jobs = jobs
         self._journal = journal
         self._news = asyncio.Event()

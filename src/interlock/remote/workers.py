@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from interlock.remote.answers import HistoryPage
-from interlock.remote.http_client import Asker
+from interlock.remote.http_client import ApiClient
 from interlock.store.records import Entry, Query
 from interlock.systems.supervisor.workers import unknown_worker
 from interlock.wire.worker_filters import WorkerFilter
@@ -17,7 +17,7 @@ from interlock.wire.workers import WorkerView
 MAX_PAGE = 1_000
 
 
-class WorkersOffer(Protocol):
+class WorkersApi(Protocol):
     """Everything that people do with workers."""
 
     async def get(self, worker_id: str) -> WorkerView:
@@ -73,7 +73,7 @@ class _Page(msgspec.Struct, frozen=True, kw_only=True):
 class HttpWorkers:
     """The workers behind a server. Who did it the server knows by the token."""
 
-    def __init__(self, asker: Asker, *, names: Callable[[], str]) -> None:
+    def __init__(self, asker: ApiClient, *, names: Callable[[], str]) -> None:
         self._asker = asker
         self._names = names
 

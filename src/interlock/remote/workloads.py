@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 
 from interlock.remote.answers import HistoryPage
-from interlock.remote.http_client import Asker
+from interlock.remote.http_client import ApiClient
 from interlock.store.records import Entry, Query
 from interlock.systems.fleet.workloads import unknown_workload
 from interlock.wire.workloads import WorkloadView
@@ -15,7 +15,7 @@ from interlock.wire.workloads import WorkloadView
 MAX_PAGE = 1_000
 
 
-class WorkloadsOffer(Protocol):
+class WorkloadsApi(Protocol):
     """Everything that people look at of workloads."""
 
     async def get(self, workload_id: str) -> WorkloadView:
@@ -41,7 +41,7 @@ class _Page(msgspec.Struct, frozen=True, kw_only=True):
 class HttpWorkloads:
     """The workloads behind a server."""
 
-    def __init__(self, asker: Asker) -> None:
+    def __init__(self, asker: ApiClient) -> None:
         self._asker = asker
 
     async def get(self, workload_id: str) -> WorkloadView:

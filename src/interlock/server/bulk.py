@@ -25,7 +25,7 @@ async def act_once(
     """Do it, unless it was done before under this request id; only looking is never remembered."""
     if asked.dry_run:
         return await do()
-    engine = call.parts.household.engine
+    engine = call.parts.runtime.engine
     request = engine.asked(call.request_id, endpoint, msgspec.structs.replace(asked, request_id=None))
     return await engine.answer_once(request, ActionAnswer, do, whole=True)
 

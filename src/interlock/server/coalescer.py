@@ -32,7 +32,7 @@ def wanted_by(request: ClaimRequest) -> Wanted:
     return request.queues, request.labels, request.tasks
 
 
-class Gathering:
+class Coalescer:
     """The claims of one server."""
 
     def __init__(self, claim_all: ClaimAll) -> None:
@@ -89,7 +89,7 @@ class Gathering:
                     answer.set_result(claimed)
 
 
-class Hearing:
+class MessageCoalescer:
     """What is said to one server."""
 
     def __init__(self, hear: Hear) -> None:

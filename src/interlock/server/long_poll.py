@@ -20,7 +20,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
 
-from interlock.server.coalescer import ClaimAll, Gathering, Wanted, wanted_by
+from interlock.server.coalescer import ClaimAll, Coalescer, Wanted, wanted_by
 from interlock.store.contract import Store
 from interlock.systems.orchestrator.idempotent_claims import asked_of, claim_reused
 from interlock.wire.runner import ClaimRequest, Grant
@@ -93,7 +93,7 @@ class Line:
         self._next_look = self._loop.call_later(LOOK_EVERY_S, self._look)
 
 
-class Visit:
+class Poll:
     """One claim, however many requests have asked for its answer."""
 
     def __init__(self, request: ClaimRequest, until: float) -> None:
@@ -113,14 +113,14 @@ class Visit:
             self.stirred.set()
 
 
-class WaitingRoom:
+class LongPoll:
     """The lines of one server."""
 
     def __init__(self, store: Store) -> None:
         self._lines: dict[Wanted, Line] = {}
-        self._visits: dict[Name, Visit] = {}
+        self._visits: dict[Name, Poll] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._gathering: Gathering | None = None
+        self._gathering: Coalescer | None = None
         self._telling = False
         self._loop = asyncio.get_running_loop()
         self._leave = store.subscribe(self._news)
@@ -144,7 +144,7 @@ class WaitingRoom:
     def together(self, claim_all: ClaimAll) -> Claim:
         """Claims that are gathered while one is on its way."""
         if self._gathering is None:
-            self._gathering = Gathering(claim_all)
+            self._gathering = Coalescer(claim_all)
         return self._gathering.claim
 
     async def claim(
@@ -162,7 +162,7 @@ class WaitingRoom:
         name = (whom, request.runner_id, request.claim_id)
         visit = self._visits.get(name)
         if visit is None:
-            visit = Visit(request, until)
+            visit = Poll(request, until)
             if request.claim_id:
                 self._visits[name] = visit
             task = asyncio.create_task(self._give(visit, name, claim, give_back, unless), name="claim")
@@ -174,7 +174,7 @@ class WaitingRoom:
             visit.stirred.set()
         return await self._answer(visit)
 
-    async def _answer(self, visit: Visit) -> list[Grant]:
+    async def _answer(self, visit: Poll) -> list[Grant]:
         """Whoever is cancelled while it waits has gone, and with the last one its claim."""
         visit.asking += 1
         try:
@@ -186,7 +186,7 @@ class WaitingRoom:
             visit.stirred.set()
 
     async def _give(
-        self, visit: Visit, name: Name, claim: Claim, give_back: GiveBack, unless: asyncio.Event
+        self, visit: Poll, name: Name, claim: Claim, give_back: GiveBack, unless: asyncio.Event
     ) -> None:
         try:
             found = await self._look(visit, claim, unless)
@@ -197,7 +197,7 @@ class WaitingRoom:
         if not taken:
             await give_back(found)
 
-    async def _is_taken(self, visit: Visit) -> bool:
+    async def _is_taken(self, visit: Poll) -> bool:
         """Whether somebody was there to take what was found, or comes back for it."""
         until = self._loop.time() + COMES_BACK_S if visit.request.claim_id else 0.0
         while not visit.taken and (visit.asking or self._loop.time() < until):
@@ -207,7 +207,7 @@ class WaitingRoom:
                     await visit.stirred.wait()
         return visit.taken
 
-    async def _look(self, visit: Visit, claim: Claim, unless: asyncio.Event) -> list[Grant]:
+    async def _look(self, visit: Poll, claim: Claim, unless: asyncio.Event) -> list[Grant]:
         stop = asyncio.create_task(unless.wait())
         stop.add_done_callback(visit.stir)
         line = self._enter(visit.request)
@@ -222,7 +222,7 @@ class WaitingRoom:
             stop.cancel()
             self._exit(visit.request, line)
 
-    async def _wait(self, visit: Visit, line: Line, unless: asyncio.Event) -> bool:
+    async def _wait(self, visit: Poll, line: Line, unless: asyncio.Event) -> bool:
         """Whether to look once more; not when its time is over, all have gone, or somebody says so."""
         called = visit.stirred
         called.clear()
@@ -248,11 +248,11 @@ class WaitingRoom:
         if not line.visits:
             del self._lines[wanted_by(request)]
 
-    def _forget(self, name: Name, visit: Visit) -> None:
+    def _forget(self, name: Name, visit: Poll) -> None:
         if self._visits.get(name) is visit:
             del self._visits[name]
 
-    def _done(self, visit: Visit, task: asyncio.Task[None]) -> None:
+    def _done(self, visit: Poll, task: asyncio.Task[None]) -> None:
         """Whatever went wrong is told to whoever waits; perhaps nobody is left who would want to know."""
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()

@@ -106,11 +106,11 @@ class Overview:
             return view
 
     async def _look(self, queues: frozenset[str]) -> Seen:
-        household, store = self._parts.household, self._parts.store
+        runtime, store = self._parts.runtime, self._parts.store
         page = await store.find(Query(kind=WORKER.name, states=LIVING, limit=WORKERS))
         oldest, newest = await self._some(job.PENDING), await self._some(job.PENDING, newest_first=True)
-        now = await household.engine.clock.now()
-        backlog = await household.figures.backlog()
+        now = await runtime.engine.clock.now()
+        backlog = await runtime.figures.backlog()
         if queues:
             backlog = {name: numbers for name, numbers in backlog.items() if name in queues}
         waiting = {record.id: record for record in (*oldest, *newest)}.values()
@@ -122,14 +122,12 @@ class Overview:
             overdue=() if queues else await self._overdue(),
             workers=page.records,
             all_workers=not page.cursor,
-            standings=() if queues else tuple(await household.quarantine.list()),
-            parts=tuple(await household.figures.recent(now)),
+            standings=() if queues else tuple(await runtime.quarantine.list()),
+            parts=tuple(await runtime.figures.recent(now)),
             loops=() if queues else tuple(self._parts.health()),
-            beat_every_s=household.orchestrator.settings.durations.worker_beat_every_s,
+            beat_every_s=runtime.orchestrator.settings.durations.worker_beat_every_s,
             confined=queues,
-            paused=tuple(
-                each for each in await household.queues.paused() if not queues or each.name in queues
-            ),
+            paused=tuple(each for each in await runtime.queues.paused() if not queues or each.name in queues),
         )
 
     async def _overdue(self) -> tuple[Record, ...]:

@@ -16,13 +16,13 @@ from interlock.engine.loops import Health, Loop, run_loops
 from interlock.errors import InterlockError
 from interlock.server import journal_reader
 from interlock.server.claims import ClaimCheck
-from interlock.server.coalescer import Hearing
+from interlock.server.coalescer import MessageCoalescer
 from interlock.server.door import Door, Endings, door_for
 from interlock.server.event_streams import Broadcast, Readers
 from interlock.server.journal_reader import Following
 from interlock.server.limits import Buckets, Connections
 from interlock.server.logs import Log
-from interlock.server.long_poll import WaitingRoom
+from interlock.server.long_poll import LongPoll
 from interlock.server.metrics import CountedCommits, Metrics
 from interlock.server.overview import Overview
 from interlock.server.queues import QueueBoard
@@ -43,7 +43,7 @@ from interlock.systems.orchestrator.vault import Vault
 from interlock.systems.runs.planning.git import Repositories
 from interlock.systems.runs.triggers.deliveries import Triggers
 from interlock.systems.runs.triggers.submission import OnceOnly
-from interlock.systems.runtime import DELIVERY, SWEEP, Household
+from interlock.systems.runtime import DELIVERY, SWEEP, Runtime
 
 TOKENS_EVERY_S = 30.0
 ACCESS_EVERY_S = BELIEVED_S
@@ -53,19 +53,19 @@ LAST_USES_S = 2.0
 
 
 class Parts:
-    """One server's household, and everything around it."""
+    """One server's runtime, and everything around it."""
 
     def __init__(
         self,
         url: str,
-        household: Household,
+        runtime: Runtime,
         settings: ServerSettings,
         log: Log,
         door: Door,
         lifecycles: Lifecycles = OURS,
     ) -> None:
         self.url = url
-        self.household = household
+        self.runtime = runtime
         self.settings = settings
         self.log = log
         self.door = door
@@ -74,24 +74,24 @@ class Parts:
         """What the server answers; known once its application is made."""
         self.tokens = door.tokens
         self.connections = Connections(settings)
-        self.check = TokenCheck(self.tokens, household.engine.clock)
-        self.sessions = Sessions(household.engine, self.check)
+        self.check = TokenCheck(self.tokens, runtime.engine.clock)
+        self.sessions = Sessions(runtime.engine, self.check)
         self.sign_ins = Buckets(settings.sign_in_rate)
         self.endings = Endings(self.sessions)
-        self.claims = ClaimCheck(household.store, household.engine.clock)
+        self.claims = ClaimCheck(runtime.store, runtime.engine.clock)
         self.metrics = Metrics(lifecycles.machines.values())
-        self.census = Census(household.store, household.records.catalogue)
+        self.census = Census(runtime.store, runtime.records.catalogue)
         self.overview = Overview(self)
         self.queue_board = QueueBoard(self)
-        self.following = Following(household.store)
-        self.waiting_room = WaitingRoom(household.store)
-        self.hearing = Hearing(household.orchestrator.hear)
-        edges = household.orchestrator.settings.edges
-        self.triggers = Triggers(OnceOnly(household.runs), edges.triggers, household.engine.clock)
-        self.broadcast = Broadcast(household.store, self.following)
+        self.following = Following(runtime.store)
+        self.waiting_room = LongPoll(runtime.store)
+        self.hearing = MessageCoalescer(runtime.orchestrator.hear)
+        edges = runtime.orchestrator.settings.edges
+        self.triggers = Triggers(OnceOnly(runtime.runs), edges.triggers, runtime.engine.clock)
+        self.broadcast = Broadcast(runtime.store, self.following)
         self.readers = Readers()
         self.bells = Bells(self.following)
-        household.workers.on_orders = self.bells.ring
+        runtime.workers.on_orders = self.bells.ring
         self.stopping = asyncio.Event()
         """Set when the server is asked to end: streams and long polls end then."""
         self.started_at: datetime | None = None
@@ -99,8 +99,8 @@ class Parts:
         """What the store last said about itself, and when."""
         self._loops: tuple[Loop, ...] = ()
         self._running: asyncio.Task[None] | None = None
-        household.engine.committer = CountedCommits(household.engine.committer, self.metrics)
-        household.engine.recalled = self.metrics.asked
+        runtime.engine.committer = CountedCommits(runtime.engine.committer, self.metrics)
+        runtime.engine.recalled = self.metrics.asked
         self.following.add(self.metrics.follow)
         self.following.add(door.follow)
 
@@ -118,12 +118,12 @@ class Parts:
     @property
     def store(self) -> Store:
         """Where everything is."""
-        return self.household.store
+        return self.runtime.store
 
     async def start(self) -> None:
         """Begin to look after the store."""
-        self.started_at = await self.household.engine.clock.now()
-        settings = self.household.orchestrator.settings
+        self.started_at = await self.runtime.engine.clock.now()
+        settings = self.runtime.orchestrator.settings
         for lack in (*settings.edges.lacking, *Vault(policy=settings.secrets).warnings()):
             self.log.warning(lack)
         await self.following.start()
@@ -148,7 +148,7 @@ class Parts:
         with suppress(InterlockError, TimeoutError):
             async with asyncio.timeout(LAST_USES_S):
                 await self.check.store_uses()
-        await self.household.close()
+        await self.runtime.close()
         self.log.summarise(ending=True)
 
     def health(self) -> list[Health]:
@@ -161,8 +161,8 @@ class Parts:
         return self._running is not None and not self._running.done()
 
     def _make_loops(self) -> tuple[Loop, ...]:
-        clock, settings = self.household.engine.clock, self.settings
-        sweep_s = self.household.orchestrator.settings.durations.sweep_every_s
+        clock, settings = self.runtime.engine.clock, self.settings
+        sweep_s = self.runtime.orchestrator.settings.durations.sweep_every_s
         follow = Loop(
             "journal",
             self.following.round,
@@ -183,24 +183,24 @@ class Parts:
         )
 
     async def _sweep(self) -> int:
-        return await self.household.sweep()
+        return await self.runtime.sweep()
 
     async def _keep_runs(self) -> int:
-        return await self.household.runs.keep(patiently=False)
+        return await self.runtime.runs.keep(patiently=False)
 
     async def _keep_tokens(self) -> int:
         return await self.tokens.sweep() + await self.sessions.sweep() + await self.check.store_uses()
 
     async def _deliver(self) -> int:
-        return await self.household.deliver()
+        return await self.runtime.deliver()
 
     async def _count(self) -> int:
-        return await self.household.figures.round(self.broadcast.feed) + await self.household.figures.sweep()
+        return await self.runtime.figures.round(self.broadcast.feed) + await self.runtime.figures.sweep()
 
     async def _retain(self) -> int:
-        await self.household.runs.analysing.sweep(limit=SWEEP)
-        batch = await self.household.retain(self.settings.retention)
-        self.metrics.pruned(self.household.pruned)
+        await self.runtime.runs.analysing.sweep(limit=SWEEP)
+        batch = await self.runtime.retain(self.settings.retention)
+        self.metrics.pruned(self.runtime.pruned)
         return batch
 
 
@@ -225,7 +225,7 @@ async def open_parts(
     policy = orchestration.secrets.naming(settings.repository_secrets)
     orchestration = msgspec.structs.replace(orchestration, secrets=policy)
     mirrors = settings.mirrors or tempfile.mkdtemp(prefix="interlock-mirrors-")
-    household = Household(
+    runtime = Runtime(
         opened,
         orchestration,
         repositories=Repositories(
@@ -239,11 +239,11 @@ async def open_parts(
         kinds=lifecycles.own,
     )
     try:
-        door = await door_for(settings, household.tokens)
-        parts = Parts(url, household, settings, log or Log(), door, lifecycles)
+        door = await door_for(settings, runtime.tokens)
+        parts = Parts(url, runtime, settings, log or Log(), door, lifecycles)
         await parts.start()
     except BaseException:
-        await household.close()
+        await runtime.close()
         raise
     try:
         yield parts

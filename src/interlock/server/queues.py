@@ -94,15 +94,15 @@ class QueueBoard:
         self._answers.clear()
 
     async def _look(self, among: frozenset[str]) -> Seen:
-        household = self._parts.household
-        now = await household.engine.clock.now()
-        parts = await household.figures.recent(now)
+        runtime = self._parts.runtime
+        now = await runtime.engine.clock.now()
+        parts = await runtime.figures.recent(now)
         return Seen(
             pending=await self._some(job.PENDING),
             running=await self._some(job.RUNNING),
-            backlog=await household.figures.backlog(),
+            backlog=await runtime.figures.backlog(),
             lately=by_queue(parts, now, LATELY_MIN) if parts else None,
-            holds=tuple(await household.queues.paused()),
+            holds=tuple(await runtime.queues.paused()),
             workers=None if among else await self._workers(),
             among=among,
         )

@@ -18,7 +18,7 @@ from interlock.systems.blobs import blobs_for, caches_for
 from interlock.systems.catalogue import CATALOGUE, lifecycles_with
 from interlock.systems.kinds import DeclaredKind
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.runtime import THIS_HOST, Host, Household
+from interlock.systems.runtime import THIS_HOST, Host, Runtime
 from interlock.wire.artifacts import ArtifactView
 from interlock.wire.caches import CacheView
 from interlock.wire.jobs import JobSpec
@@ -46,22 +46,22 @@ class EmbeddedOrchestrator:
         self._kinds = {kind.name: kind for kind in kinds}
         self._make_store = store or (lambda: store_for(url, CATALOGUE))
         self._host = host
-        self._household: Household | None = None
+        self._runtime: Runtime | None = None
 
     @property
-    def here(self) -> Household:
+    def here(self) -> Runtime:
         """What is connected now."""
-        if self._household is None:
+        if self._runtime is None:
             raise StoreUnavailable(
                 f"Not connected to {_without_password(self.url)}.", todo="Connect first; nothing was done."
             )
-        return self._household
+        return self._runtime
 
     async def connect(self) -> None:
         """Open the store, or make sure that it still answers."""
-        if self._household is not None:
-            await self._household.store.now()
-            self._household.orchestrator.forget()
+        if self._runtime is not None:
+            await self._runtime.store.now()
+            self._runtime.orchestrator.forget()
             return
         store = self._make_store()
         try:
@@ -72,7 +72,7 @@ class EmbeddedOrchestrator:
             await store.close()
             raise
         blobs, caches = (place(self.url, self.settings.blobs) for place in (blobs_for, caches_for))
-        self._household = Household(
+        self._runtime = Runtime(
             store, self.settings, self._host, blobs=blobs, caches=caches, kinds=self._kinds.values()
         )
 
@@ -83,9 +83,9 @@ class EmbeddedOrchestrator:
 
     async def disconnect(self) -> None:
         """Let go of the store. Safe to call twice."""
-        household, self._household = self._household, None
-        if household is not None:
-            await household.close()
+        runtime, self._runtime = self._runtime, None
+        if runtime is not None:
+            await runtime.close()
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Work for this runner, unless it is held or quarantined."""

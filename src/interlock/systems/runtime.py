@@ -17,7 +17,7 @@ import msgspec
 from interlock.engine.clock import StoreClock
 from interlock.engine.committer import GroupCommit
 from interlock.engine.ids import Ids, random_id
-from interlock.engine.outbox import Handler, Postage, deliver, recover
+from interlock.engine.outbox import DeliveryPolicy, Handler, deliver, recover
 from interlock.engine.retention import Retention, sweep_ended
 from interlock.engine.unit_of_work import Engine
 from interlock.store.contract import Store
@@ -37,11 +37,11 @@ from interlock.systems.orchestrator.orchestrator import Orchestrator, Seeds, ran
 from interlock.systems.orchestrator.queues import Queues
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.trees.reconciler import Trees
-from interlock.systems.orchestrator.waiters import Waiting
+from interlock.systems.orchestrator.waiters import JobWaiters
 from interlock.systems.quarantine.quarantine import Quarantine
 from interlock.systems.records import Records
 from interlock.systems.runs.caching.caches import Caches
-from interlock.systems.runs.debounce import Bell
+from interlock.systems.runs.debounce import Debouncer
 from interlock.systems.runs.planning.flow_planner import FlowPlanner
 from interlock.systems.runs.planning.git import Repositories
 from interlock.systems.runs.planning.planners import WorkflowPlanner
@@ -63,7 +63,7 @@ DELIVERY = 50
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """What a household takes from the machine it runs on; a simulated one hands in its own."""
+    """What a runtime takes from the machine it runs on; a simulated one hands in its own."""
 
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
@@ -75,7 +75,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 THIS_HOST = Host()
 
 
-class Household:
+class Runtime:
     """A store, the engine on it, and the systems on that."""
 
     def __init__(
@@ -114,7 +114,7 @@ class Household:
         # Messages between records are delivered beside the commits that runners wait for.
         self._couriers = GroupCommit(store)
         self.quarantine = Quarantine(self.engine, settings.quarantine)
-        self.waiting = Waiting(self.engine)
+        self.waiting = JobWaiters(self.engine)
         self.artifacts = Artifacts(store, self.orchestrator.hear, blobs)
         self.caches = Caches(self.engine, self.orchestrator.hear, caches, settings.blobs)
         planners: dict[str, Planner] = {"workflow": WorkflowPlanner(repositories), "flow": FlowPlanner()}
@@ -124,7 +124,7 @@ class Household:
         )
         self.records = Records(self.engine, kinds, below=host.below)
         self.trees = Trees(self.engine, settings, self.jobs.draw)
-        self._tree_bell = Bell("trees are kept", self.trees.keep)
+        self._tree_bell = Debouncer("trees are kept", self.trees.keep)
         self.orchestrator.on_word = self.jobs.on_word = self.trees.on_word = self.runs.nudge
         self.orchestrator.on_tree = self.jobs.on_tree = self._ring_for_trees
 
@@ -158,7 +158,9 @@ class Household:
         back = await recover(self.store, limit=SWEEP) + await self.trees.keep(limit=SWEEP)
         back += await self.quarantine.keep()
         await self.queues.look()
-        return back + await deliver(self.store, self._couriers, self._handlers, Postage(), limit=DELIVERY)
+        return back + await deliver(
+            self.store, self._couriers, self._handlers, DeliveryPolicy(), limit=DELIVERY
+        )
 
     async def retain(self, retention: Retention) -> int:
         """Prune one bounded batch of each kind; as much as a full batch when there is more."""

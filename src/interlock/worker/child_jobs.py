@@ -201,7 +201,7 @@ def _all_ended(children: list[Child]) -> list[Child]:
     raise WaitsForChildren
 
 
-class Families:
+class ChildJobs:
     """The children of whatever a worker executes; what there is to ask is asked on its event loop."""
 
     def __init__(self, port: Callable[[], OrchestratorPort], runner_id: str) -> None:

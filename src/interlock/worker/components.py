@@ -24,34 +24,34 @@ import msgspec
 from interlock.wire.runner import Answer, Message
 from interlock.wire.workers import WorkerBeat, WorkerOrders, WorkerSpec
 from interlock.worker.cache_client import Caches
-from interlock.worker.child_jobs import Families
+from interlock.worker.child_jobs import ChildJobs
 from interlock.worker.clocks import AwakeTime
 from interlock.worker.logs import Log
 from interlock.worker.machines import Terminated
 from interlock.worker.metrics import Metrics
-from interlock.worker.observers import Watch
-from interlock.worker.orders import Obeying
+from interlock.worker.observers import Observer
+from interlock.worker.orders import OrderHandler
 from interlock.worker.pool.child import about_pool
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.renewer import Renewer
 from interlock.worker.reporter import Hear, Reporter
-from interlock.worker.running_task import Parcels, RunningTask
+from interlock.worker.running_task import PayloadHandoff, RunningTask
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.signals import Shutdown
 from interlock.worker.simulation_channel import Simulators
-from interlock.worker.supervisor_client import Standing, identity, versions
-from interlock.worker.task_runner import Executing
+from interlock.worker.supervisor_client import SupervisorClient, identity, versions
+from interlock.worker.task_runner import TaskRunner
 from interlock.worker.tasks import Registry
 from interlock.worker.threads import Threads
 from interlock.worker.tracing import Tracing
 from interlock.worker.uploads import Uploads
 from interlock.worker.wakeups import soon
-from interlock.worker.watchdog import Beat, Supervisor, keep_running
+from interlock.worker.watchdog import LoopTick, Watchdog, keep_running
 
 _EXHAUSTED = frozenset({errno.ENOMEM, errno.ENOSPC, errno.EMFILE, errno.ENFILE})
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerEnv(msgspec.Struct, frozen=True, kw_only=True):
     """What a process shares with its crew."""
 
     runner_id: str
@@ -59,7 +59,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     registry: Registry
     connect: Callable[[], OrchestratorPort]
     log: Log
-    watch: Watch
+    watch: Observer
     metrics: Metrics | None
     tracing: Tracing | None
     now: Callable[[], datetime]
@@ -68,12 +68,12 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     threads: Threads
 
 
-class Crew:
+class Components:
     """The parts of a worker process, and their beginning and end."""
 
     def __init__(
         self,
-        around: Surroundings,
+        around: WorkerEnv,
         *,
         hear: Hear,
         port: Callable[[], OrchestratorPort],
@@ -91,15 +91,15 @@ class Crew:
         self._beside: list[asyncio.Task[None]] = []
         self._counted_once = False
         self.beat, report_beat, renew_beat = (
-            Beat(name, around.monotonic) for name in ("poll", "report", "renew")
+            LoopTick(name, around.monotonic) for name in ("poll", "report", "renew")
         )
         self.beat.awaited = poll_awaited
-        parcels = Parcels()
+        parcels = PayloadHandoff()
         self._uploads = Uploads(port, around.runner_id)
         self._simulators = Simulators(
             around.connect, around.runner_id, threads=around.threads, monotonic=around.monotonic
         )
-        self._families = Families(port, around.runner_id)
+        self._families = ChildJobs(port, around.runner_id)
         self.renewer = Renewer(
             around.settings,
             around.connect,
@@ -119,7 +119,7 @@ class Crew:
             beat=report_beat,
             monotonic=around.monotonic,
         )
-        self.executing = Executing(
+        self.executing = TaskRunner(
             around.settings,
             around.registry,
             around.runner_id,
@@ -140,7 +140,7 @@ class Crew:
             monotonic=around.monotonic,
             awake=around.awake,
         )
-        self._supervisor = Supervisor(
+        self._supervisor = Watchdog(
             (self.beat, report_beat, renew_beat),
             log=around.log,
             metrics=around.metrics,
@@ -152,9 +152,9 @@ class Crew:
             threads=around.threads,
         )
 
-        self.obeying = Obeying(self.executing, shutdown, log=around.log, hold=hold)
+        self.obeying = OrderHandler(self.executing, shutdown, log=around.log, hold=hold)
         self._shutdown, self._counts = shutdown, counts
-        self._standing = Standing(
+        self._standing = SupervisorClient(
             _spec(around, self.executing.tasks()),
             around.connect,
             beat=self._sign_of_life,
@@ -251,7 +251,7 @@ class Crew:
             self._around.metrics.left_behind()
 
 
-def _spec(around: Surroundings, tasks: tuple[str, ...] | None) -> WorkerSpec:
+def _spec(around: WorkerEnv, tasks: tuple[str, ...] | None) -> WorkerSpec:
     settings = around.settings
     return WorkerSpec(
         workspace_id=settings.workspace,

@@ -34,7 +34,7 @@ from interlock.worker.child_jobs import NO_FAMILY, Family, Parent
 from interlock.worker.codec import decode, encode
 from interlock.worker.outgoing import MAX_LINE_BYTES, NOTHING, Lines, Unsent, cut, pieces
 from interlock.worker.secrets import Secrets
-from interlock.worker.simulation_channel import NOBODY, Speech, Voice
+from interlock.worker.simulation_channel import NOBODY, SimulationChannel, Speech
 from interlock.worker.uploads import Upload, Uploads, nowhere
 
 __all__ = ["NOTHING", "Context", "TaskCancelled", "Unsent", "current"]
@@ -78,7 +78,7 @@ class Context(Parent):
         now: Callable[[], datetime],
         wake: Callable[[], None] = lambda: None,
         upload: Upload = nowhere,
-        voice: Voice = NOBODY,
+        voice: SimulationChannel = NOBODY,
         caching: Caching = NO_CACHES,
         family: Family = NO_FAMILY,
         own_mask: Mask = NOTHING_SECRET,

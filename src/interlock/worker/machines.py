@@ -25,7 +25,7 @@ from interlock.machine.cascade import Cascade, Owner, Part, Refusal, Root, Wirin
 from interlock.machine.couplings import AnyMachine
 from interlock.machine.events import type_of
 from interlock.wire.runner import Grant
-from interlock.worker.observers import Watch
+from interlock.worker.observers import Observer
 from interlock.worker.signals import Shutdown
 
 
@@ -73,7 +73,7 @@ class Machines(Cascade):
         slots: int,
         durations: Durations,
         *,
-        watch: Watch,
+        watch: Observer,
         clock: Callable[[], datetime],
         hands: Hands,
     ) -> None:

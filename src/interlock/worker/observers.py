@@ -18,7 +18,7 @@ from interlock.worker.logs import Log
 from interlock.worker.metrics import Metrics
 
 
-class Watch:
+class Observer:
     """Tells the log and the metrics what the machines do."""
 
     def __init__(

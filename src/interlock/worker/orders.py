@@ -15,15 +15,15 @@ from collections.abc import Callable
 from interlock.wire.workers import WorkerOrders
 from interlock.worker.logs import Log
 from interlock.worker.signals import Shutdown
-from interlock.worker.task_runner import Executing
+from interlock.worker.task_runner import TaskRunner
 
 
-class Obeying:
+class OrderHandler:
     """The newest orders, and how far they are carried out."""
 
     def __init__(
         self,
-        executing: Executing,
+        executing: TaskRunner,
         shutdown: Shutdown,
         *,
         log: Log,

@@ -44,11 +44,11 @@ from interlock.lifecycles.process import (
 from interlock.machine import Event
 from interlock.wire.runner import Answer, ClaimRequest, Message
 from interlock.worker.clocks import since_boot
-from interlock.worker.components import Crew, Surroundings
+from interlock.worker.components import Components, WorkerEnv
 from interlock.worker.connection import LET_GO_S, Connection
 from interlock.worker.logs import Log
 from interlock.worker.metrics import Metrics
-from interlock.worker.observers import Watch
+from interlock.worker.observers import Observer
 from interlock.worker.port import OrchestratorPort
 from interlock.worker.reporter import MAX_BATCH
 from interlock.worker.settings import WorkerSettings
@@ -101,7 +101,7 @@ class WorkerProcess:
         self._settings, self._durations = settings, settings.durations
         self._log = log.bind(worker_id=self.runner_id)
         self._monotonic = monotonic
-        self._watch = Watch(self.runner_id, log, metrics, monotonic)
+        self._watch = Observer(self.runner_id, log, metrics, monotonic)
         self._now = StoreTime(monotonic, local)
         self._stir = asyncio.Event()
         """Something has changed that the loop may be waiting for."""
@@ -119,7 +119,7 @@ class WorkerProcess:
             BACKING_OFF: self._back_off,
             SHUTTING_DOWN: self._shut_down,
         }
-        around = Surroundings(
+        around = WorkerEnv(
             runner_id=self.runner_id,
             settings=settings,
             registry=registry,
@@ -134,7 +134,7 @@ class WorkerProcess:
             threads=threads,
         )
         self._connection = Connection(connect, now=self._now, woken=self._wake, monotonic=monotonic)
-        self._crew = Crew(
+        self._crew = Components(
             around,
             hear=self._hear,
             port=lambda: self._connection.port,

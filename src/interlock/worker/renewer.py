@@ -26,10 +26,10 @@ from interlock.wire.runner import Answer, NotHeard, Stale, StaleCode
 from interlock.worker.logs import Log
 from interlock.worker.outgoing import Unsent
 from interlock.worker.port import OrchestratorPort
-from interlock.worker.running_task import Parcels, RunningTask
+from interlock.worker.running_task import PayloadHandoff, RunningTask
 from interlock.worker.settings import WorkerSettings
 from interlock.worker.threads import MACHINE, Join, Threads
-from interlock.worker.watchdog import Beat
+from interlock.worker.watchdog import LoopTick
 
 Renewed: TypeAlias = Callable[[Sequence[tuple[RunningTask, Answer | None]]], None]
 """Called in the renewer's thread with what became of each lease; None when nobody knows."""
@@ -48,11 +48,11 @@ class Renewer:
         self,
         settings: WorkerSettings,
         connect: Callable[[], OrchestratorPort],
-        parcels: Parcels,
+        parcels: PayloadHandoff,
         renewed: Renewed,
         *,
         log: Log,
-        beat: Beat,
+        beat: LoopTick,
         monotonic: Callable[[], float] = time.monotonic,
         threads: Threads = MACHINE,
     ) -> None:

@@ -18,7 +18,7 @@ from interlock.wire.runner import Answer, Complete, Message, Succeeded
 from interlock.worker.logs import Log
 from interlock.worker.outcomes import MAX_DETAILS_BYTES, NOTHING
 from interlock.worker.running_task import RunningTask
-from interlock.worker.watchdog import Beat
+from interlock.worker.watchdog import LoopTick
 
 Hear: TypeAlias = Callable[[Sequence[Message]], Awaitable[list[Answer]]]
 Answered: TypeAlias = Callable[[RunningTask, Message, Answer | None], None]
@@ -40,7 +40,7 @@ class Reporter:
         *,
         failing: Callable[[float], None],
         log: Log,
-        beat: Beat,
+        beat: LoopTick,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:

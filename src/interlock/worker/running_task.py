@@ -254,7 +254,7 @@ def _saved(unsent: Unsent | None) -> msgspec.Raw | msgspec.UnsetType:
     return msgspec.UNSET if unsent is None or unsent.checkpoint is None else unsent.checkpoint
 
 
-class Parcels:
+class PayloadHandoff:
     """Who carries what a handler wants sent: the next heartbeat or the report, never both or neither.
 
     A heartbeat that takes something along may fail, and then brings it back. A report that was sent
@@ -302,7 +302,7 @@ class Parcels:
         return True, None if unsent is NOTHING else unsent
 
 
-def what_happened(
+def outcome_event(
     running: RunningTask, outcome: Outcome, at: datetime
 ) -> ProcessingSucceeded | ProcessingFailed | ProcessingYielded:
     """How the handler ended, as the table knows it."""

@@ -29,7 +29,7 @@ Latest: TypeAlias = Callable[[], Beat]
 Heard: TypeAlias = Callable[[SimulationOrders], None]
 
 
-class Voice(Protocol):
+class SimulationChannel(Protocol):
     """What a simulation speaks with, from whichever thread or loop it runs in."""
 
     def say(self, token: str, word: AnySimulationWord, patience_s: float, /) -> Future[SimulationOrders]:
@@ -44,7 +44,7 @@ class Voice(Protocol):
 class Speech(NamedTuple):
     """A voice, under one lease."""
 
-    voice: Voice
+    voice: SimulationChannel
     token: str
     ttl_s: float
 
@@ -184,4 +184,4 @@ class _Nobody:
         return contextlib.nullcontext()
 
 
-NOBODY: Voice = _Nobody()
+NOBODY: SimulationChannel = _Nobody()

@@ -78,7 +78,7 @@ def is_dead(worker: WorkerView) -> bool:
     return here and known.get(BEGAN, "") != kin.began(worker.pid)
 
 
-class Standing:
+class SupervisorClient:
     """A thread that speaks with the supervisor."""
 
     def __init__(

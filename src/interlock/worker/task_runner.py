@@ -57,13 +57,13 @@ from interlock.worker.executors.shell import SHELL
 from interlock.worker.lanes import AHEAD_FOR_S, Lane, Lanes
 from interlock.worker.logs import Log
 from interlock.worker.machines import Machines
-from interlock.worker.observers import Watch
+from interlock.worker.observers import Observer
 from interlock.worker.outcomes import Interrupted, Outcome
 from interlock.worker.renewer import Renewer
 from interlock.worker.reporter import Reporter
-from interlock.worker.running_task import AnyTask, Parcels, RunningTask, report_of, what_happened
+from interlock.worker.running_task import AnyTask, PayloadHandoff, RunningTask, outcome_event, report_of
 from interlock.worker.settings import WorkerSettings
-from interlock.worker.simulation_channel import NOBODY, Voice
+from interlock.worker.simulation_channel import NOBODY, SimulationChannel
 from interlock.worker.stopper import Stopper
 from interlock.worker.tasks import Registry
 from interlock.worker.tracing import Tracing
@@ -73,7 +73,7 @@ SLICE_S = 0.005
 """How long handlers may be begun before the event loop gets a turn."""
 
 
-class Executing:
+class TaskRunner:
     """Everything that this process has been given and has not brought to an end."""
 
     def __init__(
@@ -84,15 +84,15 @@ class Executing:
         *,
         reporter: Reporter,
         renewer: Renewer,
-        parcels: Parcels,
-        watch: Watch,
+        parcels: PayloadHandoff,
+        watch: Observer,
         log: Log,
         now: Callable[[], datetime],
         ended: Callable[[], None],
         freed: Callable[[], None],
         left_behind: Callable[[], None],
         upload: Upload = nowhere,
-        voice: Voice = NOBODY,
+        voice: SimulationChannel = NOBODY,
         caching: Caching = NO_CACHES,
         family: Family = NO_FAMILY,
         tracing: Tracing | None = None,
@@ -293,7 +293,7 @@ class Executing:
                 self._log.warning("lease_lost", task_id=running.grant.job_id, code="LEASE_EXPIRED")
                 self._lost(running)
                 return
-            running.tell(what_happened(running, outcome, self._now()))
+            running.tell(outcome_event(running, outcome, self._now()))
         self._report(running)
 
     def _report(self, running: RunningTask) -> None:

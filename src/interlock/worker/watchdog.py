@@ -27,7 +27,7 @@ _LONGEST_PAUSE_S = 10.0
 EVERY_S = 0.25
 
 
-class Beat:
+class LoopTick:
     """The sign of life of one loop."""
 
     def __init__(self, name: str, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -68,12 +68,12 @@ async def keep_running(
             return
 
 
-class Supervisor:
+class Watchdog:
     """The thread that looks at the loops."""
 
     def __init__(
         self,
-        beats: Sequence[Beat],
+        beats: Sequence[LoopTick],
         *,
         log: Log,
         metrics: Metrics | None,
@@ -92,7 +92,7 @@ class Supervisor:
         self._blocked_by = blocked_by
         self._also = also
         self._monotonic = monotonic
-        self._answer = Beat("event loop", monotonic)
+        self._answer = LoopTick("event loop", monotonic)
         self._asked = False
         self._named = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -139,7 +139,7 @@ class Supervisor:
         self._asked = self._named = False
         self._answer()
 
-    def _judge(self, beat: Beat) -> None:
+    def _judge(self, beat: LoopTick) -> None:
         silent_s = beat.silent_s()
         stalled = silent_s > self._stalled_after_s
         if stalled is beat.stalled:

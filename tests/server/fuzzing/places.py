@@ -30,7 +30,7 @@ def stopping(world: World) -> Mapping[str, str]:
     """A job that a runner shall stop."""
     grant = lease(world)
     hear(world, Heartbeat(token=grant.token, runner_id=RUNNER, sequence=1))
-    world.run(world.parts.household.jobs.cancel(grant.job_id, reason="enough", actor="fuzzer"))
+    world.run(world.parts.runtime.jobs.cancel(grant.job_id, reason="enough", actor="fuzzer"))
     return Real(world, grant.job_id, grant)
 
 

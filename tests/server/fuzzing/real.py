@@ -77,13 +77,13 @@ class Real(Mapping[str, str]):
 
 def submit(world: World) -> str:
     """A job."""
-    return cast(str, world.run(world.parts.household.jobs.submit(JobSpec(task=TASK), actor="fuzzer")))
+    return cast(str, world.run(world.parts.runtime.jobs.submit(JobSpec(task=TASK), actor="fuzzer")))
 
 
 def lease(world: World) -> Grant:
     """A job that is leased."""
     job_id = submit(world)
-    here = world.parts.household
+    here = world.parts.runtime
     request = ClaimRequest(runner_id=RUNNER, limit=500, queues=("default",))
     grants: list[Grant] = world.run(here.orchestrator.claim(request))
     grant = next(grant for grant in grants if grant.job_id == job_id)
@@ -108,12 +108,12 @@ def load_of(grant: Grant) -> WorkloadFact:
 
 def hear(world: World, message: Any) -> None:
     """A message past the API."""
-    world.run(world.parts.household.orchestrator.hear([message]))
+    world.run(world.parts.runtime.orchestrator.hear([message]))
 
 
 def evaluate(world: World, job_id: str) -> str:
     """A run, as far along as the job beside it: stopped where that one is."""
-    runs = world.parts.household.runs
+    runs = world.parts.runtime.runs
     plan = Plan(jobs=(PlannedJob(name="only", task=SHELL, queue="elsewhere"),))
     source = FORK if world.about.endswith(DECIDED) else Source()
     made: RunView = world.run(runs.submit(RunSpec(workflow="a", plan=plan, source=source), actor="fuzzer"))
@@ -128,7 +128,7 @@ def evaluate(world: World, job_id: str) -> str:
 
 def simulate(world: World, run_id: str, beside: JobView) -> None:
     """A simulation of the same name, as far along as a job: it waits, runs, stands or has ended."""
-    manager = world.parts.household.simulations
+    manager = world.parts.runtime.simulations
     world.run(manager.create_run(SimulationSpec(task="a.b", run_id=run_id, queue="elsewhere")))
     if beside.completed_at is not None:
         world.run(manager.cancel(run_id))
@@ -140,7 +140,7 @@ def simulate(world: World, run_id: str, beside: JobView) -> None:
 
 def hire(world: World, job_id: str) -> str:
     """A worker, as far along as the job beside it: idle, at work, held, or gone."""
-    workers = world.parts.household.workers
+    workers = world.parts.runtime.workers
     worker_id: str = world.run(workers.register(WorkerSpec(name=RUNNER, capacity=2))).id
     view = _look(world, job_id)
     if view.started_at is not None:
@@ -180,7 +180,7 @@ def measured() -> msgspec.Raw:
 
 
 def _look(world: World, job_id: str) -> JobView:
-    return cast(JobView, world.run(world.parts.household.jobs.get(job_id)))
+    return cast(JobView, world.run(world.parts.runtime.jobs.get(job_id)))
 
 
 async def _pieces(content: bytes) -> AsyncIterator[bytes]:

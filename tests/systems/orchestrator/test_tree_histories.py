@@ -17,7 +17,7 @@ from interlock.systems.orchestrator import cancellation
 from interlock.systems.orchestrator.body import decode_body
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.trees.body import TREE
-from interlock.systems.orchestrator.trees.slots import Seating
+from interlock.systems.orchestrator.trees.slots import TreeSlots
 from interlock.systems.orchestrator.trees.submission import root_of
 from interlock.wire.runner import Grant, Heard
 
@@ -132,7 +132,7 @@ async def test_nobody_is_over_the_quota_and_nobody_waits_for_ever(seed: int) -> 
 
 
 async def test_whoever_lets_everybody_in_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Seating, "room", lambda _self, _depth: 1_000)
+    monkeypatch.setattr(TreeSlots, "room", lambda _self, _depth: 1_000)
     with pytest.raises(AssertionError):
         await whole(1)
 

@@ -16,7 +16,7 @@ from tests.systems.runs.site import Site, planned
 
 from interlock.lifecycles.couplings import Receiver
 from interlock.machine.cascade import order
-from interlock.systems.orchestrator.notifications import Word
+from interlock.systems.orchestrator.notifications import JobChanged
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.wire.runner import Grant
 from interlock.wire.runs import PlannedJob
@@ -138,12 +138,12 @@ def _never(draft: RunAggregate, *_: object) -> None:
     return None
 
 
-def _counts_all(draft: RunAggregate, word: Word, after: str) -> None:
+def _counts_all(draft: RunAggregate, word: JobChanged, after: str) -> None:
     draft.body.left -= 1
     draft.body.required_left -= after == "C"
 
 
-def _loses_words(draft: RunAggregate, words: Iterable[Word]) -> None:
+def _loses_words(draft: RunAggregate, words: Iterable[JobChanged]) -> None:
     hear(draft, list(words)[:1])
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.systems.runs.site import Site, planned
 
-from interlock.systems.runs.debounce import Bell
+from interlock.systems.runs.debounce import Debouncer
 from interlock.systems.runs.orders import Order, Orders
 from interlock.wire.runs import Plan, RunSpec
 
@@ -24,7 +24,7 @@ async def test_an_order_is_followed_at_once_by_others_when_its_process_ends(
     run_id = (await site.runs.submit(RunSpec(plan=Plan(jobs=(planned("build"),))))).id
     with monkeypatch.context() as slow:
         slow.setattr(Orders, "carry_out", for_ever)
-        bell = Bell("planning", site.runs.tending.plan)
+        bell = Debouncer("planning", site.runs.tending.plan)
         bell.ring()
         await begun.wait()
         await bell.close(grace_s=0.01)
@@ -42,7 +42,7 @@ async def test_planning_that_takes_a_while_is_finished_before_a_process_ends() -
         done.append(True)
         return 0
 
-    bell = Bell("planning", plan)
+    bell = Debouncer("planning", plan)
     bell.ring()
     await begun.wait()
     await bell.close()

@@ -10,7 +10,7 @@ from tests.systems.runs.site import plan, planned
 from interlock.lifecycles import run
 from interlock.lifecycles.durations import DEFAULTS
 from interlock.store.records import record_after
-from interlock.systems.orchestrator.notifications import Word
+from interlock.systems.orchestrator.notifications import JobChanged
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.body import RunBody
 from interlock.systems.runs.commits import commit_of
@@ -41,9 +41,9 @@ def later(draft: RunAggregate, seconds: float = 0.0) -> RunAggregate:
     return RunAggregate.of(record, now, DEFAULTS, graph=draft.graph)
 
 
-def ended(place: int, target: str = "COMPLETED", *, unconfirmed: bool = False) -> Word:
+def ended(place: int, target: str = "COMPLETED", *, unconfirmed: bool = False) -> JobChanged:
     event = {"COMPLETED": "success", "FAILED": "error", "CANCELED": "cancel"}[target]
-    return Word("r_1", place, event, "RUNNING", target, unconfirmed)
+    return JobChanged("r_1", place, event, "RUNNING", target, unconfirmed)
 
 
 def test_a_plan_says_what_is_made_and_what_is_held() -> None:
@@ -71,7 +71,7 @@ def test_a_word_that_comes_twice_is_counted_once() -> None:
 
 
 def test_words_may_come_in_any_sequence() -> None:
-    begun = Word("r_1", 0, "allocate_resources", "PENDING", "RUNNING")
+    begun = JobChanged("r_1", 0, "allocate_resources", "PENDING", "RUNNING")
     for words in ([begun, ended(0)], [ended(0), begun]):
         draft = later(queued())
         draft.hear_jobs(words)
@@ -82,7 +82,7 @@ def test_words_may_come_in_any_sequence() -> None:
 @pytest.mark.parametrize("place", [4, 99])
 def test_a_word_from_nowhere_is_nothing(place: int) -> None:
     draft = later(queued())
-    draft.hear_jobs([ended(place), Word("r_1", 0, "dance", "RUNNING", "COMPLETED")])
+    draft.hear_jobs([ended(place), JobChanged("r_1", 0, "dance", "RUNNING", "COMPLETED")])
     assert (draft.lines, draft.body.left) == ((), 4)
 
 

@@ -6,9 +6,9 @@ import msgspec
 from tests.systems.orchestrator.house import done
 from tests.systems.runs.site import Site, granted, plan, planned, until
 
-from interlock.engine.outbox import Letter
+from interlock.engine.outbox import OutboxMessage
 from interlock.store.records import Key
-from interlock.systems.orchestrator.notifications import Word
+from interlock.systems.orchestrator.notifications import JobChanged
 from interlock.wire.runs import RunSpec
 
 
@@ -47,7 +47,10 @@ async def test_words_that_a_slow_keeper_brings_after_another_has_are_not_counted
     after = await site.look(run_id)
     assert after.tally == {"COMPLETED": 2, "PENDING": 1}
     words = [
-        (msgspec.json.decode(msgspec.json.decode(each.body, type=Letter).payload, type=Word), each)
+        (
+            msgspec.json.decode(msgspec.json.decode(each.body, type=OutboxMessage).payload, type=JobChanged),
+            each,
+        )
         for each in taken
     ]
     await site.runs.keeper.bring(words, before)

@@ -28,9 +28,9 @@ from interlock.errors import AlreadyThere, InterlockError, TransitionRefused, Ve
 from interlock.lifecycles.durations import Durations
 from interlock.store.urls import store_for
 from interlock.systems.catalogue import CATALOGUE
-from interlock.systems.orchestrator.notifications import Lost
+from interlock.systems.orchestrator.notifications import ExecutionLost
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
-from interlock.systems.runtime import Household
+from interlock.systems.runtime import Runtime
 from interlock.wire.simulations import Begin, Failed, Paused, SimulationSpec
 
 SAVED = msgspec.Raw(b"3")
@@ -346,9 +346,9 @@ class _household:  # noqa: N801 - read as a function
     def __init__(self, url: str) -> None:
         self._store = store_for(url, CATALOGUE)
 
-    async def __aenter__(self) -> Household:
+    async def __aenter__(self) -> Runtime:
         await self._store.open()
-        self._here = Household(self._store, DEFAULT_SETTINGS)
+        self._here = Runtime(self._store, DEFAULT_SETTINGS)
         return self._here
 
     async def __aexit__(self, *_: object) -> None:
@@ -359,7 +359,10 @@ async def test_late_word_of_an_earlier_attempt_does_not_keep_it_from_being_resum
     """A world found it: the second attempt was lost before it had begun, and word of the first came last."""
     view, player = await running(house)
     await player.beat(3)
-    words = Lost(view.run_id, 1, 1, True, "given back"), Lost(view.run_id, 1, 2, False, "not heard of")
+    words = (
+        ExecutionLost(view.run_id, 1, 1, True, "given back"),
+        ExecutionLost(view.run_id, 1, 2, False, "not heard of"),
+    )
     for word in reversed(words):
         await simulations(house).lost(msgspec.json.encode(word))
     stands = await simulations(house).get(view.run_id)

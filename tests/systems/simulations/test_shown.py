@@ -11,7 +11,7 @@ import pytest
 from tests.systems.orchestrator.house import House
 from tests.systems.simulations.worker import begun, running, simulations
 
-from interlock.systems.orchestrator.notifications import Lost
+from interlock.systems.orchestrator.notifications import ExecutionLost
 from interlock.testing.servers import RedisServer
 from interlock.wire.simulations import Danger, SimulationSpec
 
@@ -84,7 +84,7 @@ async def test_the_state_object_follows_every_heartbeat(on_redis: House, redis: 
     assert seen["scenario_name"] == name
     await simulations(house).pause("flu")
     assert state() == {**seen, "version": view.version + 1}, "a request leaves the step as it is"
-    await simulations(house).lost(msgspec.json.encode(Lost("flu", 1, 1, True, "given back")))
+    await simulations(house).lost(msgspec.json.encode(ExecutionLost("flu", 1, 1, True, "given back")))
     gone = state()
     assert {field: gone[field] for field in told} == told
     assert (gone["status"], gone["error"]) == ("interrupted", (await simulations(house).get("flu")).error)

@@ -44,7 +44,7 @@ async def _matching(call: Call, asked: ActionRequest) -> tuple[list[JobView], bo
 
 
 async def _all(call: Call, asked: ActionRequest, views: Sequence[JobView]) -> list[Done | Undone]:
-    jobs, ids = call.parts.household.jobs, [view.id for view in views]
+    jobs, ids = call.parts.runtime.jobs, [view.id for view in views]
     request_ids = [part_of(call.request_id, job_id) for job_id in ids]
     if asked.action == "retry":
         made = await jobs.retry_all(ids, actor=call.actor, request_ids=request_ids)

@@ -145,7 +145,7 @@ async def show_server(call: Call) -> ServerView:
     return ServerView(
         version=version("interlock"),
         python=platform.python_version(),
-        at=await parts.household.engine.clock.now(),
+        at=await parts.runtime.engine.clock.now(),
         started_at=parts.started_at,
         memory_bytes=_memory(),
         connections=len(parts.connections),
@@ -153,7 +153,7 @@ async def show_server(call: Call) -> ServerView:
         waiting_runners=parts.waiting_room.waiting,
         streams=parts.readers.open,
         tokens_required=parts.tokens_required,
-        counted_until=await parts.household.figures.counted_until(),
+        counted_until=await parts.runtime.figures.counted_until(),
         loops=tuple(LoopHealth(**msgspec.structs.asdict(loop)) for loop in parts.health()),
     )
 
@@ -179,17 +179,17 @@ async def show_store(call: Call) -> StoreView:
         connections=status.connections,
         retention=tuple(
             Kept(kind=name, seconds=retention.of(name).total_seconds(), states=tuple(sorted(kind.ended)))
-            for name, kind in sorted({**CATALOGUE, **parts.household.records.catalogue}.items())
+            for name, kind in sorted({**CATALOGUE, **parts.runtime.records.catalogue}.items())
             if kind.ended
         ),
-        pruned=parts.household.pruned.records,
+        pruned=parts.runtime.pruned.records,
     )
 
 
 async def show_webhooks(call: Call) -> WebhooksView:
     """Return which webhooks there are, and which deliveries fail."""
-    household = call.parts.household
-    edges = household.orchestrator.settings.edges
+    runtime = call.parts.runtime
+    edges = runtime.orchestrator.settings.edges
     hooks = [
         Incoming(name=one.name, path=f"/api/webhooks/generic/{one.name}", keys=len(one.keys))
         for one in edges.triggers.hooks
@@ -211,7 +211,7 @@ async def show_webhooks(call: Call) -> WebhooksView:
                 for one in edges.reporting.webhooks
             ),
         ),
-        failing=tuple(await household.runs.reporting.failing()),
+        failing=tuple(await runtime.runs.reporting.failing()),
     )
 
 

@@ -56,7 +56,7 @@ async def upload(call: Call) -> ArtifactView:
     """A file of the attempt whose lease is named."""
     lease, runner_id = (call.headers.get(name.lower(), "") for name in (LEASE, RUNNER))
     lease = lease_of(call.principal, lease)
-    artifacts = call.parts.household.artifacts
+    artifacts = call.parts.runtime.artifacts
     known = known_as(call.principal, runner_id)
     try:
         async with asyncio.timeout(UPLOAD_S) as limit, aclosing(call.body) as pieces:
@@ -79,13 +79,13 @@ def arrived_too_slowly() -> ArrivedTooSlowly:
 async def list_artifacts(call: Call) -> ArtifactList:
     """What the attempts of a job have left behind."""
     job = await job_of(call)
-    return ArtifactList(await call.parts.household.artifacts.list(job.id))
+    return ArtifactList(await call.parts.runtime.artifacts.list(job.id))
 
 
 async def download(call: Call) -> Response:
     """One of these files, as it is."""
     job = await job_of(call)
-    artifacts = call.parts.household.artifacts
+    artifacts = call.parts.runtime.artifacts
     view = await artifacts.find(job.id, call.path["artifact"], call.query.attempt)
     return Download(view.name, view.size, view.sha256, artifacts.read(view))
 
@@ -122,7 +122,7 @@ class Download(Response):
 
 
 def _most(parts: Parts) -> int:
-    return parts.household.orchestrator.settings.blobs.max_blob_bytes
+    return parts.runtime.orchestrator.settings.blobs.max_blob_bytes
 
 
 _NAME = "The name of the file: letters, digits, dots, dashes and underscores."

@@ -48,7 +48,7 @@ async def save(call: Call) -> CacheView:
     """Something for later jobs."""
     try:
         async with asyncio.timeout(UPLOAD_S) as limit, aclosing(call.body) as pieces:
-            return await call.parts.household.caches.keep(*_who(call), call.query.key, pieces)
+            return await call.parts.runtime.caches.keep(*_who(call), call.query.key, pieces)
     except TimeoutError:
         if not limit.expired():
             raise
@@ -58,7 +58,7 @@ async def save(call: Call) -> CacheView:
 async def fetch(call: Call) -> Response:
     """What an earlier job has saved."""
     key, prefixes = call.query.key, tuple(filter(None, call.query.prefixes.split(",")))[:MAX_PREFIXES]
-    found = await call.parts.household.caches.open(*_who(call), key, prefixes)
+    found = await call.parts.runtime.caches.open(*_who(call), key, prefixes)
     if found is None:
         raise UnknownCache(
             f"Nothing is saved under {key!r}.",
@@ -77,7 +77,7 @@ def _who(call: Call) -> tuple[str, str]:
 
 
 def _most(parts: Parts) -> int:
-    settings = parts.household.orchestrator.settings.blobs
+    settings = parts.runtime.orchestrator.settings.blobs
     return min(settings.max_blob_bytes, settings.max_cache_bytes)
 
 

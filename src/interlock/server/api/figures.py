@@ -32,7 +32,7 @@ async def get_figures(call: Call) -> FiguresView:
     question = Question(
         minutes=asked.minutes, queue=asked.queue, task=asked.task, queues=frozenset(call.principal.queues)
     )
-    return await call.parts.household.figures.read(question)
+    return await call.parts.runtime.figures.read(question)
 
 
 async def get_overview(call: Call) -> OverviewView:

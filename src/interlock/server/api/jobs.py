@@ -65,7 +65,7 @@ async def list_jobs(call: Call) -> JobPage:
         # Looking ended before the page was full: a count would look at the same jobs again.
         count = CountView(number=len(views), capped=True)
     elif not asked.cursor:
-        found = await call.parts.household.jobs.count(selection.query, cap=MAX_COUNT, within=LOOKED_AT)
+        found = await call.parts.runtime.jobs.count(selection.query, cap=MAX_COUNT, within=LOOKED_AT)
         # What the store cannot filter by is not counted: so many at least are on this page.
         count = (
             CountView(number=found.number, capped=found.capped)
@@ -106,7 +106,7 @@ def _entry(call: Call, sight: Sight, entry: Entry) -> EntryView:
 async def explain_job(call: Call) -> Explanation:
     """What a job waits for, or how it ended."""
     job = await job_of(call)
-    told = await call.parts.household.jobs.explain(job.id, in_general=not call.principal.scoped)
+    told = await call.parts.runtime.jobs.explain(job.id, in_general=not call.principal.scoped)
     sight = await sight_of(call, [told.sentence, *(line.sentence for line in told.lines)])
     lines = [msgspec.structs.replace(line, sentence=sight.text(line.sentence)) for line in told.lines]
     return msgspec.structs.replace(told, sentence=sight.text(told.sentence), lines=tuple(lines))
@@ -144,14 +144,14 @@ async def cancel_job(call: Call) -> JobView:
     """Ask a job to stop; the view says how far that is."""
     asked: CancelRequest = call.body
     cancel = partial(
-        call.parts.household.jobs.cancel, reason=asked.reason, actor=call.actor, request_id=call.request_id
+        call.parts.runtime.jobs.cancel, reason=asked.reason, actor=call.actor, request_id=call.request_id
     )
     return (await shown(call, [await _with_own(call, cancel)]))[0]
 
 
 async def retry_job(call: Call) -> Submitted:
     """Do an ended job again, as a new one."""
-    retry = partial(call.parts.household.jobs.retry, actor=call.actor, request_id=call.request_id)
+    retry = partial(call.parts.runtime.jobs.retry, actor=call.actor, request_id=call.request_id)
     new_id = await _with_own(call, retry)
     return Submitted(ids=(new_id,), id=new_id)
 
@@ -163,7 +163,7 @@ async def _with_own(call: Call, do: Callable[[str], Awaitable[A]]) -> A:
     """
     job_id = shaped(call.path["job_id"])
     if call.principal.scoped:
-        (view,) = await call.parts.household.jobs.get_many([job_id])
+        (view,) = await call.parts.runtime.jobs.get_many([job_id])
         if view is not None and not call.principal.sees(view.queue):
             raise unknown_job(job_id)
     try:

@@ -303,7 +303,7 @@ def _explain(kind: DeclaredKind[Any]) -> Handler:
 
 
 def _records(call: Call) -> Records:
-    return call.parts.household.records
+    return call.parts.runtime.records
 
 
 def _id_in(call: Call, kind: DeclaredKind[Any]) -> str:

@@ -64,7 +64,7 @@ async def stand_of_machine(call: Call) -> Standing:
     if name not in kinds:  # attempts and leases live inside the record of a job
         return Standing(machine=name, states=())
     need_kinds(call, (name,))
-    kind, now = kinds[name], await call.parts.household.engine.clock.now()
+    kind, now = kinds[name], await call.parts.runtime.engine.clock.now()
     living = [state.name for state in sheet_of(machine).states if state.name not in kind.ended]
     states = [await _stand_of(call.parts.store, name, state, now) for state in living]
     return Standing(machine=name, states=tuple(states))

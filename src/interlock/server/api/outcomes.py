@@ -40,35 +40,35 @@ class ComparisonQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 async def reports(call: Call) -> Reports:
     """How far each reporter is."""
-    return Reports(tuple(await call.parts.household.runs.reports(call.path["run_id"])))
+    return Reports(tuple(await call.parts.runtime.runs.reports(call.path["run_id"])))
 
 
 async def report_again(call: Call) -> Reports:
     """Those who were given up on are told once more."""
-    return Reports(tuple(await call.parts.household.runs.report_again(call.path["run_id"])))
+    return Reports(tuple(await call.parts.runtime.runs.report_again(call.path["run_id"])))
 
 
 async def analysis(call: Call) -> RunAnalysis:
     """The class of each failure, how sure one can be, and why."""
-    return await call.parts.household.runs.analysing.of(call.path["run_id"])
+    return await call.parts.runtime.runs.analysing.of(call.path["run_id"])
 
 
 async def compare(call: Call) -> RunComparison:
     """What has changed since the last green run, or since another one."""
     asked: ComparisonQuery = call.query
-    return await call.parts.household.runs.compare(run_id_in(call), other=asked.other)
+    return await call.parts.runtime.runs.compare(run_id_in(call), other=asked.other)
 
 
 async def list_artifacts(call: Call) -> RunArtifacts:
     """What some of its jobs have left behind; a job that has not started has left nothing."""
     asked: RunArtifactsQuery = call.query
-    household, run_id = call.parts.household, run_id_in(call)
-    jobs = await household.runs.jobs(run_id, first=asked.first, limit=asked.limit + 1)
+    runtime, run_id = call.parts.runtime, run_id_in(call)
+    jobs = await runtime.runs.jobs(run_id, first=asked.first, limit=asked.limit + 1)
     shown = [job for job in jobs[: asked.limit] if job.started_at is not None]
     found = [
         RunArtifact(job=job.name, artifact=view)
         for job in shown
-        for view in await household.artifacts.list(job.job_id)
+        for view in await runtime.artifacts.list(job.job_id)
     ]
     return RunArtifacts(
         run_id=run_id,
@@ -80,7 +80,7 @@ async def list_artifacts(call: Call) -> RunArtifacts:
 async def flaky(call: Call) -> FlakyJobs:
     """Jobs that have passed and failed on one commit."""
     asked: FlakyQuery = call.query
-    return await call.parts.household.runs.analysing.flaky(
+    return await call.parts.runtime.runs.analysing.flaky(
         repository=asked.repository,
         workflow=asked.workflow,
         cursor=asked.cursor,

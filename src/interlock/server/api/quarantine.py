@@ -21,13 +21,13 @@ class LiftRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 async def list_standings(call: Call) -> Standings:
     """Every runner that has lost work lately."""
-    return Standings(runners=tuple(await call.parts.household.quarantine.list()))
+    return Standings(runners=tuple(await call.parts.runtime.quarantine.list()))
 
 
 async def lift(call: Call) -> StandingView:
     """Give a runner work again."""
     asked: LiftRequest = call.body
-    return await call.parts.household.quarantine.lift(asked.runner, actor=call.actor, reason=asked.reason)
+    return await call.parts.runtime.quarantine.lift(asked.runner, actor=call.actor, reason=asked.reason)
 
 
 ROUTES = (

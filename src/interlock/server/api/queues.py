@@ -33,7 +33,7 @@ def tell(verb: str) -> Handler:
     async def handle(call: Call) -> QueueHold:
         asked: QueueRequest = call.body
         call.principal.need_queues([asked.queue])
-        act = getattr(call.parts.household.queues, verb)
+        act = getattr(call.parts.runtime.queues, verb)
         held: QueueHold = await act(
             asked.queue, reason=asked.reason, actor=call.actor, request_id=call.request_id
         )

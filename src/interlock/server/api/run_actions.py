@@ -31,7 +31,7 @@ async def _act(call: Call) -> ActionAnswer:
         return ActionAnswer(action=asked.action, dry_run=True, done=done, more=more)
 
     async def one(run_id: str) -> Done:
-        runs, request_id = call.parts.household.runs, part_of(call.request_id, run_id)
+        runs, request_id = call.parts.runtime.runs, part_of(call.request_id, run_id)
         if asked.action == "rerun":
             new = await runs.rerun(run_id, asked.which, actor=call.actor, request_id=request_id)
             return Done(id=run_id, state=states[run_id], new_id=new.id)

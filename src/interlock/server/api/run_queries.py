@@ -29,6 +29,6 @@ async def page_of_runs(
     call: Call, wanted: WantedRuns, *, limit: int, cursor: str = ""
 ) -> tuple[list[RunView], str]:
     """As many runs as were asked for, and the cursor of the next ones."""
-    now = await call.parts.household.engine.clock.now()
-    found = await found_runs(call.parts.household.runs, wanted, now, limit=limit, cursor=cursor, looks=1)
+    now = await call.parts.runtime.engine.clock.now()
+    found = await found_runs(call.parts.runtime.runs, wanted, now, limit=limit, cursor=cursor, looks=1)
     return found.views, found.cursor

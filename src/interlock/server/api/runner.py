@@ -35,7 +35,7 @@ from interlock.server.problems import BadRequest
 from interlock.server.requests import ClientGone, decode
 from interlock.server.routes import Call, Confined, Handler, Lane, Route
 from interlock.systems.access.principals import Principal, Role
-from interlock.systems.orchestrator.answers import heard_or_raise
+from interlock.systems.orchestrator.answers import raise_for_answer
 from interlock.systems.orchestrator.idempotent_claims import ClaimOver
 from interlock.wire.runner import (
     MAX_TASKS,
@@ -68,9 +68,9 @@ _TOKEN = "j_0123456789ab.1.1.5f1c0d0a9b8e4c7d6a5b4c3d2e1f0a9b"
 
 async def greet(call: Call) -> Greeting:
     """What a runner should know before it asks for work."""
-    durations = call.parts.household.orchestrator.settings.durations
+    durations = call.parts.runtime.orchestrator.settings.durations
     return Greeting(
-        now=await call.parts.household.engine.clock.now(),
+        now=await call.parts.runtime.engine.clock.now(),
         lease_ttl_s=durations.lease_ttl_s,
         heartbeat_every_s=durations.heartbeat_every_s,
         ack_window_s=durations.ack_window_s,
@@ -87,7 +87,7 @@ async def lease(call: Call) -> Granted | Response:
     _check_claim(asked)
     call.principal.need_queues(asked.queues)
     asked = _named(call.principal, asked)
-    here, room = call.parts.household, call.parts.waiting_room
+    here, room = call.parts.runtime, call.parts.waiting_room
     if asked.worker_id and not await here.workers.takes(asked.worker_id, actor=call.actor):
         return Granted(grants=(), now=await here.engine.clock.now())  # it is held, or it is over
     if why := here.quarantine.why_not(asked.runner_id):
@@ -113,7 +113,7 @@ async def lease(call: Call) -> Granted | Response:
 
 async def _granted(call: Call, asked: ClaimRequest, given: list[Grant]) -> Granted:
     """What a runner is told; where there is nothing, perhaps what others are at."""
-    here = call.parts.household
+    here = call.parts.runtime
     grants = await here.unless_held(asked, given)
     under_way = None
     if asked.tell_under_way and not grants:
@@ -128,7 +128,7 @@ def _held(call: Call, asked: ClaimRequest, why: str) -> Response:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, min(asked.wait_s, MAX_WAIT_S))):
                 await call.parts.ending(call.principal).wait()
-        return Granted(grants=(), now=await call.parts.household.engine.clock.now(), held=why)
+        return Granted(grants=(), now=await call.parts.runtime.engine.clock.now(), held=why)
 
     return LongPoll(wait)
 
@@ -223,7 +223,7 @@ async def _answers(call: Call, messages: Sequence[Message]) -> Answers:
             facts={"messages": len(messages), "most": MAX_MESSAGES},
         )
     answers = await call.parts.hearing.hear([_named(call.principal, message) for message in messages])
-    return Answers(answers=tuple(answers), now=await call.parts.household.engine.clock.now())
+    return Answers(answers=tuple(answers), now=await call.parts.runtime.engine.clock.now())
 
 
 def say(kind: type[RunnerMessage]) -> Handler:
@@ -233,7 +233,7 @@ def say(kind: type[RunnerMessage]) -> Handler:
         if isinstance(call.body, Messages):
             return await _answers(call, call.body.messages)
         (answer,) = await call.parts.hearing.hear((_named(call.principal, call.body),))
-        return heard_or_raise(answer)
+        return raise_for_answer(answer)
 
     handle.__doc__ = kind.__doc__
     return handle

@@ -39,7 +39,7 @@ async def submit_run(call: Call) -> RunView:
     asked: OneRun = call.body
     # What a submitter says about repository and ref opens no secrets; an operator is taken at their word.
     claimed = not call.principal.may(Role.OPERATOR)
-    return await call.parts.household.runs.submit(
+    return await call.parts.runtime.runs.submit(
         asked.spec(), actor=call.actor, request_id=call.request_id, claimed=claimed
     )
 
@@ -54,7 +54,7 @@ async def list_runs(call: Call) -> RunPage:
 async def get_run(call: Call) -> RunView:
     """A run as it stands."""
     asked: RunQuery = call.query
-    runs, run_id = call.parts.household.runs, run_id_in(call)
+    runs, run_id = call.parts.runtime.runs, run_id_in(call)
     return await (runs.view(run_id) if asked.jobs else runs.outline(run_id))
 
 
@@ -62,7 +62,7 @@ async def get_jobs(call: Call) -> RunJobs:
     """Some of its jobs."""
     asked: RunJobsQuery = call.query
     run_id = run_id_in(call)
-    jobs = await call.parts.household.runs.jobs(run_id, first=asked.first, limit=asked.limit + 1)
+    jobs = await call.parts.runtime.runs.jobs(run_id, first=asked.first, limit=asked.limit + 1)
     more = len(jobs) > asked.limit
     return RunJobs(
         run_id=run_id, jobs=tuple(jobs[: asked.limit]), next=asked.first + asked.limit if more else None
@@ -73,7 +73,7 @@ async def get_history(call: Call) -> HistoryPage:
     """What the journal says about a run, oldest first."""
     asked: HistoryQuery = call.query
     run_id = run_id_in(call)
-    await call.parts.household.runs.outline(run_id)  # a run without entries is told from no run at all
+    await call.parts.runtime.runs.outline(run_id)  # a run without entries is told from no run at all
     key = Key(RUN.name, run_id)
     feed = await call.parts.store.history(key, after_version=asked.after, limit=asked.limit)
     full = len(feed.entries) == asked.limit
@@ -84,13 +84,13 @@ async def get_history(call: Call) -> HistoryPage:
 
 async def explain_run(call: Call) -> RunExplanation:
     """What a run waits for, or how it ended."""
-    return await call.parts.household.runs.explain(run_id_in(call))
+    return await call.parts.runtime.runs.explain(run_id_in(call))
 
 
 async def cancel_run(call: Call) -> RunView:
     """Ask a run to stop; the view says how far that is."""
     asked: CancelRun = call.body
-    return await call.parts.household.runs.cancel(
+    return await call.parts.runtime.runs.cancel(
         run_id_in(call), reason=asked.reason, actor=call.actor, request_id=call.request_id
     )
 
@@ -98,7 +98,7 @@ async def cancel_run(call: Call) -> RunView:
 async def approve_run(call: Call) -> RunView:
     """Let a run go on that waits for an approval."""
     asked: ApproveRun = call.body
-    return await call.parts.household.runs.approve(
+    return await call.parts.runtime.runs.approve(
         run_id_in(call), comment=asked.comment, actor=call.actor, request_id=call.request_id
     )
 
@@ -106,7 +106,7 @@ async def approve_run(call: Call) -> RunView:
 async def decline_run(call: Call) -> RunView:
     """Cancel a run that waits for an approval."""
     asked: DeclineRun = call.body
-    return await call.parts.household.runs.decline(
+    return await call.parts.runtime.runs.decline(
         run_id_in(call), reason=asked.reason, actor=call.actor, request_id=call.request_id
     )
 
@@ -114,7 +114,7 @@ async def decline_run(call: Call) -> RunView:
 async def rerun(call: Call) -> RunView:
     """Do a run that has ended again, as a new one."""
     asked: RerunRequest = call.body
-    return await call.parts.household.runs.rerun(
+    return await call.parts.runtime.runs.rerun(
         run_id_in(call), asked.which, job=asked.job, actor=call.actor, request_id=call.request_id
     )
 
@@ -122,7 +122,7 @@ async def rerun(call: Call) -> RunView:
 async def preview_rerun(call: Call) -> RerunPreview:
     """Which jobs a rerun would execute."""
     asked: RerunQuery = call.query
-    return await call.parts.household.runs.preview(run_id_in(call), asked.which, job=asked.job)
+    return await call.parts.runtime.runs.preview(run_id_in(call), asked.which, job=asked.job)
 
 
 _RUN = {"run_id": "The id of a run."}

@@ -174,7 +174,7 @@ async def say_of_simulation(call: Call) -> SimulationOrders:
 
 
 def _manager(call: Call) -> SimulationManager:
-    return call.parts.household.simulations
+    return call.parts.runtime.simulations
 
 
 def _id_in(call: Call) -> str:

@@ -42,7 +42,7 @@ async def submit(call: Call) -> Submitted:
     if call.principal.scoped:
         for parent in {spec.parent_job_id for spec in specs if spec.parent_job_id}:
             await job_of(call, parent)
-    ids = await call.parts.household.jobs.submit_many(specs, actor=call.actor, request_id=call.request_id)
+    ids = await call.parts.runtime.jobs.submit_many(specs, actor=call.actor, request_id=call.request_id)
     return Submitted(ids=tuple(ids), id=ids[0] if len(ids) == 1 else None)
 
 

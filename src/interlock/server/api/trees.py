@@ -46,7 +46,7 @@ async def get_tree(call: Call) -> TreeView:
     """A job and everything below it that can be seen."""
     job = await job_of(call)
     sees = call.principal.sees if call.principal.scoped else None
-    tree = await call.parts.household.jobs.tree(job.id, most=call.query.limit, sees=sees)
+    tree = await call.parts.runtime.jobs.tree(job.id, most=call.query.limit, sees=sees)
     failures = [node.failure.error for node in tree.nodes if node.failure is not None]
     sight = await sight_of(call, [*(node.parent_job_id for node in tree.nodes), *failures])
     nodes = [
@@ -64,7 +64,7 @@ async def submit_children(call: Call) -> Born:
     call.principal.need_queues(spec.queue for spec in asked.jobs)
     runner_id = known_as(call.principal, asked.runner_id)
     token = lease_of(call.principal, asked.token)
-    return Born(ids=await call.parts.household.trees.submit(token, runner_id, asked.name, asked.jobs))
+    return Born(ids=await call.parts.runtime.trees.submit(token, runner_id, asked.name, asked.jobs))
 
 
 async def list_children(call: Call) -> ChildPage:
@@ -72,7 +72,7 @@ async def list_children(call: Call) -> ChildPage:
     token, runner_id = (call.headers.get(name.lower(), "") for name in (LEASE, RUNNER))
     token, known = lease_of(call.principal, token), known_as(call.principal, runner_id)
     sees = call.principal.sees if call.principal.scoped else None
-    page = await call.parts.household.trees.children(token, known, await place_asked(call), sees)
+    page = await call.parts.runtime.trees.children(token, known, await place_asked(call), sees)
     return msgspec.structs.replace(page, cursor=await place_told(call, page.cursor))
 
 

@@ -33,7 +33,7 @@ _JOB = re.compile(r"\bj_[0-9a-f]{12}\b")
 async def job_of(call: Call, job_id: str | None = None) -> JobView:
     """The job that the address names; one in a queue that is not seen is not there."""
     job_id = shaped(call.path["job_id"] if job_id is None else job_id)
-    (view,) = await call.parts.household.jobs.get_many([job_id])
+    (view,) = await call.parts.runtime.jobs.get_many([job_id])
     if view is None or not call.principal.sees(view.queue):
         raise unknown_job(job_id)
     return view
@@ -103,7 +103,7 @@ async def sight_of(call: Call, written: Iterable[str | None]) -> Sight:
     if not call.principal.scoped:
         return Sight(None)
     named = sorted({job_id for text in written for job_id in _JOB.findall(text or "")})
-    views = await call.parts.household.jobs.get_many(named) if named else []
+    views = await call.parts.runtime.jobs.get_many(named) if named else []
     return Sight(frozenset(view.id for view in views if view is not None and call.principal.sees(view.queue)))
 
 
@@ -160,7 +160,7 @@ def filter_of(call: Call, text: str) -> Filter:
 
 async def selection_of(call: Call, wanted: Filter, *, limit: int, cursor: str = "") -> Selection:
     """The filter at this moment, as a question to the store."""
-    now = await call.parts.household.engine.clock.now()
+    now = await call.parts.runtime.engine.clock.now()
     return wanted.selection(now, limit=limit, cursor=cursor)
 
 
@@ -170,7 +170,7 @@ async def page_of(call: Call, selection: Selection) -> tuple[list[JobView], str]
     What the store cannot filter by is looked at here, up to a bound; then the page is short, and its
     cursor goes on from there.
     """
-    jobs = call.parts.household.jobs
+    jobs = call.parts.runtime.jobs
     if selection.exact:
         return await jobs.find(selection.query)
     if selection.filter.ids:
@@ -208,7 +208,7 @@ async def _by_id(call: Call, selection: Selection) -> tuple[list[JobView], str]:
     wanted, query = selection.filter.ids, selection.query
     if query.cursor and not (query.cursor.isdecimal() and int(query.cursor) < len(wanted)):
         raise bad_cursor(query.cursor)
-    loaded = await call.parts.household.jobs.get_many(wanted)
+    loaded = await call.parts.runtime.jobs.get_many(wanted)
     views = [view for view in loaded if view is not None and selection.keeps(view)]
     views.sort(key=lambda view: (view.created_at, view.id), reverse=True)
     start = int(query.cursor or 0)

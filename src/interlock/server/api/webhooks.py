@@ -41,7 +41,7 @@ async def generic(call: Call) -> Receipt:
 
 
 def _settings(parts: Parts) -> TriggerSettings:
-    return parts.household.orchestrator.settings.edges.triggers
+    return parts.runtime.orchestrator.settings.edges.triggers
 
 
 def _most(parts: Parts) -> int:

@@ -41,9 +41,9 @@ async def act(call: Call) -> ActionAnswer:
 
 async def _act(call: Call) -> ActionAnswer:
     asked: WorkerActionRequest = call.body
-    workers = call.parts.household.workers
+    workers = call.parts.runtime.workers
     wanted = meant(read_worker_filter(asked.filter), asked.action)
-    now = await call.parts.household.engine.clock.now()
+    now = await call.parts.runtime.engine.clock.now()
     found = await found_workers(workers, wanted, now, limit=asked.limit)
     if asked.dry_run:
         done = tuple(Done(id=view.id, state=view.state) for view in found.views)

@@ -155,7 +155,7 @@ async def died(call: Call) -> WorkerView:
 async def list_workers(call: Call) -> WorkerPage:
     """A page of what a filter means."""
     asked: WorkersQuery = call.query
-    now = await call.parts.household.engine.clock.now()
+    now = await call.parts.runtime.engine.clock.now()
     selection = read_worker_filter(asked.q).selection(now, limit=asked.limit, cursor=asked.cursor)
     views, cursor = await _workers(call).find(selection.query)
     return WorkerPage(workers=tuple(view for view in views if selection.keeps(view)), cursor=cursor)
@@ -214,7 +214,7 @@ def hold(verb: str) -> Handler:
 
 
 def _workers(call: Call) -> Workers:
-    return call.parts.household.workers
+    return call.parts.runtime.workers
 
 
 def _id(call: Call) -> str:

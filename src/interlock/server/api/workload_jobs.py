@@ -92,18 +92,18 @@ async def list_jobs(call: Call) -> WorkloadJobs:
     workload that has ended before an agent was READY is among the jobs only.
     """
     asked: WorkloadJobsQuery = call.query
-    found, cursor = await call.parts.household.workloads.find(
+    found, cursor = await call.parts.runtime.workloads.find(
         Query(kind=WORKLOAD.name, cursor=asked.cursor, limit=RECORDS_LOOKED_AT)
     )
     views: dict[str, JobView] = {}
     if not asked.cursor:
         for state in (job.PENDING, job.RUNNING):
-            newest_jobs, _ = await call.parts.household.jobs.find(
+            newest_jobs, _ = await call.parts.runtime.jobs.find(
                 Query(kind=JOB.name, states=(state,), limit=JOBS_LOOKED_AT)
             )
             views |= {view.id: view for view in newest_jobs if view.task == TASK}
     ids = [each for each in dict.fromkeys(one.job_id for one in found) if each not in views]
-    views |= {view.id: view for view in await call.parts.household.jobs.get_many(ids) if view is not None}
+    views |= {view.id: view for view in await call.parts.runtime.jobs.get_many(ids) if view is not None}
     newest = sorted(views.values(), key=lambda view: (view.created_at, view.id), reverse=True)
     return WorkloadJobs(workloads=tuple(map(_short, newest[: asked.limit])), cursor=cursor)
 
@@ -112,7 +112,7 @@ async def get_job(call: Call) -> WorkloadJobView:
     """Return one of them, with its agents and its result."""
     view = await _driver(call)
     query = Query(kind=WORKLOAD.name, parent=view.id, limit=MOST_AGENTS_SHOWN)
-    agents, cursor = await call.parts.household.workloads.find(query)
+    agents, cursor = await call.parts.runtime.workloads.find(query)
     result = await _result(call, view)
     if result is not None:
         result = msgspec.structs.replace(result, seconds=(), histogram="")
@@ -185,7 +185,7 @@ async def start(call: Call) -> StartedWorkload:
     file = _file(asked.workload)
     if asked.check_only:
         return StartedWorkload(file=file)
-    (job_id,) = await call.parts.household.jobs.submit_many(
+    (job_id,) = await call.parts.runtime.jobs.submit_many(
         [driving_job(spec, asked.queue)], actor=call.actor, request_id=call.request_id
     )
     return StartedWorkload(id=job_id, file=file)
@@ -241,7 +241,7 @@ async def _result(call: Call, view: JobView) -> WorkloadResult | None:
 
 
 async def _result_file(call: Call, view: JobView) -> WorkloadResult | None:
-    artifacts = call.parts.household.artifacts
+    artifacts = call.parts.runtime.artifacts
     try:
         found = await artifacts.find(view.id, RESULT_FILE)
         if found.size > MOST_RESULT_BYTES:

@@ -70,7 +70,7 @@ async def get_history(call: Call) -> HistoryPage:
 
 
 def _workloads(call: Call) -> Workloads:
-    return call.parts.household.workloads
+    return call.parts.runtime.workloads
 
 
 _WORKLOAD = {"workload_id": "The id of a workload on one agent."}

@@ -13,7 +13,7 @@ import msgspec
 from interlock.engine.aggregate import Entity, RecordKind, rewritten
 from interlock.engine.bulk import Item, apply_all
 from interlock.engine.pages import every_record
-from interlock.engine.unit_of_work import Applied, Asked, Decision, Engine, failed
+from interlock.engine.unit_of_work import Applied, Decision, Engine, IdempotencyKey, failed
 from interlock.errors import InterlockError
 from interlock.machine import Event
 from interlock.store.records import (
@@ -293,7 +293,7 @@ class Tokens:
             raise TypeError("a key is drawn without a request id")
         return applied.answer
 
-    async def _not_again(self, asked: Asked | None, name: str) -> None:
+    async def _not_again(self, asked: IdempotencyKey | None, name: str) -> None:
         """Raise when a request was carried out before: what it has shown is kept nowhere."""
         before = None if asked is None else await self._engine.recall(asked)
         if isinstance(before, RequestReused):
@@ -377,7 +377,7 @@ def _used(use: Use, record: Record | None, _: datetime, __: str) -> Decision[Non
     return Decision(None, Commit(changes=(rewritten(record, body=msgspec.json.encode(changed)),)))
 
 
-def _under(asked: Asked | None, change: Change) -> Commit:
+def _under(asked: IdempotencyKey | None, change: Change) -> Commit:
     """Return the commit under its request id. Nothing of the secret is kept as the answer."""
     return Commit(changes=(change,), request=asked.answered(b"null") if asked else None)
 

@@ -20,7 +20,7 @@ from interlock.lifecycles.workload import WORKLOAD
 from interlock.store.records import Commit, Committed, Entry, Key, Query, Record
 from interlock.systems.fleet.aggregate import WorkloadAggregate, heard, silent, view_of
 from interlock.systems.fleet.spec import TASK
-from interlock.systems.orchestrator.answers import heard_or_raise
+from interlock.systems.orchestrator.answers import raise_for_answer
 from interlock.systems.orchestrator.artifacts import Hear
 from interlock.systems.orchestrator.body import decode_body as decode_job
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
@@ -56,7 +56,7 @@ class Workloads:
     async def tell_under(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
         """The same for whoever holds the live lease of the job that drives them, and for nobody else."""
         (answer,) = await self._hear([Heartbeat(token=token, runner_id=runner_id)])
-        heard_or_raise(answer)
+        raise_for_answer(answer)
         about = read_token(token)
         assert about is not None  # it was heard
         strange = [fact.workload_id for fact in facts if fact.job_id != about.job_id]

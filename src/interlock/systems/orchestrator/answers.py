@@ -29,7 +29,7 @@ _ERRORS: dict[str, type[InterlockError]] = {
 }
 
 
-def heard_or_raise(answer: Answer) -> Heard:
+def raise_for_answer(answer: Answer) -> Heard:
     """What was heard; raises what was not."""
     match answer:
         case Heard():

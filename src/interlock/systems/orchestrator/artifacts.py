@@ -17,7 +17,7 @@ from interlock.store.contract import Store
 from interlock.store.records import Key, Query, Record
 from interlock.systems.blobs.limits import gone
 from interlock.systems.blobs.port import Blobs
-from interlock.systems.orchestrator.answers import heard_or_raise
+from interlock.systems.orchestrator.answers import raise_for_answer
 from interlock.systems.orchestrator.attachments import ARTIFACT, Artifact, Upload, artifact_key
 from interlock.systems.orchestrator.tokens import read_token
 from interlock.wire.artifacts import ArtifactView, checked_name, newest
@@ -100,7 +100,7 @@ class Artifacts:
 
     async def _say(self, message: Message) -> None:
         (answer,) = await self._hear([message])
-        heard_or_raise(answer)
+        raise_for_answer(answer)
 
     async def _kept(self, token: str, name: str) -> ArtifactView | None:
         about = read_token(token)

@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from interlock.engine.bulk import Item, Result, apply_all
-from interlock.engine.unit_of_work import Applied, Asked, Decision, Engine, failed
+from interlock.engine.unit_of_work import Applied, Decision, Engine, IdempotencyKey, failed
 from interlock.errors import InterlockError, RequestIdReused, StoreUnavailable, TransitionNotAllowed
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JOB, JobState
@@ -40,7 +40,7 @@ async def cancel_all(
     """The state that each is in by then, or why it was not stopped."""
 
     def decide(
-        job_id: str, asked: Asked | None, record: Record | None, now: datetime, mark: str
+        job_id: str, asked: IdempotencyKey | None, record: Record | None, now: datetime, mark: str
     ) -> Decision[str]:
         draft = cancelled(present(job_id, record), now, settings, "cancel", reason)
         state = str(draft.root.state)
@@ -72,7 +72,7 @@ async def retry_all(
     """The id of the job that does each of them again, or why there is none."""
 
     def decide(
-        job_id: str, asked: Asked | None, record: Record | None, now: datetime, mark: str
+        job_id: str, asked: IdempotencyKey | None, record: Record | None, now: datetime, mark: str
     ) -> Decision[str]:
         ended = _ended(present(job_id, record))
         spec, new_id = spec_of(ended), draw(now)
@@ -104,13 +104,13 @@ def _ended(record: Record) -> Record:
 
 
 async def _once(
-    engine: Engine, items: Sequence[Item[str]], asked: Sequence[Asked | None]
+    engine: Engine, items: Sequence[Item[str]], asked: Sequence[IdempotencyKey | None]
 ) -> list[str | InterlockError]:
     results = await apply_all(engine, items)
     return [await _answer(engine, each, result) for each, result in zip(asked, results, strict=True)]
 
 
-async def _answer(engine: Engine, asked: Asked | None, result: Result[str]) -> str | InterlockError:
+async def _answer(engine: Engine, asked: IdempotencyKey | None, result: Result[str]) -> str | InterlockError:
     """What was decided; or what was answered before, also where it would now be refused."""
     match result:
         case Applied(answer=answer):

@@ -15,7 +15,7 @@ from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.attachments import Chunk, chunk_change
 from interlock.systems.orchestrator.body import AttemptBody
 from interlock.systems.orchestrator.failures import FailureClass
-from interlock.systems.orchestrator.notifications import words_of
+from interlock.systems.orchestrator.notifications import notifications_for
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.trees.notifications import CANCEL_CHILDREN, tree_words_of
 from interlock.systems.quarantine.strikes import RUNNER_LOST, Lost, name_of
@@ -99,7 +99,7 @@ def messages_of(draft: JobAggregate) -> tuple[Change, ...]:
     alone = body.run is None and body.simulation is None and body.tree is None
     if alone and not body.children and not draft.remarks:
         return ()
-    told = (*words_of(draft), *_to_children(draft), *tree_words_of(draft), *_about_runners(draft))
+    told = (*notifications_for(draft), *_to_children(draft), *tree_words_of(draft), *_about_runners(draft))
     return (*told, *(_logged(draft, one, text) for one, text in draft.remarks))
 
 

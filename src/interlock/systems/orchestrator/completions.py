@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from interlock.lifecycles import job
 from interlock.store.records import Batch, Record
 from interlock.systems.orchestrator.grants import ANY_JOB, any_job, is_about_one
-from interlock.systems.orchestrator.runner_messages import hear, is_kept_inline
+from interlock.systems.orchestrator.runner_messages import decide_message, is_kept_inline
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.tokens import is_the_same, read_token
 from interlock.wire.runner import Answer, Complete, Heard, Message, Succeeded
@@ -66,7 +66,7 @@ def result_in(message: Message) -> bytes:
     return bytes(message.outcome.result)
 
 
-def hear_together(
+def decide_completions(
     report: Report, records: list[Record], now: datetime, mark: str, settings: OrchestratorSettings
 ) -> HeardTogether | None:
     """Return what such reports do to these jobs; None where that depends on which one it is."""
@@ -78,7 +78,7 @@ def hear_together(
     said = Complete(
         token=str(token), runner_id=report.runner_id, outcome=Succeeded(_ANY_RESULT), cost=report.cost
     )
-    decision = hear(stands_for_all, token, said, now, mark, settings)
+    decision = decide_message(stands_for_all, token, said, now, mark, settings)
     commit = decision.commit
     if commit is None or len(commit.changes) != 1 or commit.refusals:
         return None

@@ -14,7 +14,7 @@ from interlock.systems.orchestrator.vault import Asker, NoSecret, Vault, checkou
 from interlock.wire.runner import Ack, Complete, Failed, Grant, Message
 
 
-class Handed(msgspec.Struct, frozen=True):
+class GrantsWithSecrets(msgspec.Struct, frozen=True):
     """What a runner can be given, and what has to be said about the rest, each before the next."""
 
     grants: list[Grant]
@@ -24,9 +24,9 @@ class Handed(msgspec.Struct, frozen=True):
 NO_ORIGIN = Provenance()
 
 
-def handed(
+def with_secrets(
     grants: Sequence[Grant], runner_id: str, vault: Vault, origins: Mapping[str, Provenance]
-) -> Handed:
+) -> GrantsWithSecrets:
     """Fill in the values. An attempt whose secrets are not to be had fails at once, and says why.
 
     `origins` tells by job where each comes from, as its record has it; a grant does not know that.
@@ -43,10 +43,10 @@ def handed(
             messages.append(_failure(grant, runner_id, error))
         else:
             given.append(msgspec.structs.replace(grant, secrets=values) if values else grant)
-    return Handed(given, messages)
+    return GrantsWithSecrets(given, messages)
 
 
-def concealed(message: Message, record: Record | None, vault: Vault) -> Message:
+def redacted(message: Message, record: Record | None, vault: Vault) -> Message:
     """The message without the values of the secrets that its job was given.
 
     Runners mask what they report, and a runner of somebody else may not.

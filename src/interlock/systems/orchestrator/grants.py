@@ -18,7 +18,7 @@ from interlock.store.records import Batch, Change, Commit, Record, Work
 from interlock.systems.orchestrator.aggregate import JobAggregate, acknowledged
 from interlock.systems.orchestrator.body import AttemptBody, Granting, JobBody, JobGiven, given_of
 from interlock.systems.orchestrator.cancellation import messages_of, outgrown
-from interlock.systems.orchestrator.notifications import words_of
+from interlock.systems.orchestrator.notifications import notifications_for
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.tokens import Token, fence_of
 from interlock.wire.runner import ClaimRequest, Grant
@@ -101,7 +101,7 @@ def offer_of(claiming: Claiming, record: Record, now: datetime) -> Offer | None:
         change = stopped.change(mark=claiming.mark, actor="orchestrator")
         return Offer(change, (record,), (), stopped.body, messages_of(stopped))
     grant = _grant_in(claiming, draft, one, given_of(record))
-    return Offer(change, (record,), (grant,), draft.body, words_of(draft))
+    return Offer(change, (record,), (grant,), draft.body, notifications_for(draft))
 
 
 def _offer_together(claiming: Claiming, records: Sequence[Record], now: datetime) -> Offer | None:
@@ -112,7 +112,7 @@ def _offer_together(claiming: Claiming, records: Sequence[Record], now: datetime
         return None
     change = _granted(claiming, draft, one)
     common = replace(change, id="", expected_at=None)
-    if len(change.body) > claiming.max_body_bytes or words_of(draft) or is_about_one(common):
+    if len(change.body) > claiming.max_body_bytes or notifications_for(draft) or is_about_one(common):
         return None
     grant = _grant_in(claiming, draft, one, JobGiven())
     grants = tuple([_for_job(grant, record, claiming.secret) for record in records])

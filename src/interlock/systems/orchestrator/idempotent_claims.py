@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from interlock.engine.unit_of_work import Asked, Decision
+from interlock.engine.unit_of_work import Decision, IdempotencyKey
 from interlock.errors import InterlockError, RequestIdReused
 from interlock.lifecycles import lease
 from interlock.store.records import (
@@ -53,7 +53,7 @@ class ClaimOver(InterlockError):
     status = 409
 
 
-class Given(msgspec.Struct, frozen=True, array_like=True):
+class GrantedLease(msgspec.Struct, frozen=True, array_like=True):
     """One lease that was granted under the name."""
 
     job_id: str
@@ -62,22 +62,22 @@ class Given(msgspec.Struct, frozen=True, array_like=True):
     fence: int
 
 
-class Promise(msgspec.Struct, frozen=True):
+class ClaimRecord(msgspec.Struct, frozen=True):
     """What the store keeps of a claim that was answered."""
 
     salt: str
-    given: tuple[Given, ...]
+    given: tuple[GrantedLease, ...]
     shared: bool = False
     """All leases have one secret; those of an earlier version have one each."""
 
 
-def asked_of(request: ClaimRequest) -> Asked:
+def asked_of(request: ClaimRequest) -> IdempotencyKey:
     """The claim as a request: two runners may use the same name, and one of them only for one claim."""
     name = msgspec.json.encode((request.runner_id, request.claim_id))
     content: tuple[object, ...] = (request.queues, request.labels, request.limit, request.acknowledge)
     if request.tasks is not None:
         content = (*content, request.tasks)
-    return Asked(
+    return IdempotencyKey(
         f"claim.{hashlib.sha256(name).hexdigest()[:48]}",
         ENDPOINT,
         hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:32],
@@ -91,7 +91,7 @@ def seed_of(request: ClaimRequest, chance: bytes) -> bytes:
     return hmac.digest(request.claim_id.encode(), chance + request.runner_id.encode(), "sha256")
 
 
-class Bundle(msgspec.Struct, frozen=True):
+class ClaimCommit(msgspec.Struct, frozen=True):
     """What is given out together or not at all, and to whom."""
 
     place: int
@@ -99,27 +99,27 @@ class Bundle(msgspec.Struct, frozen=True):
     work: Work
 
 
-def bundles_of(
+def commits_for(
     claimings: Sequence[Claiming], shares: Sequence[tuple[int, Offer]], chance: bytes
-) -> list[Bundle]:
+) -> list[ClaimCommit]:
     """One for each name, with the record of it; and one for each offer to somebody who gave none."""
     named: dict[int, list[Offer]] = {}
-    bundles: list[Bundle] = []
+    bundles: list[ClaimCommit] = []
     for place, offer in shares:
         if claimings[place].request.claim_id and offer.grants:
             named.setdefault(place, []).append(offer)
         else:
-            bundles.append(Bundle(place, (offer,), offer.work))
+            bundles.append(ClaimCommit(place, (offer,), offer.work))
     for place, offers in named.items():
         changes = tuple(change for offer in offers for change in offer.changes)
         commit = Commit(changes=changes, request=_recorded(claimings[place], offers, chance))
-        bundles.append(Bundle(place, tuple(offers), commit))
+        bundles.append(ClaimCommit(place, tuple(offers), commit))
     return bundles
 
 
 def outcomes_by_job(
-    bundles: Sequence[Bundle], outcomes: Sequence[Outcome]
-) -> Iterator[tuple[Bundle, Offer, int, Outcome]]:
+    bundles: Sequence[ClaimCommit], outcomes: Sequence[Outcome]
+) -> Iterator[tuple[ClaimCommit, Offer, int, Outcome]]:
     """Return each job of the offers, by its place in its offer, with what has become of it."""
     told = iter(outcomes)
     for bundle in bundles:
@@ -131,17 +131,17 @@ def outcomes_by_job(
 
 def _recorded(claiming: Claiming, offers: Sequence[Offer], salt: bytes) -> Request:
     given = tuple(
-        Given(grant.job_id, grant.shard, grant.attempt, grant.fence)
+        GrantedLease(grant.job_id, grant.shard, grant.attempt, grant.fence)
         for offer in offers
         for grant in offer.grants
     )
-    promise = Promise(salt.hex(), given, shared=True)
+    promise = ClaimRecord(salt.hex(), given, shared=True)
     answered = asked_of(claiming.request).answered(msgspec.json.encode(promise))
     # Once no lease can be left that nobody has renewed, there is nothing to be answered again.
     return msgspec.structs.replace(answered, ttl_s=claiming.settings.durations.lease_ttl_s)
 
 
-def told_before(bundles: Sequence[Bundle], outcomes: Sequence[Outcome]) -> dict[int, Recorded]:
+def earlier_answers(bundles: Sequence[ClaimCommit], outcomes: Sequence[Outcome]) -> dict[int, Recorded]:
     """Whose claim was answered before, and what the store has kept of that."""
     if not outcomes:
         return {}  # nothing is known of a lost answer
@@ -154,13 +154,13 @@ def told_before(bundles: Sequence[Bundle], outcomes: Sequence[Outcome]) -> dict[
 
 def tokens_of(request: ClaimRequest, recorded: Recorded) -> list[tuple[Token, int]]:
     """The tokens that were given out under the name, each with its fence."""
-    promise = msgspec.json.decode(recorded.answer.body, type=Promise)
+    promise = msgspec.json.decode(recorded.answer.body, type=ClaimRecord)
     seed = seed_of(request, bytes.fromhex(promise.salt))
     token = token_for if promise.shared else token_of_its_own
     return [(token(seed, each.job_id, each.shard, each.index), each.fence) for each in promise.given]
 
 
-def give_again(
+def reissue_grant(
     request: ClaimRequest,
     token: Token,
     fence: int,

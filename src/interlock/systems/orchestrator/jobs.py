@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from interlock.engine.bulk import commit_all_surely
+from interlock.engine.bulk import commit_all_with_recovery
 from interlock.engine.pages import every_entry
 from interlock.engine.unit_of_work import Decision, Engine, failed
 from interlock.errors import InterlockError, UnknownJob
@@ -37,12 +37,12 @@ from interlock.systems.orchestrator.cancellation import cancelled, commit_of
 from interlock.systems.orchestrator.claimers import look_for_lacks
 from interlock.systems.orchestrator.explanation import Explanation, explain
 from interlock.systems.orchestrator.ids import JobIds
-from interlock.systems.orchestrator.notifications import nobody
+from interlock.systems.orchestrator.notifications import noop
 from interlock.systems.orchestrator.queues import look_for_pause
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.submission import NewJobs, alike
 from interlock.systems.orchestrator.trees.explanation import look_around
-from interlock.systems.orchestrator.trees.submission import Joining, tree_keys
+from interlock.systems.orchestrator.trees.submission import TreeSubmission, tree_keys
 from interlock.systems.orchestrator.trees.views import tree_below
 from interlock.systems.orchestrator.views import apart, view_of
 from interlock.systems.quarantine.lifecycle import QUARANTINED, STANDING
@@ -67,9 +67,9 @@ class Jobs:
         self.engine = engine
         self.settings = settings
         self._ids = ids or JobIds(secrets.randbelow)
-        self.on_word: Callable[[], None] = nobody
+        self.on_word: Callable[[], None] = noop
         """Called when a job may have told its run something."""
-        self.on_tree: Callable[[], None] = nobody
+        self.on_tree: Callable[[], None] = noop
         """The same for its tree and its children."""
         self.draw = self._ids.draw
 
@@ -126,7 +126,7 @@ class Jobs:
             group.batch([ids[place] for place in group.places], now, self.settings, mark=mark, actor=actor)
             for group in groups
         ]
-        outcomes = iter(await commit_all_surely(self.engine, batches))
+        outcomes = iter(await commit_all_with_recovery(self.engine, batches))
         for group in groups:
             for place in group.places:
                 outcome = next(outcomes)
@@ -156,7 +156,7 @@ class Jobs:
         def decide(found: Sequence[Record | None], now: datetime) -> Decision[list[str]]:
             above = dict(zip(parents, found[: len(parents)], strict=True))
             kept = dict(zip(trees, found[len(parents) :], strict=True))
-            joining = Joining(above, kept, now, self.settings, self._ids.draw)
+            joining = TreeSubmission(above, kept, now, self.settings, self._ids.draw)
             for spec in specs:
                 joining.add(spec)
             mark = self.engine.mark()

@@ -25,7 +25,7 @@ TO_SIMULATION = "simulation.lost"
 _ENCODER = msgspec.json.Encoder()
 
 
-class Word(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class JobChanged(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A job of a run has taken a step that concerns the run."""
 
     run_id: str
@@ -37,7 +37,7 @@ class Word(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Something of it was stopped, and nobody has said that all of it is gone."""
 
 
-class Lost(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class ExecutionLost(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What was to execute a simulation does so no more."""
 
     run_id: str
@@ -49,11 +49,11 @@ class Lost(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     reason: str = ""
 
 
-def nobody() -> None:
+def noop() -> None:
     """Who is told of a word where nobody looks after runs; the sweeps find it."""
 
 
-def words_of(draft: JobAggregate) -> tuple[Change, ...]:
+def notifications_for(draft: JobAggregate) -> tuple[Change, ...]:
     """The newest step of the job that its run has to know of, if it has taken one."""
     part = draft.body.run
     if part is None:
@@ -63,7 +63,7 @@ def words_of(draft: JobAggregate) -> tuple[Change, ...]:
         return ()
     last = steps[-1]
     unconfirmed = any(one.confirmed_dead is False for one in draft.body.attempts)
-    word = Word(part.run_id, part.place, last.event, last.source, last.target, unconfirmed)
+    word = JobChanged(part.run_id, part.place, last.event, last.source, last.target, unconfirmed)
     return (outgoing(f"{draft.id}.{last.target}", RUN_JOBS, _ENCODER.encode(word), draft.now),)
 
 
@@ -76,7 +76,7 @@ def _to_simulation(draft: JobAggregate) -> tuple[Change, ...]:
     last = max((one.index for one in ended), default=0)
     over = draft.root.state in job.ENDED
     why = failures[-1] if failures else f"the job {draft.id} is {draft.root.state}" if over else "given back"
-    word = Lost(part.run_id, part.execution, last, not over, why)
+    word = ExecutionLost(part.run_id, part.execution, last, not over, why)
     name = f"{draft.id}.simulation.{draft.version}"
     return (outgoing(name, TO_SIMULATION, _ENCODER.encode(word), draft.now),)
 

@@ -38,24 +38,24 @@ from interlock.store.records import (
 )
 from interlock.systems.orchestrator import cancellation
 from interlock.systems.orchestrator.body import decode_body
-from interlock.systems.orchestrator.completions import Report, hear_together, report_of, result_in
-from interlock.systems.orchestrator.grant_secrets import NO_ORIGIN, concealed, handed
+from interlock.systems.orchestrator.completions import Report, decide_completions, report_of, result_in
+from interlock.systems.orchestrator.grant_secrets import NO_ORIGIN, redacted, with_secrets
 from interlock.systems.orchestrator.grants import Claiming, Offer, offers_of
 from interlock.systems.orchestrator.idempotent_claims import (
-    Bundle,
+    ClaimCommit,
     asked_of,
-    bundles_of,
     claim_over,
     claim_reused,
-    give_again,
+    commits_for,
+    earlier_answers,
     outcomes_by_job,
+    reissue_grant,
     seed_of,
     take_back,
     tokens_of,
-    told_before,
 )
-from interlock.systems.orchestrator.notifications import RUN_JOBS, nobody
-from interlock.systems.orchestrator.runner_messages import hear
+from interlock.systems.orchestrator.notifications import RUN_JOBS, noop
+from interlock.systems.orchestrator.runner_messages import decide_message
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, OrchestratorSettings
 from interlock.systems.orchestrator.tokens import Token, digest_of, job_of, read_token, secret_of
 from interlock.systems.orchestrator.trees.notifications import TREE_TOPICS
@@ -116,17 +116,17 @@ class Orchestrator:
         self._held: OrderedDict[str, _Held] = OrderedDict()
         # Runs of which this process has said that they have begun: once is enough.
         self._begun: OrderedDict[str, None] = OrderedDict()
-        self.on_word: Callable[[], None] = nobody
+        self.on_word: Callable[[], None] = noop
         """Called when a job has told its run something, so that nobody has to wait for the next sweep."""
         self.on_swept: Callable[[Sequence[Commit], Sequence[Outcome]], None] = _nobody_looks
         """Is told what deadlines have made of jobs: other ways to stop one are committed by the engine."""
-        self.on_tree: Callable[[], None] = nobody
+        self.on_tree: Callable[[], None] = noop
         """The same for what a job has told its tree or its children."""
         self._has_told = self._has_told_tree = False
 
     # Giving out work
 
-    async def claim(self, request: ClaimRequest, *, seen: Callable[[], None] = nobody) -> list[Grant]:
+    async def claim(self, request: ClaimRequest, *, seen: Callable[[], None] = noop) -> list[Grant]:
         """Work for a runner; each attempt is given to one runner only.
 
         `seen` is called when work was found, before it is given out; also twice, and from any thread.
@@ -137,7 +137,7 @@ class Orchestrator:
         return claimed
 
     async def claim_all(
-        self, requests: Sequence[ClaimRequest], *, seen: Callable[[], None] = nobody
+        self, requests: Sequence[ClaimRequest], *, seen: Callable[[], None] = noop
     ) -> list[Claimed]:
         """Return work for runners that have the same queues, labels and tasks, in their order."""
         claimed = await self._claim_all(requests, seen)
@@ -153,7 +153,7 @@ class Orchestrator:
         keys = [Key(JOB.name, grant.job_id) for grant in grants if grant.secrets]
         found = [record for record in await self.engine.store.load(keys) if record is not None]
         origins = {record.id: decode_body(record.body).origin or NO_ORIGIN for record in found}
-        ready = handed(grants, request.runner_id, self._vault, origins)
+        ready = with_secrets(grants, request.runner_id, self._vault, origins)
         for said in ready.messages:
             for message in said:
                 await self.hear([message])
@@ -174,7 +174,7 @@ class Orchestrator:
             handlers=first.tasks,
             limit=limit,
         )
-        bundles: list[Bundle] = []
+        bundles: list[ClaimCommit] = []
         ranks: dict[str, int] = {}
 
         def decide(records: Sequence[Record], now: datetime) -> list[Work]:
@@ -182,7 +182,7 @@ class Orchestrator:
                 seen()
             ranks.update({record.id: rank for rank, record in enumerate(records)})
             shares = self._shares(claimings, records, now)
-            bundles[:] = bundles_of(claimings, shares, chance)
+            bundles[:] = commits_for(claimings, shares, chance)
             return [bundle.work for bundle in bundles]
 
         outcomes: Sequence[Outcome] = ()
@@ -199,7 +199,7 @@ class Orchestrator:
             mine.sort(key=lambda grant: ranks[grant.job_id])  # whoever waits the longest begins first
         if not any(request.claim_id for request in requests):
             return list(grants)
-        told = told_before(bundles, outcomes)
+        told = earlier_answers(bundles, outcomes)
         return [
             await self._or_as_before(request, mine, told.get(place))
             for place, (request, mine) in enumerate(zip(requests, grants, strict=True))
@@ -217,7 +217,7 @@ class Orchestrator:
             shares += [(place, self._without_repeats(each)) for each in offers_of(claiming, mine, now)]
         return shares
 
-    def _given(self, bundles: Sequence[Bundle], outcomes: Sequence[Outcome]) -> list[tuple[int, Grant]]:
+    def _given(self, bundles: Sequence[ClaimCommit], outcomes: Sequence[Outcome]) -> list[tuple[int, Grant]]:
         given = []
         for bundle, offer, number, outcome in outcomes_by_job(bundles, outcomes):
             if not isinstance(outcome, Committed):
@@ -245,7 +245,7 @@ class Orchestrator:
         if recorded.fingerprint != asked.fingerprint:
             return claim_reused(request.claim_id)
         items = [
-            Item(Key(JOB.name, token.job_id), partial(give_again, request, token, fence, self.settings))
+            Item(Key(JOB.name, token.job_id), partial(reissue_grant, request, token, fence, self.settings))
             for token, fence in tokens_of(request, recorded)
         ]
         given = [_grant_of(result) for result in await apply_all(self.engine, items)]
@@ -356,7 +356,7 @@ class Orchestrator:
         places: list[tuple[int, Answer]] = []
         batches: list[Batch] = []
         for report, some in told.items():
-            decided = hear_together(report, [record for _, record in some], now, mark, self.settings)
+            decided = decide_completions(report, [record for _, record in some], now, mark, self.settings)
             if decided is not None:
                 results = tuple([result_in(messages[place]) for place, _ in some])
                 batches.append(msgspec.structs.replace(decided.batch, result=results))
@@ -391,11 +391,11 @@ class Orchestrator:
         """Notes what would be written: the next message about a job that goes on comes here as well."""
         held = self._held.pop(token.job_id, None)  # whatever comes of it, this version is history
         written.pop(token.job_id, None)
-        message = concealed(message, record, self._vault)
+        message = redacted(message, record, self._vault)
         body = None
         if held is not None and held.record is record and held.offer is not None:
             body = held.offer.body
-        decision = hear(record, token, message, now, mark, self.settings, body)
+        decision = decide_message(record, token, message, now, mark, self.settings, body)
         if record is None or decision.commit is None or not decision.commit.changes:
             return decision
         change, *others = decision.commit.changes

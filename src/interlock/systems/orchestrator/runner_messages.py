@@ -78,7 +78,7 @@ MOST_ARTIFACTS = 100
 """How many files an attempt may leave behind."""
 
 
-def hear(
+def decide_message(
     record: Record | None,
     token: Token,
     message: Message,

@@ -21,7 +21,7 @@ POLL_S = 1.0
 AFTER_FAILURE_S = 0.5
 
 
-class Waiting:
+class JobWaiters:
     """Whoever waits for jobs in one store."""
 
     def __init__(self, engine: Engine) -> None:

@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from interlock.engine.aggregate import Columns, RecordKind
-from interlock.engine.outbox import Letter, sent, take_all
-from interlock.engine.recovery import commit_surely
+from interlock.engine.outbox import OutboxMessage, sent, take_all
+from interlock.engine.recovery import commit_with_recovery
 from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import UnknownWorker
 from interlock.machine import Event
@@ -99,7 +99,7 @@ class Quarantine:
         await self.count(map(_word, taken))
         mark = self._engine.mark()
         arrived = Commit(changes=tuple(sent(record, mark) for record in taken))
-        await commit_surely(self._engine.store, self._engine.committer, arrived)
+        await commit_with_recovery(self._engine.store, self._engine.committer, arrived)
         return len(taken)
 
     async def count(self, words: Iterable[Lost]) -> None:
@@ -210,7 +210,7 @@ class Quarantine:
 
 
 def _word(message: Record) -> Lost:
-    return msgspec.json.decode(msgspec.json.decode(message.body, type=Letter).payload, type=Lost)
+    return msgspec.json.decode(msgspec.json.decode(message.body, type=OutboxMessage).payload, type=Lost)
 
 
 def body_of(record: Record) -> StandingBody:

@@ -21,7 +21,7 @@ from interlock.lifecycles.run import RUN, RunState
 from interlock.machine import Event, Step
 from interlock.machine.cascade import Refusal, Root, Wiring, create, order, to
 from interlock.store.records import Record
-from interlock.systems.orchestrator.notifications import Word
+from interlock.systems.orchestrator.notifications import JobChanged
 from interlock.systems.runs import body as letters
 from interlock.systems.runs.body import RunBody, decode_run, encode_run
 from interlock.systems.runs.columns import group_key, labels_of
@@ -116,7 +116,7 @@ class RunAggregate(Aggregate):
             self._end_without_plan(error, reason)
         return refused
 
-    def hear_jobs(self, words: Iterable[Word]) -> None:
+    def hear_jobs(self, words: Iterable[JobChanged]) -> None:
         """Follow what jobs of the run have done, for it and for its other jobs."""
         ended = [word.place for word in words if self._hear_job(word)]
         self._release_after(ended)
@@ -168,7 +168,7 @@ class RunAggregate(Aggregate):
 
     # What the table asks about it
 
-    def facts(self, owner: Word | None) -> RunFacts:
+    def facts(self, owner: JobChanged | None) -> RunFacts:
         """Return what couplings ask about it, and about the job that a word came from."""
         required = owner is not None and self.graph is not None and self.graph.required[owner.place]
         return RunFacts(self.root.data, self.body, required)
@@ -178,7 +178,7 @@ class RunAggregate(Aggregate):
         own = self.body.timeout_s if setting == "run_timeout_s" else None
         return own if own is not None else float(getattr(self.durations, setting))
 
-    def entered(self, step: Step[Any], owner: Word | None) -> None:
+    def entered(self, step: Step[Any], owner: JobChanged | None) -> None:
         """Note what the record says beside the state."""
         body = self.body
         if step.target is run.RUNNING:
@@ -191,7 +191,7 @@ class RunAggregate(Aggregate):
             if step.target is run.CANCELED:
                 body.forced = step.event == run.force_cancel.name
 
-    def _reason(self, step: Step[Any], owner: Word | None) -> str:
+    def _reason(self, step: Step[Any], owner: JobChanged | None) -> str:
         """Return the code for why it ended as it did; the job that failed it is the culprit."""
         if step.event == run.required_job_failed.name and owner is not None and self.graph is not None:
             self.body.culprit = self.graph.names[owner.place]
@@ -206,7 +206,7 @@ class RunAggregate(Aggregate):
     def _state_of(self, place: int) -> str:
         return chr(self._states[place])
 
-    def _hear_job(self, word: Word) -> bool:
+    def _hear_job(self, word: JobChanged) -> bool:
         """Whether the job has ended by this."""
         step = _step_of_job(word.event, word.source, word.target)
         before = self._state_of(word.place) if word.place < len(self._states) else ""
@@ -224,7 +224,7 @@ class RunAggregate(Aggregate):
         self.hear(JOB, step, word)
         return has_ended
 
-    def _count(self, word: Word, after: str) -> None:
+    def _count(self, word: JobChanged, after: str) -> None:
         assert self.graph is not None
         self.body.left -= 1
         self.body.unconfirmed += word.unconfirmed
@@ -248,7 +248,7 @@ class RunAggregate(Aggregate):
 
     # What couplings want of its jobs
 
-    def stop_dependents(self, owner: Word) -> None:
+    def stop_dependents(self, owner: JobChanged) -> None:
         """What was to follow cannot, nor what was to follow that; where it is optional, that goes on."""
         assert self.graph is not None
         waiting = [owner.place]
@@ -256,14 +256,14 @@ class RunAggregate(Aggregate):
             stopped = [each for each in self.graph.dependents[waiting.pop()] if self._stop(each, UPSTREAM)]
             waiting += [each for each in stopped if self.graph.required[each]]
 
-    def stop_jobs(self, _: Word | None) -> None:
+    def stop_jobs(self, _: JobChanged | None) -> None:
         """Ask every job that has not ended to stop."""
         stopping = {run.TIMEOUT: TIMEOUT, run.FAILED: FAIL_FAST}
         why = stopping.get(self.state, self.body.stop_reason or "cancel")
         for place in range(len(self._states)):
             self._stop(place, why)
 
-    def create_jobs(self, _: Word | None) -> None:
+    def create_jobs(self, _: JobChanged | None) -> None:
         """Create the jobs of the plan: those that need others are held back."""
         for place, letter in enumerate(self._states.decode()):
             if letter == letters.WAITING:
@@ -285,7 +285,7 @@ def _step_of_job(event: str, source: str, target: str) -> Step[JobState] | None:
     return next((step for step in steps if step.event == event and step.target == target), None)
 
 
-def _run(record: RunAggregate, _: Word | None) -> Any:
+def _run(record: RunAggregate, _: JobChanged | None) -> Any:
     return record.root
 
 

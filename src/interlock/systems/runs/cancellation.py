@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from interlock.engine.aggregate import rewritten
-from interlock.engine.unit_of_work import Applied, Asked, Decision, Engine
+from interlock.engine.unit_of_work import Applied, Decision, Engine, IdempotencyKey
 from interlock.errors import TransitionRefused, UnknownRun
 from interlock.lifecycles import run
 from interlock.lifecycles.durations import Durations
@@ -55,7 +55,7 @@ class Stopping:
         why: str,
         event: Event = run.cancel,
         *,
-        asked: Asked | None = None,
+        asked: IdempotencyKey | None = None,
         reason: str = "",
         actor: str = "",
     ) -> None:

@@ -18,7 +18,7 @@ TURNS = 20
 """In how many turns that is waited for: a host that stands still uses up one of them."""
 
 
-class Bell:
+class Debouncer:
     """A body that is run whenever somebody has rung, until it finds nothing more to do."""
 
     def __init__(self, name: str, body: Callable[[], Awaitable[int]]) -> None:

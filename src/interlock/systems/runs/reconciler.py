@@ -15,8 +15,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from interlock.engine.gather import all_of
-from interlock.engine.outbox import Letter, returned, sent, take_all
-from interlock.engine.recovery import commit_surely
+from interlock.engine.outbox import OutboxMessage, returned, sent, take_all
+from interlock.engine.recovery import commit_with_recovery
 from interlock.engine.unit_of_work import Engine, contended, failed
 from interlock.errors import InterlockError
 from interlock.lifecycles import run
@@ -32,7 +32,7 @@ from interlock.store.records import (
     record_after,
 )
 from interlock.systems.orchestrator.ids import JobIds
-from interlock.systems.orchestrator.notifications import RUN_JOBS, Word, nobody
+from interlock.systems.orchestrator.notifications import RUN_JOBS, JobChanged, noop
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.runs.aggregate import RunAggregate
 from interlock.systems.runs.commits import PLANS, RunCommit, about, commit_of
@@ -57,22 +57,22 @@ class Keeper:
         self._orders = Orders(engine, plans, settings, ids)
         self.on_its_way: Callable[[str], None] = _nobody
         """Called when a run has come so far that it is worth a mention."""
-        self.on_decided: Callable[[], None] = nobody
+        self.on_decided: Callable[[], None] = noop
         """Called when the outcome of a run is decided."""
 
     async def hear(self, *, limit: int = MANY) -> int:
         """Let runs hear what their jobs have said; answers how much was said."""
         taken = await take_all(self._engine.store, (RUN_JOBS,), timedelta(seconds=PATIENCE_S), limit=limit)
-        by_run: dict[str, list[tuple[Word, Record]]] = {}
+        by_run: dict[str, list[tuple[JobChanged, Record]]] = {}
         for record in taken:
-            word = msgspec.json.decode(_payload(record), type=Word)
+            word = msgspec.json.decode(_payload(record), type=JobChanged)
             by_run.setdefault(word.run_id, []).append((word, record))
         found = await self._engine.store.load([Key(RUN.name, run_id) for run_id in by_run])
         heard = zip(by_run.values(), found, strict=True)
         await all_of(self.bring(words, known) for words, known in heard)
         return len(taken)
 
-    async def bring(self, words: Sequence[tuple[Word, Record]], known: Record | None) -> None:
+    async def bring(self, words: Sequence[tuple[JobChanged, Record]], known: Record | None) -> None:
         """One commit for all that was said to one run."""
         conflict: Conflict | None = None
         for _ in range(self._engine.max_tries):
@@ -89,8 +89,8 @@ class Keeper:
         raise contended([Key(RUN.name, words[0][0].run_id)], conflict, self._engine.max_tries)
 
     async def _again(
-        self, words: Sequence[tuple[Word, Record]]
-    ) -> tuple[Record | None, list[tuple[Word, Record]]]:
+        self, words: Sequence[tuple[JobChanged, Record]]
+    ) -> tuple[Record | None, list[tuple[JobChanged, Record]]]:
         """The run as it is now, and those of the words that nobody else has brought to it meanwhile."""
         run_key = Key(RUN.name, words[0][0].run_id)
         known, *letters = await self._engine.store.load([run_key, *(record.key for _, record in words)])
@@ -101,7 +101,7 @@ class Keeper:
         ]
         return known, ours
 
-    async def _heard(self, words: Sequence[tuple[Word, Record]], known: Record | None) -> RunCommit:
+    async def _heard(self, words: Sequence[tuple[JobChanged, Record]], known: Record | None) -> RunCommit:
         mark = self._engine.mark()
         letters = [sent(record, mark) for _, record in words]
         draft = await self._draft(known)
@@ -121,7 +121,7 @@ class Keeper:
     async def _commit(self, prepared: RunCommit, known: Record | None) -> Committed | Conflict:
         engine = self._engine
         sealed = engine.sealed(prepared.commit, [known])
-        outcome = await commit_surely(engine.store, engine.committer, sealed)
+        outcome = await commit_with_recovery(engine.store, engine.committer, sealed)
         if isinstance(outcome, Illegal | RequestReused):
             raise failed(outcome)
         assert isinstance(outcome, Committed | Conflict)
@@ -152,7 +152,7 @@ class Keeper:
             await self._give_back(record)
             raise
         done = Commit(changes=(sent(record, self._engine.mark()),))
-        await commit_surely(self._engine.store, self._engine.committer, done)
+        await commit_with_recovery(self._engine.store, self._engine.committer, done)
 
     async def _give_back(self, record: Record) -> None:
         """Let another process follow an order at once, not only when this one counts as lost."""
@@ -160,7 +160,7 @@ class Keeper:
             async with asyncio.timeout(GIVE_BACK_S):
                 now = await self._engine.clock.now()
                 back = Commit(changes=(returned(record, now, self._engine.mark()),))
-                await commit_surely(self._engine.store, self._engine.committer, back)
+                await commit_with_recovery(self._engine.store, self._engine.committer, back)
 
     # Deadlines
 
@@ -179,7 +179,7 @@ def _nobody(run_id: str) -> None:
     """Nobody wants to know."""
 
 
-def heard(draft: RunAggregate, words: Sequence[Word]) -> None:
+def heard(draft: RunAggregate, words: Sequence[JobChanged]) -> None:
     """What a run makes of what its jobs have said; a deadline that has passed meanwhile goes before. Pure."""
     draft.fire_due()
     draft.hear_jobs(words)
@@ -195,4 +195,4 @@ def swept(record: Record, now: datetime, mark: str, settings: OrchestratorSettin
 
 
 def _payload(record: Record) -> bytes:
-    return bytes(msgspec.json.decode(record.body, type=Letter).payload)
+    return bytes(msgspec.json.decode(record.body, type=OutboxMessage).payload)

@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from interlock.engine.pages import every_entry
-from interlock.engine.unit_of_work import Asked, Decision, Engine
+from interlock.engine.unit_of_work import Decision, Engine, IdempotencyKey
 from interlock.lifecycles import run
 from interlock.lifecycles.job import JOB
 from interlock.lifecycles.run import RUN
@@ -36,7 +36,7 @@ from interlock.systems.runs.reporting.last_step import Ending
 from interlock.systems.runs.reporting.port import Reporter
 from interlock.systems.runs.reporting.reporter import Reporting, ReportView
 from interlock.systems.runs.rerun import Which, carried_over, check_settled, plan_of, preview_of
-from interlock.systems.runs.sweeper import Tending
+from interlock.systems.runs.sweeper import RunSweeper
 from interlock.systems.runs.views import job_views, view_of
 from interlock.wire.runs import (
     Approval,
@@ -94,7 +94,7 @@ class Runs:
         ending = Ending(engine, self._plans, settings, self.view)
         self.reporting = Reporting(engine, ending, settings.edges.reporting, reporters)
         self.analysing = Analysing(engine, self.view, signs_of(settings.failure_rules))
-        self.tending = Tending(engine, self.keeper, self.preparing, lambda: self.reporting, self.analysing)
+        self.tending = RunSweeper(engine, self.keeper, self.preparing, lambda: self.reporting, self.analysing)
 
     # Submitting
 
@@ -129,7 +129,7 @@ class Runs:
         spec: RunSpec,
         plan: Plan | None,
         *,
-        asked: Asked | None,
+        asked: IdempotencyKey | None,
         actor: str,
         again: Again,
     ) -> RunView:

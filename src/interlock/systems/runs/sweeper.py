@@ -11,23 +11,23 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from interlock.engine.outbox import Handler, Postage, deliver
+from interlock.engine.outbox import DeliveryPolicy, Handler, deliver
 from interlock.engine.unit_of_work import Engine
 from interlock.systems.runs.analysis.analyser import Analysing
 from interlock.systems.runs.commits import PLANS, REPORTS, About
-from interlock.systems.runs.debounce import Bell
+from interlock.systems.runs.debounce import Debouncer
 from interlock.systems.runs.preparation import Preparing
 from interlock.systems.runs.reconciler import Keeper
 from interlock.systems.runs.reporting.reporter import LESSONS, Reporting
 
-PLANNING = Postage(max_tries=1_000_000, longest_pause_s=30.0)
-REPORTING = Postage(max_tries=1_000_000)
+PLANNING = DeliveryPolicy(max_tries=1_000_000, longest_pause_s=30.0)
+REPORTING = DeliveryPolicy(max_tries=1_000_000)
 """A run is reported however long that takes."""
 AT_ONCE = 50
 """How many runs are planned or reported side by side."""
 
 
-class Tending:
+class RunSweeper:
     """Who sees to what there is to do about runs."""
 
     def __init__(
@@ -43,9 +43,9 @@ class Tending:
         self._preparing = preparing
         self._reporting = reporting
         self._analysing = analysing
-        self._words = Bell("runs hear", keeper.hear)
-        self._plans = Bell("runs are planned", self.plan)
-        self._reports = Bell("runs are reported", self.report)
+        self._words = Debouncer("runs hear", keeper.hear)
+        self._plans = Debouncer("runs are planned", self.plan)
+        self._reports = Debouncer("runs are reported", self.report)
         self.prompt = True
         keeper.on_its_way = self._on_its_way
         keeper.on_decided = self._on_decided
@@ -110,6 +110,6 @@ class Tending:
         if self.prompt:
             self._reports.ring()
 
-    async def _deliver(self, handlers: Mapping[str, Handler], postage: Postage) -> int:
+    async def _deliver(self, handlers: Mapping[str, Handler], postage: DeliveryPolicy) -> int:
         engine = self._engine
         return await deliver(engine.store, engine.committer, handlers, postage, limit=AT_ONCE)

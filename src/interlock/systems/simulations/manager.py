@@ -31,7 +31,7 @@ from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS, Orchestrat
 from interlock.systems.simulations.aggregate import SimulationAggregate
 from interlock.systems.simulations.body import decode_pulse, metrics_of
 from interlock.systems.simulations.pulse import BEATING, PULSE
-from interlock.systems.simulations.reconciler import CancelJob, Tending, Written
+from interlock.systems.simulations.reconciler import CancelJob, SimulationReconciler, Written
 from interlock.systems.simulations.search import Found, found, query_of
 from interlock.systems.simulations.state_files import Imported, import_directory
 from interlock.systems.simulations.validation import check, job_change, unknown
@@ -45,7 +45,7 @@ Act = Callable[[SimulationAggregate, str], "tuple[Any, ...] | None"]
 """Does something to a simulation, or raises; answers what is to be committed with it, None for nothing."""
 
 
-class SimulationManager(Tending):
+class SimulationManager(SimulationReconciler):
     """The simulations in a store."""
 
     def __init__(

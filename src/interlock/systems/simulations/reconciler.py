@@ -16,7 +16,7 @@ from interlock.lifecycles.job import JOB
 from interlock.lifecycles.simulation import SIMULATION
 from interlock.store.records import Commit, Key, Note, Record, Refused, record_after
 from interlock.systems.orchestrator.body import decode_body as decode_job
-from interlock.systems.orchestrator.notifications import Lost
+from interlock.systems.orchestrator.notifications import ExecutionLost
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.tokens import read_token
 from interlock.systems.simulations.aggregate import SimulationAggregate
@@ -57,7 +57,7 @@ class Written(NamedTuple):
         return record, beside
 
 
-class Tending:
+class SimulationReconciler:
     """What is done about simulations by others than people."""
 
     def __init__(
@@ -116,13 +116,13 @@ class Tending:
         known = decode_body(_present(run_id, record)).execution
         if known.number == execution:
             # Before its job is cancelled: word of that says only what has become of the job.
-            word = Lost(run_id, execution, known.attempt, False, reason)
+            word = ExecutionLost(run_id, execution, known.attempt, False, reason)
             await self.lost(msgspec.json.encode(word))
             await self._stop_job(known.job_id, reason)
 
     async def lost(self, payload: bytes) -> None:
         """What was to execute a simulation does so no more; safe to repeat."""
-        word = msgspec.json.decode(payload, type=Lost)
+        word = msgspec.json.decode(payload, type=ExecutionLost)
 
         def decide(present: Sequence[Record | None], now: datetime) -> Decision[str]:
             if present[0] is None:

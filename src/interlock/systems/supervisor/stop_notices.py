@@ -17,7 +17,7 @@ from interlock.lifecycles.job import JOB
 from interlock.lifecycles.lease import LEASE
 from interlock.store.records import Batch, Change, Commit, Committed, Outcome, Work
 from interlock.systems.orchestrator.body import decode_body
-from interlock.systems.runs.debounce import Bell
+from interlock.systems.runs.debounce import Debouncer
 
 STOPS = frozenset((lease.request_cancel.name, lease.revoke.name))
 
@@ -31,7 +31,7 @@ class StopNotices:
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
         self._stopped: dict[str, None] = {}
-        self._bell = Bell("workers are told of stops", self._answer)
+        self._bell = Debouncer("workers are told of stops", self._answer)
         self.tell: Tell = _nobody
 
     async def commit(self, commit: Commit) -> Outcome:

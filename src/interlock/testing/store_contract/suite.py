@@ -16,7 +16,7 @@ SUBJECTS = (
     "due",
     "idempotency",
     "feed",
-    "finding",
+    "queries",
     "prune",
     "clock",
     "restart",

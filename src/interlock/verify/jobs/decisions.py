@@ -1,10 +1,11 @@
 """Each decider, asked once for each pair of value and message; and a real store that commits it.
 
-Nothing is decided here. `submission.alike`, `grants.offers_of`, `completions.hear_together`,
-`runner_messages.hear` and `cancellation.cancelled` and `swept` are called as the orchestrator calls them, and what
-they decide is committed to a memory store, which judges it as every store does. A server decides many
-jobs that are alike at once: so each job is claimed, reported and submitted among others like it, what
-that makes of it is what is committed, and it is compared with what the job becomes alone.
+Nothing is decided here. `submission.alike`, `grants.offers_of`, `completions.decide_completions`,
+`runner_messages.decide_message` and `cancellation.cancelled` and `swept` are called as the orchestrator
+calls them, and what they decide is committed to a memory store, which judges it as every store does. A
+server decides many jobs that are alike at once: so each job is claimed, reported and submitted among
+others like it, what that makes of it is what is committed, and it is compared with what the job becomes
+alone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from interlock.engine.outbox import MESSAGE, Letter
+from interlock.engine.outbox import MESSAGE, OutboxMessage
 from interlock.errors import TransitionRefused
 from interlock.lifecycles import lease
 from interlock.lifecycles.job import JOB
@@ -35,10 +36,10 @@ from interlock.store.records import (
 from interlock.systems.orchestrator.aggregate import JobAggregate
 from interlock.systems.orchestrator.attachments import LOG
 from interlock.systems.orchestrator.cancellation import cancelled, commit_of, swept
-from interlock.systems.orchestrator.completions import hear_together, report_of, result_in
+from interlock.systems.orchestrator.completions import decide_completions, report_of, result_in
 from interlock.systems.orchestrator.grants import Claiming, offers_of
-from interlock.systems.orchestrator.notifications import RUN_JOBS, Word
-from interlock.systems.orchestrator.runner_messages import hear
+from interlock.systems.orchestrator.notifications import RUN_JOBS, JobChanged
+from interlock.systems.orchestrator.runner_messages import decide_message
 from interlock.systems.orchestrator.submission import alike, new_job
 from interlock.systems.orchestrator.tokens import Token, token_for
 from interlock.systems.runs.orders import RELEASE, STOP, Order, follow
@@ -87,7 +88,7 @@ class Entry:
         """Whether there is a new version, although it may look the same."""
         self.lines = lines
         self.said = said
-        self.word: Word | None = None
+        self.word: JobChanged | None = None
         """What the job says to its run."""
         self.reply: Say | None = None
         self.shard = self.index = 0
@@ -217,7 +218,7 @@ class Deciding:
         token = token_for(runner_of(note.worker).encode(), JOB_ID, note.shard, note.attempt)
         message = message_of(note, token)
         record = self._record(value)
-        decision = hear(record, token, message, NOW, MARK, self._settings)
+        decision = decide_message(record, token, message, NOW, MARK, self._settings)
         together = self._heard_together(record, token, message)
         entry = self._alike(
             decision.commit,
@@ -246,7 +247,7 @@ class Deciding:
         if report is None:
             return None
         records = [*_like(record), record]
-        heard = hear_together(report, records, NOW, MARK, self._settings)
+        heard = decide_completions(report, records, NOW, MARK, self._settings)
         if heard is None:
             return None
         results = (result_in(message),) * len(records)
@@ -410,15 +411,15 @@ class Deciding:
         return entry
 
 
-def _word_in(commit: Commit) -> Word | None:
+def _word_in(commit: Commit) -> JobChanged | None:
     """What the job has to say to its run, as the commit carries it."""
     told = [each for each in commit.changes if each.kind == MESSAGE.name and each.queue == RUN_JOBS]
-    return message_in(told[0], Word) if told else None
+    return message_in(told[0], JobChanged) if told else None
 
 
 def message_in(change: Change, kind: type[T]) -> T:
     """The message that a commit carries."""
-    return msgspec.json.decode(msgspec.json.decode(change.body, type=Letter).payload, type=kind)
+    return msgspec.json.decode(msgspec.json.decode(change.body, type=OutboxMessage).payload, type=kind)
 
 
 def finished(asked: Coroutine[Any, Any, T]) -> T:

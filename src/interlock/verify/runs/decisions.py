@@ -18,7 +18,7 @@ from interlock.lifecycles.run import RUN, Run, RunState
 from interlock.machine import Event
 from interlock.store.catalogue import catalogue_of
 from interlock.store.records import Commit, Committed, Key, Record, StepLine
-from interlock.systems.orchestrator.notifications import Word
+from interlock.systems.orchestrator.notifications import JobChanged
 from interlock.systems.runs import body as letters
 from interlock.systems.runs.admission import ENVIRONMENT
 from interlock.systems.runs.aggregate import RunAggregate
@@ -148,7 +148,7 @@ class RunDeciding:
         """What a user's cancel does."""
         return self._once(number, run.cancel, self._stopped)
 
-    def hear(self, number: int, word: Word) -> RunEntry:
+    def hear(self, number: int, word: JobChanged) -> RunEntry:
         """What it means for the run that one of its jobs took a step."""
         return self._once(number, word, lambda record: self._heard(record, word))
 
@@ -197,7 +197,7 @@ class RunDeciding:
             return None
         return None if draft is None else _commit(draft)
 
-    def _heard(self, record: Record, word: Word) -> Commit | None:
+    def _heard(self, record: Record, word: JobChanged) -> Commit | None:
         draft = RunAggregate.of(record, NOW, self._durations, graph=self.plan.graph)
         heard(draft, [word])
         return _commit(draft)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 from interlock.lifecycles import job, run
 from interlock.lifecycles.job import JobState
 from interlock.store.records import StepLine
-from interlock.systems.orchestrator.notifications import Word
+from interlock.systems.orchestrator.notifications import JobChanged
 from interlock.systems.runs.orders import RELEASE, STOP, Order
 from interlock.verify.claims import AIDED, Claim, Mode, always, bit, eventually, sometimes
 from interlock.verify.jobs import judge, spares
@@ -75,7 +75,7 @@ class RunWorld:
         self.places = {claim.claim: place for place, claim in enumerate(self.claims)}
         self.inner = JobWorld(plan, self.places)
         self.runs = RunDeciding(plan, self.places)
-        self._words: list[Word] = []
+        self._words: list[JobChanged] = []
         """What jobs have said, by number."""
         self._goal = bit(self.places[REPORTED])
         self._settled = bit(self.places[next(c.claim for c in inner if c.mode is Mode.EVENTUALLY)])

@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from interlock.engine.outbox import SENT, Letter
+from interlock.engine.outbox import SENT, OutboxMessage
 from interlock.lifecycles import attempt, job
 from interlock.store.records import Record
 from interlock.systems.orchestrator.cancellation import CancelChildren
@@ -58,7 +58,7 @@ class TreeJudge:
         if record.queue != CANCEL_CHILDREN or record.state != SENT:
             return
         self._watcher.saw("a subtree is stopped")
-        payload = bytes(msgspec.json.decode(record.body, type=Letter).payload)
+        payload = bytes(msgspec.json.decode(record.body, type=OutboxMessage).payload)
         parent = msgspec.json.decode(payload, type=CancelChildren).job_id
         for child, born_at in sorted(self._children.get(parent, {}).items()):
             look = self._look_of(child)

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import msgspec
 
-from interlock.engine.outbox import SENT, Letter
+from interlock.engine.outbox import SENT, OutboxMessage
 from interlock.lifecycles import job, lease, worker
 from interlock.lifecycles.worker import WORKER, WorkerState
 from interlock.store.records import Record
@@ -126,7 +126,7 @@ class WorkerJudge:
         """A message has changed; one that is sent has done what it says."""
         if record.queue != LET_GO or record.state != SENT:
             return
-        payload = bytes(msgspec.json.decode(record.body, type=Letter).payload)
+        payload = bytes(msgspec.json.decode(record.body, type=OutboxMessage).payload)
         order = msgspec.json.decode(payload, type=LetGo)
         life = self._lives.get(order.worker_id)
         if life is None or life.held_since is None:

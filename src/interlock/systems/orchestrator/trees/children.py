@@ -20,14 +20,14 @@ from interlock.engine.unit_of_work import Decision, Engine
 from interlock.errors import InvalidJob, RequestIdReused, UnknownLease
 from interlock.lifecycles.job import JOB
 from interlock.store.records import Key, Record, Repeated
-from interlock.systems.orchestrator.answers import heard_or_raise
+from interlock.systems.orchestrator.answers import raise_for_answer
 from interlock.systems.orchestrator.attachments import Births, Brood, brood_change, brood_key
 from interlock.systems.orchestrator.body import decode_body, given_of
-from interlock.systems.orchestrator.runner_messages import hear
+from interlock.systems.orchestrator.runner_messages import decide_message
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submission import check_spec
 from interlock.systems.orchestrator.tokens import read_token
-from interlock.systems.orchestrator.trees.submission import Draw, Joining, tree_keys
+from interlock.systems.orchestrator.trees.submission import Draw, TreeSubmission, tree_keys
 from interlock.wire.jobs import JobSpec
 from interlock.wire.runner import Answer, Heard
 from interlock.wire.trees import MAX_CHILD_NAME, MAX_CHILDREN
@@ -57,12 +57,12 @@ async def submit_children(
     def decide(found: Sequence[Record | None], now: datetime) -> Decision[Answer | tuple[str, ...]]:
         above, before, *kept = found
         mark = engine.mark()
-        heard = hear(above, token, births, now, mark, settings)
+        heard = decide_message(above, token, births, now, mark, settings)
         if above is None or heard.commit is None or not isinstance(heard.answer, Heard):
             return Decision(heard.answer, heard.commit)
         if before is not None:
             return Decision(_again(before, name, specs))
-        joining = Joining({above.id: above}, dict(zip(trees, kept, strict=True)), now, settings, draw)
+        joining = TreeSubmission({above.id: above}, dict(zip(trees, kept, strict=True)), now, settings, draw)
         for spec in _inherited(specs, above):
             joining.add(spec)
         told = Brood(shard=token.shard, name=name, ids=tuple(joining.ids), fingerprint=_fingerprint(specs))
@@ -77,7 +77,7 @@ async def submit_children(
     assert not isinstance(applied, Repeated)  # it carries no request
     if isinstance(applied.answer, tuple):
         return applied.answer
-    heard_or_raise(applied.answer)
+    raise_for_answer(applied.answer)
     raise AssertionError(applied.answer)
 
 

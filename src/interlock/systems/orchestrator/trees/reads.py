@@ -13,7 +13,7 @@ from interlock.store.records import Key, Query, Record
 from interlock.systems.orchestrator.body import decode_body
 from interlock.systems.orchestrator.trees.body import OPEN, TreeBody, decode_tree, tree_key
 from interlock.systems.orchestrator.trees.notifications import ENDED, WAITS, TreeWord
-from interlock.systems.orchestrator.trees.slots import Seating
+from interlock.systems.orchestrator.trees.slots import TreeSlots
 
 LIVING = tuple(str(state) for state in JOB.states if state not in JOB.terminal)
 PAGE = 200
@@ -24,7 +24,7 @@ class Look(msgspec.Struct, kw_only=True):
 
     root_id: str
     tree: Record
-    seating: Seating
+    seating: TreeSlots
     """After what was heard; the record is as it was before."""
     root: Record | None
     candidates: list[Record]
@@ -47,7 +47,7 @@ async def look_at(
     tree, root = await store.load([tree_key(root_id), Key(JOB.name, root_id)])
     if tree is None or tree.state != OPEN:
         return None
-    seating = Seating(decode_tree(tree), quotas)
+    seating = TreeSlots(decode_tree(tree), quotas)
     await _hear(store, seating, words)
     look = Look(
         root_id=root_id, tree=tree, seating=seating, root=root, candidates=[], held=[], searched=set()
@@ -57,7 +57,7 @@ async def look_at(
     return look
 
 
-async def _hear(store: Store, seating: Seating, words: Sequence[TreeWord]) -> None:
+async def _hear(store: Store, seating: TreeSlots, words: Sequence[TreeWord]) -> None:
     for word in words:
         if word.what == ENDED:
             seating.leave(word.job_id)

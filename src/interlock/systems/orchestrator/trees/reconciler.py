@@ -16,8 +16,8 @@ import msgspec
 
 from interlock.engine.bulk import Item, apply_all
 from interlock.engine.gather import all_of
-from interlock.engine.outbox import Letter, Postage, sent, take_all, undelivered
-from interlock.engine.recovery import commit_surely
+from interlock.engine.outbox import DeliveryPolicy, OutboxMessage, sent, take_all, undelivered
+from interlock.engine.recovery import commit_with_recovery
 from interlock.engine.unit_of_work import Decision, Engine, contended, failed
 from interlock.errors import InterlockError, StoreUnavailable
 from interlock.lifecycles import job
@@ -43,7 +43,7 @@ MANY = 500
 PATIENCE_S = 60.0
 """How long whoever has taken a word may take to hear it, before others do."""
 
-POSTAGE = Postage(max_tries=1_000_000, longest_pause_s=30.0)
+POSTAGE = DeliveryPolicy(max_tries=1_000_000, longest_pause_s=30.0)
 """A tree that does not hear would stand still for ever."""
 
 
@@ -124,7 +124,7 @@ class Trees:
             now = await self._engine.clock.now()
             commit = tended(look, now, self._engine.mark(), self._settings)
             sealed = self._engine.sealed(commit, look.records)
-            outcome = await commit_surely(self._engine.store, self._engine.committer, sealed)
+            outcome = await commit_with_recovery(self._engine.store, self._engine.committer, sealed)
             if isinstance(outcome, Illegal | RequestReused):
                 raise failed(outcome)
             if not isinstance(outcome, Conflict):
@@ -198,7 +198,7 @@ def _raise_first(results: Iterable[object]) -> None:
 
 
 def _payload(record: Record) -> bytes:
-    return bytes(msgspec.json.decode(record.body, type=Letter).payload)
+    return bytes(msgspec.json.decode(record.body, type=OutboxMessage).payload)
 
 
 def _nobody() -> None:

@@ -34,7 +34,7 @@ def seats_of(body: JobBody) -> int:
     return sum(one.state not in attempt.ENDED and not waits_for_children(one) for one in body.attempts)
 
 
-class Seating:
+class TreeSlots:
     """The places of one tree, while it is decided about."""
 
     def __init__(self, body: TreeBody, quotas: Sequence[int]) -> None:

@@ -21,7 +21,7 @@ from interlock.systems.orchestrator.body import Provenance
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.submission import depth_below, new_job
 from interlock.systems.orchestrator.trees.body import TreePart, decode_tree, tree_change, tree_key
-from interlock.systems.orchestrator.trees.slots import Seating, check_workers
+from interlock.systems.orchestrator.trees.slots import TreeSlots, check_workers
 from interlock.wire.jobs import SHELL, JobSpec
 
 Draw = Callable[[datetime], str]
@@ -63,7 +63,7 @@ def beneath(spec: JobSpec, parent: Record) -> tuple[JobSpec, Provenance | None]:
     return replace(spec, queue=parent.queue or spec.queue, labels=parent.labels), kin.origin
 
 
-class Joining:
+class TreeSubmission:
     """Jobs that are being made, and what that makes of their parents and their trees."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Joining:
         self._parents = {name: record for name, record in parents.items() if record is not None}
         self._trees = trees
         self._now, self._settings, self._draw = now, settings, draw
-        self._seatings: dict[str, Seating] = {}
+        self._seatings: dict[str, TreeSlots] = {}
         self.ids: list[str] = []
         self._drafts: list[JobAggregate] = []
         self._born = Counter[str]()
@@ -106,10 +106,10 @@ class Joining:
             spec, job_id, self._now, self._settings, depth=depth, origin=origin, tree=part, held=not seated
         )
 
-    def _seating(self, root_id: str) -> Seating:
+    def _seating(self, root_id: str) -> TreeSlots:
         if root_id not in self._seatings:
             body = decode_tree(self._trees.get(tree_key(root_id)))
-            self._seatings[root_id] = Seating(body, self._settings.tree_quotas)
+            self._seatings[root_id] = TreeSlots(body, self._settings.tree_quotas)
         return self._seatings[root_id]
 
     def parents(self, *, mark: str) -> list[Change]:

@@ -13,9 +13,9 @@ from interlock.errors import UnknownLease
 from interlock.lifecycles.job import JOB
 from interlock.store.contract import Store
 from interlock.store.records import Key, Query, Record
-from interlock.systems.orchestrator.answers import heard_or_raise
+from interlock.systems.orchestrator.answers import raise_for_answer
 from interlock.systems.orchestrator.body import JobBody, decode_body, given_of
-from interlock.systems.orchestrator.runner_messages import hear
+from interlock.systems.orchestrator.runner_messages import decide_message
 from interlock.systems.orchestrator.settings import OrchestratorSettings
 from interlock.systems.orchestrator.tokens import Token, read_token
 from interlock.systems.orchestrator.trees.slots import waits_for_children, waits_for_place
@@ -156,7 +156,7 @@ def _check_lease(
 ) -> None:
     """Whoever would not be heard is not told either; it is only asked, and nothing is written."""
     said = Heartbeat(token=token_text, runner_id=runner_id)
-    heard_or_raise(hear(record, token, said, now, "", settings).answer)
+    raise_for_answer(decide_message(record, token, said, now, "", settings).answer)
 
 
 def _child(record: Record, kept: Mapping[str, msgspec.Raw]) -> ChildView:

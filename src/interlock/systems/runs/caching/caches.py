@@ -30,7 +30,7 @@ from interlock.machine import Event
 from interlock.store.records import Commit, Key, Query, Record
 from interlock.systems.blobs.port import Blobs
 from interlock.systems.blobs.settings import BlobSettings
-from interlock.systems.orchestrator.answers import heard_or_raise
+from interlock.systems.orchestrator.answers import raise_for_answer
 from interlock.systems.orchestrator.attachments import Saving
 from interlock.systems.orchestrator.body import Provenance, decode_body
 from interlock.systems.orchestrator.tokens import Token, read_token
@@ -252,7 +252,7 @@ class Caches:
 
     async def _say(self, message: Message) -> None:
         (answer,) = await self._hear([message])
-        heard_or_raise(answer)
+        raise_for_answer(answer)
 
 
 class _Work(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ from interlock.errors import UnknownRun
 from interlock.lifecycles.run import OUTCOMES
 from interlock.store.records import Change, Commit, Committed, Key, Query, Record
 from interlock.systems.runs.commits import About
-from interlock.systems.runs.debounce import Bell
+from interlock.systems.runs.debounce import Debouncer
 from interlock.systems.runs.reporting.decisions import (
     body_of,
     dropped,
@@ -91,7 +91,7 @@ class Reporting:
         self.settings = settings
         self.reporters = tuple(reporters_of(settings, engine.clock.now) if reporters is None else reporters)
         self.lanes = tuple(Lane(engine, runs, one, settings) for one in self.reporters if one.able)
-        self._bells = tuple(Bell(f"{lane.name} is told", lane.round) for lane in self.lanes)
+        self._bells = tuple(Debouncer(f"{lane.name} is told", lane.round) for lane in self.lanes)
         self._standing: dict[str, None] = {}
         self._closing: list[Callable[[], Awaitable[None]]] = [
             close for one in self.reporters if (close := getattr(one, "close", None)) is not None

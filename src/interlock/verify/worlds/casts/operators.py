@@ -12,7 +12,7 @@ from interlock.errors import InterlockError
 from interlock.lifecycles import worker
 from interlock.lifecycles.worker import WORKER, WorkerState
 from interlock.store.records import Query
-from interlock.systems.runtime import Household
+from interlock.systems.runtime import Runtime
 from interlock.verify.worlds.casts.requests import Errands, surely
 from interlock.verify.worlds.plan import HOUR_S
 from interlock.verify.worlds.stage import Process
@@ -34,8 +34,8 @@ class OperatorCast:
     async def live(self, process: Process) -> None:
         """Order this and that; in the end everybody who is held goes on."""
         stage = process.stage
-        household = Household(StoreLink(process, self._store), stage.world.settings, process.host)
-        desk = Desk(process, household)
+        runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
+        desk = Desk(process, runtime)
         drawn = random.Random(f"{stage.seed}/operators")
         errands, number = Errands(process), 0
         while True:
@@ -52,9 +52,9 @@ class OperatorCast:
 class Desk:
     """Where orders are given."""
 
-    def __init__(self, process: Process, household: Household) -> None:
+    def __init__(self, process: Process, runtime: Runtime) -> None:
         self._process = process
-        self._workers = household.workers
+        self._workers = runtime.workers
         self._saw = process.stage.watcher.saw
         self._resumed = 0
 

@@ -1,4 +1,4 @@
-"""A server: a household, the loops that look after the store, and what workers may ask of it.
+"""A server: a runtime, the loops that look after the store, and what workers may ask of it.
 
 It is what `interlock server` has behind its HTTP routes; the routes, the waiting room and the streams
 are not part of a world.
@@ -14,7 +14,7 @@ from interlock.engine.retention import Retention
 from interlock.lifecycles.job import JOB
 from interlock.systems.orchestrator.idempotent_claims import ClaimOver
 from interlock.systems.quarantine.lifecycle import QUARANTINED, STANDING
-from interlock.systems.runtime import DELIVERY, SWEEP, Household
+from interlock.systems.runtime import DELIVERY, SWEEP, Runtime
 from interlock.verify.worlds.judge import Judge
 from interlock.verify.worlds.stage import Process
 from interlock.verify.worlds.storage import SharedStore, StoreLink
@@ -24,17 +24,17 @@ from interlock.wire.runner import Answer, ClaimRequest, Grant, Message
 class Watched:
     """An orchestrator's answers, with the judge reading along."""
 
-    def __init__(self, household: Household, judge: Judge) -> None:
-        self.household = household
+    def __init__(self, runtime: Runtime, judge: Judge) -> None:
+        self.runtime = runtime
         self._judge = judge
 
     async def claim(self, request: ClaimRequest) -> list[Grant]:
         """Work for a runner."""
-        store = self.household.store
+        store = self.runtime.store
         assert isinstance(store, StoreLink)
         looked_at = store.looked_at(STANDING.name, QUARANTINED)
         try:
-            grants = await self.household.claim(request)
+            grants = await self.runtime.claim(request)
         except ClaimOver:
             grants = []  # as its HTTP route answers it
         self._judge.workers.given(request, grants, looked_at)
@@ -44,7 +44,7 @@ class Watched:
 
     async def hear(self, messages: Sequence[Message]) -> list[Answer]:
         """What the messages do."""
-        answers = await self.household.orchestrator.hear(messages)
+        answers = await self.runtime.orchestrator.hear(messages)
         for message, answer in zip(messages, answers, strict=True):
             self._judge.answered(message, answer)
         return answers
@@ -53,15 +53,15 @@ class Watched:
 class Served(Watched):
     """What a server offers to those who can reach it."""
 
-    def __init__(self, household: Household, judge: Judge, store: SharedStore) -> None:
-        super().__init__(household, judge)
+    def __init__(self, runtime: Runtime, judge: Judge, store: SharedStore) -> None:
+        super().__init__(runtime, judge)
         self._store = store
         self.wakes: dict[object, Callable[[], None]] = {}
         """Who wants to know that there may be work."""
 
     async def now(self) -> datetime:
         """The store's time, or close to it."""
-        return await self.household.engine.clock.now()
+        return await self.runtime.engine.clock.now()
 
     def wake(self) -> None:
         """Something was committed; whoever waits for work is told when there is some, as by a long poll."""
@@ -82,23 +82,23 @@ class OrchestratorCast:
         """Open the store, serve, and look after it."""
         world = process.stage.world
         store = StoreLink(process, self._store)
-        household = Household(store, world.settings, process.host)
-        process.role = served = Served(household, self._judge, self._store)
+        runtime = Runtime(store, world.settings, process.host)
+        process.role = served = Served(runtime, self._judge, self._store)
         store.subscribe(served.wake)
         retention = Retention(default=timedelta(seconds=world.keeps_s))
 
         async def retain() -> int:
-            return await household.retain(retention)
+            return await runtime.retain(retention)
 
         async def keep_runs() -> int:
-            return await household.runs.keep(patiently=False)
+            return await runtime.runs.keep(patiently=False)
 
-        clock, sweep_s = household.engine.clock, world.durations.sweep_every_s
+        clock, sweep_s = runtime.engine.clock, world.durations.sweep_every_s
         await run_loops(
             (
-                Loop("deadlines", household.sweep, clock, every_s=sweep_s, full=SWEEP),
+                Loop("deadlines", runtime.sweep, clock, every_s=sweep_s, full=SWEEP),
                 Loop("runs", keep_runs, clock, every_s=world.deliver_every_s),
-                Loop("messages", household.deliver, clock, every_s=world.deliver_every_s, full=DELIVERY),
+                Loop("messages", runtime.deliver, clock, every_s=world.deliver_every_s, full=DELIVERY),
                 Loop("retention", retain, clock, every_s=world.retain_every_s, full=SWEEP),
             )
         )

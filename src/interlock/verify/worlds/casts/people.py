@@ -13,7 +13,7 @@ import msgspec
 from interlock.errors import InterlockError
 from interlock.lifecycles import job
 from interlock.lifecycles.job import JobState
-from interlock.systems.runtime import Household
+from interlock.systems.runtime import Runtime
 from interlock.verify.worlds.casts.requests import Errands, surely
 from interlock.verify.worlds.judge import Judge
 from interlock.verify.worlds.judge_trees import BRANCH
@@ -90,21 +90,21 @@ class PeopleCast:
     async def live(self, process: Process) -> None:
         """Submit one after the other, and look after each."""
         stage = process.stage
-        household = Household(StoreLink(process, self._store), stage.world.settings, process.host)
+        runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
         errands = Errands(process)
         for each in submissions(stage.world, stage.seed, self._until_s):
             await asyncio.sleep(each.at_s - stage.schedule.now)
-            errands.begin(Errand(self, process, household, self._judge).run(each))
+            errands.begin(Errand(self, process, runtime, self._judge).run(each))
         await asyncio.Event().wait()
 
 
 class Errand:
     """One submission and what its submitter wants of it later."""
 
-    def __init__(self, people: PeopleCast, process: Process, household: Household, judge: Judge) -> None:
+    def __init__(self, people: PeopleCast, process: Process, runtime: Runtime, judge: Judge) -> None:
         self._people = people
         self._process = process
-        self._here = household
+        self._here = runtime
         self._judge = judge
         self._watcher = process.stage.watcher
 

@@ -11,7 +11,7 @@ import msgspec
 
 from interlock.errors import InterlockError
 from interlock.lifecycles import simulation
-from interlock.systems.runtime import Household
+from interlock.systems.runtime import Runtime
 from interlock.verify.worlds.casts.requests import Errands, surely
 from interlock.verify.worlds.judge_simulations import SimulationJudge
 from interlock.verify.worlds.plan import HOUR_S, SimulationKind, World
@@ -65,20 +65,20 @@ class PlayerCast:
     async def live(self, process: Process) -> None:
         """Start one after the other, and look after each."""
         stage = process.stage
-        household = Household(StoreLink(process, self._store), stage.world.settings, process.host)
+        runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
         errands = Errands(process)
         for game in games(stage.world, stage.seed, self._until_s):
             await asyncio.sleep(game.at_s - stage.schedule.now)
-            errands.begin(Seat(process, household, self._judge).play(game))
+            errands.begin(Seat(process, runtime, self._judge).play(game))
         await asyncio.Event().wait()
 
 
 class Seat:
     """Somebody with one simulation."""
 
-    def __init__(self, process: Process, household: Household, judge: SimulationJudge) -> None:
+    def __init__(self, process: Process, runtime: Runtime, judge: SimulationJudge) -> None:
         self._process = process
-        self._simulations = household.simulations
+        self._simulations = runtime.simulations
         self._judge = judge
         self._saw = process.stage.watcher.saw
         self._requests = 0

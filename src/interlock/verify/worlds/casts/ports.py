@@ -69,45 +69,45 @@ class ServedPort:
     ) -> tuple[str, ...]:
         """Children of the job that a handler is at."""
         return await self._ask(
-            lambda served: served.household.trees.submit(token, runner_id, name, specs), repeats=True
+            lambda served: served.runtime.trees.submit(token, runner_id, name, specs), repeats=True
         )
 
     async def children(self, token: str, runner_id: str, cursor: str) -> ChildPage:
         """What has become of them."""
-        return await self._ask(lambda served: served.household.trees.children(token, runner_id, cursor))
+        return await self._ask(lambda served: served.runtime.trees.children(token, runner_id, cursor))
 
     async def simulate(self, token: str, runner_id: str, word: AnySimulationWord) -> SimulationOrders:
         """Say something about a simulation; it may arrive twice."""
         self._judge.simulations.says(token, runner_id, word)
         return await self._ask(
-            lambda served: served.household.simulations.hear(token, runner_id, word), repeats=True
+            lambda served: served.runtime.simulations.hear(token, runner_id, word), repeats=True
         )
 
     async def tell_workloads(self, token: str, runner_id: str, facts: Sequence[WorkloadFact]) -> None:
         """Have it known what was heard of agents; it may arrive twice."""
         await self._ask(
-            lambda served: served.household.workloads.tell_under(token, runner_id, facts), repeats=True
+            lambda served: served.runtime.workloads.tell_under(token, runner_id, facts), repeats=True
         )
 
     async def register(self, spec: WorkerSpec) -> str:
         """A new life in the books of the supervisor."""
         named = as_in_this_world(self._process, spec)
-        return (await self._ask(lambda served: served.household.workers.register(named))).id
+        return (await self._ask(lambda served: served.runtime.workers.register(named))).id
 
     async def beat(self, worker_id: str, beat: WorkerBeat) -> WorkerOrders:
         """A sign of life, answered with orders; it may arrive twice."""
-        return await self._ask(lambda served: served.household.workers.beat(worker_id, beat), repeats=True)
+        return await self._ask(lambda served: served.runtime.workers.beat(worker_id, beat), repeats=True)
 
     async def orders(self, worker_id: str, after: int, wait_s: float) -> WorkerOrders:
         """The orders, as soon as there are newer ones."""
         return await self._ask(
-            lambda served: served.household.workers.orders(worker_id, after=after, wait_s=wait_s),
+            lambda served: served.runtime.workers.orders(worker_id, after=after, wait_s=wait_s),
             within_s=TIMEOUT_S + wait_s,
         )
 
     async def leave(self, worker_id: str, reason: str) -> None:
         """It goes."""
-        await self._ask(lambda served: served.household.workers.leave(worker_id, reason=reason))
+        await self._ask(lambda served: served.runtime.workers.leave(worker_id, reason=reason))
 
     async def recover(self) -> int:
         """The servers look after the store themselves."""

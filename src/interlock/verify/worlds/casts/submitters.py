@@ -10,7 +10,7 @@ import msgspec
 
 from interlock.errors import InterlockError
 from interlock.lifecycles import run
-from interlock.systems.runtime import Household
+from interlock.systems.runtime import Runtime
 from interlock.verify.worlds.casts.requests import Errands, surely
 from interlock.verify.worlds.judge_runs import RunJudge
 from interlock.verify.worlds.plan import HOUR_S, PRODUCTION, RunKind, World
@@ -84,15 +84,15 @@ class SubmitterCast:
     async def live(self, process: Process) -> None:
         """Submit one after the other, and look after each."""
         stage = process.stage
-        household = Household(StoreLink(process, self._store), stage.world.settings, process.host)
-        household.runs.prompt = False  # whoever submits goes away: servers and workers see to the rest
+        runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
+        runtime.runs.prompt = False  # whoever submits goes away: servers and workers see to the rest
         errands = Errands(process)
         for wish in wishes(stage.world, stage.seed, self._until_s):
             await asyncio.sleep(wish.at_s - stage.schedule.now)
-            errands.begin(self._see_to(wish, process, household))
+            errands.begin(self._see_to(wish, process, runtime))
         await asyncio.Event().wait()
 
-    async def _see_to(self, wish: Wish, process: Process, here: Household) -> None:
+    async def _see_to(self, wish: Wish, process: Process, here: Runtime) -> None:
         drawn = random.Random(f"{process.stage.seed}/run/{wish.number}")
         request_id = f"run{wish.number}"
         made = await surely(process, lambda: here.runs.submit(wish.spec, request_id=request_id, actor="ci"))
@@ -108,7 +108,7 @@ class SubmitterCast:
         if drawn.random() < wish.kind.again:
             await self._again(process, here, made.id)
 
-    async def _decide(self, process: Process, here: Household, run_id: str, drawn: random.Random) -> None:
+    async def _decide(self, process: Process, here: Runtime, run_id: str, drawn: random.Random) -> None:
         """An operator approves it or declines it after a while; some are forgotten."""
         said, after_s = drawn.random(), drawn.random() * DECIDED_WITHIN_S
         await asyncio.sleep(after_s)
@@ -134,7 +134,7 @@ class SubmitterCast:
         except InterlockError:
             return  # it is decided, or gone
 
-    async def _cancel(self, process: Process, here: Household, run_id: str) -> None:
+    async def _cancel(self, process: Process, here: Runtime, run_id: str) -> None:
         self._judge.asked.add(run_id)
         try:
             await surely(process, lambda: here.runs.cancel(run_id, actor="ci", request_id=f"c{run_id}"))
@@ -142,7 +142,7 @@ class SubmitterCast:
             return  # it is decided
         process.stage.watcher.saw("somebody cancels a run")
 
-    async def _again(self, process: Process, here: Household, run_id: str) -> None:
+    async def _again(self, process: Process, here: Runtime, run_id: str) -> None:
         """What has not succeeded is done again, once there is an outcome."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)

@@ -11,7 +11,7 @@ import msgspec
 from interlock.errors import InterlockError
 from interlock.systems.fleet.coverage import Policy
 from interlock.systems.fleet.spec import PORT, WorkloadSpec
-from interlock.systems.runtime import Household
+from interlock.systems.runtime import Runtime
 from interlock.verify.worlds.casts.families import DrawnLoad
 from interlock.verify.worlds.casts.requests import Errands, surely
 from interlock.verify.worlds.judge import Judge
@@ -69,15 +69,15 @@ class TesterCast:
     async def live(self, process: Process) -> None:
         """Have one workload after the other driven, and stop some."""
         stage = process.stage
-        household = Household(StoreLink(process, self._store), stage.world.settings, process.host)
+        runtime = Runtime(StoreLink(process, self._store), stage.world.settings, process.host)
         errands = Errands(process)
         for test in load_tests(stage.world, stage.seed, self._until_s):
             await asyncio.sleep(test.at_s - stage.schedule.now)
-            errands.begin(self._drive(process, household, test))
+            errands.begin(self._drive(process, runtime, test))
         await asyncio.Event().wait()
 
-    async def _drive(self, process: Process, household: Household, test: LoadTest) -> None:
-        drawn, jobs = random.Random(f"{process.stage.seed}/load/{test.number}"), household.jobs
+    async def _drive(self, process: Process, runtime: Runtime, test: LoadTest) -> None:
+        drawn, jobs = random.Random(f"{process.stage.seed}/load/{test.number}"), runtime.jobs
         spec = drive_workload.options(queue="default").spec(test.spec)
         asked = f"load{test.number}"
         job_id = await surely(process, lambda: jobs.submit(spec, actor="testers", request_id=asked))

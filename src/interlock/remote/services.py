@@ -11,7 +11,7 @@ from typing import Any
 from interlock.errors import StoreUnavailable
 from interlock.remote.answers import Ready
 from interlock.remote.artifacts import HttpArtifacts
-from interlock.remote.http_client import Asker
+from interlock.remote.http_client import ApiClient
 from interlock.remote.jobs import HttpJobs
 from interlock.remote.journal import HttpJournal
 from interlock.remote.lines import NewLines
@@ -33,10 +33,12 @@ def new_name() -> str:
     return secrets.token_hex(16)
 
 
-class HttpHousehold:
+class HttpServices:
     """The parts, as far as they can be reached over HTTP."""
 
-    def __init__(self, asker: Asker, clock: Callable[[], Any], names: Callable[[], str] = new_name) -> None:
+    def __init__(
+        self, asker: ApiClient, clock: Callable[[], Any], names: Callable[[], str] = new_name
+    ) -> None:
         self.store = HttpJournal(asker)
         self.jobs = HttpJobs(asker, names=names, clock=clock)
         self.artifacts = HttpArtifacts(asker)
@@ -65,17 +67,17 @@ class RemoteOrchestrator:
     ) -> None:
         self.url = url
         self.settings = settings
-        self._asker = Asker(url, token=token, ca=ca)
+        self._asker = ApiClient(url, token=token, ca=ca)
         self._monotonic = monotonic
         self._told: tuple[datetime, float] | None = None
-        self._household: HttpHousehold | None = None
+        self._services: HttpServices | None = None
 
     @property
-    def here(self) -> HttpHousehold:
+    def here(self) -> HttpServices:
         """What is connected now."""
-        if self._household is None:
+        if self._services is None:
             raise StoreUnavailable(f"Not connected to {self.url}.", todo="Connect first; nothing was done.")
-        return self._household
+        return self._services
 
     async def connect(self) -> None:
         """Make sure that the server is there and can do its work, and learn what time it is."""
@@ -83,18 +85,18 @@ class RemoteOrchestrator:
         try:
             ready = await self._asker.get("/readyz", Ready)
         except BaseException:
-            if self._household is None:
+            if self._services is None:
                 await self._asker.close()
             raise
         self._told = (ready.store_at, self._monotonic())
-        if self._household is None:
-            self._household = HttpHousehold(self._asker, self.now)
+        if self._services is None:
+            self._services = HttpServices(self._asker, self.now)
 
     async def disconnect(self) -> None:
         """Let go of the connections. Safe to call twice."""
-        household, self._household = self._household, None
-        if household is not None:
-            await household.store.close()
+        runtime, self._services = self._services, None
+        if runtime is not None:
+            await runtime.store.close()
         await self._asker.close()
 
     async def now(self) -> datetime:
