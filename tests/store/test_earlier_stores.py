@@ -187,7 +187,7 @@ def old_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "src"
 
 
-@pytest.mark.parametrize("name", [name for name in OPENED if name.startswith("schema-7")])
+@pytest.mark.parametrize("name", ["schema-7.postgres", "schema-7.redis"])
 async def test_a_store_is_migrated_under_a_worker_of_the_old_version_which_goes_on(
     name: str, restore: Restore, old_source: Path
 ) -> None:
@@ -222,13 +222,3 @@ async def test_a_schema_that_was_changed_in_place_is_refused_with_what_happened(
     with pytest.raises(SchemaMismatch, match=r"development version.*changed in place.*Nothing was changed"):
         async with opened(url):
             pass
-
-
-@pytest.mark.parametrize("name", [name for name in OPENED if name.endswith("sqlite")])
-async def test_deadlines_of_an_old_file_are_found_by_an_index(name: str, restore: Restore) -> None:
-    url = restore(name)
-    async with opened(url) as store:
-        await store.find(Query(kind="job"))
-    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
-        columns = [row[2] for row in connection.execute("PRAGMA index_info(records_by_deadline)")]
-    assert columns == ["place", "deadline_us"]

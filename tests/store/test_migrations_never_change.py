@@ -33,6 +33,7 @@ sqlite 0001 records_and_journal ebdae08e74d14f8b
 sqlite 0002 applied_migrations 064c3ac1daac7aef
 sqlite 0003 identity b521d767d8f489a9
 sqlite 0004 handlers f536415b9867f851
+sqlite 0005 three_parts 1acd9b20aeb5b083
 redis 0001 layout 8b6a125d1335c457
 """
 

@@ -1,10 +1,10 @@
-CREATE INDEX journal_by_record ON journal (record, version);
-CREATE INDEX journal_without_record ON journal (kind, id) WHERE record = 0;
-CREATE INDEX records_by_deadline ON records (place, deadline_us) WHERE deadline_us IS NOT NULL;
-CREATE UNIQUE INDEX records_by_key ON records (kind, id);
-CREATE INDEX records_by_lane ON records (lane, priority, handler, ready_us, id) WHERE ready_us IS NOT NULL;
-CREATE INDEX records_by_parent ON records (kind, parent) WHERE parent IS NOT NULL;
-CREATE INDEX records_by_place ON records (place);
+CREATE INDEX journal_rows_by_name ON journal_rows (kind, id) WHERE record = 0;
+CREATE INDEX journal_rows_by_record ON journal_rows (record, version) WHERE size = 1 AND record > 0;
+CREATE UNIQUE INDEX record_given_by_key ON record_given (kind, id);
+CREATE INDEX record_given_by_parent ON record_given (kind, parent) WHERE parent IS NOT NULL;
+CREATE INDEX record_state_by_deadline ON record_state (key >> 40, deadline_us) WHERE deadline_us IS NOT NULL;
+CREATE INDEX record_state_by_lane ON record_state (lane, priority, handler, ready_us, id)
+WHERE ready_us IS NOT NULL;
 CREATE INDEX requests_by_expiry ON requests (expires_us);
 CREATE TABLE applied_migrations (
   number INTEGER PRIMARY KEY,
@@ -15,20 +15,22 @@ CREATE TABLE interlock_schema (
   name TEXT NOT NULL,
   applied_us INTEGER NOT NULL
 );
-CREATE TABLE journal (
+CREATE TABLE journal_rows (
   sequence INTEGER PRIMARY KEY,
+  size INTEGER NOT NULL DEFAULT 1,
+  remaining INTEGER NOT NULL DEFAULT 1, -- entries whose records were not pruned
   at_us INTEGER NOT NULL,
   record INTEGER NOT NULL DEFAULT 0,
+  members TEXT, -- numbers of records as JSON, in the order of their entries
   kind TEXT NOT NULL,
-  id TEXT NOT NULL,
+  id TEXT,
   version INTEGER NOT NULL,
   steps TEXT NOT NULL,
   actor TEXT NOT NULL,
   reason TEXT NOT NULL DEFAULT '',
   cause TEXT NOT NULL DEFAULT '',
   request_id TEXT NOT NULL DEFAULT '',
-  refusal TEXT NOT NULL DEFAULT '',
-  chain TEXT NOT NULL DEFAULT ''
+  refusal TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE kinds (
   name TEXT PRIMARY KEY,
@@ -47,26 +49,33 @@ CREATE TABLE progress (
   pruned_up_to INTEGER NOT NULL,
   latest_us INTEGER NOT NULL,
   epoch INTEGER NOT NULL
-, identity TEXT NOT NULL DEFAULT '');
-CREATE TABLE records (
+, identity TEXT NOT NULL DEFAULT '', number INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE record_given (
   number INTEGER PRIMARY KEY,
+  created_us INTEGER NOT NULL,
   kind TEXT NOT NULL,
   id TEXT NOT NULL,
-  state TEXT NOT NULL,
-  place INTEGER, -- of kind and state; what a shell leaves out is put in
-  version INTEGER NOT NULL,
-  body BLOB NOT NULL CHECK (typeof(body) = 'blob'),
-  parent TEXT,
   queue TEXT,
-  labels TEXT NOT NULL DEFAULT '[]',
+  parent TEXT,
+  labels TEXT, -- a list as JSON; NULL for none
   priority INTEGER NOT NULL DEFAULT 0,
-  lane TEXT, -- kind, queue and labels, where ready_us is set
-  ready_us INTEGER,
+  given BLOB NOT NULL DEFAULT x'' CHECK (typeof(given) = 'blob')
+);
+CREATE TABLE record_state (
+  key INTEGER PRIMARY KEY,
+  version INTEGER NOT NULL,
+  updated_us INTEGER NOT NULL,
+  body BLOB NOT NULL CHECK (typeof(body) = 'blob'),
+  result BLOB NOT NULL DEFAULT x'' CHECK (typeof(result) = 'blob'),
+  trail TEXT NOT NULL DEFAULT '', -- the rows of the journal that tell of it with others, by their sequence
   deadline_us INTEGER,
-  chain TEXT NOT NULL DEFAULT '',
-  created_us INTEGER NOT NULL,
-  updated_us INTEGER NOT NULL
-, handler TEXT NOT NULL DEFAULT '');
+  ready_us INTEGER,
+  -- What the index of ready records needs; NULL where ready_us is.
+  lane TEXT, -- kind, queue and labels
+  priority INTEGER,
+  handler TEXT,
+  id TEXT
+);
 CREATE TABLE requests (
   id TEXT PRIMARY KEY,
   endpoint TEXT NOT NULL,
@@ -84,7 +93,30 @@ CREATE TABLE states (
   known INTEGER NOT NULL DEFAULT 1,
   UNIQUE (kind, name)
 );
-CREATE TRIGGER changes_by_hand_are_judged_by_name INSTEAD OF INSERT ON made_by_hand
+CREATE TRIGGER journal_goes_with_its_records BEFORE DELETE ON journal_rows
+WHEN EXISTS (
+  SELECT 1 FROM record_given
+  WHERE OLD.members IS NULL AND number BETWEEN OLD.record AND OLD.record + OLD.size - 1
+) OR EXISTS (
+  SELECT 1 FROM json_each(OLD.members) AS member CROSS JOIN record_given ON number = member.value
+) OR EXISTS (
+  SELECT 1 FROM record_given WHERE OLD.record = 0 AND kind = OLD.kind AND id = OLD.id
+)
+BEGIN
+  SELECT RAISE(ABORT, 'interlock: the journal of a record goes when the record goes');
+END;
+CREATE TRIGGER journal_is_not_rewritten BEFORE UPDATE ON journal_rows
+WHEN NEW.remaining >= OLD.remaining OR (
+  OLD.sequence, OLD.size, OLD.at_us, OLD.record, OLD.members, OLD.kind, OLD.id, OLD.version,
+  OLD.steps, OLD.actor, OLD.reason, OLD.cause, OLD.request_id, OLD.refusal
+) IS NOT (
+  NEW.sequence, NEW.size, NEW.at_us, NEW.record, NEW.members, NEW.kind, NEW.id, NEW.version,
+  NEW.steps, NEW.actor, NEW.reason, NEW.cause, NEW.request_id, NEW.refusal
+)
+BEGIN
+  SELECT RAISE(ABORT, 'interlock: the journal is not rewritten');
+END;
+CREATE TRIGGER moves_by_hand_are_judged_by_name INSTEAD OF INSERT ON moves_by_hand
 BEGIN
   SELECT CASE
     WHEN NEW.source = NEW.target AND NEW.target <> '' THEN NULL
@@ -100,55 +132,131 @@ BEGIN
       THEN RAISE(ABORT, 'interlock: the record has ended, and no path of the table leads out of that')
     ELSE RAISE(ABORT, 'interlock: no path of the table leads from the one state to the other')
   END;
-  -- Records are listed by their numbers, so their times have to be in the same order.
-  UPDATE records SET created_us = (SELECT latest_us FROM progress)
-  WHERE number = NEW.number AND NEW.source = '';
-  UPDATE records SET place = (SELECT place FROM states WHERE kind = NEW.kind AND name = NEW.target)
-  WHERE number = NEW.number
-    AND place IS NOT (SELECT place FROM states WHERE kind = NEW.kind AND name = NEW.target);
 END;
-CREATE TRIGGER journal_goes_with_its_record BEFORE DELETE ON journal
-WHEN EXISTS (SELECT 1 FROM records WHERE kind = OLD.kind AND id = OLD.id)
+CREATE TRIGGER record_given_goes_with_its_state BEFORE DELETE ON record_given
+WHEN EXISTS (
+  SELECT 1 FROM states CROSS JOIN record_state ON key = (place << 40) + OLD.number WHERE kind = OLD.kind
+)
 BEGIN
-  SELECT RAISE(ABORT, 'interlock: the journal of a record goes when the record goes');
+  SELECT RAISE(ABORT, 'interlock: what a record was given goes with its state; delete it from records');
 END;
-CREATE TRIGGER journal_is_not_rewritten BEFORE UPDATE ON journal
-BEGIN
-  SELECT RAISE(ABORT, 'interlock: the journal is not rewritten');
-END;
-CREATE TRIGGER records_are_created_as_the_table_says AFTER INSERT ON records
-WHEN NOT EXISTS (SELECT 1 FROM paths WHERE step = NEW.place AND target = NEW.state AND kind = NEW.kind)
-BEGIN
-  INSERT INTO made_by_hand VALUES (NEW.number, NEW.kind, '', NEW.state);
-END;
-CREATE TRIGGER records_are_not_replaced BEFORE INSERT ON records
-WHEN EXISTS (SELECT 1 FROM records WHERE kind = NEW.kind AND id = NEW.id)
-  OR EXISTS (SELECT 1 FROM records WHERE number = NEW.number)
+CREATE TRIGGER record_given_is_not_replaced BEFORE INSERT ON record_given
+WHEN EXISTS (SELECT 1 FROM record_given WHERE kind = NEW.kind AND id = NEW.id)
+  OR EXISTS (SELECT 1 FROM record_given WHERE number = NEW.number)
 BEGIN
   SELECT RAISE(ABORT, 'interlock: this record is there already; update it');
 END;
-CREATE TRIGGER records_are_removed_when_they_have_ended BEFORE DELETE ON records
-WHEN NOT EXISTS (SELECT 1 FROM states WHERE kind = OLD.kind AND name = OLD.state AND terminal)
+CREATE TRIGGER record_given_stays BEFORE UPDATE OF number, created_us, kind, id, given ON record_given
+BEGIN
+  SELECT RAISE(ABORT, 'interlock: a record keeps its kind and id, and what it was given');
+END;
+CREATE TRIGGER record_state_begins_as_the_table_says AFTER INSERT ON record_state
+WHEN NEW.key & 1099511627775 <= (SELECT number FROM progress)
+  OR NOT EXISTS (
+    SELECT 1 FROM record_given AS given CROSS JOIN paths ON step = NEW.key >> 40 AND paths.kind = given.kind
+    WHERE given.number = NEW.key & 1099511627775
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'interlock: no record can begin so; insert it into records');
+END;
+CREATE TRIGGER record_state_goes_when_it_is_an_end BEFORE DELETE ON record_state
+WHEN NOT EXISTS (SELECT 1 FROM states WHERE place = OLD.key >> 40 AND terminal)
 BEGIN
   SELECT RAISE(ABORT, 'interlock: the record is alive; only what has ended is removed');
 END;
-CREATE TRIGGER records_keep_their_names BEFORE UPDATE OF number, kind, id ON records
-WHEN OLD.number IS NOT NEW.number OR OLD.kind IS NOT NEW.kind OR OLD.id IS NOT NEW.id
+CREATE TRIGGER record_state_moves_as_the_table_says AFTER UPDATE OF key ON record_state
+WHEN OLD.key & 1099511627775 <> NEW.key & 1099511627775
+  OR NOT EXISTS (SELECT 1 FROM paths WHERE step = (OLD.key >> 40) * 1048576 + (NEW.key >> 40))
 BEGIN
-  SELECT RAISE(ABORT, 'interlock: a record keeps its kind and id');
+  SELECT RAISE(ABORT, 'interlock: no path of the table leads from the one state to the other');
 END;
-CREATE TRIGGER records_move_as_the_table_says AFTER UPDATE OF state, place ON records
-WHEN NOT EXISTS (SELECT 1 FROM paths WHERE step = OLD.place * 1048576 + NEW.place AND target = NEW.state)
+CREATE TRIGGER record_state_takes_what_was_given_with_it AFTER DELETE ON record_state
 BEGIN
-  INSERT INTO made_by_hand VALUES (NEW.number, NEW.kind, OLD.state, NEW.state);
+  DELETE FROM record_given WHERE number = OLD.key & 1099511627775;
+END;
+CREATE TRIGGER records_are_changed_by_hand INSTEAD OF UPDATE ON records
+BEGIN
+  SELECT RAISE(ABORT, 'interlock: a record keeps its kind and id, and what it was given')
+  WHERE (OLD.number, OLD.kind, OLD.id, OLD.given, OLD.created_us)
+    IS NOT (NEW.number, NEW.kind, NEW.id, NEW.given, NEW.created_us);
+  INSERT INTO moves_by_hand VALUES (NEW.kind, OLD.state, NEW.state);
+  UPDATE record_given
+  SET queue = NEW.queue, parent = NEW.parent, labels = nullif(NEW.labels, '[]'), priority = NEW.priority
+  WHERE number = NEW.number;
+  UPDATE record_state
+  SET
+    version = NEW.version, updated_us = NEW.updated_us, body = NEW.body, result = NEW.result,
+    deadline_us = NEW.deadline_us, ready_us = NEW.ready_us,
+    lane = iif(NEW.ready_us IS NULL, NULL, (
+      SELECT group_concat(part, char(31)) FROM (
+        SELECT NEW.kind AS part
+        UNION ALL SELECT ifnull(NEW.queue, '')
+        UNION ALL SELECT value FROM json_each(NEW.labels)
+      )
+    )),
+    priority = iif(NEW.ready_us IS NULL, NULL, NEW.priority),
+    handler = iif(NEW.ready_us IS NULL, NULL, ifnull(NEW.handler, '')),
+    id = iif(NEW.ready_us IS NULL, NULL, NEW.id)
+  WHERE key = ((SELECT place FROM states WHERE kind = OLD.kind AND name = OLD.state) << 40) + NEW.number;
+  UPDATE record_state
+  SET key = ((SELECT place FROM states WHERE kind = NEW.kind AND name = NEW.state) << 40) + NEW.number
+  WHERE OLD.state <> NEW.state
+    AND key = ((SELECT place FROM states WHERE kind = OLD.kind AND name = OLD.state) << 40) + NEW.number;
+END;
+CREATE TRIGGER records_are_created_by_hand INSTEAD OF INSERT ON records
+BEGIN
+  SELECT RAISE(ABORT, 'interlock: this record is there already; update it')
+  WHERE EXISTS (SELECT 1 FROM record_given WHERE kind = NEW.kind AND id = NEW.id)
+    OR EXISTS (SELECT 1 FROM record_given WHERE number = NEW.number);
+  INSERT INTO moves_by_hand VALUES (NEW.kind, '', NEW.state);
+  INSERT INTO record_given
+  SELECT
+    number + 1, latest_us, NEW.kind, NEW.id, NEW.queue, NEW.parent, nullif(NEW.labels, '[]'),
+    ifnull(NEW.priority, 0), ifnull(NEW.given, x'')
+  FROM progress;
+  INSERT INTO record_state (key, version, updated_us, body, result, deadline_us)
+  SELECT
+    (place << 40) + number + 1, NEW.version, NEW.updated_us, NEW.body, ifnull(NEW.result, x''),
+    NEW.deadline_us
+  FROM states, progress WHERE kind = NEW.kind AND name = NEW.state;
+  UPDATE progress SET number = number + 1;
+  UPDATE records SET ready_us = NEW.ready_us, handler = NEW.handler
+  WHERE kind = NEW.kind AND id = NEW.id AND NEW.ready_us IS NOT NULL;
+END;
+CREATE TRIGGER records_are_removed_by_hand INSTEAD OF DELETE ON records
+BEGIN
+  DELETE FROM record_state
+  WHERE key = ((SELECT place FROM states WHERE kind = OLD.kind AND name = OLD.state) << 40) + OLD.number;
 END;
 CREATE VIEW journal_view AS
 SELECT
-  sequence,
+  entry.sequence AS sequence,
   strftime('%Y-%m-%d %H:%M:%S', at_us / 1000000, 'unixepoch') || printf('.%06d', at_us % 1000000) AS at,
-  kind, id, version, steps, actor, reason, cause, request_id, refusal
-FROM journal;
-CREATE VIEW made_by_hand (number, kind, source, target) AS SELECT 0, '', '', '' WHERE 0;
+  kind, entry.id AS id, version, steps, actor, reason, cause, request_id, refusal
+FROM (
+  SELECT
+    journal_rows.sequence - size + 1 + number - record AS sequence,
+    journal_rows.sequence AS of,
+    given.id AS id
+  FROM journal_rows CROSS JOIN record_given AS given ON number BETWEEN record AND record + size - 1
+  WHERE members IS NULL
+  UNION ALL
+  SELECT journal_rows.sequence - size + 1 + member.key, journal_rows.sequence, given.id
+  FROM journal_rows CROSS JOIN json_each(members) AS member CROSS JOIN record_given AS given
+    ON given.number = member.value
+  UNION ALL
+  SELECT sequence, sequence, id FROM journal_rows WHERE id IS NOT NULL
+) AS entry
+JOIN journal_rows ON journal_rows.sequence = entry.of;
+CREATE VIEW moves_by_hand (kind, source, target) AS SELECT '', '', '' WHERE 0;
+CREATE VIEW records AS
+SELECT
+  given.number AS number, given.kind AS kind, given.id AS id, states.name AS state, version,
+  given.given AS given, body, result, parent, queue, ifnull(labels, '[]') AS labels,
+  given.priority AS priority, handler, ready_us, deadline_us, created_us, updated_us
+FROM record_state
+CROSS JOIN record_given AS given ON given.number = record_state.key & 1099511627775
+CROSS JOIN states ON states.place = record_state.key >> 40;
 CREATE VIEW records_view AS
 SELECT
   kind, id, state, version, parent, queue, labels, priority,
@@ -160,5 +268,5 @@ SELECT
     || printf('.%06d', created_us % 1000000) AS created_at,
   strftime('%Y-%m-%d %H:%M:%S', updated_us / 1000000, 'unixepoch')
     || printf('.%06d', updated_us % 1000000) AS updated_at,
-  CAST(body AS TEXT) AS body
+  CAST(given AS TEXT) AS given, CAST(body AS TEXT) AS body, CAST(result AS TEXT) AS result
 FROM records;

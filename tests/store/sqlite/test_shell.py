@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import sqlite3
 
+import msgspec
 import pytest
 
-from interlock.store.records import Commit, Committed, Key, Query
+from interlock.store.records import Batch, Commit, Committed, Key, Query
 from interlock.store.sqlite import SqliteStore
-from interlock.testing.store_contract.builders import PACKING, creation, made, move
+from interlock.testing.store_contract.builders import (
+    PACKING,
+    QUEUE,
+    claimed,
+    creation,
+    made,
+    move,
+    refusal,
+    see,
+    take,
+)
 
 REPLACE = """
 INSERT OR REPLACE INTO records (kind, id, state, version, body, created_us, updated_us)
 VALUES ('parcel', 'a', 'sent', 1, x'7b7d', 0, 0)
 """
+PLACE = "(SELECT place FROM states WHERE kind = 'parcel' AND name = '{}') << 40"
+BEGIN = "INSERT OR REPLACE INTO record_state (key, version, updated_us, body)"
+OF = "WHERE key & 1099511627775 = (SELECT number FROM record_given WHERE id = '{}')"
 
 
 @pytest.mark.parametrize(
@@ -30,8 +44,23 @@ VALUES ('parcel', 'a', 'sent', 1, x'7b7d', 0, 0)
         (REPLACE.replace("'a'", "'z'").replace("parcel", "crate"), "no such kind"),
         (REPLACE.replace("'a'", "'z'").replace("sent", "melted"), "no such state"),
         ("DELETE FROM records WHERE id = 'a'", "is alive"),
-        ("UPDATE journal SET actor = 'somebody else'", "not rewritten"),
-        ("DELETE FROM journal WHERE id = 'b'", "goes when the record goes"),
+        ("UPDATE records SET given = x'31' WHERE id = 'a'", "what it was given"),
+        ("UPDATE journal_rows SET actor = 'somebody else'", "not rewritten"),
+        ("UPDATE journal_rows SET remaining = remaining + 1", "not rewritten"),
+        ("DELETE FROM journal_rows", "goes when the record goes"),
+        # The tables behind the view
+        (f"UPDATE record_state SET key = key + ({PLACE.format('packed')}) {OF.format('b')}", "no path"),
+        (f"UPDATE record_state SET key = {PLACE.format('delivered')} {OF.format('a')}", "no path"),
+        (f"DELETE FROM record_state {OF.format('a')}", "is alive"),
+        (f"{BEGIN} VALUES (({PLACE.format('sent')}) + 1, 1, 0, x'')", "begin so"),
+        (f"{BEGIN} VALUES (({PLACE.format('sent')}) + 9, 1, 0, x'')", "begin so"),
+        ("UPDATE record_given SET id = 'z' WHERE id = 'a'", "keeps its kind and id"),
+        ("UPDATE OR REPLACE record_given SET given = x'31' WHERE id = 'a'", "what it was given"),
+        ("DELETE FROM record_given WHERE id = 'b'", "goes with its state"),
+        (
+            "INSERT OR REPLACE INTO record_given (created_us, kind, id) VALUES (0, 'parcel', 'a')",
+            "there already",
+        ),
     ],
 )
 async def test_a_shell_is_refused(
@@ -52,7 +81,8 @@ async def test_a_shell_may_take_a_legal_step_and_remove_what_has_ended(
     await made(store, creation("a", note=PACKING))
     shell.execute("UPDATE records SET state = 'lost' WHERE id = 'a'")
     shell.execute("DELETE FROM records WHERE id = 'a'")
-    assert shell.execute("DELETE FROM journal WHERE id = 'a'").rowcount == 1
+    assert shell.execute("DELETE FROM journal_rows WHERE record = 1").rowcount == 1
+    assert shell.execute("SELECT count(*) FROM record_given").fetchone() == (0,)
     assert await store.load([Key("parcel", "a")]) == [None]
 
 
@@ -71,8 +101,10 @@ async def test_a_row_that_a_shell_added_to_the_journal_is_not_in_the_way(
     store: SqliteStore, shell: sqlite3.Connection
 ) -> None:
     [record] = await made(store, creation("a", note=PACKING))
-    columns = "kind, id, version, steps, actor, reason, cause, request_id, refusal, chain"
-    shell.execute(f"INSERT INTO journal (at_us, {columns}) SELECT at_us, {columns} FROM journal")
+    columns = "kind, version, steps, actor, reason, cause, request_id, refusal"
+    shell.execute(
+        f"INSERT INTO journal_rows (at_us, id, {columns}) SELECT at_us, 'a', {columns} FROM journal_rows"
+    )
     [outcome] = await store.commit([Commit(changes=(move(record, note=PACKING),))])
     assert isinstance(outcome, Committed)
     assert [entry.cursor for entry in (await store.feed()).entries] == ["1", "2", "3"]
@@ -89,19 +121,30 @@ async def test_what_a_shell_has_moved_or_made_is_found_by_its_state(
     assert (await store.count(Query(kind="parcel", states=("packed",)))).number == 1
 
 
-async def test_a_shell_cannot_put_a_record_where_its_state_is_not(
-    store: SqliteStore, shell: sqlite3.Connection
-) -> None:
-    await made(store, creation("a"))
-    places = (
-        "SELECT place FROM records UNION ALL SELECT place FROM states WHERE name = 'sent' AND kind = 'parcel'"
-    )
-    (before,), (wrong,) = shell.execute(places)
-    shell.execute("UPDATE records SET place = ?", (wrong,))
-    shell.execute("UPDATE records SET place = NULL")
-    assert shell.execute("SELECT place FROM records").fetchall() == [(before,)]
-    with pytest.raises(sqlite3.IntegrityError, match="no such state"):
-        shell.execute("UPDATE records SET state = 'melted', place = ?", (wrong,))
+async def test_what_a_shell_makes_ready_is_claimed(store: SqliteStore, shell: sqlite3.Connection) -> None:
+    await made(store, creation("a", queue=QUEUE, labels=("red",)), creation("b"))
+    shell.execute("UPDATE records SET ready_us = 1 WHERE id = 'a'")
+    shell.execute("UPDATE records SET ready_us = 2, queue = ?, priority = -1 WHERE id = 'b'", (QUEUE,))
+    copied = "version, body, queue, labels, ready_us, updated_us"
+    columns = f"INSERT INTO records (kind, id, state, {copied})"
+    shell.execute(f"{columns} SELECT 'parcel', 'c', 'packed', {copied} FROM records WHERE id = 'a'")
+    assert await claimed(store, take(5, labels=("red",))) == ["a", "c", "b"]
+
+
+async def test_a_shell_reads_each_entry_of_a_batch(store: SqliteStore, shell: sqlite3.Connection) -> None:
+    names = ("d", "b", "a", "c")
+    await store.commit([Batch(change=creation("", note=PACKING), ids=names)])
+    records = [await see(store, name) for name in ("a", "b", "c")]
+    change = msgspec.structs.replace(move(records[0], "lost", note=PACKING), id="", expected_at=None)
+    await store.commit([Batch(change=change, ids=("a", "b", "c"))])
+    await store.commit([Commit(refusals=(refusal("nobody"),))])
+    assert shell.execute("SELECT count(*) FROM journal_rows").fetchone() == (3,)
+    entries = "SELECT sequence, id, version FROM journal_view ORDER BY sequence"
+    told = [(sequence, name, 1) for sequence, name in enumerate(names, 1)]
+    told += [(5, "a", 2), (6, "b", 2), (7, "c", 2), (8, "nobody", 0)]
+    assert shell.execute(entries).fetchall() == told
+    shell.execute("DELETE FROM records WHERE id = 'b'")
+    assert shell.execute(entries).fetchall() == [entry for entry in told if entry[1] != "b"]
 
 
 async def test_a_shell_with_recursive_triggers_is_answered_alike(

@@ -1,7 +1,7 @@
 """One write transaction: what is known in it, and what was judged by that.
 
 Everything is judged in Python against versions that were read in the same transaction, and written
-in a few batches at its end. So many callers share one transaction, and one flush of the disk, and
+in a few statements at its end. So many callers share one transaction, and one flush of the disk, and
 none of them can be disturbed by a neighbour that is refused. A record that two commits of one
 transaction change is judged the second time by what the first made of it.
 """
@@ -11,11 +11,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import islice
+from typing import TypeAlias
 
-from interlock.store.glancing import looks_of
 from interlock.store.ranking import moment
 from interlock.store.records import (
+    Batch,
     Change,
     Commit,
     Committed,
@@ -29,20 +29,75 @@ from interlock.store.records import (
     Request,
     RequestReused,
     TooLate,
+    Work,
 )
 from interlock.store.sqlite.clock import HeldClock
-from interlock.store.sqlite.knowing import Memory, Standing, keep, look_up
-from interlock.store.sqlite.pending import Moved, Pending
-from interlock.store.sqlite.rows import list_text, recorded_of, row_of_recorded
-from interlock.store.sqlite.shapes import REQUEST
+from interlock.store.sqlite.rows import (
+    NUMBERS,
+    REQUEST,
+    STATE_OF_GIVEN,
+    labels_of,
+    list_text,
+    recorded_of,
+    row_of_recorded,
+)
+from interlock.store.sqlite.writing import Move, Pending, Stand
 
-_PROGRESS = "SELECT max(sequence, ifnull((SELECT max(sequence) FROM journal), 0)), latest_us FROM progress"
-_MOVE_ON = "UPDATE progress SET sequence = ?, latest_us = ?"
+# What a shell has added may be further than `progress` says.
+_PROGRESS = """
+SELECT
+  max(sequence, ifnull((SELECT max(sequence) FROM journal_rows), 0)),
+  max(number, ifnull((SELECT max(number) FROM record_given), 0)),
+  latest_us
+FROM progress
+"""
+_MOVE_ON = "UPDATE progress SET sequence = ?, number = ?, latest_us = ?"
 _REQUESTS = f"SELECT {REQUEST} FROM requests WHERE id IN (SELECT value FROM json_each(?))"
+_STANDING = f"""
+SELECT g.id, s.key, s.version, s.updated_us, p.name, g.queue, g.parent, g.labels, g.priority
+FROM json_each(?2) AS wanted CROSS JOIN record_given AS g ON g.kind = ?1 AND g.id = wanted.value
+{STATE_OF_GIVEN}
+"""
 
-
-Moves = Mapping[str, Mapping[tuple[str, str], Moved]]
+Moves: TypeAlias = Mapping[str, Mapping[tuple[str, str], Move]]
 """By kind, and by the states that a legal step joins; the first of them is empty for a creation."""
+
+Standing: TypeAlias = tuple[int, Stand]
+"""The key of a record, and how it stands."""
+
+Known: TypeAlias = dict[str, dict[str, Standing]]
+
+ABSENT: Standing = (0, Stand(0, "", (None, None, (), 0), None))
+
+
+class Memory:
+    """What a writer may go on knowing from one transaction to the next.
+
+    SQLite tells a connection whether any other has committed since; as long as none has, what this one
+    read or wrote is how it is. It spares reading a record that was claimed a moment ago.
+    """
+
+    def __init__(self, kinds: Iterable[str], most: int = 20_000) -> None:
+        self._most = most
+        self._seen = -1
+        self._known: Known = {kind: {} for kind in kinds}
+
+    def learn(self, kinds: Iterable[str]) -> None:
+        """Know about more kinds."""
+        self._known = {**{kind: {} for kind in kinds}, **self._known}
+
+    def recall(self, connection: sqlite3.Connection) -> Known:
+        """What is still true; asked in a transaction, so that it stays true to its end."""
+        (seen,) = connection.execute("PRAGMA data_version").fetchone()
+        if seen != self._seen or sum(map(len, self._known.values())) > self._most:
+            self.forget()
+            self._seen = seen
+        return self._known
+
+    def forget(self) -> None:
+        """What was written has been undone, or changed by somebody else."""
+        for standings in self._known.values():
+            standings.clear()
 
 
 class Ledger:
@@ -59,99 +114,43 @@ class Ledger:
         self._memory = memory
         self._known = memory.recall(connection)
         self._requests: dict[str, Recorded | None] = {}
-        self._commits: Sequence[Commit] = ()
-        self._taken: Sequence[tuple[int, Record]] = ()
-        self._bodies: dict[int, int] = {}
-        """Whose they are, by their identity, of what was taken: the same one need not be written again."""
-        self._sequence, latest_us = connection.execute(_PROGRESS).fetchone()
+        self._work: Sequence[Work] = ()
+        sequence, number, latest_us = connection.execute(_PROGRESS).fetchone()
         # Later than all before: records are listed by their numbers, and so by the time of their creation.
-        self._begin_batch(clock.read(latest_us + 1))
+        self._begin(clock.read(latest_us + 1), number, sequence)
 
-    def judge(self, commits: Sequence[Commit]) -> list[Outcome]:
+    def judge(self, work: Sequence[Work]) -> list[Outcome]:
         """Whether each can become true; those that can are remembered, to be written by `flush`."""
         self.broken = True
-        self._commits = commits
+        self._work = work
         outcomes: list[Outcome] = []
-        while len(outcomes) < len(commits):
-            commit = commits[len(outcomes)]
-            if not _is_one_change(commit):
-                outcomes.append(self._judge_one(commit))
-                continue
-            change = commit.changes[0]
-            before = self._known[change.kind].get(change.id) or self._standing(change)
-            outcomes.append(self._judge_alone(change, before, commit.not_after))
-            if outcomes[-1] is self._committed and self._may_lead(change, before):
-                followers = self._follow(commit, before, islice(commits, len(outcomes), None))
-                outcomes += [self._committed] * followers
+        for item in work:
+            if isinstance(item, Batch):
+                outcomes += self._judge_batch(item)
+            else:
+                outcomes.append(self._judge_one(item))
         self.broken = False
         return outcomes
 
-    def _may_lead(self, change: Change, before: Standing) -> bool:
-        """Whether others can do the same: it was there, is changed once, and its entry can be shared."""
-        note = change.note
-        return bool(before[0]) and before[6] is not self.now and not (note and note.refusal)
-
-    def _follow(self, leader: Commit, stood: Standing, others: Iterable[Commit]) -> int:
-        """How many of the next ones do what this one did, from where it stood: they are let through with it.
-
-        Nearly all of a batch do. What was judged is compared, and judged only where something differs.
-        """
-        first, not_after, now, bodies = leader.changes[0], leader.not_after, self.now, self._bodies
-        kind, note, version, was = first.kind, first.note, first.expected + 1, stood[1:6]
-        keeps_body = bodies.get(id(first.body)) == stood[0]
-        looks = looks_of(first)
-        standings, alike = self._known[kind], self._pending.alike()
-        number_of, body_of, say = alike.numbers.append, alike.bodies.append, alike.said.append
-        after = alike.after
-        followers = 0
-        for commit in others:
-            changes = commit.changes
-            if (
-                len(changes) != 1
-                or commit.request is not None
-                or commit.refusals
-                or commit.not_after != not_after
-            ):
-                break
-            change = changes[0]
-            before = standings.get(change.id)
-            if (
-                before is None
-                or before[1:6] != was
-                or before[6] is now
-                or looks_of(change) != looks
-                or change.note != note
-                or (change.expected_at is not None and change.expected_at != before[6])
-                or (bodies.get(id(change.body)) == before[0]) is not keeps_body
-            ):
-                break
-            number = before[0]
-            number_of(number)
-            if not keeps_body:
-                body_of(change.body)
-            if note is not None:
-                say((number, kind, change.id, version))
-            standings[change.id] = (number, *after)
-            followers += 1
-        if note is not None:
-            self._sequence += followers
-        return followers
-
-    def take(self, numbered: Sequence[tuple[int, Record]]) -> None:
+    def take(self, keyed: Iterable[tuple[int, Record]]) -> None:
         """These were read in this transaction, and need not be read again."""
-        keep(numbered, self._known)
-        self._taken = numbered  # no other body gets the identity of one of these while they are here
-        self._bodies = {id(record.body): number for number, record in numbered}
+        stand = ABSENT[1]
+        for key, record in keyed:
+            placing = (record.queue, record.parent, record.labels, record.priority)
+            found = Stand(record.version, record.state, placing, record.updated_at)
+            if found != stand:
+                stand = found
+            self._known[record.kind][record.id] = (key, stand)
 
     def flush(self) -> None:
         """Write what was judged."""
         pending = self._pending
         if pending:
             self.wrote = True
-            pending.write(self._known)
-            self._bodies = {}
-            self.connection.execute(_MOVE_ON, (self._sequence, self.now_us))
-            self._begin_batch(self.now_us + pending.creates)
+            self._learn_numbers(pending.write())
+            sequence = pending.entries.sequence
+            self.connection.execute(_MOVE_ON, (sequence, pending.number, self.now_us))
+            self._begin(self.now_us + pending.creates, pending.number, sequence)
 
     def forget(self) -> None:
         """Something was changed behind this ledger's back."""
@@ -159,11 +158,29 @@ class Ledger:
         self._memory.forget()
         self._requests.clear()
 
-    def _begin_batch(self, now_us: int) -> None:
+    def _begin(self, now_us: int, number: int, sequence: int) -> None:
         self.now_us = now_us
         self.now = moment(now_us)
         self._committed = Committed(self.now)
-        self._pending = Pending(self.connection, now_us, self.now)
+        self._pending = Pending(self.connection, self.now, now_us, number, sequence)
+
+    def _judge_batch(self, batch: Batch) -> list[Outcome]:
+        """All at once if they stand alike and nothing is in the way; otherwise one by one."""
+        change, names, not_after = batch.change, batch.ids, batch.not_after
+        if not_after is not None and self.now > not_after:
+            return [TooLate(not_after, self.now)] * len(names)
+        standings = self._standings(change.kind, names)
+        stand = standings[0][1]
+        move = self._moves[change.kind].get((stand.state, change.state))
+        if move is None or stand.version != change.expected or not _are_alike(standings, batch.expected_at):
+            return [self._judge_one(commit) for commit in batch.commits()]
+        if change.expected:
+            keys = [key for key, _ in standings]
+            after = self._pending.change(change, move, stand, keys, batch.result)
+        else:
+            after = self._pending.create(change, move, names, batch.given, batch.result)
+        self._keep(change.kind, names, *after)
+        return [self._committed] * len(names)
 
     def _judge_one(self, commit: Commit) -> Outcome:
         request, not_after, changes = commit.request, commit.not_after, commit.changes
@@ -176,25 +193,11 @@ class Ledger:
         for change in changes:
             self._write(change)
         for refused in commit.refusals:
-            number, version, *_ = self._standing(refused)
-            self._sequence += 1
-            said = (number, refused.kind, refused.id, version)
-            self._pending.entries.add(self._sequence, said, refused.note)
+            [(key, stand)] = self._standings(refused.kind, (refused.id,))
+            self._pending.entries.refuse(key & NUMBERS, refused.kind, refused.id, stand.version, refused.note)
         if request is not None:
             recorded = self._requests[request.id] = self._record(request)
             self._pending.recorded.append(row_of_recorded(recorded))
-        return self._committed
-
-    def _judge_alone(self, change: Change, before: Standing, not_after: datetime | None) -> Outcome:
-        """The same for a commit that is one change and nothing else, as nearly all are: each thing once."""
-        if not_after is not None and self.now > not_after:
-            return TooLate(not_after, self.now)
-        if before[1] != change.expected or change.expected_at not in (None, before[6]):
-            return Conflict(change.key, change.expected, before[1])
-        moved = self._moves[change.kind].get((before[2], change.state))
-        if moved is None:
-            return Illegal(change.key, before[2], change.state)
-        self._put(change, before, moved)
         return self._committed
 
     def _repeat(self, request: Request) -> Outcome | None:
@@ -211,54 +214,60 @@ class Ledger:
         illegal: Illegal | None = None
         for change in changes:
             kind = change.kind
-            _, version, state, _, _, _, since = self._known[kind].get(change.id) or self._standing(change)
-            if version != change.expected or change.expected_at not in (None, since):
-                return Conflict(change.key, change.expected, version)
-            if illegal is None and (state, change.state) not in self._moves[kind]:
-                illegal = Illegal(change.key, state, change.state)
+            [(_, stand)] = self._standings(kind, (change.id,))
+            if stand.version != change.expected or not _was_expected(change.expected_at, stand):
+                return Conflict(change.key, change.expected, stand.version)
+            if illegal is None and (stand.state, change.state) not in self._moves[kind]:
+                illegal = Illegal(change.key, stand.state, change.state)
         return illegal
 
     def _write(self, change: Change) -> None:
-        before = self._known[change.kind][change.id]
-        self._put(change, before, self._moves[change.kind][before[2], change.state])
-
-    def _put(self, change: Change, before: Standing, moved: Moved) -> None:
-        kind, name, pending = change.kind, change.id, self._pending
-        if before[0]:
-            bodies = self._bodies
-            kept = bodies.get(id(change.body)) == before[0] and before[6] is not self.now
-            after = pending.change(change, before, moved, bodied=not kept)
+        kind, name = change.kind, change.id
+        key, stand = self._known[kind][name]
+        move = self._moves[kind][stand.state, change.state]
+        results = () if change.result is None else (change.result,)
+        if change.expected:
+            after = self._pending.change(change, move, stand, (key,), results)
         else:
-            after = pending.create(change, moved)
-        self._known[kind][name] = after
-        if (note := change.note) is not None:
-            self._sequence += 1
-            said = (after[0], kind, name, after[1])
-            if note.refusal:
-                pending.entries.add(self._sequence, said, note)
-            else:
-                pending.entries.say(self._sequence, said, note)
+            after = self._pending.create(change, move, (name,), (change.given or b"",), results)
+        self._keep(kind, (name,), *after)
 
-    def _standing(self, item: Change | Refused) -> Standing:
-        """How a record stands; the first that is not known makes all of this call known."""
-        found = self._known[item.kind].get(item.id)
-        if found is None:
+    def _keep(self, kind: str, names: Sequence[str], keys: list[int], stand: Stand) -> None:
+        self._known[kind].update(zip(names, [(key, stand) for key in keys], strict=True))
+
+    def _standings(self, kind: str, names: Sequence[str]) -> list[Standing]:
+        """How these records stand; the first that is not known makes all of this call known."""
+        known = self._known[kind]
+        if any(name not in known for name in names):
             self._learn_records()
-            found = self._known[item.kind][item.id]
-        return found
+        return [known[name] for name in names]
 
     def _learn_records(self) -> None:
         wanted: dict[str, dict[str, None]] = {}
-        for commit in self._commits:
-            touched: tuple[Change | Refused, ...] = (*commit.changes, *commit.refusals)
-            for item in touched:
-                if item.id not in self._known[item.kind]:
-                    wanted.setdefault(item.kind, {})[item.id] = None
+        for item in self._work:
+            for kind, name in _touched(item):
+                if name not in self._known[kind]:
+                    wanted.setdefault(kind, {})[name] = None
         for kind, names in wanted.items():
-            look_up(self.connection, kind, list(names), self._known[kind])
+            known = self._known[kind]
+            known.update(dict.fromkeys(names, ABSENT))
+            stand = ABSENT[1]
+            for row in self.connection.execute(_STANDING, (kind, list_text(list(names)))):
+                name, key, version, since_us, state, queue, parent, labels, priority = row
+                placing = (queue, parent, labels_of(labels), priority)
+                found = Stand(version, state, placing, moment(since_us))
+                if found != stand:
+                    stand = found
+                known[name] = (key, stand)
+
+    def _learn_numbers(self, renumbered: Iterable[tuple[str, str, int]]) -> None:
+        """Records that were created have got other numbers than they are known by."""
+        for kind, name, number in renumbered:
+            key, stand = self._known[kind][name]
+            self._known[kind][name] = ((key & ~NUMBERS) + number, stand)
 
     def _learn_requests(self) -> None:
-        asked = [commit.request.id for commit in self._commits if commit.request is not None]
+        asked = [item.request.id for item in self._work if isinstance(item, Commit) and item.request]
         unknown = [name for name in asked if name not in self._requests]
         self._requests.update(dict.fromkeys(unknown))
         for row in self.connection.execute(_REQUESTS, (list_text(unknown),)):
@@ -275,6 +284,24 @@ class Ledger:
         )
 
 
-def _is_one_change(commit: Commit) -> bool:
-    """And nothing else."""
-    return len(commit.changes) == 1 and commit.request is None and not commit.refusals
+def _are_alike(standings: Sequence[Standing], expected_at: Sequence[datetime | None]) -> bool:
+    """Whether all are in the same version, state and place, written when it was expected."""
+    first = standings[0][1]
+    if len({id(stand) for _, stand in standings}) == 1:
+        return not first.version or {None, first.since}.issuperset(expected_at)
+    if any(stand[:3] != first[:3] for _, stand in standings):
+        return False
+    return all(_was_expected(at, stand) for at, (_, stand) in zip(expected_at, standings, strict=False))
+
+
+def _was_expected(at: datetime | None, stand: Stand) -> bool:
+    """Whether the version was written then; what is not there was never written."""
+    return at is None or at == stand.since or not stand.version
+
+
+def _touched(item: Work) -> Iterable[tuple[str, str]]:
+    """Kind and id of each record that it is about."""
+    if isinstance(item, Batch):
+        return [(item.change.kind, name) for name in item.ids]
+    touched: tuple[Change | Refused, ...] = (*item.changes, *item.refusals)
+    return [(each.kind, each.id) for each in touched]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -118,6 +118,16 @@ def with_lock(connection: sqlite3.Connection, work: Callable[[], T]) -> T:
             connection.execute("ROLLBACK")
         raise
     return result
+
+
+@contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Several statements see the same database; writers are not held up by it."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
 
 
 def applied_version(connection: sqlite3.Connection) -> int:

@@ -9,21 +9,22 @@ from datetime import timedelta
 from pathlib import Path
 
 from interlock.store.records import Pruned
+from interlock.store.sqlite import journal
 from interlock.store.sqlite.failures import store_error
 from interlock.store.sqlite.ledger import Ledger
 from interlock.store.sqlite.opening import connect
 from interlock.store.sqlite.reading import number_at
-from interlock.store.sqlite.rows import list_text
+from interlock.store.sqlite.rows import GIVEN_OF_STATE, NUMBERS, PLACE_BITS, list_text
 
 # A record is created before it is changed, so that numbers, which are in the order of creation, narrow
 # the search.
-_OLD = """
-SELECT number, id FROM records INDEXED BY records_by_place
-WHERE place = (SELECT place FROM states WHERE kind = ? AND name = ?) AND number < ? AND updated_us <= ?
-LIMIT ?
+_OLD = f"""
+WITH ended AS (SELECT place << {PLACE_BITS} AS first FROM states WHERE kind = ? AND name = ?)
+SELECT s.key, g.id, s.trail FROM ended
+CROSS JOIN record_state AS s ON s.key > first AND s.key < first + ? {GIVEN_OF_STATE}
+WHERE s.updated_us <= ? LIMIT ?
 """
-_OF_RECORDS = "record IN (SELECT value FROM json_each(?))"
-_OF_NAMES = "record = 0 AND kind = ? AND id IN (SELECT value FROM json_each(?))"
+_REMOVE = "DELETE FROM record_state WHERE key IN (SELECT value FROM json_each(?))"
 _REMOVE_REQUESTS = """
 DELETE FROM requests
 WHERE id IN (SELECT id FROM requests WHERE expires_us <= ? ORDER BY expires_us LIMIT ?)
@@ -74,8 +75,9 @@ def compact(path: Path) -> int:
 
 def _old(
     ledger: Ledger, kind: str, states: Sequence[str], before_us: int, limit: int
-) -> list[tuple[int, str]]:
-    old: list[tuple[int, str]] = []
+) -> list[tuple[int, str, str]]:
+    """Return keys, ids and trails."""
+    old: list[tuple[int, str, str]] = []
     newer = number_at(ledger.connection, before_us + 1)
     for state in dict.fromkeys(states):
         left = limit - len(old)
@@ -83,15 +85,10 @@ def _old(
     return old
 
 
-def _remove(ledger: Ledger, kind: str, gone: list[tuple[int, str]]) -> int:
+def _remove(ledger: Ledger, kind: str, gone: list[tuple[int, str, str]]) -> int:
     connection = ledger.connection
-    numbers, names = list_text([number for number, _ in gone]), list_text([name for _, name in gone])
-    connection.executemany("DELETE FROM records WHERE number = ?", [(number,) for number, _ in gone])
-    removed = 0
-    for condition, parameters in ((_OF_RECORDS, (numbers,)), (_OF_NAMES, (kind, names))):
-        (newest,) = connection.execute(
-            f"SELECT ifnull(max(sequence), 0) FROM journal WHERE {condition}", parameters
-        ).fetchone()
-        removed += connection.execute(f"DELETE FROM journal WHERE {condition}", parameters).rowcount
-        connection.execute(_PRUNED_UP_TO, (newest, ledger.now_us))
-    return removed
+    connection.execute(_REMOVE, (list_text([key for key, _, _ in gone]),))
+    trails = {key & NUMBERS: trail for key, _, trail in gone}
+    removed = journal.remove(connection, kind, [name for _, name, _ in gone], trails)
+    connection.execute(_PRUNED_UP_TO, (removed.last, ledger.now_us))
+    return removed.number

@@ -1,62 +1,60 @@
-"""What is only read: records by key and by filter, the journal, requests, and what there is at all.
+"""What is only read: records by key and by filter, requests, and what there is at all.
 
-Lists come from one index in which the records of each state lie in the order of their creation, which is
-that of their numbers; a list of several states, or of all, merges them. So a page costs a page, wherever
-it begins.
+The records of each state lie in the order of their creation, which is that of their numbers; a list of
+several states, or of all, merges them. So a page costs a page, wherever it begins.
 """
 
 from __future__ import annotations
 
 import heapq
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import islice
-from operator import itemgetter
 
 import msgspec
 
 from interlock.store.contract import StoreStatus
-from interlock.store.cursors import bad_cursor, read_cursor, write_cursor
+from interlock.store.cursors import read_cursor, write_cursor
 from interlock.store.ranking import microseconds, moment
-from interlock.store.records import Count, Feed, Key, Page, Query, Record, Recorded
-from interlock.store.sqlite.opening import MIGRATIONS, applied_version
-from interlock.store.sqlite.rows import ID, NUMBER, RECORD, entry_of, list_text, record_of, recorded_of
-from interlock.store.sqlite.shapes import ENTRY, REQUEST
+from interlock.store.records import Count, Key, Page, Query, Record, Recorded
+from interlock.store.sqlite.opening import MIGRATIONS, applied_version, snapshot
+from interlock.store.sqlite.rows import (
+    GIVEN_OF_STATE,
+    ID,
+    KEY,
+    NUMBERS,
+    PLACE_BITS,
+    RECORD,
+    REQUEST,
+    STATE_OF_GIVEN,
+    list_text,
+    record_of,
+    recorded_of,
+)
 
-_LOAD = (
-    "SELECT {columns} FROM json_each(?2) AS wanted"
-    " CROSS JOIN records AS r ON r.kind = ?1 AND r.id = wanted.value"
-).format(columns=", ".join(f"r.{column.strip()}" for column in RECORD.split(",")))
-_NUMBERED = f"SELECT {RECORD} FROM records WHERE number IN (SELECT value FROM json_each(?))"
-_STATES = """
-SELECT name, place FROM states
-WHERE kind = ? AND EXISTS (SELECT 1 FROM records WHERE records.place = states.place)
+_LOAD = f"""
+SELECT {RECORD} FROM json_each(?2) AS wanted
+CROSS JOIN record_given AS g ON g.kind = ?1 AND g.id = wanted.value {STATE_OF_GIVEN}
 """
-_NEXT = "SELECT number, created_us FROM records WHERE number >= ? ORDER BY number LIMIT 1"
-_HAS_LABEL = "EXISTS (SELECT 1 FROM json_each(labels) WHERE value = ?)"
-_FEED = f"SELECT {ENTRY} FROM journal WHERE sequence > ? ORDER BY sequence LIMIT ?"
-# What a shell has added may not say which record it belongs to.
-_HISTORY = f"""
-SELECT {ENTRY} FROM journal INDEXED BY journal_by_record
-WHERE record = (SELECT number FROM records WHERE kind = ?1 AND id = ?2) AND version > ?3
-UNION ALL
-SELECT {ENTRY} FROM journal INDEXED BY journal_without_record
-WHERE record = 0 AND kind = ?1 AND id = ?2 AND version > ?3
-ORDER BY sequence LIMIT ?4
+_KEYED = f"""
+SELECT {RECORD} FROM record_state AS s {GIVEN_OF_STATE} WHERE s.key IN (SELECT value FROM json_each(?))
 """
+_STATES = f"""
+SELECT name, place FROM states WHERE kind = ? AND EXISTS (
+  SELECT 1 FROM record_state WHERE key BETWEEN place << {PLACE_BITS} AND (place << {PLACE_BITS}) + {NUMBERS}
+)
+"""
+_OF_STATE = f"""
+SELECT {{columns}} FROM record_state AS s {GIVEN_OF_STATE}
+WHERE {{conditions}} ORDER BY s.key {{direction}}
+"""
+_OF_PARENT = f"""
+SELECT {{columns}} FROM record_given AS g INDEXED BY record_given_by_parent {STATE_OF_GIVEN}
+WHERE {{conditions}} ORDER BY g.number {{direction}}
+"""
+_NEXT = "SELECT number, created_us FROM record_given WHERE number >= ? ORDER BY number LIMIT 1"
+_HAS_LABEL = "EXISTS (SELECT 1 FROM json_each(g.labels) WHERE value = ?)"
 _STATUS_CAP = 10_000
-_LARGEST = 2**63 - 1
-
-
-@contextmanager
-def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """Several statements see the same database; writers are not held up by it."""
-    connection.execute("BEGIN")
-    try:
-        yield
-    finally:
-        connection.execute("ROLLBACK")
 
 
 def load(connection: sqlite3.Connection, keys: Sequence[Key]) -> list[Record | None]:
@@ -80,27 +78,27 @@ def find(connection: sqlite3.Connection, query: Query) -> Page:
             return _find_within(connection, query, query.within, after)
     with snapshot(connection):
         streams = [connection.execute(*ask) for ask in _asks(connection, query, RECORD, after)]
-        merged = heapq.merge(*streams, key=itemgetter(NUMBER), reverse=query.newest_first)
+        merged = heapq.merge(*streams, key=_number, reverse=query.newest_first)
         rows = list(islice(merged, query.limit + 1))
         for stream in streams:
             stream.close()
     page = rows[: query.limit]
-    cursor = write_cursor(page[-1][NUMBER], page[-1][ID]) if len(rows) > query.limit else ""
+    cursor = write_cursor(_number(page[-1]), page[-1][ID]) if len(rows) > query.limit else ""
     return Page(tuple(map(record_of, page)), cursor)
 
 
 def _find_within(connection: sqlite3.Connection, query: Query, within: int, after: int | None) -> Page:
     """Of the next so many in all states together, those that have the queue and the labels."""
     conditions, values = _looked_at(query)
-    columns = f"number, {' AND '.join(conditions)}"
+    columns = f"s.key, {' AND '.join(conditions)}"
     streams = [
         connection.execute(sql, (*values, *parameters))
         for sql, parameters in _asks(connection, _anywhere(query), columns, after)
     ]
     found: list[int] = []
     end = last = None
-    merged = heapq.merge(*streams, key=itemgetter(0), reverse=query.newest_first)
-    for place, (number, matches) in enumerate(merged):
+    merged = heapq.merge(*streams, key=_number, reverse=query.newest_first)
+    for place, (key, matches) in enumerate(merged):
         if place == within:
             end = last
             break
@@ -108,13 +106,13 @@ def _find_within(connection: sqlite3.Connection, query: Query, within: int, afte
             end = found[-1]
             break
         if matches:
-            found.append(number)
-        last = number
+            found.append(key)
+        last = key
     for stream in streams:
         stream.close()
-    rows = connection.execute(_NUMBERED, (list_text(found),)).fetchall()
-    rows.sort(key=itemgetter(NUMBER), reverse=query.newest_first)
-    return Page(tuple(map(record_of, rows)), "" if end is None else write_cursor(end, ""))
+    rows = connection.execute(_KEYED, (list_text(found),)).fetchall()
+    rows.sort(key=_number, reverse=query.newest_first)
+    return Page(tuple(map(record_of, rows)), "" if end is None else write_cursor(end & NUMBERS, ""))
 
 
 def _anywhere(query: Query) -> Query:
@@ -142,8 +140,8 @@ def _count_within(connection: sqlite3.Connection, query: Query, cap: int, within
     conditions, values = _looked_at(query)
     number, cut = 0, False
     with snapshot(connection):
-        for sql, parameters in _asks(connection, anywhere, "queue, labels", None):
-            some = f"SELECT count(*), total({' AND '.join(conditions)}) FROM ({sql} LIMIT ?)"
+        for sql, parameters in _asks(connection, anywhere, "g.queue, g.labels", None):
+            some = f"SELECT count(*), total({' AND '.join(conditions)}) FROM ({sql} LIMIT ?) AS g"
             looked_at, found = connection.execute(some, (*values, *parameters, within)).fetchone()
             number += int(found)
             cut = cut or looked_at == within
@@ -158,27 +156,10 @@ def recall(connection: sqlite3.Connection, request_id: str, now_us: int) -> Reco
     return None if row is None else recorded_of(row)
 
 
-def feed(connection: sqlite3.Connection, after: str, limit: int) -> Feed:
-    """The journal after a cursor: numbers are given out in the order of the commits."""
-    sequence = _sequence_of(after)
-    with snapshot(connection):
-        (pruned_up_to,) = connection.execute("SELECT pruned_up_to FROM progress").fetchone()
-        entries = tuple(map(entry_of, connection.execute(_FEED, (sequence, limit))))
-    cursor = entries[-1].cursor if entries else str(max(sequence, pruned_up_to))
-    return Feed(entries, cursor, gap=sequence < pruned_up_to)
-
-
 def latest(connection: sqlite3.Connection) -> str:
     """The cursor of the journal's end."""
     (sequence,) = connection.execute("SELECT sequence FROM progress").fetchone()
     return str(sequence)
-
-
-def history(connection: sqlite3.Connection, key: Key, after_version: int, limit: int) -> Feed:
-    """The journal of one record."""
-    rows = connection.execute(_HISTORY, (key.kind, key.id, after_version, limit))
-    entries = tuple(map(entry_of, rows))
-    return Feed(entries, entries[-1].cursor if entries else "")
 
 
 def latest_us(connection: sqlite3.Connection) -> int:
@@ -199,9 +180,9 @@ def status(connection: sqlite3.Connection, url: str) -> StoreStatus:
             for (kind,) in connection.execute("SELECT name FROM kinds ORDER BY name").fetchall()
             if (counts := _count_states(connection, kind))
         }
-        entries = _count_up_to_cap(connection, "journal")
-        oldest = connection.execute("SELECT at_us FROM journal ORDER BY sequence LIMIT 1").fetchone()
-        requests = _count_up_to_cap(connection, "requests")
+        entries = _count_up_to_cap(connection, "total(remaining)", "journal_rows")
+        oldest = connection.execute("SELECT at_us FROM journal_rows ORDER BY sequence LIMIT 1").fetchone()
+        requests = _count_up_to_cap(connection, "count(*)", "requests")
         version = applied_version(connection)
         pages, page_bytes = (
             int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size")
@@ -220,15 +201,15 @@ def status(connection: sqlite3.Connection, url: str) -> StoreStatus:
     )
 
 
-def _count_up_to_cap(connection: sqlite3.Connection, table: str) -> int:
-    sql = f"SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT ?)"
-    return int(connection.execute(sql, (_STATUS_CAP,)).fetchone()[0])
+def _count_up_to_cap(connection: sqlite3.Connection, number: str, table: str) -> int:
+    sql = f"SELECT {number} FROM (SELECT * FROM {table} LIMIT ?)"
+    return min(_STATUS_CAP, int(connection.execute(sql, (_STATUS_CAP,)).fetchone()[0]))
 
 
 def number_at(connection: sqlite3.Connection, us: int) -> int:
     """The lowest number of what was created then or later: numbers and times are in the same order."""
     low = 0
-    found = connection.execute("SELECT max(number) FROM records").fetchone()[0]
+    found = connection.execute("SELECT max(number) FROM record_given").fetchone()[0]
     high = 1 if found is None else found + 1
     while low < high:
         middle = (low + high) // 2
@@ -241,9 +222,9 @@ def number_at(connection: sqlite3.Connection, us: int) -> int:
 
 
 def _count_states(connection: sqlite3.Connection, kind: str) -> dict[str, int]:
-    capped = "SELECT count(*) FROM (SELECT 1 FROM records WHERE place = ? LIMIT ?)"
+    capped = "SELECT count(*) FROM (SELECT 1 FROM record_state WHERE key BETWEEN ? AND ? LIMIT ?)"
     return {
-        state: connection.execute(capped, (place, _STATUS_CAP)).fetchone()[0]
+        state: connection.execute(capped, (*_stretch(place), _STATUS_CAP)).fetchone()[0]
         for state, place in sorted(connection.execute(_STATES, (kind,)).fetchall())
     }
 
@@ -251,41 +232,48 @@ def _count_states(connection: sqlite3.Connection, kind: str) -> dict[str, int]:
 def _asks(
     connection: sqlite3.Connection, query: Query, columns: str, after: int | None
 ) -> list[tuple[str, list[object]]]:
-    """One statement for each stretch of an index that holds matches, in the order of creation."""
-    conditions, parameters = _conditions(connection, query, after)
-    order = f"ORDER BY number {'DESC' if query.newest_first else 'ASC'}"
-    stretches: list[tuple[str, str, list[object]]]
-    if query.parent is not None:
-        stretches = [("records_by_parent", "kind = ? AND parent = ?", [query.kind, query.parent])]
-        if query.states:
-            conditions.append(f"state IN ({', '.join('?' * len(query.states))})")
-            parameters += query.states
-    else:
-        places = dict(connection.execute(_STATES, (query.kind,)).fetchall())
-        states = dict.fromkeys(query.states) if query.states else places
-        stretches = [("records_by_place", "place = ?", [places[s]]) for s in states if s in places]
-    asks: list[tuple[str, list[object]]] = []
-    for index, narrowed, values in stretches:
-        matching = " AND ".join((narrowed, *conditions))
-        sql = f"SELECT {columns} FROM records INDEXED BY {index} WHERE {matching} {order}"
-        asks.append((sql, [*values, *parameters]))
-    return asks
-
-
-def _conditions(
-    connection: sqlite3.Connection, query: Query, after: int | None
-) -> tuple[list[str], list[object]]:
+    """One statement for each stretch that holds matches in the order of creation."""
     conditions, parameters = _looked_at(query)
+    first, last = _between(connection, query, after)
+    direction = "DESC" if query.newest_first else "ASC"
+    if query.parent is not None:
+        conditions += ["g.kind = ?", "g.parent = ?", "g.number BETWEEN ? AND ?"]
+        parameters += [query.kind, query.parent, first, last]
+        if query.states:
+            conditions.append(f"p.name IN ({', '.join('?' * len(query.states))})")
+            parameters += query.states
+        return [(_sql(_OF_PARENT, columns, conditions, direction), parameters)]
+    places = dict(connection.execute(_STATES, (query.kind,)).fetchall())
+    states = dict.fromkeys(query.states) if query.states else places
+    sql = _sql(_OF_STATE, columns, ["s.key BETWEEN ? AND ?", *conditions], direction)
+    return [(sql, [*_stretch(places[s], first, last), *parameters]) for s in states if s in places]
+
+
+def _sql(text: str, columns: str, conditions: list[str], direction: str) -> str:
+    return text.format(columns=columns, conditions=" AND ".join(conditions), direction=direction)
+
+
+def _stretch(place: int, first: int = 0, last: int = NUMBERS) -> tuple[int, int]:
+    """The keys of the records in one state, from one number to another."""
+    return (place << PLACE_BITS) + first, (place << PLACE_BITS) + last
+
+
+def _between(connection: sqlite3.Connection, query: Query, after: int | None) -> tuple[int, int]:
+    """The first and the last number that a record can have."""
+    first, last = 0, NUMBERS
     if query.since is not None:
-        conditions.append("number >= ?")
-        parameters.append(number_at(connection, microseconds(query.since)))
+        first = number_at(connection, microseconds(query.since))
     if query.until is not None:
-        conditions.append("number < ?")
-        parameters.append(number_at(connection, microseconds(query.until)))
-    if after is not None:
-        conditions.append(f"number {'<' if query.newest_first else '>'} ?")
-        parameters.append(after)
-    return conditions, parameters
+        last = number_at(connection, microseconds(query.until)) - 1
+    if after is not None and query.newest_first:
+        last = min(last, after - 1)
+    elif after is not None:
+        first = max(first, min(after, NUMBERS) + 1)
+    return first, last
+
+
+def _number(row: tuple[int, ...]) -> int:
+    return row[KEY] & NUMBERS
 
 
 def _looked_at(query: Query) -> tuple[list[str], list[object]]:
@@ -293,17 +281,9 @@ def _looked_at(query: Query) -> tuple[list[str], list[object]]:
     conditions: list[str] = []
     parameters: list[object] = []
     if query.queue is not None:
-        conditions.append("queue = ?")
+        conditions.append("g.queue = ?")
         parameters.append(query.queue)
     for label in query.labels:
         conditions.append(_HAS_LABEL)
         parameters.append(label)
     return conditions, parameters
-
-
-def _sequence_of(cursor: str) -> int:
-    if not cursor:
-        return 0
-    if not cursor.isdecimal() or (sequence := int(cursor)) > _LARGEST:
-        raise bad_cursor(cursor)
-    return sequence

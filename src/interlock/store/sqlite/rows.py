@@ -1,4 +1,8 @@
-"""From rows to what they stand for."""
+"""From rows to what they stand for.
+
+Each state of each kind has a number, its *place*. The key of a row of `record_state` is the place of its
+state, shifted, and the number of its record: see `sql/0005_three_parts.sql`.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,28 @@ from typing import Any, TypeAlias
 import msgspec
 
 from interlock.store.ranking import microseconds, moment
-from interlock.store.records import Answer, Entry, Note, Record, Recorded, StepLine
+from interlock.store.records import Answer, Note, Record, Recorded, StepLine
 
 Row: TypeAlias = tuple[Any, ...]
 
-OWN_RECORD = "number, id, state, version, body, parent, ready_us, deadline_us, created_us, updated_us"
-"""What the lane of a record does not tell."""
-RECORD = f"{OWN_RECORD}, kind, queue, labels, priority"
-NUMBER, ID = 0, 1
+PLACE_BITS = 40
+NUMBERS = (1 << PLACE_BITS) - 1
+"""The highest number of a record, and the part of a key that is the number."""
 
-NO_LABELS = "[]"
+RECORD = (
+    "s.key, g.id, s.version, s.body, g.given, s.result, g.parent, s.ready_us, s.deadline_us,"
+    " g.created_us, s.updated_us, g.kind, g.queue, g.labels, g.priority,"
+    f" (SELECT name FROM states WHERE place = s.key >> {PLACE_BITS})"
+)
+GIVEN_OF_STATE = f"CROSS JOIN record_given AS g ON g.number = s.key & {NUMBERS}"
+STATE_OF_GIVEN = f"""
+CROSS JOIN states AS p ON p.kind = g.kind
+CROSS JOIN record_state AS s ON s.key = (p.place << {PLACE_BITS}) + g.number
+"""
+"""A key cannot be told from a number alone: the few places of the kind are looked at."""
+KEY, ID, READY_US, DEADLINE_US = 0, 1, 7, 8
+
+REQUEST = "id, endpoint, fingerprint, status, body, created_us, expires_us"
 
 _encode = msgspec.json.Encoder().encode
 _labels = msgspec.json.Decoder(tuple[str, ...])
@@ -29,22 +45,31 @@ def list_text(values: Sequence[Any]) -> str:
     return _encode(values).decode()
 
 
-def labels_of(text: str) -> tuple[str, ...]:
+def labels_of(text: str | None) -> tuple[str, ...]:
     """What `list_text` has written."""
-    return () if text == NO_LABELS else _labels.decode(text)
+    return _labels.decode(text) if text else ()
 
 
 def record_of(row: Row) -> Record:
     """From the columns of `RECORD`."""
-    kind, queue, labels, priority = row[10:14]
-    return placed_record_of(row[:10], kind, queue, labels_of(labels), priority)
-
-
-def placed_record_of(
-    row: Row, kind: str, queue: str | None, labels: tuple[str, ...], priority: int
-) -> Record:
-    """From the columns of `OWN_RECORD`, where the lane has told the rest."""
-    _, name, state, version, body, parent, ready_us, deadline_us, created_us, updated_us = row
+    (
+        _,
+        name,
+        version,
+        body,
+        given,
+        result,
+        parent,
+        ready_us,
+        deadline_us,
+        created_us,
+        updated_us,
+        kind,
+        queue,
+        labels,
+        priority,
+        state,
+    ) = row
     created_at = moment(created_us)
     return Record(
         kind=kind,
@@ -52,9 +77,11 @@ def placed_record_of(
         state=state,
         version=version,
         body=body,
+        given=given,
+        result=result,
         parent=parent,
         queue=queue,
-        labels=labels,
+        labels=labels_of(labels),
         priority=priority,
         ready_at=None if ready_us is None else moment(ready_us),
         deadline_at=None if deadline_us is None else moment(deadline_us),
@@ -63,23 +90,15 @@ def placed_record_of(
     )
 
 
-def entry_of(row: Row) -> Entry:
-    """From the columns of `ENTRY`."""
-    sequence, at_us, _, kind, name, version, steps, actor, request_id, reason, cause, refusal = row
-    return Entry(
-        cursor=str(sequence),
-        at=moment(at_us),
-        kind=kind,
-        id=name,
-        version=version,
-        note=Note(
-            steps=_steps.decode(steps),
-            actor=actor,
-            reason=reason,
-            cause=cause,
-            request_id=request_id,
-            refusal=refusal,
-        ),
+def note_of(steps: str, actor: str, reason: str, cause: str, request_id: str, refusal: str) -> Note:
+    """From the last columns of a row of the journal."""
+    return Note(
+        steps=_steps.decode(steps),
+        actor=actor,
+        reason=reason,
+        cause=cause,
+        request_id=request_id,
+        refusal=refusal,
     )
 
 
@@ -97,7 +116,7 @@ def recorded_of(row: Row) -> Recorded:
 
 
 def row_of_recorded(recorded: Recorded) -> Row:
-    """For `INSERT_REQUEST`."""
+    """For the columns of `REQUEST`."""
     return (
         recorded.id,
         recorded.endpoint,

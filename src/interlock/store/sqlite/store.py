@@ -8,10 +8,10 @@ Reading order:
     location, opening    from a URL to a connection; migrations and the enforced tables
     jobs                 how coroutines hand work to a thread, with a deadline
     writer, ledger       group commit; judging in one transaction
-    knowing              how records stand, as far as a writer has to know
-    pending, shapes      what is to be written, by the narrowest statements
+    writing, journal     what is to be written, many records with one statement; one row for many entries
     selecting            who is next
-    reader, reading      lists, journal, wake-ups
+    reader, reading      lists, wake-ups
+    pruning              what has ended long ago
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from interlock.store.limits import TIMEOUT_S
 from interlock.store.ranking import moment
 from interlock.store.records import (
     Claim,
-    Commit,
     Count,
     Feed,
     Key,
@@ -38,8 +37,10 @@ from interlock.store.records import (
     Query,
     Record,
     Recorded,
+    Work,
+    number_of,
 )
-from interlock.store.sqlite import reading, selecting
+from interlock.store.sqlite import journal, reading, selecting
 from interlock.store.sqlite.clock import HeldClock
 from interlock.store.sqlite.failures import store_error
 from interlock.store.sqlite.ledger import Ledger
@@ -139,10 +140,10 @@ class SqliteStore:
         check_query(self._catalogue, query)
         return await self._reader.do(lambda connection: reading.count(connection, query, cap, within))
 
-    async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+    async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
         """Together with whatever else waits for the disk."""
         check_commits(self._catalogue, commits, self.capabilities.max_body_bytes)
-        return await self._writer.do(lambda ledger: ledger.judge(commits), weight=len(commits))
+        return await self._writer.do(lambda ledger: ledger.judge(commits), weight=number_of(commits))
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
         """Look, decide and write under the one write lock of the database."""
@@ -170,7 +171,7 @@ class SqliteStore:
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
         """The journal's numbers are given out under the write lock, so their order is the commits'."""
         check_limit(limit)
-        return await self._reader.do(lambda connection: reading.feed(connection, after, limit))
+        return await self._reader.do(lambda connection: journal.feed(connection, after, limit))
 
     async def latest(self) -> str:
         """The end of the journal."""
@@ -181,7 +182,7 @@ class SqliteStore:
         known_kind(self._catalogue, key.kind)
         check_limit(limit)
         return await self._reader.do(
-            lambda connection: reading.history(connection, key, after_version, limit)
+            lambda connection: journal.history(connection, key, after_version, limit)
         )
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
@@ -211,7 +212,7 @@ class SqliteStore:
         return await self._reader.do(lambda connection: reading.status(connection, url_of(self._path)))
 
     async def _decided(
-        self, select: Callable[[Ledger], list[selecting.Numbered]], decide: Decide, limit: int
+        self, select: Callable[[Ledger], list[selecting.Keyed]], decide: Decide, limit: int
     ) -> list[Outcome]:
         def work(ledger: Ledger) -> list[Outcome]:
             try:

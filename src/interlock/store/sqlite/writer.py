@@ -22,9 +22,9 @@ from interlock.store.catalogue import Catalogue
 from interlock.store.sqlite.clock import HeldClock
 from interlock.store.sqlite.failures import BAD_DATA, NOTHING, UNKNOWN, is_busy, late, not_open, store_error
 from interlock.store.sqlite.jobs import Job, JobThread, deliver
-from interlock.store.sqlite.knowing import Memory
-from interlock.store.sqlite.ledger import Ledger, Moves
+from interlock.store.sqlite.ledger import Ledger, Memory, Moves
 from interlock.store.sqlite.opening import check_floor, leave_mark, load_kinds, open_database, places_of
+from interlock.store.sqlite.writing import Move
 
 MOST_AT_ONCE = 2_000
 """Commits in one transaction: more would make the first wait for the last without sparing anything."""
@@ -180,7 +180,7 @@ def _moves(catalogue: Catalogue, places: dict[str, dict[str, int]]) -> Moves:
     """Every step that is legal: one look-up says so, and where it leads."""
     return {
         kind.name: {
-            (source, target): (target, places[kind.name][target], source != target)
+            (source, target): Move(target, places[kind.name][target])
             for source in ("", *kind.states)
             for target in kind.states
             if kind.allows(source, target)

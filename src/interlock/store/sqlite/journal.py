@@ -1,0 +1,281 @@
+"""The journal: one row for all entries that say the same, as those of a batch do.
+
+A row has the number of its last entry and how many there are, so that each entry keeps a number of its own, a
+reader may stop within a row, and the row in which it goes on is found by its key. The ids come from the
+records: entries of a record that was pruned are no longer told.
+
+Rows with several entries are not in an index. A record has the list of those that tell of it (its *trail*),
+which is written with the record, and for which it need not be found.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from interlock.store.cursors import bad_cursor
+from interlock.store.ranking import moment
+from interlock.store.records import Entry, Feed, Key, Note
+from interlock.store.sqlite.opening import snapshot
+from interlock.store.sqlite.rows import STATE_OF_GIVEN, Row, list_text, note_of
+
+LONGEST_TRAIL = 256
+"""From this version on each entry of a record is a row of its own: a trail is written with every change."""
+
+_INSERT = """
+INSERT INTO journal_rows (
+  sequence, size, remaining, at_us, record, members, kind, id, version,
+  steps, actor, reason, cause, request_id, refusal
+) VALUES (?, ?, ?, ?, ?, nullif(?, ''), ?, nullif(?, ''), ?, ?, ?, ?, ?, ?, ?)
+"""
+_ROW = (
+    "j.sequence, j.size, j.record, j.members, j.at_us, j.kind, coalesce(g.id, j.id), j.version,"
+    " j.steps, j.actor, j.reason, j.cause, j.request_id, j.refusal"
+)
+_WITH_ID = "LEFT JOIN record_given AS g ON g.number = j.record AND j.size = 1"
+_FEED = f"SELECT {_ROW} FROM journal_rows AS j {_WITH_ID} WHERE j.sequence > ? ORDER BY j.sequence"
+_TRAIL = f"""
+SELECT g.number, s.trail FROM record_given AS g {STATE_OF_GIVEN} WHERE g.kind = ? AND g.id = ?
+"""
+_ON_TRAIL = f"""
+SELECT {_ROW} FROM json_each(?) AS wanted CROSS JOIN journal_rows AS j ON j.sequence = wanted.value {_WITH_ID}
+WHERE j.version > ?
+"""
+# For each record versions and numbers of entries are in the same order.
+_ABOUT = f"""
+SELECT {_ROW} FROM journal_rows AS j INDEXED BY journal_rows_by_record {_WITH_ID}
+WHERE j.size = 1 AND j.record > 0 AND j.record = ? AND j.version > ?
+ORDER BY j.record, j.version, j.sequence LIMIT ?
+"""
+# Of what was refused before there was a record, and what a shell has added.
+_NAMED = f"""
+SELECT {_ROW} FROM journal_rows AS j INDEXED BY journal_rows_by_name {_WITH_ID}
+WHERE j.record = 0 AND j.kind = ? AND j.id = ? AND j.version > ? ORDER BY j.sequence LIMIT ?
+"""
+_IDS_BETWEEN = "SELECT number, id FROM record_given WHERE number BETWEEN ? AND ?"
+_IDS = "SELECT number, id FROM record_given WHERE number IN (SELECT value FROM json_each(?))"
+_MEMBERS = """
+SELECT sequence, size, record, members FROM json_each(?) AS wanted
+CROSS JOIN journal_rows ON sequence = wanted.value
+"""
+_COUNT_DOWN = "UPDATE journal_rows SET remaining = remaining - ? WHERE sequence = ?"
+_REMOVE_EMPTY = """
+DELETE FROM journal_rows WHERE sequence IN (SELECT value FROM json_each(?)) AND remaining <= 0
+"""
+_OF_RECORDS = "size = 1 AND record > 0 AND record IN (SELECT value FROM json_each(?))"
+_OF_NAMES = "record = 0 AND kind = ? AND id IN (SELECT value FROM json_each(?))"
+_LARGEST = 2**63 - 1
+_numbers = msgspec.json.Decoder(list[int])
+
+
+class Saying:
+    """Entries in a row that say the same."""
+
+    __slots__ = ("first", "kind", "note", "numbers", "version")
+
+    def __init__(self, first: int, kind: str, version: int, note: Note) -> None:
+        self.first = first
+        self.kind = kind
+        self.version = version
+        self.note = note
+        self.numbers: list[int] = []
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether one row tells all of them."""
+        return len(self.numbers) > 1 and self.version <= LONGEST_TRAIL
+
+    @property
+    def trail(self) -> str:
+        """What its records have to remember to find it again."""
+        return f" {self.first + len(self.numbers) - 1}" if self.is_packed else ""
+
+    def rows(self, now_us: int) -> Iterator[Row]:
+        """For `_INSERT`."""
+        numbers = self.numbers
+        if self.is_packed:
+            size, first = len(numbers), numbers[0]
+            members = "" if numbers == list(range(first, first + size)) else list_text(numbers)
+            yield self._row(self.first + size - 1, size, now_us, first, members)
+        else:
+            for sequence, number in enumerate(numbers, self.first):
+                yield self._row(sequence, 1, now_us, number, "")
+
+    def _row(self, sequence: int, size: int, now_us: int, record: int, members: str) -> Row:
+        about = (sequence, size, size, now_us, record, members, self.kind, "", self.version)
+        return (*about, *_words(self.note))
+
+
+class Entries:
+    """What the journal is to be told in one transaction."""
+
+    def __init__(self, sequence: int, now_us: int) -> None:
+        self.sequence = sequence
+        """Of the last entry."""
+        self._now_us = now_us
+        self._sayings: list[Saying] = []
+        self._others: list[Row] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._sayings or self._others)
+
+    def say(self, kind: str, version: int, note: Note, numbers: Sequence[int]) -> Saying:
+        """Add an entry about each of these records, which are in this version by then."""
+        last = self._sayings[-1] if self._sayings else None
+        if (
+            last is None
+            or last.first + len(last.numbers) != self.sequence + 1
+            or (last.kind, last.version) != (kind, version)
+            or (last.note is not note and last.note != note)
+        ):
+            last = Saying(self.sequence + 1, kind, version, note)
+            self._sayings.append(last)
+        last.numbers += numbers
+        self.sequence += len(numbers)
+        return last
+
+    def refuse(self, number: int, kind: str, name: str, version: int, note: Note) -> None:
+        """Add an entry that tells of a refusal; the record, if there is one, is not written."""
+        self.sequence += 1
+        about = (self.sequence, 1, 1, self._now_us, number, "", kind, "" if number else name, version)
+        self._others.append((*about, *_words(note)))
+
+    def renumber(self, new: Mapping[int, int]) -> None:
+        """Some records have other numbers than they were told of with."""
+        for saying in self._sayings:
+            saying.numbers = [new.get(number, number) for number in saying.numbers]
+        self._others = [(*row[:4], new.get(row[4], row[4]), *row[5:]) for row in self._others]
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        """Write all of them."""
+        rows = [row for saying in self._sayings for row in saying.rows(self._now_us)]
+        connection.executemany(_INSERT, rows + self._others)
+
+
+class Removed(NamedTuple):
+    """How many entries went, and the last of them."""
+
+    number: int
+    last: int
+
+
+def feed(connection: sqlite3.Connection, after: str, limit: int) -> Feed:
+    """The journal after a cursor: numbers are given out in the order of the commits."""
+    sequence = _sequence_of(after)
+    with snapshot(connection):
+        return _feed(connection, sequence, limit)
+
+
+def _feed(connection: sqlite3.Connection, sequence: int, limit: int) -> Feed:
+    (pruned_up_to,) = connection.execute("SELECT pruned_up_to FROM progress").fetchone()
+    entries: list[Entry] = []
+    rows = connection.execute(_FEED, (sequence,))
+    for row in rows:
+        entries += _entries(connection, row, sequence, limit - len(entries))
+        if len(entries) == limit:
+            break
+    rows.close()
+    cursor = entries[-1].cursor if entries else str(max(sequence, pruned_up_to))
+    return Feed(tuple(entries), cursor, gap=sequence < pruned_up_to)
+
+
+def history(connection: sqlite3.Connection, key: Key, after_version: int, limit: int) -> Feed:
+    """The journal of one record."""
+    with snapshot(connection):
+        entries = _about(connection, key, after_version, limit)
+    entries.sort(key=lambda entry: int(entry.cursor))
+    del entries[limit:]
+    return Feed(tuple(entries), entries[-1].cursor if entries else "")
+
+
+def _about(connection: sqlite3.Connection, key: Key, after_version: int, limit: int) -> list[Entry]:
+    """Return the entries of a record, at least the first `limit`, in no order."""
+    found = connection.execute(_NAMED, (key.kind, key.id, after_version, limit)).fetchall()
+    entries = [_entry(row, row[0], row[6], _note(row)) for row in found]
+    for number, trail in connection.execute(_TRAIL, (key.kind, key.id)).fetchall():
+        found = connection.execute(_ABOUT, (number, after_version, limit)).fetchall()
+        entries += [_entry(row, row[0], key.id, _note(row)) for row in found]
+        wanted = list_text([int(sequence) for sequence in trail.split()])
+        for row in connection.execute(_ON_TRAIL, (wanted, after_version)):
+            place = _members(row[1], row[2], row[3]).index(number)
+            entries.append(_entry(row, row[0] - row[1] + 1 + place, key.id, _note(row)))
+    return entries
+
+
+def remove(
+    connection: sqlite3.Connection, kind: str, names: Sequence[str], trails: Mapping[int, str]
+) -> Removed:
+    """Remove the entries of records that are gone: their names, and by number their trails."""
+    removed = last = 0
+    numbers = list_text(list(trails))
+    for condition, parameters in ((_OF_RECORDS, (numbers,)), (_OF_NAMES, (kind, list_text(names)))):
+        (newest,) = connection.execute(
+            f"SELECT ifnull(max(sequence), 0) FROM journal_rows WHERE {condition}", parameters
+        ).fetchone()
+        removed += connection.execute(f"DELETE FROM journal_rows WHERE {condition}", parameters).rowcount
+        last = max(last, newest)
+    gone: dict[int, set[int]] = {}
+    for number, trail in trails.items():
+        for sequence in trail.split():
+            gone.setdefault(int(sequence), set()).add(number)
+    rows = list_text(list(gone))
+    for sequence, size, record, members in connection.execute(_MEMBERS, (rows,)):
+        of_row = _members(size, record, members)
+        last = max(last, *(sequence - size + 1 + of_row.index(number) for number in gone[sequence]))
+        removed += len(gone[sequence])
+    connection.executemany(_COUNT_DOWN, [(len(some), sequence) for sequence, some in gone.items()])
+    connection.execute(_REMOVE_EMPTY, (rows,))
+    return Removed(removed, last)
+
+
+def _entries(connection: sqlite3.Connection, row: Row, after: int, limit: int) -> list[Entry]:
+    """Those of a row that come after an entry, and are told."""
+    sequence, size, record, members = row[:4]
+    if size == 1:
+        return [] if row[6] is None else [_entry(row, sequence, row[6], _note(row))]
+    first, numbers, note = sequence - size + 1, _members(size, record, members), _note(row)
+    entries: list[Entry] = []
+    start = max(0, after - first + 1)
+    while start < size and len(entries) < limit:
+        some = numbers[start : start + limit - len(entries)]
+        ids = _ids(connection, some)
+        entries += [
+            _entry(row, place, ids[number], note)
+            for place, number in enumerate(some, first + start)
+            if number in ids
+        ]
+        start += len(some)
+    return entries
+
+
+def _ids(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, str]:
+    if isinstance(numbers, range):
+        return dict(connection.execute(_IDS_BETWEEN, (numbers[0], numbers[-1])).fetchall())
+    return dict(connection.execute(_IDS, (list_text(numbers),)).fetchall())
+
+
+def _members(size: int, record: int, members: str | None) -> Sequence[int]:
+    return range(record, record + size) if members is None else _numbers.decode(members)
+
+
+def _note(row: Row) -> Note:
+    return note_of(*row[8:14])
+
+
+def _entry(row: Row, sequence: int, name: str, note: Note) -> Entry:
+    return Entry(cursor=str(sequence), at=moment(row[4]), kind=row[5], id=name, version=row[7], note=note)
+
+
+def _words(note: Note) -> tuple[Any, ...]:
+    return (list_text(note.steps), note.actor, note.reason, note.cause, note.request_id, note.refusal)
+
+
+def _sequence_of(cursor: str) -> int:
+    if not cursor:
+        return 0
+    if not cursor.isdecimal() or (sequence := int(cursor)) > _LARGEST:
+        raise bad_cursor(cursor)
+    return sequence

@@ -1,0 +1,361 @@
+"""What a transaction writes: gathered step by step, and written in a few statements.
+
+A step is what several records become together: all but their ids, what each was given and what each leaves.
+Records with numbers in a row take one statement however many they are, others one with a list of keys.
+
+Data are handed over as a `bytearray`: `bytes` take the driver several times as long.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import cache
+from itertools import accumulate, groupby
+from operator import itemgetter
+from typing import NamedTuple, TypeAlias
+
+from interlock.store.ranking import lane_of, microseconds
+from interlock.store.records import Change
+from interlock.store.sqlite.journal import Entries, Saying
+from interlock.store.sqlite.rows import NUMBERS, PLACE_BITS, REQUEST, Row, list_text
+
+Placing: TypeAlias = tuple[str | None, str | None, tuple[str, ...], int]
+"""Queue, parent, labels and priority: what most steps leave as it was."""
+
+
+class Stand(NamedTuple):
+    """How a record stands; records that were changed together share it."""
+
+    version: int
+    state: str
+    placing: Placing
+    since: datetime | None
+
+
+class Move(NamedTuple):
+    """Where a legal step leads."""
+
+    state: str
+    """As a plain text; the caller's may be an enumeration's."""
+    place: int
+
+
+FEW = 4
+"""Below this many records a statement each is as quick."""
+MOST_JOINED = 16 * 1_048_576
+"""Data that are larger together go one by one, so that none of them is held twice."""
+_DIGITS = 13
+_SPELT = f"%0{_DIGITS}d"
+
+
+def _nth(parameter: int, place: str = "new.key") -> str:
+    """Of numbers that are spelt in so many digits each, the one at a place."""
+    return f"CAST(substr(?{parameter}, ({place}) * {_DIGITS} + 1, {_DIGITS}) AS INTEGER)"
+
+
+_INTO_GIVEN = (
+    "INSERT INTO record_given (number, created_us, kind, id, queue, parent, labels, priority, given)"
+)
+_GIVE_ONE = f"{_INTO_GIVEN} VALUES (?7, ?1, ?2, ?8, ?3, ?4, ?5, ?6, ?9)"
+_GIVE_MANY = f"""
+{_INTO_GIVEN}
+SELECT
+  {_nth(7)}, ?1, ?2, new.value, ?3, ?4, ?5, ?6, ifnull(substr(?9, {_nth(10)}, {_nth(11)}), x'')
+FROM json_each(?8) AS new
+"""
+_BEGIN = """
+INSERT INTO record_state
+  (key, version, updated_us, body, trail, deadline_us, ready_us, lane, priority, handler, id)
+SELECT ?1 + number, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, iif(?7 IS NULL, NULL, id)
+FROM record_given WHERE number
+"""
+_BEGIN_RUN = f"{_BEGIN} BETWEEN ?11 AND ?12"
+_BEGIN_LISTED = f"{_BEGIN} IN (SELECT value FROM json_each(?11))"
+_LEAVE = "UPDATE record_state SET result = ? WHERE key = ?"
+_PLACE = "UPDATE record_given SET queue = ?, parent = ?, labels = ?, priority = ? WHERE number = ?"
+# A request that has expired counts as unknown, so that its id may be used anew.
+_INSERT_REQUEST = f"INSERT OR REPLACE INTO requests ({REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?)"
+
+_ONE, _RUN, _LISTED = "key = ?11", "key BETWEEN ?11 AND ?13", "key IN (SELECT value FROM json_each(?11))"
+_SAME_RESULT = "result = ?12"
+_OWN_RESULT = f"result = substr(?12, {_nth(14, 'key - ?11')}, {_nth(15, 'key - ?11')})"
+"""Those of a run come as one blob, with where each begins and how long it is."""
+
+
+@cache
+def update(moves: bool, result: str, which: str) -> str:
+    """Change records to what the first ten parameters say."""
+    parts = ["key = key + ?1"] if moves else []
+    parts += ["version = ?2", "updated_us = ?3", "body = ?4", "trail = trail || ?5", "deadline_us = ?6"]
+    parts += ["ready_us = ?7", "lane = ?8", "priority = ?9", "handler = ?10"]
+    parts.append(f"id = iif(?7 IS NULL, NULL, (SELECT id FROM record_given WHERE number = key & {NUMBERS}))")
+    if result:
+        parts.append(result)
+    return f"UPDATE record_state SET {', '.join(parts)} WHERE {which}"
+
+
+class Creation:
+    """Records that are made alike, apart from what each was given."""
+
+    __slots__ = ("change", "given", "names", "numbers", "place", "results", "saying")
+
+    def __init__(self, change: Change, place: int, saying: Saying | None, numbers: list[int]) -> None:
+        self.change = change
+        self.place = place
+        self.saying = saying
+        self.numbers = numbers
+        self.names: Sequence[str] = ()
+        self.given: Sequence[bytes] = ()
+        """In the order of the numbers; empty where there is nothing."""
+        self.results: Sequence[bytes] = ()
+        """Likewise."""
+
+    def rows(self) -> list[Row]:
+        """Number, name, and what was given."""
+        given = self.given or (b"",) * len(self.names)
+        return list(zip(self.numbers, self.names, map(bytearray, given), strict=True))
+
+    def columns(self) -> Row | None:
+        """The same as columns of all; None if they are too few or too large for that."""
+        given = self.given or (b"",) * len(self.names)
+        if len(given) < FEW or sum(map(len, given)) > MOST_JOINED:
+            return None
+        return (_spelt(self.numbers), list_text(self.names), *_joined(given))
+
+
+class Step:
+    """Records that become the same, apart from what each leaves."""
+
+    __slots__ = ("after", "before", "change", "keys", "place", "results", "saying")
+
+    def __init__(
+        self, change: Change, place: int, before: Stand, after: Stand, saying: Saying | None
+    ) -> None:
+        self.change = change
+        self.place = place
+        self.before = before
+        self.after = after
+        self.saying = saying
+        self.keys: list[int] = []
+        """Those that they had before."""
+        self.results: list[bytes] = []
+        """In the order of the keys; empty where what is there stays."""
+
+    def is_like(self, change: Change, before: Stand, saying: Saying | None, results: Sequence[bytes]) -> bool:
+        """Whether records that stand so become the same by another change."""
+        mine = self.change
+        return (
+            self.saying is saying
+            and self.before[:3] == before[:3]
+            and (mine.state, mine.body, mine.handler) == (change.state, change.body, change.handler)
+            and (mine.ready_at, mine.deadline_at) == (change.ready_at, change.deadline_at)
+            and placing_of(mine) == placing_of(change)
+            and mine.kind == change.kind
+            and bool(self.results) == bool(results)
+        )
+
+
+class Pending:
+    """What one transaction has to write: creations first, then steps in their order."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, now: datetime, now_us: int, number: int, sequence: int
+    ) -> None:
+        self.entries = Entries(sequence, now_us)
+        self.recorded: list[Row] = []
+        self.number = number
+        """The highest that a record was given."""
+        self._now = now
+        self._now_us = now_us
+        self._connection = connection
+        self._created: list[Creation] = []
+        self._steps: list[Step] = []
+        self._last_name = ""
+        self._in_order = True
+
+    def __bool__(self) -> bool:
+        return bool(self._created or self._steps or self.entries or self.recorded)
+
+    @property
+    def creates(self) -> bool:
+        """Whether records are among it that were not there."""
+        return bool(self._created)
+
+    def create(
+        self,
+        change: Change,
+        move: Move,
+        names: Sequence[str],
+        given: Sequence[bytes],
+        results: Sequence[bytes],
+    ) -> tuple[list[int], Stand]:
+        """Make records that were not there; return their keys, and how they stand."""
+        first = self.number + 1
+        self.number += len(names)
+        numbers = list(range(first, self.number + 1))
+        creation = Creation(change, move.place, self._say(change, numbers), numbers)
+        creation.names, creation.given, creation.results = names, given, results
+        self._created.append(creation)
+        if self._last_name >= names[0] or (len(names) > 1 and list(names) != sorted(names)):
+            self._in_order = False
+        self._last_name = names[-1]
+        shift = move.place << PLACE_BITS
+        return [shift + number for number in numbers], Stand(1, move.state, placing_of(change), self._now)
+
+    def change(
+        self, change: Change, move: Move, before: Stand, keys: Sequence[int], results: Sequence[bytes]
+    ) -> tuple[list[int], Stand]:
+        """Change records that stand alike; return their keys from then on, and how they stand."""
+        saying = self._say(change, [key & NUMBERS for key in keys])
+        step = self._steps[-1] if self._steps else None
+        if step is None or not step.is_like(change, before, saying, results):
+            after = Stand(change.expected + 1, move.state, placing_of(change), self._now)
+            step = Step(change, move.place, before, after, saying)
+            self._steps.append(step)
+        step.keys += keys
+        step.results += results
+        shift = move.place << PLACE_BITS
+        return [shift + (key & NUMBERS) for key in keys], step.after
+
+    def write(self) -> list[tuple[str, str, int]]:
+        """Write all of it; return the kind, id and number of records that got another number than before."""
+        renumbered = [] if self._in_order else self._renumber()
+        if self._created:
+            self._write_creations()
+        self._write_steps()
+        if self.entries:
+            self.entries.write(self._connection)
+        if self.recorded:
+            self._connection.executemany(_INSERT_REQUEST, self.recorded)
+        return renumbered
+
+    def _say(self, change: Change, numbers: list[int]) -> Saying | None:
+        if change.note is None:
+            return None
+        return self.entries.say(change.kind, change.expected + 1, change.note, numbers)
+
+    def _renumber(self) -> list[tuple[str, str, int]]:
+        """Records of one moment are listed by their ids, and all are listed by their numbers."""
+        told = sorted(pair for each in self._created for pair in zip(each.names, each.numbers, strict=True))
+        new = {number: place for place, (_, number) in enumerate(told, min(number for _, number in told))}
+        for creation in self._created:
+            creation.numbers = [new[number] for number in creation.numbers]
+        for step in self._steps:
+            step.keys = [(key & ~NUMBERS) + new.get(key & NUMBERS, key & NUMBERS) for key in step.keys]
+        self.entries.renumber(new)
+        return [
+            (each.change.kind, name, number)
+            for each in self._created
+            for name, number in zip(each.names, each.numbers, strict=True)
+        ]
+
+    def _write_creations(self) -> None:
+        execute, many = self._connection.execute, self._connection.executemany
+        ones: list[Row] = []
+        for creation in self._created:
+            shared = (self._now_us, creation.change.kind, *_placed(creation.change))
+            if columns := creation.columns():
+                execute(_GIVE_MANY, (*shared, *columns))
+            else:
+                ones += [(*shared, *row) for row in creation.rows()]
+        many(_GIVE_ONE, ones)
+        left: list[Row] = []
+        for statement, calls in groupby(self._beginnings(), key=itemgetter(0)):
+            many(statement, [row for _, row in calls])
+        for creation in self._created:
+            shift = creation.place << PLACE_BITS
+            keyed = zip(creation.results, creation.numbers, strict=False)
+            left += [(bytearray(result), shift + number) for result, number in keyed]
+        many(_LEAVE, left)
+
+    def _beginnings(self) -> Iterator[tuple[str, Row]]:
+        for creation in self._created:
+            values = self._values(creation.change, creation.place << PLACE_BITS, creation.saying)
+            numbers = creation.numbers
+            first, last = min(numbers), max(numbers)
+            if last - first == len(numbers) - 1:
+                yield _BEGIN_RUN, (*values, first, last)
+            else:
+                yield _BEGIN_LISTED, (*values, list_text(numbers))
+
+    def _write_steps(self) -> None:
+        """Those of one record each share a statement as long as it is the same."""
+        for statement, calls in groupby(self._calls(), key=itemgetter(0)):
+            rows = [row for _, row in calls]
+            if len(rows) == 1:
+                self._connection.execute(statement, rows[0])
+            else:
+                self._connection.executemany(statement, rows)
+
+    def _calls(self) -> Iterator[tuple[str, Row]]:
+        """Each statement, and what it is handed."""
+        for step in self._steps:
+            moves = step.before.state != step.after.state
+            shift = (step.place << PLACE_BITS) - (step.keys[0] & ~NUMBERS)
+            values = self._values(step.change, shift, step.saying)
+            if step.before.placing != step.after.placing:
+                for key in step.keys:
+                    yield _PLACE, (*_placed(step.change), key & NUMBERS)
+            for which, result, row in _addressed(step.keys, step.results):
+                yield update(moves, result, which), (*values, *row)
+
+    def _values(self, change: Change, shift: int, saying: Saying | None) -> Row:
+        """The first ten parameters of the statements that write a state."""
+        ready_at, deadline_at = change.ready_at, change.deadline_at
+        timing: Row = (None if deadline_at is None else microseconds(deadline_at), None, None, None, None)
+        if ready_at is not None:
+            lane = lane_of(change.kind, (change.queue or "", *change.labels))
+            timing = (timing[0], microseconds(ready_at), lane, change.priority, change.handler)
+        trail = saying.trail if saying else ""
+        return (shift, change.expected + 1, self._now_us, bytearray(change.body), trail, *timing)
+
+
+def placing_of(change: Change) -> Placing:
+    """Where a record belongs after a change."""
+    return change.queue, change.parent, change.labels, change.priority
+
+
+def _placed(change: Change) -> tuple[str | None, str | None, str | None, int]:
+    labels = list_text(change.labels) if change.labels else None
+    return change.queue or None, change.parent or None, labels, change.priority
+
+
+def _addressed(keys: list[int], results: list[bytes]) -> Iterator[tuple[str, str, Row]]:
+    """By which condition records are found and how they get their results, with the parameters for both."""
+    if len(keys) == 1:
+        yield _ONE, _SAME_RESULT if results else "", (keys[0], *map(bytearray, results))
+        return
+    same = not results or results.count(results[0]) == len(results)
+    if same or keys == list(range(keys[0], keys[0] + len(keys))):
+        ordered = sorted(keys)
+    else:
+        pairs = sorted(zip(keys, results, strict=True))
+        ordered, results = [key for key, _ in pairs], [result for _, result in pairs]
+    one_run = ordered[-1] - ordered[0] == len(ordered) - 1
+    if same:
+        result, row = (_SAME_RESULT, bytearray(results[0])) if results else ("", bytearray())
+        if one_run:
+            yield _RUN, result, (ordered[0], row, ordered[-1])
+        else:
+            yield _LISTED, result, (list_text(ordered), row)[: 2 if result else 1]
+        return
+    if one_run and sum(map(len, results)) <= MOST_JOINED:
+        joined, starts, lengths = _joined(results)
+        yield _RUN, _OWN_RESULT, (ordered[0], joined, ordered[-1], starts, lengths)
+        return
+    for key, result_of in zip(ordered, results, strict=True):
+        yield _ONE, _SAME_RESULT, (key, bytearray(result_of))
+
+
+def _joined(data: Sequence[bytes]) -> tuple[bytearray, bytearray, bytearray]:
+    """All of them as one, and where each begins and how long it is."""
+    lengths = [len(each) for each in data]
+    starts = accumulate(lengths[:-1], initial=1)
+    return bytearray(b"".join(data)), _spelt(starts), _spelt(lengths)
+
+
+def _spelt(numbers: Iterable[int]) -> bytearray:
+    """As bytes: in a text SQLite would count the characters before each of them."""
+    return bytearray("".join([_SPELT % number for number in numbers]).encode())
