@@ -40,6 +40,7 @@ MAX_TASK_NAME = 200
 MAX_DESCRIPTION = 2_000
 MAX_TRACE = 4_096
 MAX_SECRETS = 50
+_NO_INPUT = msgspec.Raw(b"null")
 MOST_KINDS = 8
 """Among so many different jobs of one submission it is looked for one that is like the next."""
 SECRET = re.compile(r"(?!INTERLOCK_)[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -94,7 +95,7 @@ class NewJobs(msgspec.Struct, frozen=True):
     """Specs that say the same but for what no decision depends on: they are decided about once."""
 
     spec: JobSpec
-    """Of the first of them."""
+    """What all of them say."""
     places: list[int]
     given: list[bytes]
 
@@ -111,27 +112,18 @@ def alike(specs: Sequence[JobSpec], settings: OrchestratorSettings) -> list[NewJ
     """Return the specs, those that are alike together; raise for the first bad one."""
     groups: list[NewJobs] = []
     for place, spec in enumerate(specs):
+        like = msgspec.structs.replace(spec, input=_NO_INPUT, description="", trace={})
         for group in reversed(groups[-MOST_KINDS:]):
-            if _are_alike(spec, group.spec):
+            if like == group.spec:
                 _check_given(spec, settings)
                 break
         else:
             check_spec(spec, settings)
-            group = NewJobs(spec, [], [])
+            group = NewJobs(like, [], [])
             groups.append(group)
         group.places.append(place)
         group.given.append(encode_given(JobGiven(spec.input, spec.description, spec.trace)))
     return groups
-
-
-def _are_alike(one: JobSpec, other: JobSpec) -> bool:
-    for name in _DECIDED_ON:  # noqa: SIM110 - a generator would cost more than the question
-        if getattr(one, name) != getattr(other, name):
-            return False
-    return True
-
-
-_DECIDED_ON = tuple(name for name in JobSpec.__struct_fields__ if name not in JobGiven.__struct_fields__)
 
 
 def release(draft: JobAggregate, *, delay_s: float = 0.0) -> None:
