@@ -187,7 +187,55 @@ def old_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "src"
 
 
-@pytest.mark.parametrize("name", ["schema-7.postgres", "schema-7.redis"])
+async def test_a_worker_of_the_old_version_finds_nothing_in_a_store_of_another_layout(
+    restore: Restore, old_source: Path
+) -> None:
+    """It does not know that it must not write, so there is nothing that it could take or change."""
+    url = restore("schema-7.redis")
+    tasks = runpy.run_path(str(STORES / "shop.py"), run_name="shop")
+    async with opened(url) as store, Interlock(url) as il:
+        await il.submit(tasks["greet"], name="Dee")
+        before, journal = await jobs(store), await store.feed()
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-c", OLD_PROGRAM],
+            env={**os.environ, "PYTHONPATH": str(old_source), "INTERLOCK_URL": url},
+            cwd=STORES,
+            capture_output=True,
+            text=True,
+            timeout=PROGRAM_S,
+            check=False,
+        )
+        assert done.stdout == "[]\nIllegal\n[]\n0\n", done.stderr
+        assert (await jobs(store), await store.feed()) == (before, journal)
+
+
+OLD_PROGRAM = """
+import asyncio, os
+from datetime import timedelta
+from interlock.store.records import Change, Claim, Commit
+from interlock.store.redis import scripts
+from interlock.store.urls import store_for
+from interlock.systems.catalogue import CATALOGUE
+
+async def main():
+    store = store_for(os.environ["INTERLOCK_URL"], CATALOGUE)
+    store._links.unlock()  # it was open before the store was migrated
+    print(await store.claim(Claim(kind="job", queues=("default",), limit=10), lambda records, now: []))
+    change = Change(kind="job", id="j_1", expected=0, state="PENDING", body=b"{}", queue="default")
+    [outcome] = await store.commit([Commit(changes=(change,))])
+    print(type(outcome).__name__)
+    print(await store.due(["job"], 10, lambda records, now: []))
+    pruned = await store.prune(kind="job", states=("COMPLETED",), older_than=timedelta(0))
+    print(pruned.records)
+    await store.close()
+
+asyncio.run(main())
+"""
+"""What a program does that has opened the store before it was migrated."""
+
+
+@pytest.mark.parametrize("name", ["schema-7.postgres"])
 async def test_a_store_is_migrated_under_a_worker_of_the_old_version_which_goes_on(
     name: str, restore: Restore, old_source: Path
 ) -> None:

@@ -88,8 +88,8 @@ async def test_two_prefixes_do_not_see_each_other(redis: RedisServer, open_store
 
 
 async def test_a_newer_schema_is_refused(redis: RedisServer, prefix: str, store: RedisStore) -> None:
-    redis.run("HSET", f"{{{prefix}}}:schema", "version", "2")
-    with pytest.raises(SchemaTooNew, match="version 2"):
+    redis.run("HSET", f"{{{prefix}}}:schema", "version", "3")
+    with pytest.raises(SchemaTooNew, match="version 3, this program knows 2"):
         await RedisStore(redis.url, CATALOGUE, prefix=prefix).open()
 
 
@@ -108,12 +108,14 @@ async def test_keys_of_somebody_else_under_our_prefix_are_left_alone(redis: Redi
 
 
 async def test_a_record_can_be_read_with_a_bare_client(shell: Shell, prefix: str, store: RedisStore) -> None:
-    await store.commit([Commit(changes=(creation("a", labels=("big",), queue="post"),))])
-    key = f"{{{prefix}}}:record:parcel:a"
-    assert shell("HGET", key, "state") == "packed"
-    assert shell("HGET", key, "version") == "1"
-    assert msgspec.json.decode(shell("HGET", key, "body")) == {"weight": 3}
-    assert msgspec.json.decode(shell("HGET", key, "marks")) == {"queue": "post", "labels": ["big"]}
+    await store.commit(
+        [Commit(changes=(creation("a", labels=("big",), queue="post", given=b'{"to":"Ann"}'),))]
+    )
+    version, state, *_, marks, _, _, data = shell("GET", f"{{{prefix}}}:line:parcel:a").split("\n")
+    assert (version, state) == ("1", "packed")
+    assert msgspec.json.decode(data) == {"weight": 3}
+    assert msgspec.json.decode(marks) == {"queue": "post", "labels": ["big"]}
+    assert shell("GET", f"{{{prefix}}}:given:parcel:a") == '{"to":"Ann"}'
 
 
 async def test_all_keys_live_in_one_slot(shell: Shell, prefix: str, store: RedisStore) -> None:
@@ -135,9 +137,9 @@ async def test_changed_tables_are_loaded_again(
     narrow["parcel"] = msgspec.structs.replace(CATALOGUE["parcel"], paths=frozenset())
     store = RedisStore(redis.url, narrow, prefix=prefix)
     await store.open()
-    assert redis.run("SISMEMBER", f"{{{prefix}}}:table:parcel", "packed>sent") == "0"
+    assert redis.run("SISMEMBER", f"{{{prefix}}}:path:parcel", "packed>sent") == "0"
     await open_store(redis, prefix)
-    assert redis.run("SISMEMBER", f"{{{prefix}}}:table:parcel", "packed>sent") == "1"
+    assert redis.run("SISMEMBER", f"{{{prefix}}}:path:parcel", "packed>sent") == "1"
     await store.close()
 
 

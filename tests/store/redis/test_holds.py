@@ -42,7 +42,7 @@ HOLD_S = PATIENCE_S
 async def take_and_die(store: RedisStore, *, verb: str = "claim") -> None:
     """The first half of a claim, by somebody who never comes to the second."""
     if verb == "claim":
-        args = ("parcel", 10, 0, store._hold_us, 100, 1, pack((["post"], [])))
+        args = ("parcel", 10, 0, store._hold_us, 100, 1, pack((["post"], [], False)))
         await store._links.call(scripts.CLAIM, *args)
     else:
         await store._links.call(scripts.DUE, 10, 0, store._hold_us, pack(["parcel"]))
@@ -74,8 +74,8 @@ async def test_what_a_dead_claimer_held_is_free_again_when_its_hold_runs_out(
     assert await store.due(["parcel"], 10, send) == []
     move_server(redis, HOLD_S)
     assert await until_some(store) == ["a", "b"]
-    assert redis.run("ZCARD", f"{{{prefix}}}:held") == "0"
-    assert redis.run("EXISTS", f"{{{prefix}}}:hold:1") == "0"
+    assert redis.run("ZCARD", f"{{{prefix}}}:taken") == "0"
+    assert redis.run("EXISTS", f"{{{prefix}}}:taken:1") == "0"
 
 
 async def test_a_claimer_that_decides_too_late_meets_newer_versions(
@@ -90,7 +90,7 @@ async def test_a_claimer_that_decides_too_late_meets_newer_versions(
         taken.extend(record.id for record in records)
         return send(records, now)
 
-    args = ("parcel", 10, 0, 0, 100, 1, pack((["post"], [])))
+    args = ("parcel", 10, 0, 0, 100, 1, pack((["post"], [], False)))
     answer = await slow._links.call(scripts.CLAIM, *args)
     assert await until_some(quick) == ["a", "b"]
     outcomes = await slow._decided(answer, decide_late, slow._links.deadline())
@@ -109,7 +109,7 @@ async def test_a_commit_does_not_wait_for_a_hold(store: RedisStore) -> None:
     await waiting(store, "a", "b")
     [record, _] = await store.load([Key("parcel", "a"), Key("parcel", "b")])
     assert record is not None
-    args = ("parcel", 10, 0, 60_000_000, 100, 1, pack((["post"], [])))
+    args = ("parcel", 10, 0, 60_000_000, 100, 1, pack((["post"], [], False)))
     answer = await store._links.call(scripts.CLAIM, *args)
     [outcome] = await store.commit([Commit(changes=(move(record, "lost", ready_at=None),))])
     assert isinstance(outcome, Committed)
@@ -180,24 +180,3 @@ async def test_a_decision_that_cannot_be_sent_lets_go_of_everything(store: Redis
     with pytest.raises(InvalidRecord, match="text"):
         await store.claim(TAKE, lambda records, _now: [Commit(changes=(move(records[0], note=broken),))])
     assert await until_some(store) == ["a"]
-
-
-async def test_what_a_program_without_handlers_has_left_in_a_lane_is_passed_over(
-    store: RedisStore, shell: Shell, prefix: str
-) -> None:
-    """It takes a record out of the lane that it would be in without its handler."""
-    past = await store.now() - timedelta(hours=1)
-    for name in "ab":
-        await store.commit([Commit(changes=(creation(name, queue="post", ready_at=past, handler="van"),))])
-    shell("HSET", f"{{{prefix}}}:record:parcel:a", "ready_at", "")
-    given: list[str] = []
-
-    def decide(records: Sequence[Record], now: datetime) -> list[Commit]:
-        given.extend(record.id for record in records)
-        return send(records, now)
-
-    van = Claim(kind="parcel", queues=("post",), handlers=("van",), limit=10)
-    assert len(await store.claim(van, decide)) == 1
-    assert given == ["b"]
-    assert await store.claim(van, decide) == []
-    assert shell("KEYS", f"{{{prefix}}}:ready:*") == []

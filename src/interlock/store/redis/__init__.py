@@ -16,20 +16,27 @@ Reading order:
 
 What is where (each key begins with the prefix in braces, so all of them share one slot of a cluster):
 
-    record:<kind>:<id>        hash     the record; times are microseconds, body and marks are JSON
-    ready:<kind>:<lane>       sorted   by rank; `lanes:<kind>:<queue>` is the set of a queue's lanes
-    handlers                  hash     the number of each handler, by which a lane ends: see lua/common.lua
-    delayed:<kind>            sorted   by the time at which they become ready
-    due:<kind>                sorted   by deadline
-    hold:<number>             string   what a claimer has taken; `held` sorts the numbers by when they run out
-    created: state: parent: queue: label:   sorted, by creation, for finding and counting
-    ended:<kind>:<state>      sorted   by the last change, for pruning
-    journal                   stream   ids are <epoch>-<number>; `history:<kind>:<id>` lists those of a record
+    line:<kind>:<id>          string   what changes of a record: nine fields, the body, the result; see below
+    given:<kind>:<id>         string   what it was created with, if anything; never written again
+    lane:<kind>:<lane>        sorted   what is ready, by rank; `queue:<kind>:<queue>`: the lanes of a queue
+    later:<kind>              sorted   by the time at which they become ready
+    deadline:<kind>           sorted   by deadline
+    taken:<number>            string   what a claimer has taken; `taken` sorts these by when they run out
+    created: state: parent: label:   sorted, by creation, for finding and counting
+    end:<kind>:<state>        sorted   by the last change, for pruning
+    journal                   stream   rows of entries that say the same; ids are <epoch>-<number of the last>
+    gone                      hash     by row of the journal, the places of entries that were pruned
+    history:<kind>:<id>       list     steps of a record that its line no longer names, and refusals
     request:<id>              hash     with an expiry; `requests` sorts them by it
-    table:<kind>              set      <state>><state>, each change that is allowed; `ends:<kind>`: its ends
+    path:<kind>               set      <state>><state>, each change that is allowed; `ends:<kind>`: its ends
     migrations                hash     fingerprint of each migration that was applied
-    schema tables clock epoch identity sequence holds pruned floor    single values
-    wake                      channel  a word for each batch that was committed
+    schema tables clock epoch identity sequence entries holds pruned floor    single values
+    wake                      channel  a word for each call that has committed something
+
+A line has these fields, each ended by a line break, times in microseconds: version, state, created, updated,
+ready, deadline, marks (what it is found by, JSON), the latest steps (`<version> <cursor>`, by commas), and
+how many bytes the body has; then body and result. Records that were treated alike have the same line, so a
+script reads it, decides and makes the next one once for all of them.
 """
 
 from interlock.store.redis.store import RedisStore

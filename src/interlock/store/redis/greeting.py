@@ -26,6 +26,8 @@ _TODO = "Export what you need with the version that made it, and start with anot
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SETTINGS = ("appendfsync", "no-appendfsync-on-rewrite")
 _SCAN_STEP, _SCAN_STEPS = 10_000, 100
+_STEPS_AT_ONCE = 20
+"""Steps of a migration within one deadline."""
 
 
 class Greeting:
@@ -47,14 +49,20 @@ class Greeting:
         """Load the tables into a server that is known, also where it has older ones."""
         await self._agree(connection, await self._look(connection), "", running=False)
 
-    async def first(self, connection: AbstractConnection) -> None:
-        """On opening: also look whether the prefix belongs to somebody else, and how durable it is."""
+    async def first(self, connection: AbstractConnection) -> bool:
+        """On opening: also look whether the prefix belongs to somebody else, and how durable it is.
+
+        Returns whether the store is open; False when it is being migrated and has to be asked again.
+        """
         server = await self._look(connection)
         check_server(server, self._shown)
-        await self._agree(connection, server, await self._foreign_key(connection))
+        foreign = await self._foreign_key(connection)
+        if await self._agree(connection, server, foreign, most=_STEPS_AT_ONCE) is None:
+            return False
         self.durability = durability_of(server, await _settings(connection))
         self.server_name = server.name
         self._opened = True
+        return True
 
     async def size_bytes(self, connection: AbstractConnection) -> int | None:
         """Return the memory that the server uses, which it knows without counting.
@@ -74,7 +82,7 @@ class Greeting:
                 facts={"url": self._shown, "outcome": "not done"},
             )
         check_server(server, self._shown)
-        return await self._agree(connection, server, "")
+        return await self._agree(connection, server, "") or 0
 
     async def __call__(self, connection: AbstractConnection) -> None:
         """On every new connection of a store that is open."""
@@ -86,15 +94,22 @@ class Greeting:
         return read_info(text.decode(errors="replace"))
 
     async def _agree(
-        self, connection: AbstractConnection, server: Server, foreign: str, *, running: bool | None = None
-    ) -> int:
+        self,
+        connection: AbstractConnection,
+        server: Server,
+        foreign: str,
+        *,
+        running: bool | None = None,
+        most: int | None = None,
+    ) -> int | None:
+        """Return the epoch; None when it took more than `most` steps to migrate the store."""
         fingerprints = pack([migration.fingerprint for migration in scripts.MIGRATIONS])
         runs = "running" if (self._opened if running is None else running) else ""
         asked = (scripts.SCHEMA_VERSION, server.identity, foreign, self._tables, fingerprints, runs)
         answer = await run(connection, self._tag, scripts.OPEN, *asked)
         if answer[0] == b"older":
-            for migration in scripts.MIGRATIONS[int(answer[1]) :]:
-                await run(connection, self._tag, scripts.migrating(migration))
+            if not await self._migrate(connection, int(answer[1]), most):
+                return None
             answer = await run(connection, self._tag, scripts.OPEN, *asked)
         said, about, *more = (part.decode(errors="replace") for part in answer)
         if said == "newer":
@@ -108,6 +123,17 @@ class Greeting:
                 facts={"url": self._shown, "key": about},
             )
         return int(about)
+
+    async def _migrate(self, connection: AbstractConnection, version: int, most: int | None) -> bool:
+        """Migrate the store in short steps, because the server does nothing else meanwhile."""
+        steps = 0
+        for migration in scripts.MIGRATIONS[version:]:
+            script = scripts.migrating(migration)
+            while await run(connection, self._tag, script) == b"more":
+                steps += 1
+                if steps == most:
+                    return False
+        return True
 
     async def _foreign_key(self, connection: AbstractConnection) -> str:
         """A key under our prefix where there is no schema yet; the search is bounded in large databases."""
@@ -132,13 +158,20 @@ def check_names(prefix: str, catalogue: Catalogue) -> None:
             todo="Use 1 to 64 letters, digits, dots, dashes and underscores.",
             facts={"prefix": prefix[:80]},
         )
-    for name in catalogue:
+    for name, kind in catalogue.items():
         if ":" in name:
             raise InvalidSettings(
                 f"The kind {name!r} cannot be kept in Redis.",
                 todo="Choose a name without a colon.",
                 facts={"kind": name},
             )
+        for state in kind.states:
+            if "\n" in state:
+                raise InvalidSettings(
+                    f"The state {state!r} of the kind {name!r} cannot be kept in Redis.",
+                    todo="Choose a name without a line break.",
+                    facts={"kind": name, "state": state},
+                )
 
 
 def _table_of(kind: Kind) -> tuple[str, str, list[str], list[str]]:

@@ -15,10 +15,11 @@ import msgspec
 
 from interlock.errors import InvalidRecord
 from interlock.store.catalogue import Catalogue
-from interlock.store.ranking import microseconds, rank_of
-from interlock.store.records import Change, Claim, Commit, Note, Query, Refused, Request
+from interlock.store.ranking import had_by, microseconds
+from interlock.store.records import Batch, Change, Claim, Commit, Note, Query, Refused, Request, Work
 
 _MAX_CALL_BYTES = 32 * 1_048_576
+_MOST_IN_A_BATCH = 1_000
 _MICROSECOND = timedelta(microseconds=1)
 _TEXT_HEADER = struct.Struct(">BI")
 _pack = msgspec.msgpack.Encoder().encode
@@ -58,14 +59,18 @@ class Showing:
         self._prefix = prefix
         self._kinds = {name: kind.shown for name, kind in catalogue.items() if kind.shown is not None}
 
-    def of(self, change: Change) -> tuple[object, ...] | None:
-        """Return what commit.lua has to write for other tools; None for what is not shown.
+    def shows(self, kind: str) -> bool:
+        """Whether records of the kind are shown."""
+        return kind in self._kinds
+
+    def of(self, change: Change) -> tuple[object, ...] | bool:
+        """Return what commit.lua has to write for other tools; False for what is not shown.
 
         Key, value, milliseconds to live, index, the object with fields to replace, these, and fields to keep.
         """
         shown = self._kinds.get(change.kind)
         if shown is None:
-            return None
+            return False
         value = shown.value(change)
         before, after = shown.around
         return (
@@ -93,18 +98,19 @@ def _replacing(fields: dict[str, bytes]) -> list[tuple[str, str]]:
     return [(f'"{name}":', value.decode()) for name, value in fields.items()]
 
 
-def pack_commits(commits: Sequence[Commit], showing: Showing) -> list[tuple[Sequence[Commit], bytes]]:
-    """A batch for commit.lua, in calls that the server takes: one, unless the bodies are very large."""
+def pack_work(work: Sequence[Work], showing: Showing) -> list[tuple[Sequence[Work], bytes]]:
+    """Work for commit.lua, in calls that the server takes: one, unless the data are very large."""
     try:
-        return [(part, _pack([_commit(commit, showing) for commit in part])) for part in _parts_of(commits)]
+        pieces = [piece for item in work for piece in _pieces(item, showing)]
+        return [(part, _pack([_work(item, showing) for item in part])) for part in _parts_of(pieces)]
     except UnicodeEncodeError as error:
         raise _no_text(error) from None
 
 
 def pack_asked(claim: Claim) -> bytes:
-    """Who claims, for claim.lua: queues, labels, handlers, and whether it takes all handlers."""
-    handlers = claim.handlers
-    return pack((list(dict.fromkeys(claim.queues)), claim.labels, handlers or (), handlers is None))
+    """Who claims, for claim.lua: queues, the parts of lanes that it has, whether it takes all handlers."""
+    has = had_by(claim.labels, claim.handlers)
+    return pack((list(dict.fromkeys(claim.queues)), sorted(has), claim.handlers is None))
 
 
 def pack_query(query: Query, after: tuple[str, str]) -> bytes:
@@ -124,45 +130,95 @@ def pack_query(query: Query, after: tuple[str, str]) -> bytes:
     )
 
 
-def _parts_of(commits: Sequence[Commit]) -> Iterator[Sequence[Commit]]:
+def _pieces(item: Work, showing: Showing) -> Sequence[Work]:
+    """The same work in pieces: a batch is a row of the journal, and what is shown is said by record."""
+    if isinstance(item, Commit):
+        return (item,)
+    if showing.shows(item.change.kind):
+        return item.commits()
+    if len(item.ids) <= _MOST_IN_A_BATCH and _weight(item) <= _MAX_CALL_BYTES:
+        return (item,)
+    size = len(item.ids) // 2 or 1
+    halves = [_slice(item, 0, size), _slice(item, size, len(item.ids))] if len(item.ids) > 1 else []
+    return [piece for half in halves for piece in _pieces(half, showing)] or (item,)
+
+
+def _slice(batch: Batch, start: int, end: int) -> Batch:
+    return msgspec.structs.replace(
+        batch,
+        ids=batch.ids[start:end],
+        expected_at=batch.expected_at[start:end],
+        given=batch.given[start:end],
+        result=batch.result[start:end],
+    )
+
+
+def _parts_of(work: Sequence[Work]) -> Iterator[Sequence[Work]]:
     start, size = 0, 0
-    for place, commit in enumerate(commits):
-        weight = sum(len(change.body) for change in commit.changes)
+    for place, item in enumerate(work):
+        weight = _weight(item)
         if size and size + weight > _MAX_CALL_BYTES:
-            yield commits[start:place]
+            yield work[start:place]
             start, size = place, 0
         size += weight
-    yield commits[start:]
+    yield work[start:]
 
 
-def _commit(commit: Commit, showing: Showing) -> tuple[object, ...]:
+def _weight(item: Work) -> int:
+    """How many bytes of data it has, of which the server keeps a second copy while it works."""
+    if isinstance(item, Batch):
+        body = len(item.change.body) * len(item.ids)
+        return body + sum(map(len, item.given)) + sum(map(len, item.result))
+    return sum(len(each.body) + len(each.given or b"") + len(each.result or b"") for each in item.changes)
+
+
+def _work(item: Work, showing: Showing) -> tuple[object, ...]:
+    not_after = microseconds(item.not_after) if item.not_after else None
+    if isinstance(item, Batch):
+        given, result = [_text(each) for each in item.given], [_text(each) for each in item.result]
+        return None, not_after, [_changes(item, given or False, result or False)], (), True
     return (
-        _request(commit.request) if commit.request else None,
-        microseconds(commit.not_after) if commit.not_after else None,
-        [_change(change, showing) for change in commit.changes],
-        [_refusal(refused) for refused in commit.refusals],
+        _request(item.request) if item.request else None,
+        not_after,
+        [_change(change, showing) for change in item.changes],
+        [_refusal(refused) for refused in item.refusals],
     )
+
+
+def _changes(batch: Batch, given: object, result: object) -> tuple[object, ...]:
+    return *_said(batch.change, batch.ids), _seen(batch.expected_at), given, result, False
 
 
 def _change(change: Change, showing: Showing) -> tuple[object, ...]:
-    ready_at, rank = "", ""
-    if change.ready_at is not None:
-        ready_at, rank = str(microseconds(change.ready_at)), str(rank_of(change.ready_at, change.priority))
+    return (
+        *_said(change, (change.id,)),
+        _time(change.expected_at),
+        [_text(change.given)] if change.given else False,
+        False if change.result is None else [_text(change.result)],
+        showing.of(change),
+    )
+
+
+def _said(change: Change, ids: Sequence[str]) -> tuple[object, ...]:
+    """What a change says about all of its records."""
     return (
         change.kind,
-        change.id,
+        ids,
         str(change.expected),
+        str(change.expected + 1),
         change.state,
         _text(change.body),
         _json(Marks(change.queue, change.labels, change.parent, change.priority, change.handler)).decode(),
-        ready_at,
-        rank,
+        _time(change.ready_at),
         _time(change.deadline_at),
-        None if change.note is None else _note(change.note),
-        str(change.expected + 1),
-        showing.of(change),
-        _time(change.expected_at),
+        False if change.note is None else _note(change.note),
     )
+
+
+def _seen(times: Sequence[datetime | None]) -> object:
+    """When the expected versions were written: one text where it is the same for all, as it mostly is."""
+    known = {at: _time(at) for at in dict.fromkeys(times)}
+    return [known[at] for at in times] if len(known) > 1 else "".join(known.values())
 
 
 def _note(note: Note) -> str:

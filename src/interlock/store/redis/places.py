@@ -9,6 +9,9 @@ from interlock.store.records import Query, Record
 START = ("", "")
 """Before the first record of a list."""
 
+BEGINNING = (0, 0)
+"""Before the first entry of the journal."""
+
 _EXACT = 2**53
 """Sorted sets keep numbers as doubles, in which whole ones are exact up to here: until the year 2255."""
 
@@ -31,7 +34,7 @@ def cursor_of(record: Record) -> str:
 def place_of(cursor: str) -> tuple[int, int]:
     """Where a cursor stands in the journal: in which epoch, and at which number."""
     if not cursor:
-        return 0, 0
+        return BEGINNING
     epoch, dash, number = cursor.partition("-")
     if not (dash and epoch.isdecimal() and number.isdecimal()):
         raise bad_cursor(cursor)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -23,113 +23,107 @@ from interlock.store.records import (
     Repeated,
     RequestReused,
     TooLate,
+    Work,
 )
 from interlock.store.redis.packing import Marks
+from interlock.store.redis.places import place_of, written
 
 
-class _Row(msgspec.Struct, array_like=True, gc=False):
-    """A record as `read_row` in common.lua answers it."""
+class _Rows(msgspec.Struct, array_like=True, gc=False):
+    """Records as `packed` in answering.lua answers them: each has an id and one of the lines."""
 
-    state: str
-    version: str
-    created_at: str
-    updated_at: str
-    ready_at: str
-    deadline_at: str
-    marks: str
-    body_bytes: int
+    ids: list[str]
+    which: list[int]
+    given_bytes: list[int]
+    kinds: list[str]
+    line_bytes: list[int]
+
+
+class _Line(msgspec.Struct, gc=False):
+    """What changes of a record: see LINE in common.lua."""
+
     kind: str
-    id: str
+    state: str
+    version: int
+    created_at: datetime
+    updated_at: datetime
+    ready_at: datetime | None
+    deadline_at: datetime | None
+    marks: Marks
+    body: bytes
+    result: bytes
 
 
-class _Taken(msgspec.Struct, array_like=True):
-    now: int
-    hold: str
-    rows: list[_Row]
+class _Entries(msgspec.Struct, array_like=True, gc=False):
+    """A row of the journal: entries that say the same about several records, and which of them are gone."""
 
-
-class _Found(msgspec.Struct, array_like=True):
-    on: tuple[str, str]
-    rows: list[_Row]
-
-
-class _Line(msgspec.Struct, array_like=True, gc=False):
     cursor: str
     kind: str
-    id: str
+    ids: str
+    number: int
     version: str
     at: str
     note: str
-
-
-class _Lines(msgspec.Struct, array_like=True):
-    pruned: str
-    lines: list[_Line]
+    gone: str
 
 
 _read_note = msgspec.json.Decoder(Note).decode
 _read_marks = msgspec.json.Decoder(Marks).decode
-_read_taken = msgspec.msgpack.Decoder(_Taken).decode
-_read_found = msgspec.msgpack.Decoder(_Found).decode
-_read_rows = msgspec.msgpack.Decoder(list[_Row | bool]).decode
-_read_lines = msgspec.msgpack.Decoder(_Lines).decode
+_read_taken = msgspec.msgpack.Decoder(tuple[_Rows, int, str]).decode
+_read_found = msgspec.msgpack.Decoder(tuple[_Rows, tuple[str, str]]).decode
+_read_loaded = msgspec.msgpack.Decoder(tuple[_Rows, list[bool]]).decode
+_read_journal = msgspec.msgpack.Decoder(tuple[str, list[_Entries]]).decode
 _read_answers = msgspec.msgpack.Decoder(tuple[int, list[Any]]).decode
 read_count = msgspec.msgpack.Decoder(tuple[int, tuple[str, str]]).decode
 read_pruned = msgspec.msgpack.Decoder(tuple[int, int, int, bool]).decode
 read_status = msgspec.msgpack.Decoder(tuple[int, list[list[int]], int, str, int]).decode
 
 
-_Value = TypeVar("_Value")
-
-
-class _Known(dict[str, _Value]):
-    """Texts that were read already: records that were made together have most of them in common."""
-
-    def __init__(self, read: Callable[[str], _Value]) -> None:
-        self._read = read
-
-    def __missing__(self, text: str) -> _Value:
-        value = self[text] = self._read(text)
-        return value
-
-
-def _read_moment(us: str) -> datetime:
-    return moment(int(us))
-
-
 def read_taken(answer: Any) -> tuple[datetime, int, str, list[Record]]:
     """From claim.lua and due.lua: the time, also in microseconds, the number of the hold, the records."""
-    taken = _read_taken(answer[0])
-    return moment(taken.now), taken.now, taken.hold, _records(taken.rows, answer[1])
+    rows, now, hold = _read_taken(answer[0])
+    return moment(now), now, hold, _records(rows, answer[1])
 
 
 def read_found(answer: Any) -> tuple[tuple[str, str], list[Record]]:
     """From find.lua: where to go on, and the records."""
-    found = _read_found(answer[0])
-    return found.on, _records(found.rows, answer[1])
+    rows, on = _read_found(answer[0])
+    return on, _records(rows, answer[1])
 
 
 def read_loaded(answer: Any) -> list[Record | None]:
     """From load.lua: the records, None where there is none."""
-    rows = _read_rows(answer[0])
-    records = iter(_records([row for row in rows if isinstance(row, _Row)], answer[1]))
-    return [next(records) if isinstance(row, _Row) else None for row in rows]
+    rows, there = _read_loaded(answer[0])
+    records = iter(_records(rows, answer[1]))
+    return [next(records) if is_there else None for is_there in there]
 
 
-def read_entries(answer: bytes) -> tuple[str, tuple[Entry, ...]]:
-    """From feed.lua and history.lua: up to where the journal was pruned, and the entries."""
-    found = _read_lines(answer)
-    return found.pruned, tuple(_entry(line) for line in found.lines)
+def read_entries(answer: bytes, after: tuple[int, int], limit: int) -> tuple[str, tuple[Entry, ...]]:
+    """From feed.lua and history.lua: up to where the journal was pruned, and entries after a place."""
+    pruned, rows = _read_journal(answer)
+    entries: list[Entry] = []
+    for row in rows:
+        entries += _entries(row, after, limit - len(entries))
+    return pruned, tuple(entries)
 
 
-def read_outcomes(answer: Any, commits: Sequence[Commit]) -> tuple[int, list[Outcome]]:
-    """From commit.lua: its time in microseconds, and what became of each commit."""
+def read_outcomes(answer: Any, work: Sequence[Work]) -> tuple[int, list[Outcome]]:
+    """From commit.lua: its time in microseconds, and what became of each record or commit."""
     now, answers = _read_answers(answer[0])
     committed = Committed(moment(now))
-    return now, [
-        committed if said == 0 else _refused(said, commit, now, answer)
-        for said, commit in zip(answers, commits, strict=True)
-    ]
+    outcomes: list[Outcome] = []
+    for said, item in zip(answers, work, strict=True):
+        if isinstance(item, Commit):
+            outcomes.append(committed if said == 0 else _refused(said, item, now, answer))
+        elif said == 0:
+            outcomes += [committed] * len(item.ids)
+        else:
+            each = said[1] if said[0] == "each" else [said] * len(item.ids)
+            outcomes += [
+                committed if said == 0 else _refused(said, commit, now, answer)
+                for said, commit in zip(each, item.commits(), strict=True)
+            ]
+    return now, outcomes
 
 
 def read_recorded(name: str, fields: Sequence[bytes]) -> Recorded:
@@ -138,42 +132,70 @@ def read_recorded(name: str, fields: Sequence[bytes]) -> Recorded:
     return _recorded(name, fingerprint, endpoint, status, created_at, expires_at, fields[5])
 
 
-def _records(rows: Sequence[_Row], bodies: bytes) -> list[Record]:
+def _records(rows: _Rows, data: bytes) -> list[Record]:
+    lines: list[_Line] = []
+    start = 0
+    for kind, size in zip(rows.kinds, rows.line_bytes, strict=True):
+        lines.append(_line(kind, data[start : start + size]))
+        start += size
     records: list[Record] = []
-    marks_of, moments, start = _Known(_read_marks), _Known(_read_moment), 0
-    for row in rows:
-        marks = marks_of[row.marks]
-        end = start + row.body_bytes
+    for name, which, size in zip(rows.ids, rows.which, rows.given_bytes, strict=True):
+        line, end = lines[which], start + size
+        marks = line.marks
         records.append(
             Record(
-                kind=row.kind,
-                id=row.id,
-                state=row.state,
-                version=int(row.version),
-                body=bodies[start:end],
+                kind=line.kind,
+                id=name,
+                state=line.state,
+                version=line.version,
+                body=line.body,
+                given=data[start:end],
+                result=line.result,
                 parent=marks.parent,
                 queue=marks.queue,
                 labels=marks.labels,
                 priority=marks.priority,
-                ready_at=moments[row.ready_at] if row.ready_at else None,
-                deadline_at=moments[row.deadline_at] if row.deadline_at else None,
-                created_at=moments[row.created_at],
-                updated_at=moments[row.updated_at],
+                ready_at=line.ready_at,
+                deadline_at=line.deadline_at,
+                created_at=line.created_at,
+                updated_at=line.updated_at,
             )
         )
         start = end
     return records
 
 
-def _entry(line: _Line) -> Entry:
-    return Entry(
-        cursor=line.cursor,
-        at=moment(int(line.at)),
-        kind=line.kind,
-        id=line.id,
-        version=int(line.version),
-        note=_read_note(line.note),
+def _line(kind: str, text: bytes) -> _Line:
+    version, state, created_at, updated_at, ready_at, deadline_at, marks, _, size, data = text.split(b"\n", 9)
+    body_bytes = int(size)
+    return _Line(
+        kind=kind,
+        state=state.decode(),
+        version=int(version),
+        created_at=moment(int(created_at)),
+        updated_at=moment(int(updated_at)),
+        ready_at=moment(int(ready_at)) if ready_at else None,
+        deadline_at=moment(int(deadline_at)) if deadline_at else None,
+        marks=_read_marks(marks),
+        body=data[:body_bytes],
+        result=data[body_bytes:],
     )
+
+
+def _entries(row: _Entries, after: tuple[int, int], most: int) -> list[Entry]:
+    epoch, last = place_of(row.cursor)
+    first = last - row.number + 1
+    gone = {int(place) for place in row.gone.split()}
+    at, version, note = moment(int(row.at)), int(row.version), _read_note(row.note)
+    told = [
+        (number, name)
+        for place, (number, name) in enumerate(enumerate(row.ids.split("\n"), first), 1)
+        if (epoch, number) > after and place not in gone
+    ]
+    return [
+        Entry(cursor=written((epoch, number)), at=at, kind=row.kind, id=name, version=version, note=note)
+        for number, name in told[:most]
+    ]
 
 
 def _refused(said: Sequence[Any], commit: Commit, now: int, answer: Sequence[bytes]) -> Outcome:

@@ -30,14 +30,23 @@ def _script(verb: str, *parts: str, writes: bool = False) -> Script:
 
 
 def migrating(migration: Migration) -> Script:
-    """Return the script that applies a migration, whole or not at all, to a store that has not got it yet."""
-    folder = resources.files(__package__).joinpath("lua")
-    texts = [folder.joinpath(f"{part}.lua").read_text(encoding="utf-8") for part in ("common", "placing")]
-    facts = f"local NUMBER, FINGERPRINT = {migration.number}, '{migration.fingerprint}'"
-    begin = "if tonumber(call('HGET', P .. 'schema', 'version')) ~= NUMBER - 1 then return end"
-    end = folder.joinpath("migrated.lua").read_text(encoding="utf-8")
-    floor = f"local FLOOR = {migration.number if migration.incompatible else 0}"
-    return _named("migrate", [*texts, facts, floor, begin, f"do\n{migration.text}\nend", end], writes=True)
+    """Return the script that applies a migration, or a step of it, to a store that has not got it yet.
+
+    It knows only `P` and `call`, because a migration never changes and other parts do. It answers `more`
+    when it has to be called again.
+    """
+    floor = migration.number if migration.incompatible else 0
+    texts = [
+        "local P, call = KEYS[1] .. ':', redis.call",
+        f"local NUMBER, FINGERPRINT, FLOOR = {migration.number}, '{migration.fingerprint}', {floor}",
+        "if tonumber(call('HGET', P .. 'schema', 'version')) ~= NUMBER - 1 then return end",
+        "if FLOOR > 0 then call('SET', P .. 'floor', FLOOR) end",
+        f"local more = (function()\n{migration.text}\nend)()",
+        "if more then return 'more' end",
+        "call('HSET', P .. 'schema', 'version', NUMBER)",
+        "call('HSET', P .. 'migrations', NUMBER, FINGERPRINT)",
+    ]
+    return _named("migrate", texts, writes=True)
 
 
 def _named(verb: str, texts: list[str], writes: bool) -> Script:
@@ -47,12 +56,12 @@ def _named(verb: str, texts: list[str], writes: bool) -> Script:
 
 OPEN = _script("open", writes=True)
 RAISE_EPOCH = _script("raise_epoch", writes=True)
-COMMIT = _script("commit", "placing", writes=True)
-CLAIM = _script("claim", "placing", writes=True)
-DUE = _script("due", "placing", writes=True)
-PRUNE = _script("prune", "placing", writes=True)
-LOAD = _script("load")
-FIND = _script("find", "scanning")
+COMMIT = _script("commit", "placing", "journal", "showing", writes=True)
+CLAIM = _script("claim", "placing", "answering", writes=True)
+DUE = _script("due", "placing", "answering", writes=True)
+PRUNE = _script("prune", "placing", "journal", writes=True)
+LOAD = _script("load", "answering")
+FIND = _script("find", "scanning", "answering")
 COUNT = _script("count", "scanning")
 NOW = _script("now")
 RECALL = _script("recall")

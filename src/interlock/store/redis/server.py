@@ -41,10 +41,16 @@ def read_info(text: str) -> Server:
     )
 
 
+_STRETCH = 65_536
+
+
 def used_memory(text: str) -> int | None:
-    """Return the bytes that a server uses for everything it keeps, by its answer to INFO."""
+    """Return the bytes that a server uses for everything it keeps, by its answer to INFO.
+
+    In whole stretches: each command and connection moves the number by some bytes.
+    """
     found = re.search(r"^used_memory:(\d+)\s*$", text, re.MULTILINE)
-    return int(found[1]) if found else None
+    return int(found[1]) // _STRETCH * _STRETCH if found else None
 
 
 def check_server(server: Server, shown: str) -> None:

@@ -27,7 +27,6 @@ from interlock.store.limits import TIMEOUT_S
 from interlock.store.ranking import moment
 from interlock.store.records import (
     Claim,
-    Commit,
     Count,
     Feed,
     Key,
@@ -37,13 +36,14 @@ from interlock.store.records import (
     Query,
     Record,
     Recorded,
+    Work,
 )
 from interlock.store.redis import scripts
 from interlock.store.redis.address import read_address
 from interlock.store.redis.greeting import Greeting, check_names
 from interlock.store.redis.links import Links
-from interlock.store.redis.packing import Showing, pack, pack_asked, pack_commits, pack_query, plain
-from interlock.store.redis.places import START, cursor_of, place_of, written
+from interlock.store.redis.packing import Showing, pack, pack_asked, pack_query, pack_work, plain
+from interlock.store.redis.places import BEGINNING, START, cursor_of, place_of, written
 from interlock.store.redis.places import after as after_cursor
 from interlock.store.redis.reading import (
     read_count,
@@ -103,7 +103,8 @@ class RedisStore:
         """Look at the server, make or check the schema, and load the tables."""
         self._links.unlock()
         try:
-            await self._links.use(self._greeting.first, scripts.OPEN)
+            while not await self._links.use(self._greeting.first, scripts.OPEN):
+                pass
         except BaseException:
             await self._links.close()
             raise
@@ -182,7 +183,7 @@ class RedisStore:
                 return Count(min(number, cap), capped=True)
         return Count(min(number, cap), capped=number > cap)
 
-    async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+    async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
         """The whole batch in one call, unless it is very large."""
         packed = self._packed(commits)
         return await self._commit(packed, "", self._links.deadline()) if commits else []
@@ -226,7 +227,8 @@ class RedisStore:
         """The journal is one stream, written by scripts that run one after the other."""
         check_limit(limit)
         start = place_of(after)
-        pruned, entries = read_entries(await self._links.call(scripts.FEED, written(start), limit))
+        answer = await self._links.call(scripts.FEED, written(start), limit)
+        pruned, entries = read_entries(answer, start, limit)
         gap = start < place_of(pruned)
         if entries:
             return Feed(entries, entries[-1].cursor, gap)
@@ -242,7 +244,7 @@ class RedisStore:
         known_kind(self._catalogue, key.kind)
         check_limit(limit)
         answer = await self._links.call(scripts.HISTORY, key.kind, plain(key.id), after_version, limit)
-        _, entries = read_entries(answer)
+        _, entries = read_entries(answer, BEGINNING, limit)
         return Feed(entries, entries[-1].cursor if entries else "")
 
     def subscribe(self, wake: Wake) -> Callable[[], None]:
@@ -299,16 +301,16 @@ class RedisStore:
         except BaseException:
             # If letting go fails, the hold runs out; what `decide` said is the news.
             with suppress(StoreUnavailable):
-                await self._commit(pack_commits((), self._showing), hold, self._links.deadline())
+                await self._commit(pack_work((), self._showing), hold, self._links.deadline())
             raise
         return await self._commit(packed, hold, until)
 
-    def _packed(self, commits: Sequence[Commit]) -> list[tuple[Sequence[Commit], bytes]]:
+    def _packed(self, commits: Sequence[Work]) -> list[tuple[Sequence[Work], bytes]]:
         check_commits(self._catalogue, commits, self.capabilities.max_body_bytes)
-        return pack_commits(commits, self._showing)
+        return pack_work(commits, self._showing)
 
     async def _commit(
-        self, parts: Sequence[tuple[Sequence[Commit], bytes]], hold: str, until: float
+        self, parts: Sequence[tuple[Sequence[Work], bytes]], hold: str, until: float
     ) -> list[Outcome]:
         """In one call or several; the hold ends with the last."""
         outcomes: list[Outcome] = []

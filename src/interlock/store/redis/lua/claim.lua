@@ -1,7 +1,7 @@
--- Takes ready records of one kind for a claimer, who then decides and commits.
+-- Takes ready records of one kind for a claimer, which then decides and commits.
 -- ARGV: kind, limit, floor, hold in microseconds, how many delayed ones to promote at most,
---       whether to ask for another round if there are more of them, packed as {queues, labels,
---       handlers, whether all handlers are meant}.
+--       whether to ask for another round if there are more of them, packed as {queues, the parts of lanes
+--       that the claimer has, whether it takes all handlers}.
 local kind, limit, bound = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5])
 local asked = cmsgpack.unpack(ARGV[7])
 local known = call('MGET', P .. 'clock', P .. 'floor')
@@ -10,47 +10,51 @@ local now = time_now(known[1], ARGV[3])
 
 -- Each delayed record is promoted once, so what this costs is spread over the records, not the claims.
 local function promote()
-  local delayed = key.delayed[kind]
-  local ripe = call('ZRANGEBYSCORE', delayed, '-inf', whole(now), 'LIMIT', 0, bound)
-  for _, id in ipairs(ripe) do
-    local r = call('HMGET', key.record[kind] .. id, 'marks', 'rank')
-    if r[2] then make_ready(kind, id, marks_of(r[1]), r[2]) end
-    drop(delayed, id)
+  local later = key.later[kind]
+  local ripe = call('ZRANGEBYSCORE', later, '-inf', whole(now), 'LIMIT', 0, bound)
+  local keys = {}
+  for i, id in ipairs(ripe) do keys[i] = key.line[kind] .. id end
+  for i, line in ipairs(values_of(keys)) do
+    local r = line and line_of[line]
+    if r and r.ready_at ~= '' then make_ready(kind, { ripe[i] }, marks_of[r.marks], r.ready_at) end
   end
+  drop_all(later, ripe)
   return #ripe
 end
 
 local has = {}
-for _, label in ipairs(asked[2]) do has[label] = true end
-
-local has_handler, handlers = { [0] = true }, asked[3] or {}
-if #handlers > 0 then
-  for _, number in ipairs(call('HMGET', P .. 'handlers', unpack(handlers))) do
-    if number then has_handler[tonumber(number)] = true end
-  end
-end
+for _, part in ipairs(asked[2]) do has[part] = true end
 
 local function may_take(lane, queue)
-  if not asked[4] and not has_handler[#string.match(lane, SEPARATOR .. '*$')] then return false end
-  for label in string.gmatch(string.sub(lane, #queue + 2), '[^' .. SEPARATOR .. ']+') do
-    if not has[label] then return false end
+  for part in string.gmatch(string.sub(lane, #queue + 2), '[^' .. SEPARATOR .. ']+') do
+    if not (has[part] or (asked[3] and string.byte(part) == 29)) then return false end
   end
   return true
 end
 
-local function heads()
-  local found, lanes = {}, 0
+-- The lanes that have something for this claimer.
+local function lanes()
+  local found = {}
   for _, queue in ipairs(asked[1]) do
-    local lanes_of_queue = key.lanes[kind] .. queue
+    local lanes_of_queue = key.queue[kind] .. queue
     for _, lane in ipairs(call('SMEMBERS', lanes_of_queue)) do
       if may_take(lane, queue) then
-        local first = call('ZRANGE', key.ready[kind] .. lane, 0, limit - 1, 'WITHSCORES')
-        for i = 1, #first, 2 do found[#found + 1] = { tonumber(first[i + 1]), first[i], kind, lane } end
-        if #first == 0 then call('SREM', lanes_of_queue, lane) else lanes = lanes + 1 end
+        local set = key.lane[kind] .. lane
+        if call('EXISTS', set) == 1 then found[#found + 1] = set else call('SREM', lanes_of_queue, lane) end
       end
     end
   end
-  if lanes > 1 then table.sort(found, by_score) end
+  return found
+end
+
+local function heads(sets)
+  local found = {}
+  for _, set in ipairs(sets) do
+    local first = call('ZRANGE', set, 0, limit - 1, 'WITHSCORES')
+    for i = 1, #first, 2 do found[#found + 1] = { tonumber(first[i + 1]), first[i], kind, set } end
+  end
+  if #sets > 1 then table.sort(found, by_score) end
+  for i = #found, limit + 1, -1 do found[i] = nil end
   return found
 end
 
@@ -58,21 +62,27 @@ end
 local function take(found, seen)
   local taken = {}
   for i = 1, seen do
-    local lane = found[i][4]
-    taken[lane] = (taken[lane] or 0) + 1
+    local set = found[i][4]
+    taken[set] = (taken[set] or 0) + 1
   end
-  for lane, number in pairs(taken) do call('ZREMRANGEBYRANK', key.ready[kind] .. lane, 0, number - 1) end
+  for set, number in pairs(taken) do call('ZREMRANGEBYRANK', set, 0, number - 1) end
+end
+
+local due = {}
+local function is_ready(r)
+  due[r] = r.deadline_at ~= ''
+  return r.ready_at ~= ''
 end
 
 release_forgotten(now)
 local promoted = promote()
 carry_out()
 if promoted == bound and ARGV[6] == '1' then return false end
-local found = heads()
-local rows, bodies, seen = read_found(found, limit)
-take(found, seen)
-for _, row in ipairs(rows) do
-  if row[6] ~= '' then drop(key.due[kind], row[10]) end
+local found = heads(lanes())
+local answer = new_answer()
+take(found, read_found(answer, found, is_ready))
+for i = 1, answer.size do
+  if due[line_of[answer.lines[answer.which[i] + 1]]] then drop_all(key.deadline[kind], { answer.ids[i] }) end
 end
 carry_out()
-return { cmsgpack.pack({ now, hold(rows, ARGV[4], now), rows }), table.concat(bodies) }
+return packed(answer, now, hold(answer, ARGV[4], now))

@@ -1,36 +1,40 @@
--- Makes each commit of a batch true or not at all, in order, and lets go of what the caller held.
--- ARGV: the commits packed, floor, the number of the hold that ends with this ('' if none).
+-- Makes each commit of a call true or not at all, in order, and lets go of what the caller held.
+-- ARGV: the work packed, floor, the number of the hold that ends with this ('' if none).
+--
+-- A commit is {request, not after, changes, refusals}; with true at its end it is a batch: one change whose
+-- records succeed or fail each by itself. A change is {kind, ids, expected version, version after it, state, body,
+-- marks, ready at, deadline at, note, when the expected version was written (a list, if not at one time for
+-- all), given (a list, or false), results (likewise), what is shown}.
 --
 -- A commit is judged whole before anything of it is written, and nothing that is written can fail:
 -- a server that is out of memory or read-only refuses the first write of a script, never a later one.
--- The records themselves are written at once, so the next commit of the batch is judged by them; the
--- sorted sets follow together at the end.
-local known = call('MGET', P .. 'clock', P .. 'epoch', P .. 'sequence', P .. 'floor')
+-- Lines are read together at the beginning and written together at the end, and so are the sorted sets.
+local known = call('MGET', P .. 'clock', P .. 'epoch', P .. 'sequence', P .. 'floor', P .. 'entries')
 refuse_if_newer(known[4])
 local now = time_now(known[1], ARGV[2])
 local at = whole(now)
 local epoch, sequence = known[2], tonumber(known[3] or 0)
-local answers, texts, written = {}, {}, false
-local JOURNAL = P .. 'journal'
+local answers, texts, has_written = {}, {}, false
+local work = cmsgpack.unpack(ARGV[1])
 
-local NEEDED = { 'version', 'state', 'created_at', 'marks', 'ready_at', 'deadline_at', 'updated_at' }
-
--- What the caller holds, unless the hold has run out and somebody has put it all back. Held records
--- stand in no set where others look, as long as they keep the version in which they were taken.
-local flat, held = {}, {}
+-- What the caller holds, by kind and id in which version, unless the hold has run out and somebody has put it
+-- all back. Held records stand in no set where others look, as long as they keep that version.
+local held = {}
 if ARGV[3] ~= '' then
-  flat = cmsgpack.unpack(call('GET', P .. 'hold:' .. ARGV[3]) or '\144')
-  for i = 1, #flat, 3 do held[key.record[flat[i]] .. flat[i + 1]] = flat[i + 2] end
+  for _, group in ipairs(held_by(ARGV[3])) do
+    local of_kind, version = held[group[1]] or {}, group[2]
+    for _, id in ipairs(group[3]) do of_kind[id] = version end
+    held[group[1]] = of_kind
+  end
 end
 
--- The catalogue, asked once in a batch for each thing there is to know.
+-- The catalogue, asked once in a call for each thing there is to know.
 local function knowing(name)
   return setmetatable({}, {
     __index = function(kinds, kind)
-      local set = P .. name .. ':' .. kind
       local of_kind = setmetatable({}, {
         __index = function(known_members, member)
-          local is_there = call('SISMEMBER', set, member) == 1
+          local is_there = call('SISMEMBER', key[name][kind], member) == 1
           known_members[member] = is_there
           return is_there
         end,
@@ -40,7 +44,61 @@ local function knowing(name)
     end,
   })
 end
-local is_path, is_end = knowing('table'), knowing('ends')
+local is_path, is_end = knowing('path'), knowing('ends')
+
+-- Lines of all records of the call, in the order in which they come, and what was written over them since.
+local lines, next_line, over, pending, waiting = nil, 1, {}, {}, 0
+local function read_lines()
+  local keys, n = {}, 0
+  for _, commit in ipairs(work) do
+    for _, change in ipairs(commit[3]) do
+      local prefix = key.line[change[1]]
+      for _, id in ipairs(change[2]) do
+        n = n + 1
+        keys[n] = prefix .. id
+      end
+    end
+  end
+  lines = values_of(keys)
+end
+
+local function line_at(name, found)
+  local newer = over[name]
+  if newer ~= nil then return newer end
+  return found
+end
+
+local function write_lines()
+  for first = 1, waiting, STACK do
+    call('MSET', unpack(pending, first, math.min(first + STACK - 1, waiting)))
+  end
+end
+
+local function set(name, text)
+  pending[waiting + 1], pending[waiting + 2] = name, text
+  waiting = waiting + 2
+end
+
+-- Entries that say the same about different records are one row of the journal.
+local row
+local function end_row()
+  if not row then return end
+  call(
+    'XADD', JOURNAL, epoch .. '-' .. whole(sequence), 'kind', row.kind, 'ids', table.concat(row.ids, '\n'),
+    'n', #row.ids, 'version', row.version, 'at', at, 'note', row.note
+  )
+  row = nil
+end
+
+local MOST_IN_A_ROW = 1000
+local function journal(kind, ids, version, note)
+  if row and (row.kind ~= kind or row.version ~= version or row.note ~= note
+    or #row.ids + #ids > MOST_IN_A_ROW) then end_row() end
+  row = row or { kind = kind, version = version, note = note, ids = {} }
+  local all, n = row.ids, #row.ids
+  for i = 1, #ids do all[n + i] = ids[i] end
+  sequence = sequence + #ids
+end
 
 -- An expired request counts as unknown, also while the server has not removed it yet.
 local function repeated(request)
@@ -54,6 +112,136 @@ local function repeated(request)
   return { code, r[1], r[2], r[3], r[4], r[5], #texts }
 end
 
+local NONE = {
+  version = '0', state = '', ready_at = '', deadline_at = '', marks = '{}', trail = '', text = '', result = 1,
+}
+
+-- After a fail-over that has lost writes the same number may stand for another version.
+local function conflict(change, i, before)
+  local seen = change[11]
+  if type(seen) == 'table' then seen = seen[i] end
+  local other = before ~= NONE and seen ~= '' and seen ~= before.updated_at
+  return before.version ~= change[3] or other
+end
+
+local function is_illegal(change, before)
+  local source, target = before.state, change[5]
+  return source ~= target and not is_path[change[1]][source .. '>' .. target]
+end
+
+-- The indexes by creation, where what a record can be found by has changed.
+local function reindex(kind, ids, old, new, score)
+  if old.parent ~= new.parent then
+    if old.parent then drop_all(key.parent[kind] .. old.parent, ids) end
+    if new.parent then put_all(key.parent[kind] .. new.parent, ids, score) end
+  end
+  for _, label in ipairs(old.labels) do drop_all(key.label[kind] .. label, ids) end
+  for _, label in ipairs(new.labels) do put_all(key.label[kind] .. label, ids, score) end
+end
+
+-- Sorted sets of records that were the same and become the same.
+local function index(change, before, ids, are_held)
+  local kind, state, marks, created_at = change[1], change[5], change[7], before.created_at or at
+  if before == NONE then put_all(key.created[kind], ids, at) end
+  if before.state ~= state then
+    if before ~= NONE then
+      drop_all(key.state[kind] .. before.state, ids)
+      if is_end[kind][before.state] then drop_all(key['end'][kind] .. before.state, ids) end
+    end
+    put_all(key.state[kind] .. state, ids, created_at)
+  end
+  if before.marks ~= marks then reindex(kind, ids, marks_of[before.marks], marks_of[marks], created_at) end
+  if is_end[kind][state] then put_all(key['end'][kind] .. state, ids, at) end
+  if before ~= NONE and not are_held then
+    if before.ready_at ~= '' then withdraw(kind, ids, before.marks) end
+    if before.deadline_at ~= '' and change[9] == '' then drop_all(key.deadline[kind], ids) end
+  end
+  place(kind, ids, marks, change[8], change[9], now)
+end
+
+-- A line names the latest steps, and the list of the record those before: few records come to a list.
+local MOST_STEPS = 8
+local function spill(kind, id, trail)
+  for step in string.gmatch(trail, '[^,]+') do call('RPUSH', key.history[kind] .. id, step) end
+end
+
+local function heading(version, state, created_at, updated_at, ready_at, deadline_at, marks, trail, body)
+  return table.concat(
+    { version, state, created_at, updated_at, ready_at, deadline_at, marks, trail, #body, body }, '\n'
+  )
+end
+
+-- What becomes of records that were the same: the text of their lines up to the result, and the result that stays.
+local function becoming(change, before)
+  local trail, spills = before.trail, nil
+  if change[10] then
+    local _, commas = string.gsub(trail, ',', '')
+    if commas + 2 > MOST_STEPS then spills, trail = trail, '' end
+    local step = change[4] .. ' ' .. epoch .. '-' .. whole(sequence + 1)
+    trail = trail == '' and step or trail .. ',' .. step
+  end
+  local head = heading(
+    change[4], change[5], before.created_at or at, at, change[8], change[9], change[7], trail, change[6]
+  )
+  return {
+    ids = {}, held_ids = {}, spills = spills, head = head, line = head .. string.sub(before.text, before.result),
+  }
+end
+
+-- Writes a change of those records that are in `befores`, each beside its id.
+local function write(change, befores)
+  local kind, ids, given, results = change[1], change[2], change[12], change[13]
+  local prefix, mine, groups, done, n = key.line[kind], held[kind] or {}, {}, {}, 0
+  local remembers = #work > 1
+  for i = 1, #ids do
+    local before, id = befores[i], ids[i]
+    if before then
+      local group = groups[before]
+      if not group then
+        group = becoming(change, before)
+        groups[before] = group
+      end
+      local name, line = prefix .. id, group.line
+      if results then line = group.head .. results[i] end
+      set(name, line)
+      if given then set(key.given[kind] .. id, given[i]) end
+      if remembers then over[name] = line end
+      if group.spills then spill(kind, id, group.spills) end
+      if mine[id] == before.version then
+        group.held_ids[#group.held_ids + 1] = id
+      else
+        group.ids[#group.ids + 1] = id
+      end
+      mine[id] = nil
+      n = n + 1
+      done[n] = id
+    end
+  end
+  for before, group in pairs(groups) do
+    if #group.ids > 0 then index(change, before, group.ids, false) end
+    if #group.held_ids > 0 then index(change, before, group.held_ids, true) end
+  end
+  if change[10] and n > 0 then journal(kind, done, change[4], change[10]) end
+  if change[14] and n > 0 then
+    local before = befores[1]
+    show(change[14], ids[1], before.created_at or at, before == NONE)
+  end
+  has_written = has_written or n > 0
+end
+
+-- Reads the records of a change as they are now.
+local function befores_of(change)
+  local befores, prefix, kind_ids = {}, key.line[change[1]], change[2]
+  local looks = next(over) ~= nil
+  for i = 1, #kind_ids do
+    local line = lines[next_line]
+    next_line = next_line + 1
+    if looks then line = line_at(prefix .. kind_ids[i], line) end
+    befores[i] = line and line_of[line] or NONE
+  end
+  return befores
+end
+
 local function refusal_of(commit, befores)
   if commit[1] then
     local earlier = repeated(commit[1])
@@ -61,147 +249,32 @@ local function refusal_of(commit, befores)
   end
   if commit[2] and now > commit[2] then return { 'late' } end
   for i, change in ipairs(commit[3]) do
-    local before = call('HMGET', key.record[change[1]] .. change[2], unpack(NEEDED))
-    local found = before[1] or '0'
-    -- After a fail-over that has lost writes the same number may stand for another version.
-    if found ~= change[3] or (change[13] ~= '' and change[13] ~= before[7]) then
-      return { 'conflict', i - 1, found }
-    end
-    befores[i] = before
+    if conflict(change, 1, befores[i][1]) then return { 'conflict', i - 1, befores[i][1].version } end
   end
   for i, change in ipairs(commit[3]) do
-    local source = befores[i][2] or ''
-    if source ~= change[4] and not is_path[change[1]][source .. '>' .. change[4]] then
-      return { 'illegal', i - 1, source }
-    end
+    if is_illegal(change, befores[i][1]) then return { 'illegal', i - 1, befores[i][1].state } end
   end
   return nil
 end
 
-local function journal(kind, id, version, note)
-  sequence = sequence + 1
-  local cursor = epoch .. '-' .. whole(sequence)
-  call('XADD', JOURNAL, cursor, 'kind', kind, 'id', id, 'version', version, 'at', at, 'note', note)
-  call('RPUSH', key.history[kind] .. id, version .. ' ' .. cursor)
-end
-
--- The indexes by creation, where what a record can be found by has changed.
-local function reindex(kind, id, old, new, score)
-  if old.queue ~= new.queue then
-    if old.queue then drop(key.queue[kind] .. old.queue, id) end
-    if new.queue then put(key.queue[kind] .. new.queue, id, score) end
+-- The record stays as it is, but its list goes on in order: so its latest steps are put there first.
+local function refuse(refused)
+  local kind, id = refused[1], refused[2]
+  local name = key.line[kind] .. id
+  local line = over[name] or call('GET', name)
+  local r = line and line_of[line] or NONE
+  if r.trail ~= '' then
+    spill(kind, id, r.trail)
+    local body = string.sub(line, r.body, r.result - 1)
+    over[name] = heading(
+      r.version, r.state, r.created_at, r.updated_at, r.ready_at, r.deadline_at, r.marks, '', body
+    ) .. string.sub(line, r.result)
+    set(name, over[name])
   end
-  if old.parent ~= new.parent then
-    if old.parent then drop(key.parent[kind] .. old.parent, id) end
-    if new.parent then put(key.parent[kind] .. new.parent, id, score) end
-  end
-  for _, label in ipairs(old.labels) do drop(key.label[kind] .. label, id) end
-  for _, label in ipairs(new.labels) do put(key.label[kind] .. label, id, score) end
-end
-
--- Only what differs is written: most fields stay as they are in most commits.
-local fields, size
-local function field(name, old, new)
-  if old ~= new then
-    fields[size + 1], fields[size + 2] = name, new
-    size = size + 2
-  end
-end
-
-local function write_record(record, change, before)
-  fields = { 'version', change[11], 'updated_at', at, 'body', change[5] }
-  size = 6
-  field('state', before[2], change[4])
-  field('created_at', before[3], before[3] or at)
-  field('marks', before[4], change[6])
-  if before[5] ~= change[7] or before[4] ~= change[6] then
-    field('ready_at', before[5], change[7])
-    if change[7] ~= '' then field('rank', nil, change[8]) end
-  end
-  field('deadline_at', before[6], change[9])
-  -- Always empty: a program of an earlier version cannot read a record without this field.
-  if not before[1] then field('chain', nil, '') end
-  call('HSET', record, unpack(fields, 1, size))
-end
-
--- What other tools may read of a record. Their keys are not ours to trust: whatever is there, the
--- commit stands, so what cannot be written is left as it is.
-local function text_at(name)
-  local text = redis.pcall('GET', name)
-  return type(text) == 'string' and text or nil
-end
-
--- Where the value of a field begins and ends in a JSON object that we have written. The value is a number,
--- a time or null, so it ends before a comma or a brace; within texts quotes are escaped, so that the name
--- of a field, with its quotes and its colon, is found only where the field is.
-local function value_in(text, field)
-  local _, before = string.find(text, field, 1, true)
-  if not before then return nil end
-  local after = string.find(text, '[,}]', before + 1)
-  if not after then return nil end
-  return before + 1, after - 1
-end
-
-local function replaced(text, field, value)
-  local first, last = value_in(text, field)
-  if not first then return text end
-  return string.sub(text, 1, first - 1) .. value .. string.sub(text, last + 1)
-end
-
-local function keeping(text, name, fields)
-  local shown_before = #fields > 0 and text_at(name)
-  if not shown_before then return text end
-  for _, field in ipairs(fields) do
-    local first, last = value_in(shown_before, field)
-    if first then text = replaced(text, field, string.sub(shown_before, first, last)) end
-  end
-  return text
-end
-
-local function show(shown, id, created_at, is_new)
-  if not shown[2] then
-    redis.pcall('DEL', shown[1])
-  elseif shown[3] then
-    redis.pcall('SET', shown[1], shown[2], 'PX', shown[3])
-  else
-    redis.pcall('SET', shown[1], is_new and shown[2] or keeping(shown[2], shown[1], shown[7]))
-  end
-  local text = shown[5] and text_at(shown[5])
-  if text then
-    for _, field in ipairs(shown[6]) do text = replaced(text, field[1], field[2]) end
-    redis.pcall('SET', shown[5], text)
-  end
-  if shown[4] then
-    redis.pcall('ZADD', shown[4], string.format('%.6f', tonumber(created_at) / 1000000), id)
-  end
-end
-
-local NO_MARKS = { labels = {} }
-
-local function write(change, before)
-  local kind, id, state, marks = change[1], change[2], change[4], change[6]
-  local record, created_at = key.record[kind] .. id, before[3] or at
-  write_record(record, change, before)
-  if not before[1] then put(key.created[kind], id, at) end
-  if before[2] ~= state then
-    if before[2] then
-      drop(key.state[kind] .. before[2], id)
-      if is_end[kind][before[2]] then drop(key.ended[kind] .. before[2], id) end
-    end
-    put(key.state[kind] .. state, id, created_at)
-  end
-  if before[4] ~= marks then
-    reindex(kind, id, before[4] and marks_of(before[4]) or NO_MARKS, marks_of(marks), created_at)
-  end
-  if is_end[kind][state] then put(key.ended[kind] .. state, id, at) end
-  if before[1] and held[record] ~= before[1] then
-    if before[5] ~= '' then withdraw(kind, id, before[4]) end
-    if before[6] ~= '' and change[9] == '' then drop(key.due[kind], id) end
-  end
-  held[record] = nil
-  place(kind, id, marks, change[7], change[8], change[9], now)
-  if change[10] then journal(kind, id, change[11], change[10]) end
-  if change[12] then show(change[12], id, created_at, not before[1]) end
+  end_row()
+  journal(kind, { id }, r.version, refused[3])
+  end_row()
+  call('RPUSH', key.history[kind] .. id, r.version .. ' ' .. epoch .. '-' .. whole(sequence))
 end
 
 local function remember(request)
@@ -209,31 +282,59 @@ local function remember(request)
   local expires = now + request[6]
   call('HSET', kept, 'endpoint', request[2], 'fingerprint', request[3], 'status', request[4],
     'body', request[5], 'created_at', at, 'expires_at', whole(expires))
-  put(P .. 'requests', request[1], whole(expires))
+  put_all(P .. 'requests', { request[1] }, whole(expires))
   -- The server's clock is never ahead of ours, so it removes nothing that still counts.
   call('PEXPIREAT', kept, whole(math.ceil(expires / 1000)))
 end
 
-for i, commit in ipairs(cmsgpack.unpack(ARGV[1])) do
+local function commit_one(commit)
   local befores = {}
-  answers[i] = refusal_of(commit, befores) or 0
-  if answers[i] == 0 then
-    for c, change in ipairs(commit[3]) do write(change, befores[c]) end
-    for _, refused in ipairs(commit[4]) do
-      local version = call('HGET', key.record[refused[1]] .. refused[2], 'version') or '0'
-      journal(refused[1], refused[2], version, refused[3])
-    end
-    if commit[1] then remember(commit[1]) end
-    written = true
-  end
+  for i, change in ipairs(commit[3]) do befores[i] = befores_of(change) end
+  local refusal = refusal_of(commit, befores)
+  if refusal then return refusal end
+  for i, change in ipairs(commit[3]) do write(change, befores[i]) end
+  for _, refused in ipairs(commit[4]) do refuse(refused) end
+  if commit[1] then remember(commit[1]) end
+  has_written = true
+  return 0
 end
-for i = 1, #flat, 3 do
-  if held[key.record[flat[i]] .. flat[i + 1]] then put_back(flat[i], flat[i + 1], flat[i + 2], now) end
+
+-- Each record succeeds or fails by itself. Answers 0 when all did, or what became of each.
+local function commit_each(commit)
+  local change = commit[3][1]
+  local befores, refusals, failed = befores_of(change), {}, false
+  if commit[2] and now > commit[2] then return { 'late' } end
+  for i, before in ipairs(befores) do
+    refusals[i] = 0
+    if conflict(change, i, before) then
+      refusals[i] = { 'conflict', 0, before.version }
+    elseif is_illegal(change, before) then
+      refusals[i] = { 'illegal', 0, before.state }
+    end
+    if refusals[i] ~= 0 then befores[i], failed = false, true end
+  end
+  write(change, befores)
+  return failed and { 'each', refusals } or 0
+end
+
+read_lines()
+local sequence_before = sequence
+for i, commit in ipairs(work) do answers[i] = commit[5] and commit_each(commit) or commit_one(commit) end
+end_row()
+write_lines()
+for kind, of_kind in pairs(held) do
+  local left = {}
+  for id, version in pairs(of_kind) do
+    left[version] = left[version] or {}
+    table.insert(left[version], id)
+  end
+  for version, ids in pairs(left) do put_back(kind, version, ids, now) end
 end
 carry_out()
 if ARGV[3] ~= '' then end_hold(ARGV[3]) end
-if written then
-  call('MSET', P .. 'clock', at, P .. 'sequence', whole(sequence))
+if has_written then
+  local entries = tonumber(known[5] or 0) + sequence - sequence_before
+  call('MSET', P .. 'clock', at, P .. 'sequence', whole(sequence), P .. 'entries', whole(entries))
   call('PUBLISH', P .. 'wake', '')
 end
 return { cmsgpack.pack({ now, answers }), unpack(texts) }

@@ -1,4 +1,4 @@
--- What every script begins with: names of keys, the clock, and reading a record.
+-- What every script begins with: names of keys, the clock, and lines.
 --
 -- KEYS[1] is the hash tag "{prefix}". Every key of a store begins with it, so that all of them live
 -- in one slot of a cluster; the keys themselves depend on the data and are made here.
@@ -8,43 +8,54 @@ local P = KEYS[1] .. ':'
 local call = redis.call
 local SEPARATOR = '\31'
 
-local FIELDS = {
-  'state', 'version', 'created_at', 'updated_at', 'ready_at', 'deadline_at', 'marks', 'body',
-}
+-- Arguments go over the Lua stack, which has room for about 8,000.
+local STACK = 4000
+
+-- Keys begin with a name and mostly a kind. Joining texts is a good part of what a script costs, so
+-- what is needed for every record is joined once: `key.line[kind] .. id`, `key.deadline[kind]`.
+local ONE_OF_A_KIND = { created = true, later = true, deadline = true, path = true, ends = true }
+local key = setmetatable({}, {
+  __index = function(keys, name)
+    local ending = ONE_OF_A_KIND[name] and '' or ':'
+    local of_kinds = setmetatable({}, {
+      __index = function(kinds, kind)
+        local joined = P .. name .. ':' .. kind .. ending
+        kinds[kind] = joined
+        return joined
+      end,
+    })
+    keys[name] = of_kinds
+    return of_kinds
+  end,
+})
+
+-- What changes of a record is one text, its line: nine fields, each ended by a line break, then the body
+-- and the result. Records that were treated alike have the same line, so each text is read once in a script.
+local LINE = '^' .. string.rep('([^\n]*)\n', 9) .. '()'
+local line_of = setmetatable({}, {
+  __index = function(lines, text)
+    local version, state, created_at, updated_at, ready_at, deadline_at, marks, trail, size, data =
+      string.match(text, LINE)
+    local read = {
+      version = version, state = state, created_at = created_at, updated_at = updated_at,
+      ready_at = ready_at, deadline_at = deadline_at, marks = marks, trail = trail,
+      body = data, result = data + tonumber(size), text = text,
+    }
+    lines[text] = read
+    return read
+  end,
+})
 
 -- What a record can be found by is one field, `marks`: {"queue", "labels", "parent", "priority", "handler"}
--- as JSON without what is empty. It seldom changes, so it is mostly compared whole, and the same marks
--- on many records are read once.
-local read_marks = {}
-local function marks_of(text)
-  local marks = read_marks[text]
-  if not marks then
-    marks = cjson.decode(text)
+-- as JSON without what is empty. It seldom changes, so it is mostly compared whole.
+local marks_of = setmetatable({}, {
+  __index = function(read, text)
+    local marks = cjson.decode(text)
     marks.labels = marks.labels or {}
-    read_marks[text] = marks
-  end
-  return marks
-end
-
--- Queue, labels and handler, which decide who may take it. The handler is a number, and that is how many
--- separators end the lane: a program of an earlier version, which knows of no handlers, finds no label in
--- them and takes it, as it takes everything. So that lanes do not get long, only so many have a number.
-local MOST_HANDLERS = 1000
-local function lane_of(marks)
-  if not marks.lane then
-    local number = 0
-    if marks.handler then
-      number = call('HGET', P .. 'handlers', marks.handler)
-      if not number then
-        number = math.min(call('HLEN', P .. 'handlers') + 1, MOST_HANDLERS + 1) % (MOST_HANDLERS + 1)
-        if number > 0 then call('HSET', P .. 'handlers', marks.handler, number) end
-      end
-    end
-    local lane = table.concat({ marks.queue or '', unpack(marks.labels) }, SEPARATOR)
-    marks.lane = lane .. string.rep(SEPARATOR, tonumber(number))
-  end
-  return marks.lane
-end
+    read[text] = marks
+    return marks
+  end,
+})
 
 -- Lua's own comparison follows the locale of the server; sorted sets compare bytes, and so does Python.
 local function lower(a, b)
@@ -77,31 +88,13 @@ local function refuse_if_newer(floor)
   end
 end
 
--- Keys begin with a name and mostly a kind. Joining texts is a good part of what a script costs, so
--- what is needed for every record is joined once: `key.record[kind] .. id`, `key.due[kind]`.
-local key = setmetatable({}, {
-  __index = function(keys, name)
-    local ending = (name == 'created' or name == 'delayed' or name == 'due') and '' or ':'
-    local of_kinds = setmetatable({}, {
-      __index = function(kinds, kind)
-        local joined = P .. name .. ':' .. kind .. ending
-        kinds[kind] = joined
-        return joined
-      end,
-    })
-    keys[name] = of_kinds
-    return of_kinds
-  end,
-})
-
--- A record for the reply, its body apart: bodies may hold any bytes, and go back as one long string.
-local function read_row(kind, id, bodies)
-  local values = call('HMGET', key.record[kind] .. id, unpack(FIELDS))
-  if not values[1] then return false end
-  local body = values[8]
-  bodies[#bodies + 1] = body
-  values[8] = #body
-  values[9] = kind
-  values[10] = id
+-- The values of any number of keys, in their order.
+local function values_of(keys)
+  if #keys <= STACK then return #keys > 0 and call('MGET', unpack(keys)) or {} end
+  local values = {}
+  for first = 1, #keys, STACK do
+    local last = math.min(first + STACK - 1, #keys)
+    for i, value in ipairs(call('MGET', unpack(keys, first, last))) do values[first + i - 1] = value end
+  end
   return values
 end

@@ -1,4 +1,4 @@
--- Takes records whose deadline has passed for a sweeper, who then decides and commits.
+-- Takes records whose deadline has passed for a sweeper, which then decides and commits.
 -- ARGV: limit, floor, hold in microseconds, kinds packed.
 local limit = tonumber(ARGV[1])
 local known = call('MGET', P .. 'clock', P .. 'floor')
@@ -10,15 +10,19 @@ carry_out()
 local found = {}
 for _, kind in ipairs(cmsgpack.unpack(ARGV[4])) do
   local overdue = call(
-    'ZRANGEBYSCORE', key.due[kind], '-inf', whole(now), 'WITHSCORES', 'LIMIT', 0, limit
+    'ZRANGEBYSCORE', key.deadline[kind], '-inf', whole(now), 'WITHSCORES', 'LIMIT', 0, limit
   )
   for i = 1, #overdue, 2 do found[#found + 1] = { tonumber(overdue[i + 1]), overdue[i], kind } end
 end
 table.sort(found, by_score)
-local rows, bodies = read_found(found, limit)
-for _, row in ipairs(rows) do
-  drop(key.due[row[9]], row[10])
-  if row[5] ~= '' then withdraw(row[9], row[10], row[7]) end
+for i = #found, limit + 1, -1 do found[i] = nil end
+local answer = new_answer()
+read_found(answer, found, function() return true end)
+for i = 1, answer.size do
+  local shape, id = answer.which[i] + 1, { answer.ids[i] }
+  local kind, r = answer.kinds[shape], line_of[answer.lines[shape]]
+  drop_all(key.deadline[kind], id)
+  if r.ready_at ~= '' then withdraw(kind, id, r.marks) end
 end
 carry_out()
-return { cmsgpack.pack({ now, hold(rows, ARGV[3], now), rows }), table.concat(bodies) }
+return packed(answer, now, hold(answer, ARGV[3], now))
