@@ -5,11 +5,12 @@ local MOST_BYTES = 33554432
 local function new_answer()
   return {
     ids = {}, which = {}, given_bytes = {}, kinds = {}, line_bytes = {}, lines = {}, given = {},
-    places = {}, size = 0, bytes = 0, versions = {},
+    places = {}, size = 0, bytes = 0,
   }
 end
 
-local function add(answer, kind, id, line, given)
+-- Where a line is among those of the answer, counted from zero.
+local function place_of(answer, kind, line)
   local places = answer.places[kind]
   if not places then
     places = {}
@@ -17,14 +18,18 @@ local function add(answer, kind, id, line, given)
   end
   local place = places[line]
   if not place then
-    place = #answer.lines + 1
-    answer.lines[place], answer.kinds[place], answer.line_bytes[place] = line, kind, #line
+    place = #answer.lines
+    answer.lines[place + 1], answer.kinds[place + 1], answer.line_bytes[place + 1] = line, kind, #line
     places[line] = place
   end
+  return place
+end
+
+local function add(answer, id, place, given)
   local n = answer.size + 1
-  answer.size, answer.ids[n], answer.which[n] = n, id, place - 1
-  answer.given_bytes[n], answer.given[n] = given and #given or 0, given or ''
-  answer.bytes = answer.bytes + #line + (given and #given or 0)
+  answer.size, answer.ids[n], answer.which[n] = n, id, place
+  answer.given_bytes[n], answer.given[n] = #given, given
+  answer.bytes = answer.bytes + #given
 end
 
 local function packed(answer, ...)
@@ -36,20 +41,27 @@ local function packed(answer, ...)
   }
 end
 
--- Reads what was found in order, `found` being rows of {score, id, kind}, into an answer, until it has
--- MOST_BYTES. `passes` is asked about each line. Answers how many were looked at.
-local function read_found(answer, found, passes)
-  local seen, chunk = 0, 16
-  while seen < #found and answer.bytes < MOST_BYTES do
-    local keys, n = {}, math.min(chunk, #found - seen)
+-- Reads records of one kind in order into an answer, until it has MOST_BYTES. `passes` is asked about each
+-- line. Answers how many were looked at.
+local function read_records(answer, kind, ids, passes)
+  local seen, chunk, line_key, given_key = 0, 16, key.line[kind], key.given[kind]
+  local last, place
+  while seen < #ids and answer.bytes < MOST_BYTES do
+    local keys, n = {}, math.min(chunk, #ids - seen)
     for i = 1, n do
-      local row = found[seen + i]
-      keys[i], keys[n + i] = key.line[row[3]] .. row[2], key.given[row[3]] .. row[2]
+      local id = ids[seen + i]
+      keys[i], keys[n + i] = line_key .. id, given_key .. id
     end
     local values = call('MGET', unpack(keys))
     for i = 1, n do
-      local row, line = found[seen + i], values[i]
-      if line and passes(line_of[line]) then add(answer, row[3], row[2], line, values[n + i]) end
+      local line = values[i]
+      if line ~= last then
+        last, place = line, line and passes(line_of[line]) and place_of(answer, kind, line)
+      end
+      if place then
+        add(answer, ids[seen + i], place, values[n + i] or '')
+        answer.bytes = answer.bytes + #line
+      end
     end
     seen = seen + n
     -- As many as fit if they are as large as those before.

@@ -47,30 +47,30 @@ local function lanes()
   return found
 end
 
+-- The ids that come first, and in which lane each of them is: one text where all are in the same.
 local function heads(sets)
-  local found = {}
+  if #sets == 1 then return call('ZRANGE', sets[1], 0, limit - 1), sets[1] end
+  local found, ids, where = {}, {}, {}
   for _, set in ipairs(sets) do
     local first = call('ZRANGE', set, 0, limit - 1, 'WITHSCORES')
-    for i = 1, #first, 2 do found[#found + 1] = { tonumber(first[i + 1]), first[i], kind, set } end
+    for i = 1, #first, 2 do found[#found + 1] = { tonumber(first[i + 1]), first[i], set } end
   end
-  if #sets > 1 then table.sort(found, by_score) end
-  for i = #found, limit + 1, -1 do found[i] = nil end
-  return found
+  table.sort(found, by_score)
+  for i = 1, math.min(limit, #found) do ids[i], where[i] = found[i][2], found[i][3] end
+  return ids, where
 end
 
 -- What is taken of a lane is always its head, so it is cut off rather than looked up.
-local function take(found, seen)
+local function take(where, seen)
   local taken = {}
-  for i = 1, seen do
-    local set = found[i][4]
-    taken[set] = (taken[set] or 0) + 1
-  end
+  if type(where) == 'string' then taken[where] = seen end
+  for i = 1, type(where) == 'table' and seen or 0 do taken[where[i]] = (taken[where[i]] or 0) + 1 end
   for set, number in pairs(taken) do call('ZREMRANGEBYRANK', set, 0, number - 1) end
 end
 
-local due = {}
+local some_have_deadlines = false
 local function is_ready(r)
-  due[r] = r.deadline_at ~= ''
+  some_have_deadlines = some_have_deadlines or r.deadline_at ~= ''
   return r.ready_at ~= ''
 end
 
@@ -78,11 +78,10 @@ release_forgotten(now)
 local promoted = promote()
 carry_out()
 if promoted == bound and ARGV[6] == '1' then return false end
-local found = heads(lanes())
+local ids, where = heads(lanes())
 local answer = new_answer()
-take(found, read_found(answer, found, is_ready))
-for i = 1, answer.size do
-  if due[line_of[answer.lines[answer.which[i] + 1]]] then drop_all(key.deadline[kind], { answer.ids[i] }) end
-end
+local seen = read_records(answer, kind, ids, is_ready)
+if seen > 0 then take(where, seen) end
+if some_have_deadlines then drop_all(key.deadline[kind], answer.ids) end
 carry_out()
 return packed(answer, now, hold(answer, ARGV[4], now))

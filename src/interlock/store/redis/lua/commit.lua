@@ -47,25 +47,19 @@ end
 local is_path, is_end = knowing('path'), knowing('ends')
 
 -- Lines of all records of the call, in the order in which they come, and what was written over them since.
-local lines, next_line, over, pending, waiting = nil, 1, {}, {}, 0
+local names, lines, next_line, over, pending, waiting = {}, nil, 1, {}, {}, 0
 local function read_lines()
-  local keys, n = {}, 0
+  local n = 0
   for _, commit in ipairs(work) do
     for _, change in ipairs(commit[3]) do
       local prefix = key.line[change[1]]
       for _, id in ipairs(change[2]) do
         n = n + 1
-        keys[n] = prefix .. id
+        names[n] = prefix .. id
       end
     end
   end
-  lines = values_of(keys)
-end
-
-local function line_at(name, found)
-  local newer = over[name]
-  if newer ~= nil then return newer end
-  return found
+  lines = values_of(names)
 end
 
 local function write_lines()
@@ -184,42 +178,48 @@ local function becoming(change, before)
     change[4], change[5], before.created_at or at, at, change[8], change[9], change[7], trail, change[6]
   )
   return {
-    ids = {}, held_ids = {}, spills = spills, head = head, line = head .. string.sub(before.text, before.result),
+    ids = {}, n = 0, held_ids = {}, held_n = 0, spills = spills, head = head,
+    line = head .. string.sub(before.text, before.result),
   }
 end
 
--- Writes a change of those records that are in `befores`, each beside its id.
-local function write(change, befores)
+-- Writes a change of those records that are in `befores`, each beside its id; their names begin at a place.
+local function write(change, befores, first)
   local kind, ids, given, results = change[1], change[2], change[12], change[13]
-  local prefix, mine, groups, done, n = key.line[kind], held[kind] or {}, {}, {}, 0
-  local remembers = #work > 1
+  local mine, groups, done, n, remembers = held[kind] or {}, {}, {}, 0, #work > 1
+  local given_key, group, last = key.given[kind], nil, nil
   for i = 1, #ids do
     local before, id = befores[i], ids[i]
     if before then
-      local group = groups[before]
-      if not group then
-        group = becoming(change, before)
-        groups[before] = group
+      if before ~= last then
+        group, last = groups[before], before
+        if not group then
+          group = becoming(change, before)
+          groups[before] = group
+        end
       end
-      local name, line = prefix .. id, group.line
+      local name, line = names[first + i - 1], group.line
       if results then line = group.head .. results[i] end
-      set(name, line)
-      if given then set(key.given[kind] .. id, given[i]) end
+      pending[waiting + 1], pending[waiting + 2] = name, line
+      waiting = waiting + 2
+      if given then set(given_key .. id, given[i]) end
       if remembers then over[name] = line end
       if group.spills then spill(kind, id, group.spills) end
       if mine[id] == before.version then
-        group.held_ids[#group.held_ids + 1] = id
+        group.held_n = group.held_n + 1
+        group.held_ids[group.held_n] = id
       else
-        group.ids[#group.ids + 1] = id
+        group.n = group.n + 1
+        group.ids[group.n] = id
       end
       mine[id] = nil
       n = n + 1
       done[n] = id
     end
   end
-  for before, group in pairs(groups) do
-    if #group.ids > 0 then index(change, before, group.ids, false) end
-    if #group.held_ids > 0 then index(change, before, group.held_ids, true) end
+  for before, alike in pairs(groups) do
+    if alike.n > 0 then index(change, before, alike.ids, false) end
+    if alike.held_n > 0 then index(change, before, alike.held_ids, true) end
   end
   if change[10] and n > 0 then journal(kind, done, change[4], change[10]) end
   if change[14] and n > 0 then
@@ -229,17 +229,16 @@ local function write(change, befores)
   has_written = has_written or n > 0
 end
 
--- Reads the records of a change as they are now.
+-- Reads the records of a change as they are now; answers also where their names begin.
 local function befores_of(change)
-  local befores, prefix, kind_ids = {}, key.line[change[1]], change[2]
-  local looks = next(over) ~= nil
-  for i = 1, #kind_ids do
+  local befores, first, looks = {}, next_line, next(over) ~= nil
+  for i = 1, #change[2] do
     local line = lines[next_line]
-    next_line = next_line + 1
-    if looks then line = line_at(prefix .. kind_ids[i], line) end
+    if looks then line = over[names[next_line]] or line end
     befores[i] = line and line_of[line] or NONE
+    next_line = next_line + 1
   end
-  return befores
+  return befores, first
 end
 
 local function refusal_of(commit, befores)
@@ -288,11 +287,11 @@ local function remember(request)
 end
 
 local function commit_one(commit)
-  local befores = {}
-  for i, change in ipairs(commit[3]) do befores[i] = befores_of(change) end
+  local befores, firsts = {}, {}
+  for i, change in ipairs(commit[3]) do befores[i], firsts[i] = befores_of(change) end
   local refusal = refusal_of(commit, befores)
   if refusal then return refusal end
-  for i, change in ipairs(commit[3]) do write(change, befores[i]) end
+  for i, change in ipairs(commit[3]) do write(change, befores[i], firsts[i]) end
   for _, refused in ipairs(commit[4]) do refuse(refused) end
   if commit[1] then remember(commit[1]) end
   has_written = true
@@ -302,18 +301,25 @@ end
 -- Each record succeeds or fails by itself. Answers 0 when all did, or what became of each.
 local function commit_each(commit)
   local change = commit[3][1]
-  local befores, refusals, failed = befores_of(change), {}, false
+  local befores, first = befores_of(change)
   if commit[2] and now > commit[2] then return { 'late' } end
-  for i, before in ipairs(befores) do
+  local refusals, failed, good = {}, false, nil
+  local seen_at_once = type(change[11]) == 'string'
+  for i = 1, #befores do
+    local before = befores[i]
     refusals[i] = 0
-    if conflict(change, i, before) then
-      refusals[i] = { 'conflict', 0, before.version }
-    elseif is_illegal(change, before) then
-      refusals[i] = { 'illegal', 0, before.state }
+    if before ~= good then
+      if conflict(change, i, before) then
+        refusals[i] = { 'conflict', 0, before.version }
+      elseif is_illegal(change, before) then
+        refusals[i] = { 'illegal', 0, before.state }
+      elseif seen_at_once then
+        good = before
+      end
+      if refusals[i] ~= 0 then befores[i], failed = false, true end
     end
-    if refusals[i] ~= 0 then befores[i], failed = false, true end
   end
-  write(change, befores)
+  write(change, befores, first)
   return failed and { 'each', refusals } or 0
 end
 

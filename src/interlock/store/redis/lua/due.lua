@@ -16,8 +16,16 @@ for _, kind in ipairs(cmsgpack.unpack(ARGV[4])) do
 end
 table.sort(found, by_score)
 for i = #found, limit + 1, -1 do found[i] = nil end
-local answer = new_answer()
-read_found(answer, found, function() return true end)
+
+-- In stretches of one kind, and mostly there is one.
+local answer, run = new_answer(), {}
+for i, row in ipairs(found) do
+  run[#run + 1] = row[2]
+  if not found[i + 1] or found[i + 1][3] ~= row[3] then
+    read_records(answer, row[3], run, function() return true end)
+    run = {}
+  end
+end
 for i = 1, answer.size do
   local shape, id = answer.which[i] + 1, { answer.ids[i] }
   local kind, r = answer.kinds[shape], line_of[answer.lines[shape]]

@@ -7,6 +7,6 @@ end
 local values, answer = values_of(keys), new_answer()
 for i, pair in ipairs(found) do
   there[i] = values[i] ~= false
-  if values[i] then add(answer, pair[1], pair[2], values[i], values[n + i]) end
+  if values[i] then add(answer, pair[2], place_of(answer, pair[1], values[i]), values[n + i] or '') end
 end
 return packed(answer, there)

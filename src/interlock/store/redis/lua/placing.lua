@@ -108,20 +108,24 @@ end
 -- A hold is one value, `taken:<number>`: a list of {kind, version, ids} of the records that were taken,
 -- packed. `taken` sorts the numbers by when they run out. One hold covers both, ready and due: who claims a
 -- record and who sweeps it exclude each other.
+local function groups_of(answer)
+  local by_line = {}
+  for i, line in ipairs(answer.lines) do by_line[i] = { answer.kinds[i], line_of[line].version, {} } end
+  if #by_line == 1 then
+    by_line[1][3] = answer.ids
+    return by_line
+  end
+  for i = 1, answer.size do
+    local ids = by_line[answer.which[i] + 1][3]
+    ids[#ids + 1] = answer.ids[i]
+  end
+  return by_line
+end
+
 local function hold(answer, hold_us, now)
   if answer.size == 0 then return '' end
-  local groups, by_name = {}, {}
-  for i = 1, answer.size do
-    local shape = answer.which[i] + 1
-    local group = by_name[shape]
-    if not group then
-      group = { answer.kinds[shape], line_of[answer.lines[shape]].version, {} }
-      by_name[shape], groups[#groups + 1] = group, group
-    end
-    group[3][#group[3] + 1] = answer.ids[i]
-  end
   local number = whole(call('INCR', P .. 'holds'))
-  call('MSET', P .. 'taken:' .. number, cmsgpack.pack(groups), P .. 'clock', whole(now))
+  call('MSET', P .. 'taken:' .. number, cmsgpack.pack(groups_of(answer)), P .. 'clock', whole(now))
   call('ZADD', P .. 'taken', whole(now + tonumber(hold_us)), number)
   return number
 end
