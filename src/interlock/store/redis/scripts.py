@@ -56,7 +56,7 @@ def _named(verb: str, texts: list[str], writes: bool) -> Script:
 
 OPEN = _script("open", writes=True)
 RAISE_EPOCH = _script("raise_epoch", writes=True)
-COMMIT = _script("commit", "placing", "journal", "showing", writes=True)
+COMMIT = _script("commit", "placing", "showing", writes=True)
 CLAIM = _script("claim", "placing", "answering", writes=True)
 DUE = _script("due", "placing", "answering", writes=True)
 PRUNE = _script("prune", "placing", "journal", writes=True)

@@ -44,7 +44,7 @@ end
 -- Reads records of one kind in order into an answer, until it has MOST_BYTES. `passes` is asked about each
 -- line. Answers how many were looked at.
 local function read_records(answer, kind, ids, passes)
-  local seen, chunk, line_key, given_key = 0, 16, key.line[kind], key.given[kind]
+  local seen, chunk, line_key, given_key = 0, 16, begin_of('line', kind), begin_of('given', kind)
   local last, place
   while seen < #ids and answer.bytes < MOST_BYTES do
     local keys, n = {}, math.min(chunk, #ids - seen)

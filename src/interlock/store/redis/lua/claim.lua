@@ -10,10 +10,10 @@ local now = time_now(known[1], ARGV[3])
 
 -- Each delayed record is promoted once, so what this costs is spread over the records, not the claims.
 local function promote()
-  local later = key.later[kind]
+  local later = name_of('later', kind)
   local ripe = call('ZRANGEBYSCORE', later, '-inf', whole(now), 'LIMIT', 0, bound)
-  local keys = {}
-  for i, id in ipairs(ripe) do keys[i] = key.line[kind] .. id end
+  local keys, lines = {}, begin_of('line', kind)
+  for i, id in ipairs(ripe) do keys[i] = lines .. id end
   for i, line in ipairs(values_of(keys)) do
     local r = line and line_of[line]
     if r and r.ready_at ~= '' then make_ready(kind, { ripe[i] }, marks_of[r.marks], r.ready_at) end
@@ -36,10 +36,10 @@ end
 local function lanes()
   local found = {}
   for _, queue in ipairs(asked[1]) do
-    local lanes_of_queue = key.queue[kind] .. queue
+    local lanes_of_queue = key('queue', kind, queue)
     for _, lane in ipairs(call('SMEMBERS', lanes_of_queue)) do
       if may_take(lane, queue) then
-        local set = key.lane[kind] .. lane
+        local set = key('lane', kind, lane)
         if call('EXISTS', set) == 1 then found[#found + 1] = set else call('SREM', lanes_of_queue, lane) end
       end
     end
@@ -82,6 +82,6 @@ local ids, where = heads(lanes())
 local answer = new_answer()
 local seen = read_records(answer, kind, ids, is_ready)
 if seen > 0 then take(where, seen) end
-if some_have_deadlines then drop_all(key.deadline[kind], answer.ids) end
+if some_have_deadlines then drop_all(name_of('deadline', kind), answer.ids) end
 carry_out()
 return packed(answer, now, hold(answer, ARGV[4], now))

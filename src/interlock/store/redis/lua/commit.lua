@@ -29,22 +29,16 @@ if ARGV[3] ~= '' then
 end
 
 -- The catalogue, asked once in a call for each thing there is to know.
-local function knowing(name)
-  return setmetatable({}, {
-    __index = function(kinds, kind)
-      local of_kind = setmetatable({}, {
-        __index = function(known_members, member)
-          local is_there = call('SISMEMBER', key[name][kind], member) == 1
-          known_members[member] = is_there
-          return is_there
-        end,
-      })
-      kinds[kind] = of_kind
-      return of_kind
-    end,
-  })
+local asked = {}
+local function is_in(name, kind, member)
+  local question = name .. kind .. '\n' .. member
+  local answer = asked[question]
+  if answer == nil then
+    answer = call('SISMEMBER', name_of(name, kind), member) == 1
+    asked[question] = answer
+  end
+  return answer
 end
-local is_path, is_end = knowing('path'), knowing('ends')
 
 -- Lines of all records of the call, in the order in which they come, and what was written over them since.
 local names, lines, next_line, over, pending, waiting = {}, nil, 1, {}, {}, 0
@@ -52,7 +46,7 @@ local function read_lines()
   local n = 0
   for _, commit in ipairs(work) do
     for _, change in ipairs(commit[3]) do
-      local prefix = key.line[change[1]]
+      local prefix = begin_of('line', change[1])
       for _, id in ipairs(change[2]) do
         n = n + 1
         names[n] = prefix .. id
@@ -120,35 +114,35 @@ end
 
 local function is_illegal(change, before)
   local source, target = before.state, change[5]
-  return source ~= target and not is_path[change[1]][source .. '>' .. target]
+  return source ~= target and not is_in('path', change[1], source .. '>' .. target)
 end
 
 -- The indexes by creation, where what a record can be found by has changed.
 local function reindex(kind, ids, old, new, score)
   if old.parent ~= new.parent then
-    if old.parent then drop_all(key.parent[kind] .. old.parent, ids) end
-    if new.parent then put_all(key.parent[kind] .. new.parent, ids, score) end
+    if old.parent then drop_all(key('parent', kind, old.parent), ids) end
+    if new.parent then put_all(key('parent', kind, new.parent), ids, score) end
   end
-  for _, label in ipairs(old.labels) do drop_all(key.label[kind] .. label, ids) end
-  for _, label in ipairs(new.labels) do put_all(key.label[kind] .. label, ids, score) end
+  for _, label in ipairs(old.labels) do drop_all(key('label', kind, label), ids) end
+  for _, label in ipairs(new.labels) do put_all(key('label', kind, label), ids, score) end
 end
 
 -- Sorted sets of records that were the same and become the same.
 local function index(change, before, ids, are_held)
   local kind, state, marks, created_at = change[1], change[5], change[7], before.created_at or at
-  if before == NONE then put_all(key.created[kind], ids, at) end
+  if before == NONE then put_all(name_of('created', kind), ids, at) end
   if before.state ~= state then
     if before ~= NONE then
-      drop_all(key.state[kind] .. before.state, ids)
-      if is_end[kind][before.state] then drop_all(key['end'][kind] .. before.state, ids) end
+      drop_all(key('state', kind, before.state), ids)
+      if is_in('ends', kind, before.state) then drop_all(key('end', kind, before.state), ids) end
     end
-    put_all(key.state[kind] .. state, ids, created_at)
+    put_all(key('state', kind, state), ids, created_at)
   end
   if before.marks ~= marks then reindex(kind, ids, marks_of[before.marks], marks_of[marks], created_at) end
-  if is_end[kind][state] then put_all(key['end'][kind] .. state, ids, at) end
+  if is_in('ends', kind, state) then put_all(key('end', kind, state), ids, at) end
   if before ~= NONE and not are_held then
     if before.ready_at ~= '' then withdraw(kind, ids, before.marks) end
-    if before.deadline_at ~= '' and change[9] == '' then drop_all(key.deadline[kind], ids) end
+    if before.deadline_at ~= '' and change[9] == '' then drop_all(name_of('deadline', kind), ids) end
   end
   place(kind, ids, marks, change[8], change[9], now)
 end
@@ -156,7 +150,7 @@ end
 -- A line names the latest steps, and the list of the record those before: few records come to a list.
 local MOST_STEPS = 8
 local function spill(kind, id, trail)
-  for step in string.gmatch(trail, '[^,]+') do call('RPUSH', key.history[kind] .. id, step) end
+  for step in string.gmatch(trail, '[^,]+') do call('RPUSH', key('history', kind, id), step) end
 end
 
 local function heading(version, state, created_at, updated_at, ready_at, deadline_at, marks, trail, body)
@@ -187,7 +181,7 @@ end
 local function write(change, befores, first)
   local kind, ids, given, results = change[1], change[2], change[12], change[13]
   local mine, groups, done, n, remembers = held[kind] or {}, {}, {}, 0, #work > 1
-  local given_key, group, last = key.given[kind], nil, nil
+  local given_key, group, last = begin_of('given', kind), nil, nil
   for i = 1, #ids do
     local before, id = befores[i], ids[i]
     if before then
@@ -259,7 +253,7 @@ end
 -- The record stays as it is, but its list goes on in order: so its latest steps are put there first.
 local function refuse(refused)
   local kind, id = refused[1], refused[2]
-  local name = key.line[kind] .. id
+  local name = key('line', kind, id)
   local line = over[name] or call('GET', name)
   local r = line and line_of[line] or NONE
   if r.trail ~= '' then
@@ -273,7 +267,7 @@ local function refuse(refused)
   end_row()
   journal(kind, { id }, r.version, refused[3])
   end_row()
-  call('RPUSH', key.history[kind] .. id, r.version .. ' ' .. epoch .. '-' .. whole(sequence))
+  call('RPUSH', key('history', kind, id), r.version .. ' ' .. epoch .. '-' .. whole(sequence))
 end
 
 local function remember(request)

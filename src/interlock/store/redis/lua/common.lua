@@ -11,23 +11,20 @@ local SEPARATOR = '\31'
 -- Arguments go over the Lua stack, which has room for about 8,000.
 local STACK = 4000
 
--- Keys begin with a name and mostly a kind. Joining texts is a good part of what a script costs, so
--- what is needed for every record is joined once: `key.line[kind] .. id`, `key.deadline[kind]`.
-local ONE_OF_A_KIND = { created = true, later = true, deadline = true, path = true, ends = true }
-local key = setmetatable({}, {
-  __index = function(keys, name)
-    local ending = ONE_OF_A_KIND[name] and '' or ':'
-    local of_kinds = setmetatable({}, {
-      __index = function(kinds, kind)
-        local joined = P .. name .. ':' .. kind .. ending
-        kinds[kind] = joined
-        return joined
-      end,
-    })
-    keys[name] = of_kinds
-    return of_kinds
-  end,
-})
+local JOURNAL = P .. 'journal'
+
+-- Keys: what a kind has one of, what it has many of, and what these begin with where many are made.
+local function name_of(name, kind)
+  return P .. name .. ':' .. kind
+end
+
+local function key(name, kind, id)
+  return P .. name .. ':' .. kind .. ':' .. id
+end
+
+local function begin_of(name, kind)
+  return P .. name .. ':' .. kind .. ':'
+end
 
 -- What changes of a record is one text, its line: nine fields, each ended by a line break, then the body
 -- and the result. Records that were treated alike have the same line, so each text is read once in a script.

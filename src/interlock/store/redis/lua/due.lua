@@ -10,7 +10,7 @@ carry_out()
 local found = {}
 for _, kind in ipairs(cmsgpack.unpack(ARGV[4])) do
   local overdue = call(
-    'ZRANGEBYSCORE', key.deadline[kind], '-inf', whole(now), 'WITHSCORES', 'LIMIT', 0, limit
+    'ZRANGEBYSCORE', name_of('deadline', kind), '-inf', whole(now), 'WITHSCORES', 'LIMIT', 0, limit
   )
   for i = 1, #overdue, 2 do found[#found + 1] = { tonumber(overdue[i + 1]), overdue[i], kind } end
 end
@@ -29,7 +29,7 @@ end
 for i = 1, answer.size do
   local shape, id = answer.which[i] + 1, { answer.ids[i] }
   local kind, r = answer.kinds[shape], line_of[answer.lines[shape]]
-  drop_all(key.deadline[kind], id)
+  drop_all(name_of('deadline', kind), id)
   if r.ready_at ~= '' then withdraw(kind, id, r.marks) end
 end
 carry_out()

@@ -7,7 +7,7 @@ local answer, seen = new_answer(), 0
 local place, last = next_place(), nil
 while place and answer.size < wanted and seen < bound and answer.bytes < MOST_BYTES do
   if passes(filters, query, place[3]) then
-    add(answer, place[2], place_of(answer, kind, place[3]), call('GET', key.given[kind] .. place[2]) or '')
+    add(answer, place[2], place_of(answer, kind, place[3]), call('GET', key('given', kind, place[2])) or '')
     answer.bytes = answer.bytes + #place[3]
   end
   seen, last, place = seen + 1, place, next_place()

@@ -2,7 +2,7 @@
 -- Lines "<version> <cursor>" are in the order of the journal, in which versions never go back: the older
 -- ones in a list, in which where to begin is found by halving, and the latest in the record's line.
 local kind, id, after, limit = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local list = key.history[kind] .. id
+local list = key('history', kind, id)
 local low, high = 0, call('LLEN', list)
 while low < high do
   local middle = math.floor((low + high) / 2)
@@ -10,7 +10,7 @@ while low < high do
   if version <= after then low = middle + 1 else high = middle end
 end
 local steps = call('LRANGE', list, low, low + limit - 1)
-local line = call('GET', key.line[kind] .. id)
+local line = call('GET', key('line', kind, id))
 for step in string.gmatch(line and line_of[line].trail or '', '[^,]+') do
   if tonumber(string.match(step, '%d+')) > after then steps[#steps + 1] = step end
 end

@@ -1,7 +1,7 @@
 -- Rows of the journal. A row holds entries that say the same about several records: its `ids`, joined by
 -- line breaks, have the places that end with the id of the row, one after the other. Rows of earlier
 -- versions hold one entry and name its `id`. `gone` keeps for a row which of its entries were pruned.
-local JOURNAL, GONE = P .. 'journal', P .. 'gone'
+local GONE = P .. 'gone'
 
 local function read_row(entry)
   local fields, row = entry[2], {}

@@ -2,7 +2,7 @@
 local found, there = cmsgpack.unpack(ARGV[1]), {}
 local keys, n = {}, #found
 for i, pair in ipairs(found) do
-  keys[i], keys[n + i] = key.line[pair[1]] .. pair[2], key.given[pair[1]] .. pair[2]
+  keys[i], keys[n + i] = key('line', pair[1], pair[2]), key('given', pair[1], pair[2])
 end
 local values, answer = values_of(keys), new_answer()
 for i, pair in ipairs(found) do

@@ -29,9 +29,9 @@ if version < wanted then return { 'older', whole(version) } end
 
 -- Records that came to a state before it was an end are found by pruning as well.
 local function put_among_the_ended(kind, state)
-  for _, id in ipairs(call('ZRANGE', key.state[kind] .. state, 0, -1)) do
-    local line = call('GET', key.line[kind] .. id)
-    if line then call('ZADD', key['end'][kind] .. state, line_of[line].updated_at, id) end
+  for _, id in ipairs(call('ZRANGE', key('state', kind, state), 0, -1)) do
+    local line = call('GET', key('line', kind, id))
+    if line then call('ZADD', key('end', kind, state), line_of[line].updated_at, id) end
   end
 end
 
@@ -39,11 +39,11 @@ for _, wanted_table in ipairs(cmsgpack.unpack(ARGV[4])) do
   local kind, digest = wanted_table[1], wanted_table[2]
   local loaded = call('HGET', P .. 'tables', kind)
   if loaded ~= digest and not (loaded and running) then
-    local ends = key.ends[kind]
+    local ends = name_of('ends', kind)
     local known = {}
     for _, state in ipairs(call('SMEMBERS', ends)) do known[state] = true end
-    call('DEL', key.path[kind], ends)
-    for _, path in ipairs(wanted_table[3]) do call('SADD', key.path[kind], path) end
+    call('DEL', name_of('path', kind), ends)
+    for _, path in ipairs(wanted_table[3]) do call('SADD', name_of('path', kind), path) end
     for _, state in ipairs(wanted_table[4]) do
       call('SADD', ends, state)
       if not known[state] then put_among_the_ended(kind, state) end

@@ -77,8 +77,8 @@ end
 
 local function make_ready(kind, ids, marks, ready_at)
   local lane = lane_of(marks)
-  put_all(key.lane[kind] .. lane, ids, rank_of(ready_at, marks))
-  local set = key.queue[kind] .. marks.queue
+  put_all(key('lane', kind, lane), ids, rank_of(ready_at, marks))
+  local set = key('queue', kind, marks.queue)
   local lanes = new_lanes[set]
   if not lanes then
     lanes = {}
@@ -93,16 +93,16 @@ local function place(kind, ids, marks, ready_at, deadline_at, now)
     if tonumber(ready_at) <= now then
       make_ready(kind, ids, marks_of[marks], ready_at)
     else
-      put_all(key.later[kind], ids, ready_at)
+      put_all(name_of('later', kind), ids, ready_at)
     end
   end
-  if deadline_at ~= '' then put_all(key.deadline[kind], ids, deadline_at) end
+  if deadline_at ~= '' then put_all(name_of('deadline', kind), ids, deadline_at) end
 end
 
 -- Out of the sets in which they would be found ready.
 local function withdraw(kind, ids, marks)
-  drop_all(key.lane[kind] .. lane_of(marks_of[marks]), ids)
-  drop_all(key.later[kind], ids)
+  drop_all(key('lane', kind, lane_of(marks_of[marks])), ids)
+  drop_all(name_of('later', kind), ids)
 end
 
 -- A hold is one value, `taken:<number>`: a list of {kind, version, ids} of the records that were taken,
@@ -132,8 +132,8 @@ end
 
 -- Back to where others look, unless somebody has changed it meanwhile: then it was placed again.
 local function put_back(kind, version, ids, now)
-  local keys = {}
-  for i = 1, #ids do keys[i] = key.line[kind] .. ids[i] end
+  local keys, lines = {}, begin_of('line', kind)
+  for i = 1, #ids do keys[i] = lines .. ids[i] end
   for i, line in ipairs(values_of(keys)) do
     local r = line and line_of[line]
     if r and r.version == version then place(kind, { ids[i] }, r.marks, r.ready_at, r.deadline_at, now) end

@@ -35,7 +35,7 @@ local function forget_entry(row, place)
 end
 
 local function forget_journal(id, trail)
-  local list = key.history[kind] .. id
+  local list = key('history', kind, id)
   local steps = call('LRANGE', list, 0, -1)
   if #steps > 0 then unlink(list) end
   for step in string.gmatch(trail, '[^,]+') do steps[#steps + 1] = step end
@@ -72,18 +72,18 @@ end
 
 local function forget(id, state, line)
   local ids, r = { id }, line and line_of[line]
-  drop_all(key['end'][kind] .. state, ids)
+  drop_all(key('end', kind, state), ids)
   if not r or r.state ~= state then return end
   local marks = marks_of[r.marks]
-  drop_all(key.created[kind], ids)
-  drop_all(key.state[kind] .. state, ids)
-  if marks.parent then drop_all(key.parent[kind] .. marks.parent, ids) end
-  for _, label in ipairs(marks.labels) do drop_all(key.label[kind] .. label, ids) end
+  drop_all(name_of('created', kind), ids)
+  drop_all(key('state', kind, state), ids)
+  if marks.parent then drop_all(key('parent', kind, marks.parent), ids) end
+  for _, label in ipairs(marks.labels) do drop_all(key('label', kind, label), ids) end
   if r.ready_at ~= '' then withdraw(kind, ids, r.marks) end
-  if r.deadline_at ~= '' then drop_all(key.deadline[kind], ids) end
+  if r.deadline_at ~= '' then drop_all(name_of('deadline', kind), ids) end
   forget_journal(id, r.trail)
-  unlink(key.line[kind] .. id)
-  unlink(key.given[kind] .. id)
+  unlink(key('line', kind, id))
+  unlink(key('given', kind, id))
   if shown then
     redis.pcall('DEL', shown[1] .. id .. shown[2])
     if shown[3] then redis.pcall('ZREM', shown[3], id) end
@@ -93,14 +93,14 @@ end
 
 for _, state in ipairs(cmsgpack.unpack(ARGV[5])) do
   local old = call(
-    'ZRANGEBYSCORE', key['end'][kind] .. state, '-inf', before, 'LIMIT', 0, limit - records + 1
+    'ZRANGEBYSCORE', key('end', kind, state), '-inf', before, 'LIMIT', 0, limit - records + 1
   )
   for _, id in ipairs(old) do
     if records == limit or entries >= bound then
       more = true
       break
     end
-    forget(id, state, call('GET', key.line[kind] .. id))
+    forget(id, state, call('GET', key('line', kind, id)))
   end
 end
 carry_out()

@@ -18,13 +18,13 @@ local function filters_of(query)
   local kind, filters = query[1], {}
   if #query[2] > 0 then
     local keys = {}
-    for i, state in ipairs(query[2]) do keys[i] = key.state[kind] .. state end
+    for i, state in ipairs(query[2]) do keys[i] = key('state', kind, state) end
     filters[1] = keys
   end
-  if query[3] then filters[#filters + 1] = { key.parent[kind] .. query[3] } end
-  for _, label in ipairs(query[5]) do filters[#filters + 1] = { key.label[kind] .. label } end
+  if query[3] then filters[#filters + 1] = { key('parent', kind, query[3]) } end
+  for _, label in ipairs(query[5]) do filters[#filters + 1] = { key('label', kind, label) } end
   filters.exact = #filters <= 1 and not query[4]
-  if #filters == 0 then filters[1] = { key.created[kind] } end
+  if #filters == 0 then filters[1] = { name_of('created', kind) } end
   return filters
 end
 
@@ -66,7 +66,7 @@ end
 
 -- The next members of one index as {score, id, line if it is wanted}, in the order of the walk.
 local function window_of(source, query)
-  local newest_first, kind = query[8], query[1]
+  local newest_first, lines = query[8], begin_of('line', query[1])
   local size = source.lines and WINDOW_OF_LINES or WINDOW
   local first, last = source.from, math.min(source.from + size, source.to) - 1
   if newest_first then first, last = math.max(source.to - size, source.from), source.to - 1 end
@@ -76,7 +76,7 @@ local function window_of(source, query)
   for i = 1, n do
     local at = newest_first and n + 1 - i or i
     window[at] = { tonumber(found[2 * i]), found[2 * i - 1] }
-    keys[at] = key.line[kind] .. found[2 * i - 1]
+    keys[at] = lines .. found[2 * i - 1]
   end
   if source.lines then
     for i, line in ipairs(values_of(keys)) do window[i][3] = line end

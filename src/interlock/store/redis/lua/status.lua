@@ -2,7 +2,7 @@
 local numbers = {}
 for i, pair in ipairs(cmsgpack.unpack(ARGV[1])) do
   local of_kind = {}
-  for s, state in ipairs(pair[2]) do of_kind[s] = call('ZCARD', key.state[pair[1]] .. state) end
+  for s, state in ipairs(pair[2]) do of_kind[s] = call('ZCARD', key('state', pair[1], state)) end
   numbers[i] = of_kind
 end
 local oldest = call('XRANGE', JOURNAL, '-', '+', 'COUNT', 1)[1]
