@@ -1,9 +1,9 @@
 """Make a store of schema 1, in which records were hashes, and write down what is in it.
 
-    git worktree add --detach /tmp/old 9feab4b~1
-    PYTHONPATH=/tmp/old/src:. .venv/bin/python tests/store/redis/make_layout_1.py
+    git worktree add --detach ../old e797bd0
+    PYTHONPATH=../old/src:. .venv/bin/python tests/store/redis/make_layout_1.py
 
-writes `layout_1.json` beside this file: the commands that make the keys again, and what that code read.
+(where `builders` was called `making`) writes `layout_1.json` beside this file: the commands that make the keys again, and what that code read.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from interlock.store.records import Commit, Key, Note
 from interlock.store.redis import RedisStore, scripts
 from interlock.store.redis.packing import pack
 from interlock.testing.servers import redis_server
-from interlock.testing.store_contract.catalogue import CATALOGUE
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     PACKING,
     SENDING,
     creation,
@@ -34,6 +33,7 @@ from interlock.testing.store_contract.making import (
     waiting,
     whole_feed,
 )
+from interlock.testing.store_contract.catalogue import CATALOGUE
 
 FAR = datetime(2150, 1, 1, tzinfo=UTC)
 NAMES = (

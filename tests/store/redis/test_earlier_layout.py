@@ -19,7 +19,7 @@ from interlock.store.records import Batch, Commit, Committed, Entry, Key, Query,
 from interlock.store.redis import RedisStore, scripts
 from interlock.testing.servers import RedisServer
 from interlock.testing.store_contract import CATALOGUE
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     PACKING,
     SENDING,
     all_found,

@@ -55,6 +55,15 @@ async def test_a_bare_record_has_nothing_that_was_not_said(store: Store) -> None
     assert (record.ready_at, record.deadline_at) == (None, None)
 
 
+async def test_a_commit_may_change_a_record_and_journal_a_refusal_about_it(store: Store) -> None:
+    [record] = await made(store, creation("a", note=PACKING))
+    commit = Commit(changes=(move(record, LOST, note=SENDING),), refusals=(refusal("a", "late"),))
+    assert kinds_of(await store.commit([commit])) == [Committed]
+    assert (await see(store, "a")).state == LOST
+    told = [(entry.version, entry.note.refusal) for entry in (await store.history(record.key)).entries]
+    assert told == [(1, ""), (2, ""), (2, "late")]
+
+
 async def test_a_change_replaces_everything_but_the_time_of_creation(
     store: Store, opener: StoreOpener
 ) -> None:

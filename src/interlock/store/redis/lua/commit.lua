@@ -67,6 +67,10 @@ local function set(name, text)
   waiting = waiting + 2
 end
 
+-- Whether what is written may be read again in this call: by a later commit, or by a refusal of the same.
+local remembers = #work > 1
+for _, commit in ipairs(work) do remembers = remembers or #commit[4] > 0 end
+
 -- Entries that say the same about different records are one row of the journal.
 local row
 local function end_row()
@@ -180,7 +184,7 @@ end
 -- Writes a change of those records that are in `befores`, each beside its id; their names begin at a place.
 local function write(change, befores, first)
   local kind, ids, given, results = change[1], change[2], change[12], change[13]
-  local mine, groups, done, n, remembers = held[kind] or {}, {}, {}, 0, #work > 1
+  local mine, groups, done, n = held[kind] or {}, {}, {}, 0
   local given_key, group, last = begin_of('given', kind), nil, nil
   for i = 1, #ids do
     local before, id = befores[i], ids[i]
