@@ -3,7 +3,8 @@
     git worktree add --detach ../old e797bd0
     PYTHONPATH=../old/src:. .venv/bin/python tests/store/redis/make_layout_1.py
 
-(where `builders` was called `making`) writes `layout_1.json` beside this file: the commands that make the keys again, and what that code read.
+writes `layout_1.json` beside this file: the commands that make the keys again, and what that code read.
+In that version `builders` was called `making`.
 """
 
 from __future__ import annotations
