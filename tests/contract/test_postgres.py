@@ -25,7 +25,8 @@ globals().update(suite_for(Traits(shared=True, processes=True, persistent=True, 
 
 EMPTY = """
 SET session_replication_role = replica;  -- the schema refuses to be emptied
-TRUNCATE interlock.record, interlock.journal, interlock.request RESTART IDENTITY;
+TRUNCATE interlock.spec, interlock.live, interlock.ended, interlock.journal_single,
+    interlock.journal_packed, interlock.request RESTART IDENTITY;
 UPDATE interlock.meta SET pruned_xact = 0, pruned_entry = 0;
 """
 

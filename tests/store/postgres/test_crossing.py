@@ -107,12 +107,12 @@ async def meet_in_a_circle(store: PostgresStore, shell: Any, number: int) -> lis
     in_company(store)
     transaction = shell.transaction()
     await transaction.start()
-    await shell.fetch("SELECT FROM interlock.record WHERE id = $1 FOR UPDATE", letter_id)
+    await shell.fetch("SELECT FROM interlock.live WHERE id = $1 FOR UPDATE", letter_id)
     claiming = asyncio.create_task(store.claim(take(), decide))
     while not await shell.fetchval(WAITING):
         await shell.execute("SELECT pg_stat_clear_snapshot()")
     try:
-        await shell.fetch("SELECT FROM interlock.record WHERE id = $1 FOR UPDATE", parcel)
+        await shell.fetch("SELECT FROM interlock.live WHERE id = $1 FOR UPDATE", parcel)
     except asyncpg.DeadlockDetectedError:
         await transaction.rollback()
         assert kinds_of(await claiming) == [Committed]

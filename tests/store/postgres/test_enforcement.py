@@ -61,10 +61,26 @@ async def store(url: str, open_store: OpenStore) -> PostgresStore:
         ),
         ("DELETE FROM interlock.record WHERE id = 'a'", "is packed and alive"),
         ("DELETE FROM interlock.record", "alive"),
-        ("TRUNCATE interlock.record", "TRUNCATE of record is refused"),
+        ("UPDATE interlock.record SET given = '1' WHERE id = 'a'", "can never be changed"),
+        ("UPDATE interlock.live SET state = 'packed' WHERE id = 'b'", "is sent and cannot become packed"),
+        ("UPDATE interlock.live SET id = 'z' WHERE id = 'a'", "keeps its kind and id"),
+        ("DELETE FROM interlock.live WHERE id = 'a'", "DELETE of live is refused"),
+        ("INSERT INTO interlock.live SELECT * FROM interlock.live", "INSERT of live is refused"),
+        ("UPDATE interlock.ended SET state = 'sent'", "UPDATE of ended is refused"),
+        ("DELETE FROM interlock.ended", "DELETE of ended is refused"),
+        ("INSERT INTO interlock.ended SELECT * FROM interlock.ended", "INSERT of ended is refused"),
+        ("UPDATE interlock.spec SET given = '1'", "UPDATE of spec is refused"),
+        ("DELETE FROM interlock.spec", "DELETE of spec is refused"),
+        ("INSERT INTO interlock.spec VALUES (now(), 'parcel', 'x', NULL)", "INSERT of spec is refused"),
         ("UPDATE interlock.journal SET at = now()", "UPDATE of journal is refused"),
-        ("TRUNCATE interlock.journal", "TRUNCATE of journal is refused"),
+        ("UPDATE interlock.journal_single SET at = now()", "UPDATE of journal_single is refused"),
+        ("UPDATE interlock.journal_packed SET at = now()", "UPDATE of journal_packed is refused"),
         ("DELETE FROM interlock.journal", "goes when the record does"),
+        ("DELETE FROM interlock.journal_packed", "DELETE of journal_packed is refused"),
+        *(
+            (f"TRUNCATE interlock.{table}", f"TRUNCATE of {table} is refused")
+            for table in ("spec", "live", "ended", "journal_single", "journal_packed")
+        ),
     ],
 )
 async def test_a_shell_cannot(store: PostgresStore, shell: Any, statement: str, why: str) -> None:
@@ -171,3 +187,20 @@ async def test_what_was_pruned_may_go(store: PostgresStore, shell: Any) -> None:
     pruned = await store.prune(kind="parcel", states=["delivered", "lost"], older_than=timedelta(0))
     assert (pruned.records, pruned.entries, pruned.more) == (2, 2, False)
     assert await shell.fetchval("SELECT count(*) FROM interlock.record") == 2
+    assert await shell.fetchval("SELECT count(*) FROM interlock.spec") == 2
+    assert await shell.fetchval("SELECT count(*) FROM interlock.journal") == 2
+
+
+async def test_what_is_changed_by_hand_keeps_what_it_was_given_and_its_history(
+    url: str, open_store: OpenStore, shell: Any
+) -> None:
+    store = await open_store(url)
+    await made(store, creation("a", "delivered", note=PACKING, given=b'{"to":"Ann"}', result=b"[1]"))
+    assert await shell.fetchval("SELECT count(*) FROM interlock.ended") == 1
+    await shell.execute("UPDATE interlock.record SET priority = 3 WHERE id = 'a'")
+    record = await see(store, "a")
+    assert (record.state, record.priority) == ("delivered", 3)
+    assert (record.given, record.result) == (b'{"to":"Ann"}', b"[1]")
+    assert [entry.version for entry in (await store.history(record.key)).entries] == [1]
+    pruned = await store.prune(kind="parcel", states=["delivered"], older_than=timedelta(0))
+    assert (pruned.records, pruned.entries) == (1, 1)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.waiting import PATIENCE_S
 
-from interlock.store.postgres import PostgresStore
+from interlock.store.postgres import PostgresStore, claiming
 from interlock.store.postgres.queries import query
 from interlock.store.postgres.rows import Conditions
 from interlock.store.records import Query
@@ -30,8 +30,7 @@ from interlock.testing.store_contract.builders import (
 OpenStore = Callable[..., Awaitable[PostgresStore]]
 
 MINUTE = timedelta(minutes=1)
-USE = "SELECT indexrelname, idx_scan, idx_tup_read FROM pg_stat_user_indexes WHERE relname = 'record'"
-SCANS = "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'record'"
+USE = "SELECT indexrelname, idx_scan, idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = 'interlock'"
 
 
 async def test_keys_are_looked_up_in_the_index_of_keys_from_the_first_day_on(
@@ -53,12 +52,12 @@ async def test_keys_are_looked_up_in_the_index_of_keys_from_the_first_day_on(
     await store.close()
 
     async with asyncio.timeout(PATIENCE_S):
-        while not (use := await usage(shell))["record_pkey"][0]:
+        while not (use := await usage(shell))["live_pkey"][0]:
             await asyncio.sleep(0)
-    assert use["record_by_state"] == (0, 0), "Nobody asked for a list."
-    assert use["record_by_lane"][1] < 1_000, "A claim reads about as much as it takes."
-    assert use["record_by_deadline"][1] < 1_000
-    assert use["record_pkey"][1] < 10_000
+    assert use["live_by_state"] == (0, 0), "Nobody asked for a list."
+    assert use["live_by_lane"][1] < 1_000, "A claim reads about as much as it takes."
+    assert use["live_by_deadline"][1] < 1_000
+    assert use["live_pkey"][1] < 10_000
 
 
 @pytest.mark.parametrize("handlers", [("van",), (*MANY_HANDLERS, "van"), None], ids=["few", "many", "all"])
@@ -81,10 +80,10 @@ async def test_a_claim_does_not_read_what_needs_another_handler(
     await store.close()
 
     async with asyncio.timeout(PATIENCE_S):
-        while not (use := await usage(shell))["record_by_lane"][0]:
+        while not (use := await usage(shell))["live_by_lane"][0]:
             await asyncio.sleep(0)
-    assert use["record_by_lane"][1] < 100
-    assert use["record_by_state"] == (0, 0)
+    assert use["live_by_lane"][1] < 100
+    assert use["live_by_state"] == (0, 0)
 
 
 async def usage(shell: Any) -> dict[str, tuple[int, int]]:
@@ -95,15 +94,19 @@ async def usage(shell: Any) -> dict[str, tuple[int, int]]:
 async def test_lists_by_state_are_read_from_the_index(url: str, open_store: OpenStore, shell: Any) -> None:
     store = await open_store(url)
     await made(store, *(creation(f"p{number:04}") for number in range(500)))
-    await shell.execute("ANALYZE interlock.record")
+    await shell.execute("ANALYZE interlock.live")
     await shell.execute("SET enable_seqscan = off")
     conditions = Conditions(Query(kind="parcel", states=("lost", "sent")), 10)
     sql = conditions.fill(query("find", "interlock"))
     text = "\n".join(row[0] for row in await shell.fetch(f"EXPLAIN {sql}", *conditions.arguments))
-    of_each_state = text.partition("Nested Loop")[2]
-    assert "record_by_state" in of_each_state
-    assert "Sort" not in of_each_state
-    assert "{lost,sent}" in of_each_state.partition("Index Cond")[2].splitlines()[0]
+    waiting, timed, ended = text.partition("Append")[2].split("->  Limit")[1:]
+    assert "Index Scan Backward using live_by_state" in waiting
+    assert "Sort" not in waiting
+    assert "Index Scan using live_by_deadline" in timed
+    assert "Index Scan Backward using ended_by_state" in ended
+    assert "Sort" not in ended
+    for part in (waiting, timed, ended):
+        assert "{lost,sent}" in part.partition("Index Cond")[2].splitlines()[0]
 
 
 @pytest.mark.parametrize("rare", [{"queue": "rare"}, {"labels": ("p01999",)}], ids=["queue", "label"])
@@ -114,7 +117,7 @@ async def test_a_page_of_what_is_rare_reads_what_it_looks_at(
     for start in range(0, 2_000, 500):
         names = [f"p{number:05}" for number in range(start, start + 500)]
         await store.commit(each(*(creation(name, queue=QUEUE, labels=(name,)) for name in names)))
-    await shell.execute("ANALYZE interlock.record")
+    await shell.execute("ANALYZE interlock.live")
     page = await store.find(Query(kind="parcel", within=50, newest_first=False, **rare))
     assert page.records == ()
     assert page.cursor != ""
@@ -122,7 +125,31 @@ async def test_a_page_of_what_is_rare_reads_what_it_looks_at(
     await store.close()
 
     async with asyncio.timeout(PATIENCE_S):
-        while not (use := await usage(shell))["record_by_state"][0]:
+        while not (use := await usage(shell))["live_by_state"][0]:
             await asyncio.sleep(0)
-    assert use["record_by_state"][1] < 400
-    assert use["record_by_labels"][1] < 2_000
+    assert use["live_by_state"][1] < 400
+    assert use["live_by_labels"][1] < 2_000
+
+
+async def test_a_claimer_that_has_taken_many_begins_where_its_last_claim_ended(
+    url: str, open_store: OpenStore, shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claiming, "LOOK_AGAIN_S", 3_600.0)
+    monkeypatch.setattr(claiming, "MANY_TAKEN", 10)
+    store = await open_store(f"{url}&pool=2")
+    await shell.execute("ALTER TABLE interlock.live SET (autovacuum_enabled = off)")
+    moment = await store.now() - MINUTE
+    names = [f"p{number:04}" for number in range(400)]
+    await store.commit(each(*(creation(name, queue=QUEUE, ready_at=moment) for name in names)))
+    assert await claimed(store, take(10)) == names[:10]
+    await waiting(store, "first", ready_at=moment - MINUTE)
+    for turn in range(1, claiming.LOOKS):
+        if turn % 5 == 0:
+            store._claiming._company.met()
+        assert await claimed(store, take(10)) == names[10 * turn : 10 * turn + 10]
+    assert await claimed(store, take(10)) == ["first", *names[200:209]], (
+        "It looks from the start now and then."
+    )
+    assert await claimed(store, take(500)) == names[209:], "And where it finds less than it asked for."
+    await waiting(store, "early", ready_at=moment - MINUTE)
+    assert await claimed(store, take(10)) == ["early"]

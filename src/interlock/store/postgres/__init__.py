@@ -7,6 +7,9 @@ Reading order:
     failures      what goes wrong in the driver, in our words
     schema        migrations, the tables that the database enforces, and what is refused at the door
     wave          commits as the columns of one call, and its answer as outcomes
+    batch         the same for one change of many records
+    writing       which of the two it is, and what is tried first
+    claiming      taking what is ready or due
     rows          rows as records and entries, queries as conditions
     waking        who listens, and who tells them
     store         the contract

@@ -1,15 +1,15 @@
-"""What changes say, column by column, as texts: see `sql/0003_commit.sql` and `sql/0007_alike.sql`."""
+"""What changes say, column by column, as texts: see `sql/0003_commit.sql` and `sql/0015_commit.sql`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TypeAlias
 
 import msgspec
 
 from interlock.errors import InvalidRecord
-from interlock.store.glancing import looks_of
+from interlock.store.catalogue import Catalogue
 from interlock.store.ranking import microseconds, rank_of
 from interlock.store.records import Change, Note, Record
 
@@ -19,9 +19,15 @@ _encoder = msgspec.json.Encoder()
 Column: TypeAlias = tuple[str | None, str | None]
 """What all changes share, or else the values of all in one text."""
 
+Ends: TypeAlias = Mapping[str, frozenset[str]]
+"""The states of each kind in which a record has ended for good."""
+
 NOTHING: Column = (None, None)
 _NO_CHAIN: Column = ("", None)
-"""What the functions write into the column `chain`, which is no longer used and is not NULL."""
+"""What stands in the place of the column `chain`, which is no longer used."""
+END = "end"
+NO_RESULT = "-"
+"""Removes a result; it is no JSON."""
 
 
 def columns_of(changes: Sequence[Change]) -> list[Column]:
@@ -33,7 +39,7 @@ def columns_of(changes: Sequence[Change]) -> list[Column]:
         _column([c.state for c in changes]),
         _column([c.parent for c in changes]),
         _column([c.queue for c in changes]),
-        _column([_BETWEEN_LABELS.join(c.labels) if c.labels else None for c in changes]),
+        _column([labels_as_text(c.labels) for c in changes]),
         numbers([c.priority for c in changes]),
         ready,
         ranks,
@@ -47,10 +53,37 @@ def handlers_of(changes: Sequence[Change]) -> Column:
     return _column([change.handler or None for change in changes])
 
 
-def are_alike(changes: Sequence[Change]) -> bool:
-    """Whether all say the same, in all columns but when that was written: then one of them speaks for all."""
-    looks = looks_of(changes[0])
-    return not [None for change in changes if looks_of(change) != looks]
+def results_of(changes: Sequence[Change]) -> Column:
+    """The results that the changes say; nothing leaves what is there."""
+    if not [None for change in changes if change.result is not None]:
+        return NOTHING
+    results = [change.result for change in changes]
+    return _column([None if result is None else result.decode() or NO_RESULT for result in results])
+
+
+def given_of(changes: Sequence[Change]) -> Column:
+    """What the records of these changes are created with."""
+    if not [None for change in changes if change.given]:
+        return NOTHING
+    return _column([change.given.decode() if change.given else None for change in changes])
+
+
+def ends_of(changes: Sequence[Change], ends: Ends) -> Column:
+    """Which records have ended with this, and wait for nothing more."""
+    return _column([END if is_end(change, ends) else None for change in changes])
+
+
+def is_end(change: Change, ends: Ends) -> bool:
+    """Whether the record leaves the table of what lives."""
+    return change.ready_at is None and change.deadline_at is None and change.state in ends[change.kind]
+
+
+def ends_in(catalogue: Catalogue) -> Ends:
+    """The states of each kind that no path leads out of: a record that rests may live again."""
+    return {
+        name: kind.ended - {source for source, target in kind.paths if source != target}
+        for name, kind in catalogue.items()
+    }
 
 
 def notes_of(notes: Sequence[Note | None]) -> tuple[str | None, str | None]:
@@ -101,7 +134,7 @@ def bodies_of(changes: Sequence[Change], held: Sequence[Record]) -> str | None:
             return None
         before = {(record.kind, record.id, record.version): record.body for record in held}
         bodies = [b"" if before.get((c.kind, c.id, c.expected)) is c.body else c.body for c in changes]
-    return _parted(_BETWEEN_VALUES.encode().join(bodies).decode(), len(changes))
+    return joined_data(bodies)
 
 
 def _is_all_kept(changes: Sequence[Change], held: Sequence[Record]) -> bool:
@@ -117,6 +150,16 @@ def _is_all_kept(changes: Sequence[Change], held: Sequence[Record]) -> bool:
 def joined(values: Sequence[str]) -> str:
     """Texts as one."""
     return _parted(_BETWEEN_VALUES.join(values), len(values))
+
+
+def joined_data(values: Sequence[bytes]) -> str:
+    """JSON texts as one."""
+    return _parted(_BETWEEN_VALUES.encode().join(values).decode(), len(values))
+
+
+def labels_as_text(labels: Sequence[str]) -> str | None:
+    """Labels as one text; None where there are none."""
+    return _BETWEEN_LABELS.join(labels) if labels else None
 
 
 def _parted(text: str, parts: int) -> str:

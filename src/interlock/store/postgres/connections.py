@@ -136,12 +136,14 @@ class Connections:
         self.when_foreign: Callable[[Session], Awaitable[None]] | None = None
         """Called when a statement no longer fits the schema; raises what is true of it."""
 
-    async def run(self, doing: str, work: Callable[[Session], Awaitable[T]]) -> T:
+    async def run(
+        self, doing: str, work: Callable[[Session], Awaitable[T]], timeout_s: float | None = None
+    ) -> T:
         """Do some work on a connection, all of it by the deadline. `doing` begins the sentence of errors.
 
         When the server has undone it, as after a deadlock, it is done again.
         """
-        deadline = asyncio.get_running_loop().time() + self.timeout_s
+        deadline = asyncio.get_running_loop().time() + (self.timeout_s if timeout_s is None else timeout_s)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 async with self._session(doing, deadline) as session:

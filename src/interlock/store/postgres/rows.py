@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import asyncpg
@@ -19,7 +20,13 @@ BEGINNING = Place()
 
 _EDGE = 5
 """So many columns of a row of `feed.sql` are about the journal, and come before those of an entry."""
-_note = msgspec.json.Decoder(Note).decode
+_decode = msgspec.json.Decoder(Note).decode
+
+
+@lru_cache(maxsize=256)
+def _note(text: str) -> Note:
+    """The entries of a batch have the same note."""
+    return _decode(text)
 
 
 def record_of(row: asyncpg.Record, first: int = 0) -> Record:
@@ -30,6 +37,8 @@ def record_of(row: asyncpg.Record, first: int = 0) -> Record:
         state,
         version,
         body,
+        given,
+        result,
         parent,
         queue,
         labels,
@@ -45,9 +54,11 @@ def record_of(row: asyncpg.Record, first: int = 0) -> Record:
         state=state,
         version=version,
         body=body.encode(),
+        given=given.encode() if given else b"",
+        result=result.encode() if result else b"",
         parent=parent,
         queue=queue,
-        labels=tuple(labels),
+        labels=tuple(labels) if labels else (),
         priority=priority,
         ready_at=ready_at,
         deadline_at=deadline_at,
@@ -57,15 +68,18 @@ def record_of(row: asyncpg.Record, first: int = 0) -> Record:
 
 
 def ready_records_of(rows: Sequence[asyncpg.Record], of_kind: str) -> list[Record]:
-    """What `take_ready` or `peek_ready` found: see `sql/0004_claim.sql`. Neighbours share most times."""
+    """What `take_ready` or `peek_ready` found: see `sql/0016_claim.sql`. Neighbours share most values."""
     records: list[Record] = []
-    last_created_s, last_ready = -1.0, (-1, 0)
+    last_created_s, last_ready, last_body = -1.0, (-1, 0), None
     created_at = ready_at = moment(0)
+    data = b""
     for (
         name,
         state,
         version,
         body,
+        given,
+        result,
         parent,
         queue,
         labels,
@@ -83,13 +97,17 @@ def ready_records_of(rows: Sequence[asyncpg.Record], of_kind: str) -> list[Recor
         ready = rank, priority
         if ready != last_ready:
             last_ready, ready_at = ready, ready_at_of(rank, priority)
+        if body != last_body:
+            last_body, data = body, body.encode()
         records.append(
             Record(
                 kind=of_kind,
                 id=name,
                 state=state,
                 version=version,
-                body=body.encode(),
+                body=data,
+                given=given.encode() if given else b"",
+                result=result.encode() if result else b"",
                 parent=parent,
                 queue=queue,
                 labels=tuple(labels) if labels else (),

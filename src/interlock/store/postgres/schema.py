@@ -33,6 +33,8 @@ MIGRATIONS = migrations_of("interlock.store.postgres")
 
 WITHOUT_FINGERPRINTS = 7
 """The schema version that landed before fingerprints were kept; any other without them is no release's."""
+MIGRATE_S = 3_600.0
+"""How long it may take to migrate a database that has records."""
 _FUNCTION = re.compile(r"^CREATE FUNCTION interlock\.(\w+)\(.*?\$\$(.*?)\$\$", re.DOTALL | re.MULTILINE)
 _TODO = "Export what you need with the version that made it, and start with a new database or ?schema=."
 
@@ -45,12 +47,23 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     durability: str
 
 
-async def open_schema(session: Session, target: Target, catalogue: Catalogue) -> Server:
-    """See that the server will do, that the schema is ours and up to date, and load the tables into it."""
+async def open_schema(
+    session: Session, target: Target, catalogue: Catalogue, *, migrating: bool = False
+) -> Server | None:
+    """See that the server will do, that the schema is ours and up to date, and load the tables into it.
+
+    Return None where records may have to be moved, which takes as long as there are many: that has to be
+    asked for, by who has the time.
+    """
     check_version(session.server_version)
     await session.begin()
     server = await _server(session)
     if not await _is_up_to_date(session, target, catalogue):
+        if not migrating and 0 < await _applied(session, target) < len(MIGRATIONS):
+            await session.rollback()
+            return None
+        if migrating:
+            await session.script("SET LOCAL statement_timeout = 0")
         await session.within(query("lock_schema", target.schema), f"interlock migrations of {target.schema}")
         applied = await _applied(session, target)
         for migration in outstanding(MIGRATIONS, applied):

@@ -15,19 +15,18 @@ from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
 from interlock.store.cursors import write_cursor
 from interlock.store.limits import TIMEOUT_S
 from interlock.store.postgres.claiming import Claiming
-from interlock.store.postgres.connections import APPLICATION, Connections, Session
+from interlock.store.postgres.connections import APPLICATION, Connections
 from interlock.store.postgres.failures import unavailable
 from interlock.store.postgres.places import Place, place_of
 from interlock.store.postgres.queries import query as statement
 from interlock.store.postgres.rows import Conditions, entry_of, feed_of, record_of, recorded_of, status_of
-from interlock.store.postgres.schema import MIGRATIONS, Server, open_schema, refuse_if_newer
+from interlock.store.postgres.schema import MIGRATE_S, MIGRATIONS, Server, open_schema, refuse_if_newer
 from interlock.store.postgres.target import target_of
 from interlock.store.postgres.waking import Waking
 from interlock.store.postgres.writing import Writing
 from interlock.store.ranking import microseconds
 from interlock.store.records import (
     Claim,
-    Commit,
     Committed,
     Count,
     Feed,
@@ -38,6 +37,7 @@ from interlock.store.records import (
     Query,
     Record,
     Recorded,
+    Work,
 )
 
 CAP = 10_000
@@ -83,11 +83,7 @@ class PostgresStore:
 
     async def open(self) -> None:
         """Connect, migrate the schema and load the tables, all in one transaction; nothing if all is well."""
-
-        async def work(session: Session) -> Server:
-            return await open_schema(session, self._target, self._catalogue)
-
-        self._server = await self._connections.run("Opening the store", work)
+        self._server = await self._open_schema("Opening the store", self._catalogue)
         self._connections.when_foreign = partial(refuse_if_newer, target=self._target)
         await self.epoch()
 
@@ -95,12 +91,9 @@ class PostgresStore:
         """Load them as `open` does; nothing is written if the database has them."""
         if all(self._catalogue.get(name) == kind for name, kind in kinds.items()):
             return
-
-        async def work(session: Session) -> Server:
-            return await open_schema(session, self._target, kinds)
-
-        await self._connections.run("Loading kinds", work)
-        self._catalogue = self._writing.catalogue = {**self._catalogue, **kinds}
+        await self._open_schema("Loading kinds", kinds)
+        self._catalogue = {**self._catalogue, **kinds}
+        self._writing.know(self._catalogue)
 
     async def close(self) -> None:
         """Let go of every connection and task."""
@@ -177,13 +170,13 @@ class PostgresStore:
         [[sets]] = await self._ask("Finding records", "label_sets", query.kind, _MANY_SETS)
         return bool(sets >= _MANY_SETS)
 
-    async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
-        """One round trip and one transaction for all, cut only where a record or a request comes twice."""
+    async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
+        """One round trip and one transaction for a batch, and for all commits that have nothing in common."""
         writing = self._writing
         writing.check(commits)
         outcomes: list[Outcome] = []
-        for part in writing.waves(commits):
-            outcomes += await self._connections.run("Committing", partial(writing.write, wave=part))
+        for part in writing.parts(commits):
+            outcomes += await self._connections.run("Committing", partial(writing.write, part=part))
         return self._tell(outcomes)
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
@@ -259,6 +252,13 @@ class PostgresStore:
             connections=self._connections.described(ours, all_, most),
             size_bytes=size,
         )
+
+    async def _open_schema(self, doing: str, catalogue: Catalogue) -> Server | None:
+        work = partial(open_schema, target=self._target, catalogue=catalogue)
+        server = await self._connections.run(doing, work)
+        if server is None:
+            server = await self._connections.run(doing, partial(work, migrating=True), MIGRATE_S)
+        return server
 
     async def _ask(
         self, doing: str, name: str, *arguments: object, writes: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import asyncpg
 import msgspec
@@ -13,14 +13,17 @@ import msgspec
 from interlock.store.postgres.columns import (
     NOTHING,
     Column,
-    are_alike,
+    Ends,
     bodies_of,
     columns_of,
+    ends_of,
+    given_of,
     handlers_of,
     joined,
     moments,
     notes_of,
     numbers,
+    results_of,
 )
 from interlock.store.postgres.rows import recorded_of
 from interlock.store.records import (
@@ -39,6 +42,9 @@ from interlock.store.records import (
 
 _encoder = msgspec.json.Encoder()
 
+Statement: TypeAlias = tuple[str, list[Any]]
+"""The name of a statement, and its arguments."""
+
 _ORDER = ("repeated", "late", "stale", "illegal")
 """What is judged first counts first."""
 
@@ -50,7 +56,8 @@ class Wave:
     a body is the very same object, it stays as it is, and need not be sent.
     """
 
-    def __init__(self, commits: Sequence[Commit], held: Sequence[Record] = ()) -> None:
+    def __init__(self, ends: Ends, commits: Sequence[Commit], held: Sequence[Record] = ()) -> None:
+        self._ends = ends
         self._commits = commits
         self._held = held
         self._changes, self._places = _in_the_order_of_keys(commits)
@@ -70,33 +77,17 @@ class Wave:
             *_columns([(place, *_request_row(request)) for place, request in requests], 7),
         ]
 
-    def arguments_alike(self, not_before: datetime) -> list[Any] | None:
-        """Those of `write_alike`; None where that will not do."""
-        commits, changes = self._commits, self._changes
-        if self._places is not None or not changes or changes[0].expected == 0 or not are_alike(changes):
-            return None
-        if [None for commit in commits if commit.refusals or commit.request is not None]:
-            return None
-        notes = [change.note for change in changes]
-        if None in notes:
-            return None
-        shared_note, notes_of_all = notes_of(notes)
-        expected_at, written_at = moments([change.expected_at for change in changes])
-        limits = {commit.not_after for commit in commits}
-        return [
-            not_before,
-            min([limit for limit in limits if limit is not None], default=None),
-            joined([change.id for change in changes]),
-            bodies_of(changes, self._held),
-            notes_of_all,
-            written_at,
-            [
-                *(shared for shared, _ in columns_of(changes[:1])),
-                expected_at,
-                shared_note,
-                changes[0].handler or None,
-            ],
-        ]
+    def trial(self, not_before: datetime) -> Statement:
+        """Write all of it, or nothing, in which case there is no answer."""
+        return "try_wave", self.arguments(False, not_before)[1:]
+
+    def judged(self, not_before: datetime) -> Statement:
+        """Write what can be written, and tell what stood in the way of the rest."""
+        return "judge", self.arguments(True, not_before)[1:]
+
+    def within(self, judging: bool, not_before: datetime) -> Statement:
+        """The same in a transaction that goes on; what is not judged raises where something is in the way."""
+        return "write", self.arguments(judging, not_before)
 
     def _limits(self) -> list[tuple[int, datetime]]:
         return [(p, c.not_after) for p, c in enumerate(self._commits) if c.not_after is not None]
@@ -105,23 +96,22 @@ class Wave:
         return [(p, c.request) for p, c in enumerate(self._commits) if c.request is not None]
 
     def _columns_and_notes(self) -> tuple[str | None, list[str | None], list[str | None]]:
-        """Notes, what all changes share, and what each has of its own: see `sql/0010_handlers.sql`."""
+        """Notes, what all changes share, and what each has of its own: see `sql/0015_commit.sql`."""
         changes = self._changes
         if not changes:
             return "", [], []
         shared_note, notes = notes_of([change.note for change in changes])
-        alike = are_alike(changes)
         columns = [
             *self._places_and_turns(),
-            *columns_of(changes[:1] if alike else changes),
+            *columns_of(changes),
             moments([change.expected_at for change in changes]),
+            (shared_note, None),
+            handlers_of(changes),
+            results_of(changes),
+            given_of(changes),
+            ends_of(changes, self._ends),
         ]
-        handler, handlers = handlers_of(changes[:1] if alike else changes)
-        return (
-            notes,
-            [*(shared for shared, _ in columns), shared_note, handler],
-            [*(varied for _, varied in columns), None, handlers],
-        )
+        return notes, [shared for shared, _ in columns], [varied for _, varied in columns]
 
     def _places_and_turns(self) -> tuple[Column, Column]:
         """Whose each change is, and its position there; nothing where each commit has one, in order."""

@@ -7,7 +7,17 @@ WITH wanted (state) AS (
 SELECT count(*) FROM (
     SELECT FROM wanted
     CROSS JOIN LATERAL (
-        SELECT FROM interlock.record
+        SELECT 1 FROM interlock.kept_live AS record
+        WHERE record.deadline_at IS NULL
+          AND interlock.stretch(record.kind, record.state) = interlock.stretch($2, wanted.state)
+          AND record.state = wanted.state AND {conditions}
+        UNION ALL
+        SELECT 1 FROM interlock.kept_live AS record
+        WHERE record.deadline_at IS NOT NULL
+          AND interlock.stretch(record.kind, record.state) = interlock.stretch($2, wanted.state)
+          AND record.state = wanted.state AND {conditions}
+        UNION ALL
+        SELECT 1 FROM interlock.kept_ended AS record
         WHERE interlock.stretch(record.kind, record.state) = interlock.stretch($2, wanted.state)
           AND record.state = wanted.state AND {conditions}
         LIMIT $1

@@ -1,16 +1,16 @@
 -- The same as find_labelled.sql, counted.
 WITH RECURSIVE present (labels, state) AS (
     (
-        SELECT record.labels, record.state FROM interlock.record
-        WHERE record.kind = $2 AND record.labels <> '{}'
+        SELECT record.labels, record.state FROM interlock.kept AS record
+        WHERE record.kind = $2 AND record.labels IS NOT NULL
         ORDER BY record.labels, record.state LIMIT 1
     )
     UNION ALL
     SELECT following.labels, following.state
     FROM present
     CROSS JOIN LATERAL (
-        SELECT record.labels, record.state FROM interlock.record
-        WHERE record.kind = $2 AND record.labels <> '{}'
+        SELECT record.labels, record.state FROM interlock.kept AS record
+        WHERE record.kind = $2 AND record.labels IS NOT NULL
           AND (record.labels, record.state) > (present.labels, present.state)
         ORDER BY record.labels, record.state LIMIT 1
     ) AS following
@@ -21,8 +21,8 @@ WITH RECURSIVE present (labels, state) AS (
 SELECT count(*) FROM (
     SELECT FROM wanted
     CROSS JOIN LATERAL (
-        SELECT FROM interlock.record
-        WHERE record.labels = wanted.labels AND record.labels <> '{}' AND record.state = wanted.state
+        SELECT FROM interlock.kept AS record
+        WHERE record.labels = wanted.labels AND record.labels IS NOT NULL AND record.state = wanted.state
           AND {conditions}
         LIMIT $1
     ) AS found

@@ -4,15 +4,24 @@
 -- The first row is always there: how far the journal is settled, where
 -- a gap ends, and whether something has to wait. That is asked of the newest entry alone: looking for
 -- any that is not settled went through the whole journal, for each row.
+--
+-- Of packed rows only so many are taken apart as have $4 members together, and some more: the first of them may
+-- have been read already, up to a member.
 WITH edge AS MATERIALIZED (
     SELECT
         meta.xact_offset,
         pg_snapshot_xmin(pg_current_snapshot())::text::bigint + meta.xact_offset AS settled,
         meta.pruned_xact,
         meta.pruned_entry,
-        (
-            SELECT journal.xact FROM interlock.journal
-            ORDER BY journal.xact DESC, journal.entry DESC LIMIT 1
+        greatest(
+            (
+                SELECT single.xact FROM interlock.journal_single AS single
+                ORDER BY single.xact DESC, single.entry DESC LIMIT 1
+            ),
+            (
+                SELECT packed.xact FROM interlock.journal_packed AS packed
+                ORDER BY packed.xact DESC, packed.entry DESC LIMIT 1
+            )
         ) AS newest
     FROM interlock.meta
 )
@@ -21,14 +30,44 @@ SELECT edge.xact_offset, edge.settled, edge.pruned_xact, edge.pruned_entry,
     found.*
 FROM edge
 LEFT JOIN LATERAL (
-    SELECT journal.xact, journal.entry, journal.at, journal.kind, journal.id, journal.version, journal.note
-    FROM interlock.journal
-    WHERE (journal.xact, journal.entry) > ($1, $2)
-      AND journal.xact < edge.settled
-      AND ($3::text IS NULL OR NOT pg_visible_in_snapshot(
-          (journal.xact - edge.xact_offset)::text::xid8, $3::text::pg_snapshot
-      ))
-    ORDER BY journal.xact, journal.entry
+    (
+        SELECT single.xact, single.entry, single.at, single.kind, single.id, single.version, single.note::text
+        FROM interlock.journal_single AS single
+        WHERE (single.xact, single.entry) > ($1, $2)
+          AND single.xact < edge.settled
+          AND ($3::text IS NULL OR NOT pg_visible_in_snapshot(
+              (single.xact - edge.xact_offset)::text::xid8, $3::text::pg_snapshot
+          ))
+        ORDER BY single.xact, single.entry
+        LIMIT $4
+    )
+    UNION ALL
+    (
+        SELECT packed.xact, packed.entry + member.place - 1, packed.at, packed.kind, member.id, packed.version,
+            coalesce(packed.note::text, member.note)
+        FROM (
+            SELECT next.*, sum(next.members) OVER (ORDER BY next.xact, next.entry) - next.members AS passed
+            FROM (
+                SELECT packed.* FROM interlock.journal_packed AS packed
+                WHERE (packed.xact, packed.entry) > ($1, $2 - 1024)
+                  AND packed.xact < edge.settled
+                  AND ($3::text IS NULL OR NOT pg_visible_in_snapshot(
+                      (packed.xact - edge.xact_offset)::text::xid8, $3::text::pg_snapshot
+                  ))
+                ORDER BY packed.xact, packed.entry
+                LIMIT $4 + 1
+            ) AS next
+        ) AS packed
+        CROSS JOIN LATERAL unnest(
+            string_to_array(packed.ids, E'\x1e', ''), string_to_array(packed.notes, E'\n')
+        ) WITH ORDINALITY AS member (id, note, place)
+        WHERE packed.passed < $4 + 1024
+          AND member.id IS NOT NULL
+          AND (packed.xact, packed.entry + member.place - 1) > ($1, $2)
+        ORDER BY packed.xact, packed.entry, member.place
+        LIMIT $4
+    )
+    ORDER BY xact, entry
     LIMIT $4
 ) AS found ON true
 ORDER BY found.xact, found.entry

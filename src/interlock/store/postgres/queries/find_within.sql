@@ -10,18 +10,38 @@ WITH wanted (state) AS (
         row_number() OVER (ORDER BY one.created_at {order}, one.id {order}) AS place
     FROM wanted
     CROSS JOIN LATERAL (
-        SELECT record.id, record.created_at, {matching} AS matches
-        FROM interlock.record
-        WHERE interlock.stretch(record.kind, record.state) = interlock.stretch($2, wanted.state)
-          AND record.state = wanted.state AND {conditions}
-        ORDER BY record.created_at {order}, record.id {order}
-        LIMIT {within} + 1
+        (
+            SELECT record.id, record.created_at, {matching} AS matches FROM interlock.kept_live AS record
+            WHERE record.deadline_at IS NULL
+              AND interlock.stretch(record.kind, record.state) = interlock.stretch($2, wanted.state)
+              AND record.state = wanted.state AND {conditions}
+            ORDER BY record.created_at {order}, record.id {order}
+            LIMIT {within} + 1
+        )
+        UNION ALL
+        (
+            SELECT record.id, record.created_at, {matching} AS matches FROM interlock.kept_live AS record
+            WHERE record.deadline_at IS NOT NULL
+              AND interlock.stretch(record.kind, record.state) = interlock.stretch($2, wanted.state)
+              AND record.state = wanted.state AND {conditions}
+            ORDER BY record.created_at {order}, record.id {order}
+            LIMIT {within} + 1
+        )
+        UNION ALL
+        (
+            SELECT record.id, record.created_at, {matching} AS matches FROM interlock.kept_ended AS record
+            WHERE interlock.stretch(record.kind, record.state) = interlock.stretch($2, wanted.state)
+              AND record.state = wanted.state AND {conditions}
+            ORDER BY record.created_at {order}, record.id {order}
+            LIMIT {within} + 1
+        )
     ) AS one
     ORDER BY place
     LIMIT {within} + 1
 )
-SELECT ending.created_at, ending.id, found.kind, found.id, found.state, version, body, parent, queue, labels,
-    priority, ready_at, deadline_at, found.created_at, updated_at
+SELECT ending.created_at, ending.id, found.kind, found.id, found.state, found.version, found.body, found.given,
+    found.result, found.parent, found.queue, found.labels, found.priority, found.ready_at, found.deadline_at,
+    found.created_at, found.updated_at
 FROM (VALUES (true)) AS always (there)
 LEFT JOIN (
     SELECT looked_at.created_at, looked_at.id FROM looked_at
@@ -29,10 +49,20 @@ LEFT JOIN (
       AND EXISTS (SELECT FROM looked_at AS further WHERE further.place > {within})
 ) AS ending ON true
 LEFT JOIN LATERAL (
-    SELECT record.*, looked_at.place
-    FROM looked_at JOIN interlock.record ON record.kind = $2 AND record.id = looked_at.id
-    WHERE looked_at.matches AND looked_at.place <= {within}
-    ORDER BY looked_at.place
-    LIMIT $1
+    SELECT loaded.*
+    FROM (
+        SELECT coalesce(array_agg(matching.id ORDER BY matching.place), '{}') AS ids
+        FROM (
+            SELECT looked_at.id, looked_at.place FROM looked_at
+            WHERE looked_at.matches AND looked_at.place <= {within}
+            ORDER BY looked_at.place LIMIT $1
+        ) AS matching
+    ) AS page
+    CROSS JOIN LATERAL interlock.load_records(array_fill($2::text, ARRAY[cardinality(page.ids)]), page.ids)
+        WITH ORDINALITY AS loaded (
+            kind, id, state, version, body, given, result, parent, queue, labels, priority, ready_at,
+            deadline_at, created_at, updated_at, place
+        )
+    WHERE loaded.id IS NOT NULL
 ) AS found ON true
 ORDER BY found.place

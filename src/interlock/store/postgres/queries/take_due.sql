@@ -1,4 +1,4 @@
 SELECT moment, delayed, cut,
-    kind, id, state, version, body, parent, queue, labels, priority, ready_at, deadline_at,
+    kind, id, state, version, body, given, result, parent, queue, labels, priority, ready_at, deadline_at,
     created_at, updated_at
-FROM interlock.take_due($1, $2, $3, $4)
+FROM interlock.take_overdue($1, $2, $3, $4)

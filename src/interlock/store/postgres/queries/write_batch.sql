@@ -1,0 +1,1 @@
+SELECT interlock.write_batch($1, $2, $3, $4, $5, $6, $7, $8) AS at
