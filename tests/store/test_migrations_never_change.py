@@ -31,7 +31,7 @@ postgres 0010 handlers 2e2bf37acdd5542b
 postgres 0011 quiet_conflicts be65fd571d102828
 postgres 0012 storeys 5e6df213027c5979
 postgres 0013 journal 875ab0482a9577b8
-postgres 0014 batch 4db0b97cf6d30b27
+postgres 0014 batch 079e030abb64cf3a
 postgres 0015 commit 9dc345b00d3cd646
 postgres 0016 claim 8394c3fadfba587a
 sqlite 0001 records_and_journal ebdae08e74d14f8b

@@ -17,8 +17,7 @@ from interlock.store.postgres.connections import Session
 from interlock.store.records import Batch, Commit, Committed, Key, Record, Work
 from interlock.testing.binaries import environment, postgres_programs
 from interlock.testing.servers import PostgresServer
-from interlock.testing.store_contract.catalogue import DELIVERED, LOST, PACKED, SENT
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     PACKING,
     QUEUE,
     SENDING,
@@ -32,6 +31,7 @@ from interlock.testing.store_contract.making import (
     take,
     whole_feed,
 )
+from interlock.testing.store_contract.catalogue import DELIVERED, LOST, PACKED, SENT
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]
 

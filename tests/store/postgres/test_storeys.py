@@ -9,8 +9,7 @@ from typing import Any
 from interlock.store.postgres import PostgresStore
 from interlock.store.postgres.schema import MIGRATIONS
 from interlock.store.records import Committed, Key, Pruned, Query
-from interlock.testing.store_contract.catalogue import CATALOGUE, DELIVERED, LOST, SENT
-from interlock.testing.store_contract.making import (
+from interlock.testing.store_contract.builders import (
     SENDING,
     claimed,
     creation,
@@ -25,6 +24,7 @@ from interlock.testing.store_contract.making import (
     take,
     whole_feed,
 )
+from interlock.testing.store_contract.catalogue import CATALOGUE, DELIVERED, LOST, SENT
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]
 

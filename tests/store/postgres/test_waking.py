@@ -11,7 +11,8 @@ import pytest
 from tests.waiting import PATIENCE_S
 
 from interlock.store.postgres import PostgresStore
-from interlock.store.postgres.waking import NOTIFY_EVERY_S
+from interlock.store.postgres.waking import NOTIFY_EVERY_S, SMALL
+from interlock.store.records import Batch
 from interlock.testing.store_contract.builders import (
     PACKING,
     Sender,
@@ -72,6 +73,21 @@ async def test_many_commits_are_told_in_few_words(url: str, open_store: OpenStor
             await asyncio.sleep(0)
     elapsed_s = time.monotonic() - before
     assert 1 <= len(heard) <= elapsed_s / NOTIFY_EVERY_S + 2
+
+
+async def test_a_small_commit_tells_others_itself_and_a_large_one_does_not(
+    url: str, open_store: OpenStore, shell: Any
+) -> None:
+    store = await open_store(url)
+    heard = asyncio.Event()
+    await shell.add_listener("interlock_journal", lambda *_: heard.set())
+    await made(store, creation("a"))
+    assert (store._waking.told, store._waking._telling) == (1, None)
+    await next_wake(heard)
+    many = Batch(change=creation(""), ids=tuple(f"p{number}" for number in range(SMALL + 1)))
+    await store.commit([many])
+    assert store._waking._telling is not None
+    await next_wake(heard)
 
 
 async def test_who_stops_is_not_woken_and_the_others_are(url: str, open_store: OpenStore) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TypeVar
 
 import asyncpg
 import msgspec
@@ -12,6 +13,8 @@ from interlock.store.postgres.columns import END, Ends, is_end, joined, joined_d
 from interlock.store.postgres.wave import Statement, Wave
 from interlock.store.ranking import microseconds, rank_of
 from interlock.store.records import Batch, Change, Commit, Committed, Outcome
+
+T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder()
 
@@ -22,6 +25,13 @@ class BatchPart:
     def __init__(self, ends: Ends, batch: Batch) -> None:
         self._ends = ends
         self._batch = batch
+        self.channel: str | None = None
+        """Where the commit itself tells others of it; None if it does not."""
+
+    @property
+    def number(self) -> int:
+        """How many records it changes."""
+        return len(self._batch.ids)
 
     def trial(self, not_before: datetime) -> Statement:
         """Write all of it, or nothing, in which case there is no answer."""
@@ -29,6 +39,7 @@ class BatchPart:
 
     def judged(self, not_before: datetime) -> Statement:
         """Write what can be written, and tell what stood in the way of the rest."""
+        self.channel = None
         return self._wave().judged(not_before)
 
     def within(self, judging: bool, not_before: datetime) -> Statement:
@@ -53,10 +64,8 @@ class BatchPart:
         order = sorted(range(len(ids)), key=ids.__getitem__)
         if order != list(range(len(ids))):
             told = joined(ids)
-            ids, seen, given, results = (
-                tuple([column[place] for place in order]) if column else ()
-                for column in (ids, seen, given, results)
-            )
+            ids, seen = _in(order, ids), _in(order, seen)
+            given, results = _in(order, given), _in(order, results)
         expected_at, written_at = moments(seen) if seen else (None, None)
         return [
             not_before,
@@ -66,8 +75,12 @@ class BatchPart:
             joined_data(given) if given else None,
             joined_data(results) if results else None,
             written_at,
-            [*_said(batch.change, self._ends), expected_at],
+            [*_said(batch.change, self._ends), expected_at, self.channel],
         ]
+
+
+def _in(order: Sequence[int], column: tuple[T, ...]) -> tuple[T, ...]:
+    return tuple([column[place] for place in order]) if column else ()
 
 
 def batch_of(commit: Commit) -> Batch | None:

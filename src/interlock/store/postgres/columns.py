@@ -109,7 +109,7 @@ def numbers(values: list[int]) -> Column:
     return None, _BETWEEN_VALUES.join(map(str, values))
 
 
-def moments(values: list[datetime | None]) -> Column:
+def moments(values: Sequence[datetime | None]) -> Column:
     """Moments as a column, in microseconds since 1970."""
     first = values[0]
     if values.count(first) == len(values):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import select
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
@@ -274,9 +275,10 @@ class Connections:
     async def _connection(self, deadline: float) -> Connection:
         if self._closed:
             raise asyncpg.InterfaceError("the store has been closed")
-        if self._idle and asyncio.get_running_loop().time() - self._idle[-1][1] > _LONG_IDLE_S:
+        long_ago = asyncio.get_running_loop().time() - _LONG_IDLE_S
+        if any(since < long_ago and _has_said_something(idle) for idle, since in self._idle):
             # The server may have hung up meanwhile, and the loop not have come to reading it. Now that
-            # costs nothing; after a commit was sent, its outcome would be unknown.
+            # costs little; after a commit was sent, its outcome would be unknown.
             for _ in range(_LOOPS):
                 await asyncio.sleep(0)
         return self._spare() or await self._new_connection(deadline)
@@ -337,6 +339,16 @@ class Connections:
             leaving = asyncio.ensure_future(farewell(self._idle.pop(0)[0]))
             self._leaving.add(leaving)
             leaving.add_done_callback(self._leaving.discard)
+
+
+def _has_said_something(connection: Connection) -> bool:
+    """Whether there is something to be read, such as the end."""
+    socket = connection._transport.get_extra_info("socket")  # noqa: SLF001 - the driver shows it nowhere else
+    if socket is None or socket.fileno() < 0:
+        return True
+    poll = select.poll()
+    poll.register(socket.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 async def farewell(connection: Connection) -> None:

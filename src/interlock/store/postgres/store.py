@@ -14,6 +14,7 @@ from interlock.store.checking import check_limit, check_prune, check_query, know
 from interlock.store.contract import Capabilities, Decide, StoreStatus, Wake
 from interlock.store.cursors import write_cursor
 from interlock.store.limits import TIMEOUT_S
+from interlock.store.postgres.batch import BatchPart
 from interlock.store.postgres.claiming import Claiming
 from interlock.store.postgres.connections import APPLICATION, Connections
 from interlock.store.postgres.failures import unavailable
@@ -175,9 +176,13 @@ class PostgresStore:
         writing = self._writing
         writing.check(commits)
         outcomes: list[Outcome] = []
-        for part in writing.parts(commits):
+        parts = writing.parts(commits)
+        alone = parts[0] if len(parts) == 1 and isinstance(parts[0], BatchPart) else None
+        if alone is not None:
+            alone.channel = self._waking.word(alone.number)
+        for part in parts:
             outcomes += await self._connections.run("Committing", partial(writing.write, part=part))
-        return self._tell(outcomes)
+        return self._tell(outcomes, told=alone is not None and alone.channel is not None)
 
     async def claim(self, claim: Claim, decide: Decide) -> list[Outcome]:
         """See `claiming`."""
@@ -271,7 +276,7 @@ class PostgresStore:
         sql = conditions.fill(statement(named, self._target.schema))
         return await self._connections.fetch("Finding records", sql, *conditions.arguments)
 
-    def _tell(self, outcomes: list[Outcome]) -> list[Outcome]:
+    def _tell(self, outcomes: list[Outcome], *, told: bool = False) -> list[Outcome]:
         if any(isinstance(outcome, Committed) for outcome in outcomes):
-            self._waking.committed()
+            self._waking.committed(told)
         return outcomes

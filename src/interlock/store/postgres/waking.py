@@ -1,9 +1,10 @@
 """Who is woken when something may have been committed, and who tells the others.
 
 A NOTIFY takes a lock that all commits of the server share, so it is none of the commit's business:
-a task says it a moment later, once for all that was committed meanwhile. Here in the process everybody
-is woken at once. Who has lost the connection, or has only just begun to listen, may have missed
-something and is woken to look.
+a task says it a moment later, once for all that was committed meanwhile. Only a small commit says it itself,
+where nothing was said just before: then whoever waits for it is told one message earlier. Here in the
+process everybody is woken at once. Who has lost the connection, or has only just begun to listen, may have
+missed something and is woken to look.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from interlock.store.postgres.connections import Connections, Session
 from interlock.store.postgres.listener import ended, listen
 
 NOTIFY_EVERY_S = 0.01
+SMALL = 4
+"""A commit of so many records may tell others itself."""
 POLL_EVERY_S = 0.1
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.02, 1.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
@@ -39,6 +42,7 @@ class Waking:
         self._stop_listening: Callable[[], threading.Thread | None] | None = None
         self._again: asyncio.TimerHandle | None = None
         self._look_after_s = _FIRST_LOOK_S
+        self._told_at = float("-inf")
         self.told = 0
         """How often the others were told."""
 
@@ -55,9 +59,20 @@ class Waking:
 
         return stop
 
-    def committed(self) -> None:
-        """Something was: wake everybody here, and have the others told."""
+    def word(self, records: int) -> str | None:
+        """Return the channel on which a commit of so many records shall tell others; None for none."""
+        now = asyncio.get_running_loop().time()
+        if records > SMALL or now < self._told_at + NOTIFY_EVERY_S:
+            return None
+        self._told_at = now
+        return self._target.channel
+
+    def committed(self, told: bool = False) -> None:
+        """Something was: wake everybody here, and have the others told, unless they are."""
         self.wake()
+        if told:
+            self.told += 1
+            return
         self._news.set()
         if self._telling is None:
             self._telling = _start(self._tell())
@@ -113,7 +128,9 @@ class Waking:
         pause_s = _FIRST_PAUSE_S
         while True:
             await self._news.wait()
+            await asyncio.sleep(self._told_at + NOTIFY_EVERY_S - asyncio.get_running_loop().time())
             self._news.clear()
+            self._told_at = asyncio.get_running_loop().time()
             try:
                 await self._connections.run("Telling others of a commit", self._notify)
             except StoreError:
@@ -123,7 +140,6 @@ class Waking:
             else:
                 self.told += 1
                 pause_s = _FIRST_PAUSE_S
-                await asyncio.sleep(NOTIFY_EVERY_S)
 
     async def _notify(self, session: Session) -> None:
         """Without waiting for the disk: a word that a crash swallows is said again by who listens anew.

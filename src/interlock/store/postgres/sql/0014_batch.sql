@@ -8,7 +8,7 @@
 --
 --     1 kind, 2 expected, 3 state, 4 body, 5 parent, 6 queue, 7 labels (E'\x1f' between them), 8 handler,
 --     9 priority, 10 ready_at, 11 rank, 12 deadline_at, 13 note, 14 'end' where it has ended and waits for nothing,
---     15 when the expected version was written, unless `moments` says that
+--     15 when the expected version was written, unless `moments` says that, 16 the channel to notify, if any
 --
 -- Nothing is judged. Where something stands in the way of one of them, serialization_failure or
 -- unique_violation is raised and nothing is written.
@@ -168,6 +168,9 @@ BEGIN
     END IF;
     IF written <> cardinality(keys) OR not_after < greatest(clock_timestamp(), not_before) THEN
         RAISE serialization_failure;
+    END IF;
+    IF said[16] IS NOT NULL THEN
+        PERFORM pg_notify(said[16], '');
     END IF;
     RETURN moment;
 END $$;
