@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager, closing
 from pathlib import Path
 
 import asyncpg
@@ -235,20 +235,19 @@ asyncio.run(main())
 """What a program does that has opened the store before it was migrated."""
 
 
-@pytest.mark.parametrize("name", ["schema-7.postgres"])
-async def test_a_store_is_migrated_under_a_worker_of_the_old_version_which_goes_on(
-    name: str, restore: Restore, old_source: Path
+async def test_a_worker_of_the_old_version_stops_when_its_store_is_migrated_and_a_new_one_goes_on(
+    restore: Restore, old_source: Path
 ) -> None:
-    url = restore(name)
+    url = restore("schema-7.postgres")
     tasks = runpy.run_path(str(STORES / "shop.py"), run_name="shop")
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "interlock.cli.main", "worker", "start", "shop.py"],
-        env={**os.environ, "PYTHONPATH": str(old_source), "INTERLOCK_URL": url},
-        cwd=STORES,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
+    environment = {**os.environ, "INTERLOCK_URL": url}
+    start = [sys.executable, "-m", "interlock.cli.main", "worker", "start", "shop.py"]
+    old = {**environment, "PYTHONPATH": str(old_source)}
+    with (
+        subprocess.Popen(start, env=old, cwd=STORES, stderr=subprocess.PIPE, text=True) as worker,
+        ExitStack() as ending,
+    ):
+        ending.callback(worker.kill)
         assert worker.stderr is not None
         lines = iter(worker.stderr.readline, "")
         assert any("task_state_transition" in line for line in lines), "It works on what is there."
@@ -256,10 +255,10 @@ async def test_a_store_is_migrated_under_a_worker_of_the_old_version_which_goes_
             status = await store.status()
             assert status.schema_version == status.wanted_version
             job = await il.submit(tasks["greet"], name="Dee")
-            assert await job.result(timeout_s=PATIENCE_S) == "Hello Dee"
-    finally:
-        worker.kill()
-        worker.communicate()
+            assert any("Upgrade this program" in line for line in lines), "It says why it has ended."
+            with subprocess.Popen(start, env=environment, cwd=STORES, stderr=subprocess.DEVNULL) as newer:
+                ending.callback(newer.kill)
+                assert await job.result(timeout_s=PATIENCE_S) == "Hello Dee"
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -1,3 +1,3 @@
-SELECT * FROM interlock.try_wave(
+SELECT * FROM interlock.try_commits(
     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20
 )

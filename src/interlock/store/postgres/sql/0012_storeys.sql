@@ -1,3 +1,4 @@
+-- incompatible
 -- Keep a record in three places instead of one wide row that every step writes again:
 --
 --     spec     what it was created with: written once
@@ -6,12 +7,24 @@
 --
 -- A record has one row in `spec` and one in either `live` or `ended`. Which states are ends is said by the
 -- program that writes (its catalogue): those that no path leads out of. A record that has ended and still waits
--- for a claim or a deadline stays in `live`, and so does one that was ended by hand or by a program of an earlier
--- version: all that reads looks at both.
+-- for a claim or a deadline stays in `live`, and so does one that was ended by hand: all that reads looks at both.
 --
 -- The view `record` shows all of it as one table, and takes legal changes by hand.
 
 LOCK TABLE interlock.record, interlock.journal IN ACCESS EXCLUSIVE MODE;
+
+-- Programs of an earlier version look for what a job was given in its body. They write and claim through these.
+DROP FUNCTION
+    interlock.write_alike(timestamptz, timestamptz, text, text, text, text, text[]),
+    interlock.try_alike(timestamptz, timestamptz, text, text, text, text, text[]),
+    interlock.take_ready(timestamptz, text, text[], text[], integer, integer),
+    interlock.take_ready(timestamptz, text, text[], text[], text[], integer, integer),
+    interlock.peek_ready(timestamptz, text, text[], text[], integer),
+    interlock.peek_ready(timestamptz, text, text[], text[], text[], integer),
+    interlock.take_due(timestamptz, text[], integer, integer),
+    interlock.load(text[], text[]);
+ALTER FUNCTION interlock.try_wave RENAME TO try_commits;
+ALTER FUNCTION interlock.judge_wave RENAME TO judge_commits;
 
 CREATE TABLE interlock.spec (
     created_at timestamptz NOT NULL,
@@ -161,7 +174,7 @@ FROM interlock.ended;
 CREATE VIEW interlock.kept AS
 SELECT * FROM interlock.kept_live UNION ALL SELECT * FROM interlock.kept_ended;
 
--- For people, and for programs of an earlier version: each record as one row.
+-- For people: each record as one row.
 CREATE VIEW interlock.record AS
 SELECT live.created_at, coalesce(live.rank, 0) AS rank, live.ready, live.kind, live.id, live.state,
     coalesce(live.lane, '') AS lane, coalesce(live.labels, '{}') AS labels, live.ready_at, live.deadline_at,

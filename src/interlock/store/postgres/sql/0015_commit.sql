@@ -443,20 +443,3 @@ BEGIN
         UNION ALL SELECT 'illegal', i FROM unnest(illegal) AS i
     ) AS v (verdict, item);
 END $$;
-
--- `write_alike` of 0010_handlers.sql, for programs of an earlier version.
-CREATE OR REPLACE FUNCTION interlock.write_alike(
-    not_before timestamptz, earliest timestamptz, ids text, bodies text, notes text, moments text, said text[]
-)
-RETURNS timestamptz
-LANGUAGE sql
-AS $$
-    SELECT w.at FROM interlock.write_wave(
-        false, not_before, ids, bodies, notes,
-        ARRAY[NULL, NULL]::text[] || said[:13] || ARRAY[said[14]],
-        ARRAY[
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, moments, NULL, NULL
-        ],
-        '{}', '{}', '{}', '{}', earliest, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'
-    ) AS w WHERE w.verdict = 'done'
-$$;
