@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -155,7 +155,7 @@ async def test_a_record_with_a_long_life_has_its_whole_history(
     cursor = await store.latest()
     both = [record, msgspec.structs.replace(records[1], version=record.version)]
     await shell.execute(f"UPDATE interlock.live SET version = {record.version} WHERE id = 'b'")
-    work: list[list[Work]] = [
+    work: list[Sequence[Work]] = [
         [Batch(change=msgspec.structs.replace(_alike(both[0]), expected=both[0].version), ids=("b", "a"))],
         each(*(msgspec.structs.replace(_alike(r), id=r.id, expected=record.version + 1) for r in both)),
     ]
@@ -173,7 +173,7 @@ def _alike(record: Record) -> Any:
     return msgspec.structs.replace(move(record, PACKED, note=SENDING), id="", expected_at=None)
 
 
-async def test_two_that_prune_the_same_batch_do_not_bring_back_what_the_other_has_removed(
+async def test_a_batch_that_is_pruned_one_by_one_tells_of_those_that_are_left(
     url: str, open_store: OpenStore, shell: Any
 ) -> None:
     store = await open_store(url)
@@ -274,3 +274,53 @@ async def test_commits_and_small_batches_are_written_together(
     assert kinds_of(await store.commit(work)) == [Committed] * 4
     assert calls.number == 1
     assert ids_of(await whole_feed(store)) == ["a", "b", "c", "d"]
+
+
+async def test_a_claim_may_be_decided_as_several_batches_all_of_which_are_written_or_none(
+    url: str, open_store: OpenStore, shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store(url)
+    past = await store.now() - timedelta(minutes=1)
+    names = tuple(f"p{number:02}" for number in range(40))
+    await store.commit([Batch(change=creation("", queue=QUEUE, ready_at=past), ids=names)])
+    calls: list[int] = []
+
+    def decide(records: Sequence[Record], _now: datetime) -> list[Work]:
+        calls.append(len(records))
+        if len(calls) == 1 and outrun:
+            server_side = "UPDATE interlock.live SET version = 2 WHERE id = 'p39'"
+            subprocess.run([*psql, server_side], env=environ, check=True, timeout=PROGRAM_S)
+        sent = move(records[0], SENT, ready_at=None, note=SENDING)
+        change = msgspec.structs.replace(sent, id="", expected_at=None)
+        late = [record for record in records if record.version == 2]
+        early = [record for record in records if record.version == 1]
+        split = (early[:20], early[20:], late)
+        return [
+            Batch(
+                change=msgspec.structs.replace(change, expected=part[0].version),
+                ids=tuple(record.id for record in part),
+                expected_at=tuple(record.updated_at for record in part),
+            )
+            for part in split
+            if part
+        ]
+
+    programs = postgres_programs()
+    environ = environment(programs.environment)
+    psql = [programs.path("psql"), "-qX", url, "-c"]
+    outrun = True
+    messages = Counting(monkeypatch)
+    assert kinds_of(await store.claim(take(40), decide)) == [Committed] * 40
+    assert calls == [40, 40], "The second batch met another writer, and the first was undone."
+    assert {(await see(store, name)).version for name in names[:39]} == {2}
+    assert (await see(store, "p39")).version == 3
+    assert len(await whole_feed(store)) == 40
+    outrun = False
+    await store.commit(
+        [Batch(change=creation("", queue=QUEUE, ready_at=past), ids=tuple("q" + n for n in names))]
+    )
+    store._claiming._company.met_nobody()
+    store._claiming._company._careful = 0
+    messages.number = 0
+    assert kinds_of(await store.claim(take(40), decide)) == [Committed] * 40
+    assert messages.number == 1 + 1 + 2 + 1, "It looks, begins, writes two batches, and commits."

@@ -343,7 +343,8 @@ class Connections:
 
 def _has_said_something(connection: Connection) -> bool:
     """Whether there is something to be read, such as the end."""
-    socket = connection._transport.get_extra_info("socket")  # noqa: SLF001 - the driver shows it nowhere else
+    transport: asyncio.Transport = getattr(connection, "_transport")  # noqa: B009 - it is shown nowhere else
+    socket = transport.get_extra_info("socket")
     if socket is None or socket.fileno() < 0:
         return True
     poll = select.poll()
