@@ -42,6 +42,7 @@ end
 
 -- Lines of all records of the call, in the order in which they come, and what was written over them since.
 local names, lines, next_line, over, pending, waiting = {}, nil, 1, {}, {}, 0
+local remembers = #work > 1 or (#work == 1 and #work[1][4] > 0)
 local function read_lines()
   local n = 0
   for _, commit in ipairs(work) do
