@@ -130,30 +130,6 @@ async def test_a_row_of_the_journal_goes_with_the_last_of_its_records(
     assert shell("KEYS", f"{{{prefix}}}:given:*") == []
 
 
-async def test_a_reader_within_a_row_whose_rest_was_pruned_goes_on_with_the_next_row(
-    store: RedisStore,
-) -> None:
-    ids = names(6)
-    await committed(store, new(ids))
-    first = (await store.feed(limit=2)).entries[-1]
-    await committed(store, moving(await loaded(store, ids[2:]), DELIVERED, note=None))
-    await store.prune(kind="parcel", states=(DELIVERED,), older_than=timedelta(0))
-    await committed(store, new(["later"]))
-    for limit in (1, 5):
-        feed = await store.feed(first.cursor, limit=limit)
-        assert (ids_of(feed), feed.gap) == (["later"], True)
-
-
-async def test_a_record_that_is_made_again_does_not_get_the_history_of_the_first(store: RedisStore) -> None:
-    ids = names(3)
-    await committed(store, new(ids))
-    await committed(store, moving(await loaded(store, ids[:1]), DELIVERED))
-    await store.prune(kind="parcel", states=(DELIVERED,), older_than=timedelta(0))
-    await committed(store, new(ids[:1]))
-    assert ids_of(await whole_feed(store)) == [ids[1], ids[2], ids[0]]
-    assert len((await store.history(Key("parcel", ids[0]))).entries) == 1
-
-
 async def test_many_steps_and_refusals_of_one_record_are_told_in_their_order(
     shell: Shell, prefix: str, store: RedisStore
 ) -> None:
@@ -176,16 +152,6 @@ async def test_many_steps_and_refusals_of_one_record_are_told_in_their_order(
     assert (pruned.records, pruned.entries) == (1, len(told))
     assert shell("KEYS", f"{{{prefix}}}:history:*") == []
     assert shell("XLEN", f"{{{prefix}}}:journal") == 0
-
-
-async def test_a_refusal_in_the_commit_of_a_change_of_the_same_record_keeps_both(store: RedisStore) -> None:
-    [record] = await made(store, creation("a", note=PACKING))
-    change = move(record, "sent", note=SENDING, result=b'"half"')
-    await store.commit([Commit(changes=(change,), refusals=(refusal("a", "late"),))])
-    after = await see(store, "a")
-    assert (after.state, after.version, after.result) == ("sent", 2, b'"half"')
-    history = await store.history(record.key)
-    assert [(e.version, e.note.refusal) for e in history.entries] == [(1, ""), (2, ""), (2, "late")]
 
 
 async def test_a_batch_that_is_larger_than_a_row_is_kept_in_several(

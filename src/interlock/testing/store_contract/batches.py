@@ -370,3 +370,36 @@ async def test_a_refusal_about_a_record_of_a_batch_is_in_its_history(store: Stor
     await store.commit([Commit(refusals=(refusal(MANY[2], "stale"),))])
     history = await store.history(Key("parcel", MANY[2]))
     assert [(entry.version, entry.note.refusal) for entry in history.entries] == [(1, ""), (1, "stale")]
+
+
+async def test_a_refusal_in_the_commit_of_a_change_of_the_same_record_keeps_both(store: Store) -> None:
+    [record] = await made(store, creation("a", note=PACKING))
+    change = move(record, SENT, note=SENDING, result=b'"half"')
+    await store.commit([Commit(changes=(change,), refusals=(refusal("a", "late"),))])
+    after = await see(store, "a")
+    assert (after.state, after.version, after.result) == (SENT, 2, b'"half"')
+    history = await store.history(record.key)
+    assert [(entry.version, entry.note.refusal) for entry in history.entries] == [
+        (1, ""),
+        (2, ""),
+        (2, "late"),
+    ]
+
+
+async def test_entries_of_a_record_that_was_pruned_stay_gone_when_it_is_made_again(store: Store) -> None:
+    records = await created(store, MANY[:3])
+    await store.commit([sending(records[:1], DELIVERED)])
+    await store.prune(kind="parcel", states=(DELIVERED,), older_than=timedelta(0))
+    await created(store, MANY[:1])
+    assert ids_of(await whole_feed(store)) == [MANY[1], MANY[2], MANY[0]]
+
+
+async def test_a_reader_within_a_batch_whose_rest_was_pruned_goes_on_after_it(store: Store) -> None:
+    records = await created(store, MANY[:6])
+    second = (await store.feed(limit=2)).entries[-1]
+    await store.commit([sending(records[2:], DELIVERED, note=None)])
+    await store.prune(kind="parcel", states=(DELIVERED,), older_than=timedelta(0))
+    await created(store, ["later"])
+    for limit in (1, 5):
+        feed = await store.feed(second.cursor, limit=limit)
+        assert (ids_of(feed), feed.gap) == (["later"], True)
