@@ -14,7 +14,7 @@ from interlock.cli.durations import parse_duration
 from interlock.cli.main import main
 from interlock.lifecycles.workload import WORKLOAD
 from interlock.store.records import Change, Commit, Note, StepLine
-from interlock.store.sqlite import SqliteStore, reading
+from interlock.store.sqlite import SqliteStore, queries
 from interlock.systems.catalogue import CATALOGUE
 from interlock.systems.orchestrator.settings import DEFAULT_SETTINGS
 from interlock.systems.runtime import Runtime
@@ -184,7 +184,7 @@ def test_a_count_that_ends_at_the_cap_is_marked(
 ) -> None:
     for number in range(3):
         keep_a_job(url, name=f"j_{number}")
-    monkeypatch.setattr(reading, "_STATUS_CAP", 2)
+    monkeypatch.setattr(queries, "_STATUS_CAP", 2)
     assert ask("status", "--store", url) == 0
     shown = capsys.readouterr().out
     assert "SUBMITTED\t2+" in shown

@@ -270,7 +270,7 @@ async def test_a_record_that_changes_often_does_not_carry_its_whole_journal(
 async def test_large_data_of_a_batch_are_kept_apart(
     store: SqliteStore, names: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.store.sqlite.writing.MOST_JOINED", 10)
+    monkeypatch.setattr("interlock.store.sqlite.writes.MOST_JOINED", 10)
     data = tuple(b'"%s"' % (name.encode() * 20) for name in names)
     await store.commit([alike(creation(""), names, given=data, result=data)])
     for name, each in zip(names, data, strict=True):

@@ -5,10 +5,12 @@ The old rows are written by the statements of that time: bodies with everything 
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import subprocess
 import sys
 import tarfile
+import threading
 from collections.abc import AsyncIterator
 from contextlib import closing
 from datetime import timedelta
@@ -17,10 +19,13 @@ from pathlib import Path
 import pytest
 from tests.waiting import PATIENCE_S, PROGRAM_S
 
+from interlock.store.migrations import Migration
 from interlock.store.ranking import moment
 from interlock.store.records import Batch, Claim, Commit, Conflict, Key, Query
-from interlock.store.sqlite import SqliteStore
+from interlock.store.sqlite import SqliteStore, opening
+from interlock.store.sqlite.jobs import Job
 from interlock.store.sqlite.opening import MIGRATIONS, apply_migration, load_kinds, places_of
+from interlock.store.sqlite.writer import Writer
 from interlock.testing.store_contract import CATALOGUE
 from interlock.testing.store_contract.builders import (
     PACKING,
@@ -202,6 +207,36 @@ def test_a_file_is_migrated_whole_or_not_at_all(path: Path) -> None:
             apply_migration(shell, MIGRATIONS[4], OLD_US)
         shell.execute("ROLLBACK")
         assert list(shell.iterdump()) == before
+
+
+async def test_opening_waits_for_a_migration_that_takes_longer_than_its_deadline(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_old(path)
+    loop, begun, release = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    jobs: list[Job] = []
+    outcome_of = Writer._outcome
+
+    async def noted(writer: Writer, job: Job) -> None:
+        jobs.append(job)
+        await outcome_of(writer, job)
+
+    def slow(connection: sqlite3.Connection, migration: Migration, now_us: int) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        release.wait()
+        apply_migration(connection, migration, now_us)
+
+    monkeypatch.setattr(Writer, "_outcome", noted)
+    monkeypatch.setattr(opening, "apply_migration", slow)
+    store = SqliteStore(str(path), CATALOGUE, timeout_s=PATIENCE_S)
+    opened = asyncio.create_task(store.open())
+    await begun.wait()
+    store._writer._give_up(jobs[0])  # which is what its deadline does
+    assert not jobs[0].future.done()
+    release.set()
+    await opened
+    assert (await store.status()).schema_version == len(MIGRATIONS)
+    await store.close()
 
 
 OLD_PROGRAM = """

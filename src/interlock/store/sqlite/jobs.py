@@ -119,6 +119,11 @@ class JobThread(ABC):
     def _close(self) -> None:
         """Disconnect; in the thread."""
 
+    @property
+    def takes_longer(self) -> bool:
+        """Whether what is being done may take longer than a deadline, and is known to go on."""
+        return False
+
     def stuck(self) -> None:  # noqa: B027 - a thread that writes can only be waited for
         """A job was given up while it was being done; called in the caller's thread."""
 
@@ -181,7 +186,11 @@ class JobThread(ABC):
             raise job.error
 
     def _give_up(self, job: Job) -> None:
-        if not job.future.done():
+        if job.future.done():
+            return
+        if self.takes_longer:
+            job.loop.call_later(self.timeout_s, self._give_up, job)
+        else:
             never = job.drop()
             job.future.set_exception(self.late(NOTHING if never else UNKNOWN))
             if not never:

@@ -41,7 +41,7 @@ from interlock.store.sqlite.rows import (
     recorded_of,
     row_of_recorded,
 )
-from interlock.store.sqlite.writing import Move, Pending, Stand
+from interlock.store.sqlite.writes import Move, Pending, Stand
 
 # What a shell has added may be further than `progress` says.
 _PROGRESS = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from interlock.store.sqlite.failures import is_busy, late, store_error
 from interlock.store.sqlite.location import check_place, identity_of, make_private, read_mark, write_mark
 
 T = TypeVar("T")
+log = logging.getLogger("interlock.store")
 
 APPLICATION_ID = int.from_bytes(b"ILCK", "big")
 OLDEST_SQLITE = (3, 35, 0)
@@ -35,6 +37,8 @@ _REPLACED = {"records_by_deadline"}
 """What version 1 had otherwise in its first files; migration 2 makes it again."""
 _TODO = "Export what you need with the version that made it, and start with a new file."
 _RETRY_S = 0.005
+_LARGE = 64 * 1_048_576
+"""A file of so many bytes takes seconds to migrate."""
 _STEP = 1_048_576
 """Between the two places of a step, as in the triggers."""
 
@@ -42,8 +46,13 @@ _STEP = 1_048_576
 _EPOCH_US = EPOCH_EVERY_S * 1_000_000
 
 
-def open_database(path: Path, catalogue: Catalogue, clock: HeldClock, timeout_s: float) -> sqlite3.Connection:
-    """A connection that may write, to a database that is ours and up to date."""
+def open_database(
+    path: Path, catalogue: Catalogue, clock: HeldClock, timeout_s: float, migrating: Callable[[], None]
+) -> sqlite3.Connection:
+    """A connection that may write, to a database that is ours and up to date.
+
+    `migrating` is called before the first migration of a file that has data in it.
+    """
     check_version(sqlite3.sqlite_version_info)
     check_place(path)
     make_private(path)
@@ -53,7 +62,7 @@ def open_database(path: Path, catalogue: Catalogue, clock: HeldClock, timeout_s:
         try:
             check_owner(connection, path)
             _set_up(connection, path)
-            with_lock(connection, lambda: _bring_up_to_date(connection, path, catalogue, clock))
+            with_lock(connection, lambda: _bring_up_to_date(connection, path, catalogue, clock, migrating))
         except BaseException:
             connection.close()
             raise
@@ -200,10 +209,25 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _bring_up_to_date(
-    connection: sqlite3.Connection, path: Path, catalogue: Catalogue, clock: HeldClock
+    connection: sqlite3.Connection,
+    path: Path,
+    catalogue: Catalogue,
+    clock: HeldClock,
+    migrating: Callable[[], None],
 ) -> None:
     check_owner(connection, path)  # again: another process may have been faster
-    for migration in outstanding(MIGRATIONS, check_history(connection, path)):
+    applied = check_history(connection, path)
+    migrations = outstanding(MIGRATIONS, applied)
+    if applied and migrations:
+        migrating()
+        if path.stat().st_size > _LARGE:
+            log.warning(
+                "Migrating %s from schema version %d to %d; about a minute for each million records.",
+                path,
+                applied,
+                MIGRATIONS[-1].number,
+            )
+    for migration in migrations:
         apply_migration(connection, migration, clock.read())
     _keep_fingerprints(connection)
     if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):

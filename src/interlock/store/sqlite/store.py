@@ -8,10 +8,10 @@ Reading order:
     location, opening    from a URL to a connection; migrations and the enforced tables
     jobs                 how coroutines hand work to a thread, with a deadline
     writer, ledger       group commit; judging in one transaction
-    writing, journal     what is to be written, many records with one statement; one row for many entries
-    selecting            who is next
-    reader, reading      lists, wake-ups
-    pruning              what has ended long ago
+    writes, journal      many records with one statement; one row for many entries
+    claims               the next records to claim, and those whose deadline has passed
+    reader, queries      lists, wake-ups
+    retention            removing what has ended long ago
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from interlock.store.records import (
     Work,
     number_of,
 )
-from interlock.store.sqlite import journal, reading, selecting
+from interlock.store.sqlite import claims, journal, queries
 from interlock.store.sqlite.clock import HeldClock
 from interlock.store.sqlite.failures import store_error
 from interlock.store.sqlite.ledger import Ledger
 from interlock.store.sqlite.location import path_of, url_of
 from interlock.store.sqlite.opening import least_epoch, raise_epoch
-from interlock.store.sqlite.pruning import compact, prune
 from interlock.store.sqlite.reader import Reader, Subscribers
+from interlock.store.sqlite.retention import compact, prune
 from interlock.store.sqlite.writer import Writer
 
 
@@ -110,7 +110,7 @@ class SqliteStore:
     async def epoch(self) -> int:
         """What the file says, and no less than the half hour; see `opening` for when it is another file."""
         epoch, least = await self._reader.do(
-            lambda connection: (reading.epoch(connection), least_epoch(self._now_us(connection)))
+            lambda connection: (queries.epoch(connection), least_epoch(self._now_us(connection)))
         )
         if epoch >= least:
             return epoch
@@ -128,17 +128,17 @@ class SqliteStore:
         """Look each of them up."""
         for key in keys:
             known_kind(self._catalogue, key.kind)
-        return await self._reader.do(lambda connection: reading.load(connection, keys))
+        return await self._reader.do(lambda connection: queries.load(connection, keys))
 
     async def find(self, query: Query) -> Page:
         """One page from the index."""
         check_query(self._catalogue, query)
-        return await self._reader.do(lambda connection: reading.find(connection, query))
+        return await self._reader.do(lambda connection: queries.find(connection, query))
 
     async def count(self, query: Query, *, cap: int = 10_000, within: int | None = None) -> Count:
         """Count in the index, up to the cap; what is not in it is looked at."""
         check_query(self._catalogue, query)
-        return await self._reader.do(lambda connection: reading.count(connection, query, cap, within))
+        return await self._reader.do(lambda connection: queries.count(connection, query, cap, within))
 
     async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
         """Together with whatever else waits for the disk."""
@@ -150,7 +150,7 @@ class SqliteStore:
         known_kind(self._catalogue, claim.kind)
         check_limit(claim.limit)
         return await self._decided(
-            lambda ledger: selecting.ready(ledger.connection, claim, ledger.now_us), decide, claim.limit
+            lambda ledger: claims.ready(ledger.connection, claim, ledger.now_us), decide, claim.limit
         )
 
     async def due(self, kinds: Sequence[str], limit: int, decide: Decide) -> list[Outcome]:
@@ -159,13 +159,13 @@ class SqliteStore:
         for kind in kinds:
             known_kind(self._catalogue, kind)
         return await self._decided(
-            lambda ledger: selecting.due(ledger.connection, kinds, ledger.now_us, limit), decide, limit
+            lambda ledger: claims.due(ledger.connection, kinds, ledger.now_us, limit), decide, limit
         )
 
     async def recall(self, request_id: str) -> Recorded | None:
         """What is on record, unless it has expired."""
         return await self._reader.do(
-            lambda connection: reading.recall(connection, request_id, self._now_us(connection))
+            lambda connection: queries.recall(connection, request_id, self._now_us(connection))
         )
 
     async def feed(self, after: str = "", *, limit: int = 1_000) -> Feed:
@@ -175,7 +175,7 @@ class SqliteStore:
 
     async def latest(self) -> str:
         """The end of the journal."""
-        return await self._reader.do(reading.latest)
+        return await self._reader.do(queries.latest)
 
     async def history(self, key: Key, *, after_version: int = 0, limit: int = 1_000) -> Feed:
         """The entries of one record."""
@@ -203,16 +203,16 @@ class SqliteStore:
         )
 
     async def compact(self) -> int | None:
-        """Rewrite the file without free pages; see `pruning.compact`."""
+        """Rewrite the file without free pages; see `retention.compact`."""
         self._writer.check_open()
         return await asyncio.to_thread(compact, self._path)
 
     async def status(self) -> StoreStatus:
         """What is there."""
-        return await self._reader.do(lambda connection: reading.status(connection, url_of(self._path)))
+        return await self._reader.do(lambda connection: queries.status(connection, url_of(self._path)))
 
     async def _decided(
-        self, select: Callable[[Ledger], list[selecting.Keyed]], decide: Decide, limit: int
+        self, select: Callable[[Ledger], list[claims.Keyed]], decide: Decide, limit: int
     ) -> list[Outcome]:
         def work(ledger: Ledger) -> list[Outcome]:
             try:
@@ -237,4 +237,4 @@ class SqliteStore:
         self._reader = Reader(self._path, self._timeout_s, self._subscribers)
 
     def _now_us(self, connection: sqlite3.Connection) -> int:
-        return self._clock.read(reading.latest_us(connection))
+        return self._clock.read(queries.latest_us(connection))

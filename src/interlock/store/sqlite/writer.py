@@ -24,7 +24,7 @@ from interlock.store.sqlite.failures import BAD_DATA, NOTHING, UNKNOWN, is_busy,
 from interlock.store.sqlite.jobs import Job, JobThread, deliver
 from interlock.store.sqlite.ledger import Ledger, Memory, Moves
 from interlock.store.sqlite.opening import check_floor, leave_mark, load_kinds, open_database, places_of
-from interlock.store.sqlite.writing import Move
+from interlock.store.sqlite.writes import Move
 
 MOST_AT_ONCE = 2_000
 """Commits in one transaction: more would make the first wait for the last without sparing anything."""
@@ -56,6 +56,12 @@ class Writer(JobThread):
         self._memory = Memory(catalogue)
         self._moves: Moves = {}
         self._connection: sqlite3.Connection
+        self._is_migrating = False
+
+    @property
+    def takes_longer(self) -> bool:
+        """A migration of millions of records takes minutes; to give it up would begin it again."""
+        return self._is_migrating
 
     def late(self, outcome: str) -> StoreUnavailable:
         """What a caller is told whose deadline has passed."""
@@ -66,7 +72,15 @@ class Writer(JobThread):
         return not_open(self._path)
 
     def _open(self) -> None:
-        self._connection = open_database(self._path, self._catalogue, self._clock, self.timeout_s)
+        def migrating() -> None:
+            self._is_migrating = True
+
+        try:
+            self._connection = open_database(
+                self._path, self._catalogue, self._clock, self.timeout_s, migrating
+            )
+        finally:
+            self._is_migrating = False
         self._moves = _moves(self._catalogue, places_of(self._connection))
 
     async def learn(self, kinds: Catalogue) -> None:

@@ -260,7 +260,8 @@ class Pending:
                 execute(_GIVE_MANY, (*shared, *columns))
             else:
                 ones += [(*shared, *row) for row in creation.rows()]
-        many(_GIVE_ONE, ones)
+        if ones:
+            many(_GIVE_ONE, ones)
         left: list[Row] = []
         for statement, calls in groupby(self._beginnings(), key=itemgetter(0)):
             many(statement, [row for _, row in calls])
@@ -268,7 +269,8 @@ class Pending:
             shift = creation.place << PLACE_BITS
             keyed = zip(creation.results, creation.numbers, strict=False)
             left += [(bytearray(result), shift + number) for result, number in keyed]
-        many(_LEAVE, left)
+        if left:
+            many(_LEAVE, left)
 
     def _beginnings(self) -> Iterator[tuple[str, Row]]:
         for creation in self._created:

@@ -13,7 +13,7 @@ from interlock.store.sqlite import journal
 from interlock.store.sqlite.failures import store_error
 from interlock.store.sqlite.ledger import Ledger
 from interlock.store.sqlite.opening import connect
-from interlock.store.sqlite.reading import number_at
+from interlock.store.sqlite.queries import number_at
 from interlock.store.sqlite.rows import GIVEN_OF_STATE, NUMBERS, PLACE_BITS, list_text
 
 # A record is created before it is changed, so that numbers, which are in the order of creation, narrow
