@@ -22,10 +22,12 @@ NUMBERS = (1 << PLACE_BITS) - 1
 
 RECORD = (
     "s.key, g.id, s.version, s.body, g.given, s.result, g.parent, s.ready_us, s.deadline_us,"
-    " g.created_us, s.updated_us, g.kind, g.queue, g.labels, g.priority,"
-    f" (SELECT name FROM states WHERE place = s.key >> {PLACE_BITS})"
+    " g.created_us, s.updated_us, g.kind, g.queue, g.labels, g.priority, p.name"
 )
-GIVEN_OF_STATE = f"CROSS JOIN record_given AS g ON g.number = s.key & {NUMBERS}"
+GIVEN_OF_STATE = f"""
+CROSS JOIN record_given AS g ON g.number = s.key & {NUMBERS}
+CROSS JOIN states AS p ON p.place = s.key >> {PLACE_BITS}
+"""
 STATE_OF_GIVEN = f"""
 CROSS JOIN states AS p ON p.kind = g.kind
 CROSS JOIN record_state AS s ON s.key = (p.place << {PLACE_BITS}) + g.number
