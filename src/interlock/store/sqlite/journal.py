@@ -223,9 +223,9 @@ def remove(
             gone.setdefault(int(sequence), set()).add(number)
     rows = list_text(list(gone))
     for sequence, size, record, members in connection.execute(_MEMBERS, (rows,)):
-        of_row = _members(size, record, members)
-        last = max(last, *(sequence - size + 1 + of_row.index(number) for number in gone[sequence]))
-        removed += len(gone[sequence])
+        places = [place for place, n in enumerate(_members(size, record, members)) if n in gone[sequence]]
+        last = max(last, sequence - size + 1 + places[-1])
+        removed += len(places)
     connection.executemany(_COUNT_DOWN, [(len(some), sequence) for sequence, some in gone.items()])
     connection.execute(_REMOVE_EMPTY, (rows,))
     return Removed(removed, last)
