@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import struct
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -16,11 +17,12 @@ from tests.waiting import until
 from interlock.errors import StoreUnavailable
 from interlock.lifecycles.process import BACKING_OFF, RUNNING
 from interlock.store.contract import Store
-from interlock.store.postgres import failures, room
+from interlock.store.postgres import PostgresStore, failures, room
+from interlock.store.postgres.connections import Connection
 from interlock.store.postgres.target import POOL, target_of
 from interlock.systems.embedded import EmbeddedOrchestrator
 from interlock.testing.servers import PostgresServer, postgres_server
-from interlock.testing.store_contract.builders import creation, made
+from interlock.testing.store_contract.builders import Sender, creation, made, take, waiting
 from interlock.worker.logs import make_log
 from interlock.worker.process import WorkerProcess
 from interlock.worker.settings import WorkerSettings
@@ -111,6 +113,49 @@ async def test_a_worker_at_rest_holds_two_or_three_connections(
         worker.shutdown.hurry()
         await asyncio.wait([running])
     running.result()
+
+
+def say_goodbye(store: PostgresStore) -> int:
+    """Have the driver read the last word of a server that has not closed its end yet; how often."""
+    fields = b"SFATAL\0C57P05\0Mterminating connection due to idle-session timeout\0\0"
+    idle = store._connections._idle
+    for connection, _ in idle:
+        connection._protocol.data_received(b"E" + struct.pack("!i", len(fields) + 4) + fields)  # type: ignore[attr-defined]
+        assert not connection.is_closed()
+    return len(idle)
+
+
+@pytest.mark.parametrize("pooled", ["", "&prepared=off"])
+async def test_a_connection_on_which_the_server_has_said_goodbye_is_replaced(
+    url: str, open_store: OpenStore, pooled: str
+) -> None:
+    store = await open_store(url + pooled)
+    assert say_goodbye(store) == 1
+    await store.now()
+    assert say_goodbye(store) == 1
+    await waiting(store, "a")
+    assert say_goodbye(store) == 1
+    await store.claim(take(), sender := Sender())
+    assert sender.names == ["a"]
+
+
+async def test_a_server_that_says_goodbye_to_every_connection_is_named_and_nothing_was_changed(
+    url: str, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store(url)
+    connect = store._connections.connect
+
+    async def connect_in_vain(timeout_s: float) -> Connection:
+        connection = await connect(timeout_s)
+        store._connections._idle.append((connection, 0.0))
+        say_goodbye(store)
+        store._connections._idle.clear()
+        return connection
+
+    monkeypatch.setattr(store._connections, "connect", connect_in_vain)
+    say_goodbye(store)
+    with pytest.raises(StoreUnavailable, match=r"the connection broke\. Nothing was changed"):
+        await made(store, creation("a"))
 
 
 async def test_a_listener_that_is_stopped_while_it_connects_leaves_no_error_behind(

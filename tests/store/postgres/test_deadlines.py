@@ -81,8 +81,11 @@ async def test_a_claimer_that_hangs_holds_records_for_a_few_seconds_at_most(
     """The server ends a transaction that nobody goes on with; the claimer's own deadline is far off."""
     store = await open_store(url)
     await waiting(store, "a")
-    await shell.execute("BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10ms'")
-    await shell.fetch("SELECT FROM interlock.live WHERE id = 'a' FOR UPDATE")
+    # In one message: between two the server might already have hung up.
+    await shell.execute(
+        "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10ms';"
+        "SELECT FROM interlock.live WHERE id = 'a' FOR UPDATE"
+    )
     async with asyncio.timeout(PATIENCE_S):
         while not (sender := Sender()).names:
             await store.claim(take(), sender)

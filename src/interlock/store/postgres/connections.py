@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, TypeVar
 import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
-from interlock.errors import ForeignSchema
+from interlock.errors import ForeignSchema, StoreUnavailable
 from interlock.store.contract import ServerConnections
 from interlock.store.postgres.failures import (
     Again,
@@ -65,6 +65,8 @@ class Session:
         self._failed = failed
         self.attempt = 1
         """How often the work has been begun."""
+        self.hung_up = False
+        """Whether the server had hung up before the last statement was sent, which undoes all of it."""
 
     async def fetch(self, sql: str, *arguments: object, writes: bool = False) -> list[asyncpg.Record]:
         """Run one statement as a transaction of its own.
@@ -116,6 +118,7 @@ class Session:
         except Again:
             raise
         except Trouble as error:
+            self.hung_up = isinstance(error, NotSent) and spoils_the_pool(error)
             raise self._failed(error, at_risk) from None
 
 
@@ -142,14 +145,20 @@ class Connections:
     ) -> T:
         """Do some work on a connection, all of it by the deadline. `doing` begins the sentence of errors.
 
-        When the server has undone it, as after a deadlock, it is done again.
+        When the server has undone it, as after a deadlock, it is done again; so it is on another connection
+        when the server had hung up on this one, and the driver has read its last word but not yet the end.
         """
-        deadline = asyncio.get_running_loop().time() + (self.timeout_s if timeout_s is None else timeout_s)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 async with self._session(doing, deadline) as session:
                     session.attempt = attempt
-                    return await work(session)
+                    try:
+                        return await work(session)
+                    except StoreUnavailable:
+                        if not session.hung_up or attempt == _ATTEMPTS or loop.time() >= deadline:
+                            raise
             except Again:
                 continue
             except ForeignSchema:

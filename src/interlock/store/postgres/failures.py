@@ -112,8 +112,8 @@ def _why(error: BaseException) -> str:
             return "it did not answer in time"
         case asyncpg.TooManyConnectionsError():
             return f"the server has no connection left ({_said(error)})"
-        case asyncpg.ConnectionDoesNotExistError():
-            return "the connection broke"
+        case asyncpg.ConnectionDoesNotExistError() | asyncpg.InternalClientError():
+            return "the connection broke"  # the driver's own words are about its state, not about the server
         case ConnectionRefusedError() | FileNotFoundError():
             return "nobody answers there"
         case _:
