@@ -70,7 +70,7 @@ async def test_a_worker_shows_its_slots_is_held_and_leaves_its_last_words(
     await page.get_by_role("button", name="Terminate").click()
     await expect(page.get_by_role("heading", name="Last breath")).to_be_visible()
     await expect(page.get_by_text("terminated").first).to_be_visible()
-    assert await page.get_by_role("button", name="Resume").count() == 0
+    await expect(page.get_by_role("button", name="Resume")).to_have_count(0)
     await expect(page.get_by_role("row", name="terminate")).to_be_visible()  # its history
     assert await visitor.complaints() == []
 
@@ -91,7 +91,7 @@ async def test_admin_shows_the_server_and_its_store_and_signs_another_browser_ou
             await page.get_by_role("button", name="Sign in").click()
             await expect(page.get_by_role("heading", name="Server")).to_be_visible()
             await expect(page.get_by_role("row", name="deadlines")).to_be_visible()
-            assert (await page.get_by_role("heading", name="Store").count() == 1) is sees
+            await expect(page.get_by_role("heading", name="Store")).to_have_count(int(sees))
             if not sees:
                 await page.get_by_role("button", name="Sign out").click()
                 await page.get_by_label("Token").wait_for()
