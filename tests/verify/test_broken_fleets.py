@@ -81,11 +81,12 @@ def test_an_agent_that_trusts_its_wall_clock_once_the_start_was_told_is_noticed(
     assert is_noticed(judge_fleet.NOT_BEFORE, "deaths", judge_fleet.TOGETHER)
 
 
+@pytest.mark.long  # one chapter in forty finds it; tests/systems/fleet/test_workload_jobs.py tries it at once
 def test_load_that_starts_again_when_a_worker_gives_it_back_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(workloads, "FIRST", 99)
-    assert is_noticed(judge_fleet.AGAIN, "deaths", first=16)
+    assert is_noticed(judge_fleet.AGAIN, "deaths", first=49)
 
 
 @pytest.mark.long
