@@ -59,7 +59,7 @@ async def test_a_confined_token_sees_its_queue_on_every_page_and_no_way_to_a_pag
             assert linked <= pages
             visitor.taken()
             for path in (*sorted(linked), *sorted(pages - linked)):
-                await visitor.open(path)
+                await visitor.turn_to(path)
                 content = await page.content()
                 assert SECRET not in content, path
                 assert theirs not in content, path
@@ -121,6 +121,6 @@ async def test_the_main_journeys_work_on_postgresql_too(browser: Browser, on_pos
         made = await fill(on_postgres)
         wrong: dict[str, list[str]] = {}
         for pattern in PATTERNS[:: pick(3, 1)]:
-            await visitor.open(path_of(pattern, made))
+            await visitor.turn_to(path_of(pattern, made))
             wrong |= {pattern: found} if (found := visitor.taken()) else {}
         assert wrong == {}

@@ -94,7 +94,7 @@ async def test_hostile_texts_run_nothing_and_break_nothing(server: Running, visi
     jobs, runs = ("/jobs", made["/jobs/:id"], f"/jobs/{made['waits']}"), ("/runs", made["/runs/:id"])
     more = ("/workloads", made["/workloads/:id"], "/simulations", made["/records/:kind/:id"], "/journal", "/")
     for path in (*jobs, *runs, *more):
-        await visitor.open(path)
+        await visitor.turn_to(path)
         assert await page.evaluate("() => window.ran") is None, path
         assert await page.locator("main script, main img[src=x], main h1:has-text('Mine')").count() == 0, path
         assert await visitor.sideways() == [], path

@@ -30,7 +30,7 @@ async def look_at(visitor: Visitor, path: str, schemes: Sequence[Scheme]) -> lis
     for number, scheme in enumerate(schemes):
         await visitor.page.emulate_media(color_scheme=scheme)
         if number == 0:
-            await visitor.open(path)
+            await visitor.turn_to(path)
         rules = ("color-contrast",) if number else ()
         found += [f"{scheme}: {each}" for each in await visitor.complaints(*rules)]
     found += [f"narrow: {each}" for each in await visitor.sideways(NARROW)]
@@ -63,7 +63,7 @@ async def test_an_id_that_nothing_has_is_answered_in_the_words_of_the_server(vis
     visitor.expected = ("404",)
     wrong: dict[str, list[str]] = {}
     for number, pattern in enumerate(pattern for pattern in PATTERNS if ":" in pattern):
-        await visitor.open(re.sub(r":\w+", "x_000000000000", pattern))
+        await visitor.turn_to(re.sub(r":\w+", "x_000000000000", pattern))
         found = await visitor.complaints() if number % pick(4, 1) == 0 else []
         found += visitor.taken()
         if "x_000000000000" not in (told := await visitor.text()):
