@@ -9,7 +9,6 @@ import re
 import signal
 import socket
 import sqlite3
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from tests.cli.shop import SCRIPT
+from tests.programs import Program
 from tests.waiting import PATIENCE_S, until_so
 
 from interlock.cli.main import main
@@ -55,15 +54,16 @@ class Dev:
 
     def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
         self.folder = folder
-        self.process = subprocess.Popen(
-            [SCRIPT, "dev", "--port", "0", *arguments],
-            cwd=folder,
-            env={**os.environ, "INTERLOCK_URL": "", "NO_COLOR": "1", **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+        output, said = os.pipe()
+        self.process = Program(
+            *("dev", "--port", "0", *arguments),
+            folder=folder,
+            environment={**os.environ, "INTERLOCK_URL": "", "NO_COLOR": "1", **environment},
+            stdout=said,
+            stderr=said,
         )
+        os.close(said)
+        self._output = os.fdopen(output, encoding="utf-8")
         self._lines: queue.Queue[str] = queue.Queue()
         self.said: list[str] = []
         self._reading = threading.Thread(target=self._read)
@@ -71,8 +71,7 @@ class Dev:
         self.url = re.findall(r"http://\S+", self.until("Interlock listens at"))[0]
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        for line in self._output:
             self._lines.put(line)
         self._lines.put("")
 
@@ -122,14 +121,13 @@ class Dev:
 
     def close(self) -> None:
         """Leave nothing behind."""
-        if self.process.poll() is None:
+        if self.process.returncode is None:
             for pid in descendants(self.process.pid):
                 os.kill(pid, signal.SIGKILL)
             self.process.kill()
         self.process.wait(PATIENCE_S)
         self._reading.join(PATIENCE_S)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        self._output.close()
 
 
 Start = Callable[..., Dev]

@@ -6,9 +6,6 @@ import asyncio
 import io
 import os
 import re
-import signal
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -18,6 +15,7 @@ from typing import Any
 
 import httpx2
 import msgspec
+from tests.programs import Program
 from tests.waiting import PATIENCE_S
 
 from interlock.server.logs import Log
@@ -159,27 +157,14 @@ async def running(
 
 
 @contextmanager
-def program(*arguments: str, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+def program(*arguments: str, folder: Path) -> Iterator[tuple[Program, str, str]]:
     """`interlock server` as a process of its own, its address, and all that it has said by then."""
-    script = Path(sys.executable).with_name("interlock")
-    process = subprocess.Popen(
-        [script, "server", "--port", "0", *arguments],
-        cwd=folder,
-        env={**os.environ, "INTERLOCK_URL": "", "NO_COLOR": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
+    environment = {**os.environ, "INTERLOCK_URL": "", "NO_COLOR": "1"}
+    with Program("server", "--port", "0", *arguments, folder=folder, environment=environment) as process:
         assert process.stdout is not None
         said = ""
         while "/docs" not in said and (line := process.stdout.readline()):
             said += line
         found = re.search(r"https?://\S+", said)
-        assert found, said + (process.communicate(timeout=PATIENCE_S)[1])
+        assert found, said + process.communicate()[1]
         yield process, found[0], said
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=PATIENCE_S)

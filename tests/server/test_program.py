@@ -8,13 +8,13 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
 from pathlib import Path
 
 import httpx2
 import pytest
+from tests.programs import run
 from tests.server.running import ANY_PORT, any_port, program, running
-from tests.waiting import PATIENCE_S, PROGRAM_S, until, until_so
+from tests.waiting import PATIENCE_S, until, until_so
 
 from interlock import Interlock
 from interlock.cli.main import main
@@ -30,10 +30,7 @@ from interlock.worker.http import HttpOrchestrator
 
 def interlock(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """The program, run to its end."""
-    script = Path(sys.executable).with_name("interlock")
-    return subprocess.run(
-        [script, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=PROGRAM_S
-    )
+    return run(*arguments, folder=folder)
 
 
 def asking(url: str) -> httpx2.Client:
@@ -205,17 +202,8 @@ async def test_clients_trust_the_authority_that_they_are_told_to_and_no_other(tm
         with pytest.raises(InvalidSettings, match="cannot be used"):
             await Interlock(url, ca=str(key)).open()
         environment = {**os.environ, "INTERLOCK_URL": url, "INTERLOCK_CA": "", "NO_COLOR": "1"}
-        script = str(Path(sys.executable).with_name("interlock"))
-        command = [script, "--ca", str(cert), "job", "list", "--json"]
-        told = await asyncio.to_thread(
-            subprocess.run,
-            command,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=PROGRAM_S,
-            check=False,
-        )
+        words = ("--ca", str(cert), "job", "list", "--json")
+        told = await asyncio.to_thread(run, *words, environment=environment)
         assert (told.returncode, told.stdout.count('"a.b"')) == (0, 1), told.stderr
 
 
