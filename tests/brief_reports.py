@@ -76,7 +76,8 @@ def _shorten_entry(entry: ReprEntry) -> None:
     """Keep the last lines up to the one that failed, and the first lines of what is wrong with it."""
     source = [line for line in entry.lines if not line.startswith("E")]
     wrong = [line for line in entry.lines if line.startswith("E")]
-    kept = source[-(1 if _is_of_a_library(entry) else MAX_SOURCE) :]
+    failed = next((at for at, line in enumerate(source) if line.startswith(">")), len(source) - 1)
+    kept = source[max(0, failed - (0 if _is_of_a_library(entry) else MAX_SOURCE)) :]
     left_out = [f"    … {len(source) - len(kept)} lines left out"] if len(source) > len(kept) else []
     entry.lines = [*left_out, *map(_cut, kept), *brief("\n".join(wrong)).splitlines()]
     if entry.reprfuncargs is not None:

@@ -33,11 +33,8 @@ HASTY = Pace(
 """For runners that are wrong: one that is slow as well is no less wrong."""
 OURS = (
     "works",
-    "lost-lease",
     "lost-completion",
-    "cancel",
     "revoked",
-    "goes-idle",
 )
 """What our own worker is held against in a quick run."""
 

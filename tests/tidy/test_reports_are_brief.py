@@ -89,6 +89,7 @@ def test_of_a_long_test_the_line_that_failed_is_shown_and_the_lines_before_it(
 def test_calls_inside_libraries_and_objects_without_a_value_are_not_shown(pytester: pytest.Pytester) -> None:
     told = "\n".join(reported(pytester, IN_A_LIBRARY, failed=2))
     assert "in read" in told or "def read" in told
+    assert "self.scan_once(s, idx)" in told
     assert "JSONDecodeError" in told
     assert "concurrent/futures" not in told
     assert "object at 0x" not in told
