@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -11,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import programs
 from tests.effort import pick
-from tests.waiting import PROGRAM_S
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
@@ -54,27 +53,11 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
     assert capsys.readouterr().out.splitlines() == promised
 
 
-TYPED_IN_TURN = """
-import json, sys
-from interlock.cli.main import main
-for words in json.loads(sys.argv[1]):
-    if code := main(words[1:]):
-        sys.exit(f"{words} ended with {code}")
-"""
-
-
 def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command; in a quick run it is forked, since to start Python takes longer than most commands."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        words,
-        cwd=folder,
-        env={**os.environ, "PATH": path},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PROGRAM_S,
-        check=False,
-    )
+    environment = {**os.environ, "PATH": path}
+    return programs.run(*words[1:], folder=folder, environment=environment, program=pick((), words[:1]))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -90,10 +73,8 @@ def test_every_interlock_command_of_a_page_succeeds(page: Path, tmp_path: Path) 
     assert asked
     for words in asked:
         words[0] = "interlock"
-    # To start Python takes longer than most commands, so in a quick run all of a page share one.
-    for typed in pick([[sys.executable, "-P", "-c", TYPED_IN_TURN, json.dumps(asked)]], asked):
-        done = run(typed, tmp_path)
-        assert done.returncode == 0, f"{typed[0]}: {done.stderr}"
+        done = run(words, tmp_path)
+        assert done.returncode == 0, f"{words}: {done.stderr}"
 
 
 def test_every_make_target_that_the_readme_names_exists() -> None:
