@@ -127,6 +127,7 @@ def settle(shop: Shop) -> None:
     shop.do(sweep)
 
 
+@pytest.mark.long
 def test_killed_while_it_asks_whether_all_are_there(ask: Ask, shop: Shop, agents: list[AgentProcess]) -> None:
     steps = [moves(agent) for agent in agents]
     agents[1].pause()
@@ -144,6 +145,7 @@ def test_killed_while_it_asks_whether_all_are_there(ask: Ask, shop: Shop, agents
     assert workloads(shop) == []
 
 
+@pytest.mark.long
 def test_killed_while_its_agents_are_ready(ask: Ask, shop: Shop, agents: list[AgentProcess]) -> None:
     running = run(shop, asked(agents, operations=0, lead_s=50.0))
     until_all_are(agents, "READY")

@@ -104,6 +104,7 @@ def test_somebody_else_can_abort_it(ask: Ask, shop: Shop, agents: list[AgentProc
     assert asyncio.run(states(agents)) == ["IDLE", "IDLE"]
 
 
+@pytest.mark.long  # as in test_killed_controller.py, which asks what becomes of the record as well
 def test_agents_whose_controller_is_killed_stop_by_themselves(shop: Shop, agents: list[AgentProcess]) -> None:
     running = shop.start("workload", "run", load(shop, agents))
     until_busy(running)

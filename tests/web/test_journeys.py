@@ -155,6 +155,7 @@ async def test_with_tokens_the_page_asks_for_one_and_asks_again_when_it_is_revok
             await page.get_by_label("Token").wait_for()
 
 
+@pytest.mark.long  # test_live.py has two tabs that share what they are told
 async def test_eight_tabs_of_one_browser_all_stay_live(server: Running, visitor: Visitor) -> None:
     tabs = [visitor, *[await visit(visitor.context, visitor.url) for _ in range(7)]]
     for tab in tabs:
