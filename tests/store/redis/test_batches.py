@@ -8,14 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from redis import Redis
-
-from interlock.errors import InvalidSettings
-from interlock.store.catalogue import Shown
-from interlock.store.records import Batch, Commit, Committed, Key, Note, Query, Record, Work
-from interlock.store.redis import RedisStore
-from interlock.testing.servers import RedisServer
-from interlock.testing.store_contract import CATALOGUE
 from interlock.testing.store_contract.making import (
     PACKING,
     SENDING,
@@ -31,6 +23,14 @@ from interlock.testing.store_contract.making import (
     take,
     whole_feed,
 )
+from redis import Redis
+
+from interlock.errors import InvalidSettings
+from interlock.store.catalogue import Shown
+from interlock.store.records import Batch, Commit, Committed, Key, Note, Query, Record, Work
+from interlock.store.redis import RedisStore
+from interlock.testing.servers import RedisServer
+from interlock.testing.store_contract import CATALOGUE
 
 from .conftest import OpenStore, Shell
 
