@@ -28,6 +28,7 @@ from interlock.store.records import (
     Query,
     Record,
     Recorded,
+    Work,
     one_by_one,
 )
 from interlock.testing.store_contract import Traits, suite_for
@@ -116,12 +117,49 @@ class HalfACommit(MemoryStore):
 class NeighboursSuffer(MemoryStore):
     """One bad commit fails its whole batch."""
 
-    async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
-        for commit in commits:
+    async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
+        singles = one_by_one(commits)
+        for commit in singles:
             refusal = self._why_not(commit, self._now())
             if isinstance(refusal, Conflict):
-                return [refusal] * len(commits)
+                return [refusal] * len(singles)
         return await super().commit(commits)
+
+
+class GivenRewritten(MemoryStore):
+    """A change without given data forgets them."""
+
+    def _write(self, change: Change, now: datetime) -> None:
+        super()._write(change, now)
+        self._put(change.key, msgspec.structs.replace(self._records[change.key], given=change.given or b""))
+
+
+class ResultForgotten(MemoryStore):
+    """A change without a result forgets the one that is there."""
+
+    def _write(self, change: Change, now: datetime) -> None:
+        super()._write(change, now)
+        self._put(change.key, msgspec.structs.replace(self._records[change.key], result=change.result or b""))
+
+
+class BatchAllOrNothing(MemoryStore):
+    """One record that somebody has changed keeps a whole batch from becoming true."""
+
+    async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
+        for item in commits:
+            refusals = [self._why_not(each, self._now()) for each in one_by_one([item])]
+            failed = [refusal for refusal in refusals if refusal is not None]
+            if len(refusals) > 1 and failed:
+                return [failed[0] if refusal is None else refusal for refusal in refusals]
+        return await super().commit(commits)
+
+
+class BatchesLast(MemoryStore):
+    """Batches are written after the commits that come behind them."""
+
+    async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
+        ordered = sorted(commits, key=lambda item: not isinstance(item, Commit))
+        return await super().commit(ordered)
 
 
 class ClaimNotExclusive(MemoryStore):
@@ -311,6 +349,13 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
         "test_a_commit_is_done_as_a_whole_or_not_at_all",
         "test_one_illegal_change_refuses_its_whole_commit",
     ),
+    GivenRewritten: (
+        "test_what_a_record_was_given_is_kept_through_all_its_changes",
+        "test_a_batch_changes_what_single_commits_would",
+    ),
+    ResultForgotten: ("test_a_result_stays_until_another_is_said",),
+    BatchAllOrNothing: ("test_of_a_batch_only_those_fail_that_somebody_has_changed",),
+    BatchesLast: ("test_batches_and_commits_are_judged_in_their_order",),
     NeighboursSuffer: ("test_ten_bad_commits_do_not_disturb_a_hundred_and_ninety_neighbours",),
     ClaimNotExclusive: ("test_concurrent_claimers_get_each_record_once",),
     ClaimKept: (

@@ -12,7 +12,7 @@ from interlock.errors import StoreUnavailable
 from interlock.machine import Machine, command, end, on, state
 from interlock.store.catalogue import Catalogue, catalogue_of
 from interlock.store.memory import MemoryStore
-from interlock.store.records import Change, Commit, Note, Outcome, StepLine
+from interlock.store.records import Change, Commit, Note, Outcome, StepLine, Work
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -66,7 +66,7 @@ class LossyStore(MemoryStore):
         self.losses: list[str] = []
         self.calls = 0
 
-    async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+    async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
         self.calls += 1
         loss = self.losses.pop(0) if self.losses else ""
         if loss == "before":

@@ -34,6 +34,7 @@ from interlock.store.records import (
     Refused,
     Repeated,
     Request,
+    Work,
     record_after,
 )
 
@@ -344,7 +345,7 @@ class Gate(MemoryStore):
         super().__init__(like._catalogue)
         self.go = asyncio.Event()
 
-    async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+    async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
         await self.go.wait()
         return await super().commit(commits)
 

@@ -10,7 +10,7 @@ import pytest
 from interlock.engine.committer import DirectCommitter, GroupCommit
 from interlock.errors import StoreUnavailable, UnknownState
 from interlock.store.memory import MemoryStore
-from interlock.store.records import Commit, Committed, Conflict, Key, Outcome
+from interlock.store.records import Commit, Committed, Conflict, Key, Outcome, Work, one_by_one
 
 MakeCommit = Callable[..., Commit]
 
@@ -23,7 +23,7 @@ class SlowStore(MemoryStore):
         self.go = asyncio.Event()
         self.batches: list[int] = []
 
-    async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
+    async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
         self.batches.append(len(commits))
         await self.go.wait()
         return await super().commit(commits)
@@ -149,8 +149,8 @@ async def test_a_surprise_is_told_to_those_it_met_and_the_others_go_on(
     store: MemoryStore, make_commit: MakeCommit
 ) -> None:
     class Surprised(SlowStore):
-        async def commit(self, commits: Sequence[Commit]) -> list[Outcome]:
-            if any(change.id == "p0" for commit in commits for change in commit.changes):
+        async def commit(self, commits: Sequence[Work]) -> list[Outcome]:
+            if any(change.id == "p0" for commit in one_by_one(commits) for change in commit.changes):
                 raise NameError("who?")
             return await super().commit(commits)
 

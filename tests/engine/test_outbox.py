@@ -13,7 +13,7 @@ from interlock.engine.outbox import MESSAGE, DeliveryPolicy, Handler, deliver, o
 from interlock.errors import StoreUnavailable
 from interlock.store.catalogue import catalogue_of
 from interlock.store.memory import MemoryStore
-from interlock.store.records import Commit, Key, Record
+from interlock.store.records import Commit, Key, Record, Work
 
 M = Key("message", "m")
 POSTAGE = DeliveryPolicy(max_tries=3)
@@ -134,7 +134,7 @@ async def test_a_courier_whose_store_goes_away_loses_nothing(post: MemoryStore, 
         async def commit(self, _: Commit) -> Any:
             raise StoreUnavailable("gone")
 
-        async def commit_all(self, _: Sequence[Commit]) -> Any:
+        async def commit_all(self, _: Sequence[Work]) -> Any:
             raise StoreUnavailable("gone")
 
     async def ring(_: bytes) -> None:

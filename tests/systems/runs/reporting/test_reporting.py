@@ -16,7 +16,7 @@ from tests.systems.runs.site import plan, planned
 
 from interlock.engine.committer import Committer
 from interlock.errors import InterlockError
-from interlock.store.records import Commit, Key, Outcome
+from interlock.store.records import Commit, Key, Outcome, Work
 from interlock.systems.runs.reporting.lifecycle import DONE, REPORT, report_id
 from interlock.systems.runs.reporting.settings import ReportingSettings
 from interlock.wire.jobs import SHELL
@@ -132,9 +132,9 @@ class Together:
             await self._barrier.wait()
         return await self._committer.commit(commit)
 
-    async def commit_all(self, commits: Sequence[Commit]) -> list[Outcome | InterlockError]:
+    async def commit_all(self, work: Sequence[Work]) -> list[Outcome | InterlockError]:
         """As ever."""
-        return await self._committer.commit_all(commits)
+        return await self._committer.commit_all(work)
 
 
 async def test_two_reports_that_end_at_the_same_instant_leave_a_reported_run(
