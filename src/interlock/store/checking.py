@@ -9,7 +9,6 @@ import msgspec
 
 from interlock.errors import InvalidRecord, PruneRefused, TooLarge, UnknownKind, UnknownState
 from interlock.store.catalogue import Catalogue, Kind
-from interlock.store.glancing import plainly_fine
 from interlock.store.limits import (
     MAX_HANDLER,
     MAX_ID,
@@ -22,7 +21,7 @@ from interlock.store.limits import (
     MIN_YEAR,
 )
 from interlock.store.ranking import MAX_PRIORITY, MIN_PRIORITY
-from interlock.store.records import Batch, Change, Commit, Key, Note, Query, Record, Request, Work
+from interlock.store.records import Batch, Change, Commit, Key, Note, Query, Request, Work
 
 _RAW = msgspec.json.Decoder(msgspec.Raw)
 
@@ -35,20 +34,13 @@ def known_kind(catalogue: Catalogue, name: str) -> Kind:
         raise UnknownKind(name, tuple(catalogue)) from None
 
 
-def check_commits(
-    catalogue: Catalogue, work: Sequence[Work], max_body_bytes: int, held: Sequence[Record] = ()
-) -> None:
-    """Raise for the first commit that no store may take; nothing has been written then.
-
-    The bodies of records that are `held`, because they were just read, need not be looked at again.
-    """
-    for batch in [item for item in work if isinstance(item, Batch)]:
-        _check_batch(catalogue, batch, max_body_bytes)
-    commits = [item for item in work if isinstance(item, Commit)]
-    if plainly_fine(catalogue, commits, max_body_bytes, frozenset([id(record.body) for record in held])):
-        return
-    for commit in commits:
-        _check_commit(catalogue, commit, max_body_bytes)
+def check_commits(catalogue: Catalogue, work: Sequence[Work], max_body_bytes: int) -> None:
+    """Raise for the first commit that no store may take; nothing has been written then."""
+    for item in work:
+        if isinstance(item, Batch):
+            _check_batch(catalogue, item, max_body_bytes)
+        else:
+            _check_commit(catalogue, item, max_body_bytes)
 
 
 def _check_commit(catalogue: Catalogue, commit: Commit, max_body_bytes: int) -> None:

@@ -202,7 +202,7 @@ class Claiming:
             return []
         records = ready_records_of(rows, claim.kind)
         commits = decide(records, now)
-        writing.check(commits, records)
+        writing.check(commits)
         parts = writing.parts(commits, records)
         if not parts:
             return []
@@ -265,7 +265,7 @@ class Claiming:
             return []
         try:
             commits = decide(records, now)
-            writing.check(commits, records)
+            writing.check(commits)
             # Of what we hold we know how it stands, so that nothing can be in the way; a second time we
             # are not so sure.
             judging = session.attempt > 1 or not self._foresees(commits, records)

@@ -50,9 +50,9 @@ class Writing:
         self.seen = max(self.seen, now)
         return self.seen
 
-    def check(self, work: Sequence[Work], held: Sequence[Record] = ()) -> None:
+    def check(self, work: Sequence[Work]) -> None:
         """Raise for what no store may take."""
-        check_commits(self.catalogue, work, self._max_body_bytes, held)
+        check_commits(self.catalogue, work, self._max_body_bytes)
 
     def parts(self, work: Sequence[Work], held: Sequence[Record] = ()) -> list[Part]:
         """Cut only where a record or a request comes twice, at batches, or where there are too many."""

@@ -224,7 +224,7 @@ class SqliteStore:
             ledger.take(taken)
             records = [record for _, record in taken]
             commits = decide(records, ledger.now)
-            check_commits(self._catalogue, commits, self.capabilities.max_body_bytes, records)
+            check_commits(self._catalogue, commits, self.capabilities.max_body_bytes)
             return ledger.judge(commits)
 
         return await self._writer.do(work, settled=True, weight=limit)
