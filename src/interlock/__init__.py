@@ -14,13 +14,15 @@ The way of one job from submit to done, in the order in which to read the code:
 
     worker/tasks.py                          a function becomes a task; its arguments become JSON
     systems/orchestrator/submission.py       a spec becomes a job that waits, with one attempt per shard
-    systems/orchestrator/grants.py      a worker asks for work; an attempt is granted under a lease
-    worker/process.py, running.py            the worker executes it and keeps the lease alive
-    systems/orchestrator/runner_messages.py          what the worker says is heard, under the live lease only
+    systems/orchestrator/grants.py           a worker asks for work; an attempt is granted under a lease
+    worker/process.py, running_task.py       the worker executes it and keeps the lease alive
+    systems/orchestrator/runner_messages.py  what the worker says is judged, under the live lease only
     systems/orchestrator/aggregate.py        a job, its attempts and leases as one record
     engine/aggregate.py, machine/cascade.py  one machine moves, the couplings follow, the record changes
     lifecycles/                              the tables, which alone say what may happen
     engine/, store/                          what was decided becomes true: all of it, or nothing
+
+`ARCHITECTURE.md` tells the same with a drawing.
 """
 
 from __future__ import annotations
