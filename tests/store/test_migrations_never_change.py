@@ -31,8 +31,8 @@ postgres 0010 handlers 2e2bf37acdd5542b
 postgres 0011 quiet_conflicts be65fd571d102828
 postgres 0012 storeys 46ea4aed6cae6627
 postgres 0013 journal 875ab0482a9577b8
-postgres 0014 batch 079e030abb64cf3a
-postgres 0015 commit d920954421334338
+postgres 0014 batch 15efb2ebcd50c642
+postgres 0015 commit 94c4ee05d505558c
 postgres 0016 claim eaebfcf024e0ac23
 sqlite 0001 records_and_journal ebdae08e74d14f8b
 sqlite 0002 applied_migrations 064c3ac1daac7aef

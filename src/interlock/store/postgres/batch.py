@@ -35,7 +35,7 @@ class BatchPart:
 
     def trial(self, not_before: datetime) -> Statement:
         """Write all of it, or nothing, in which case there is no answer."""
-        return "try_batch", self._arguments(not_before)
+        return "try_batch" if self.number > 1 else "try_one", self._arguments(not_before)
 
     def judged(self, not_before: datetime) -> Statement:
         """Write what can be written, and tell what stood in the way of the rest."""

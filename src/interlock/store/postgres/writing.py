@@ -131,7 +131,10 @@ class Writing:
     async def write_within(self, session: Session, part: Part, call: Statement) -> list[Outcome]:
         """Write a part in a transaction that goes on."""
         name, arguments = call
-        return self._outcomes(part, await session.within(statement(name, self._target.schema), *arguments))
+        rows = await session.within(statement(name, self._target.schema), *arguments)
+        if not rows or rows[0]["at"] is None:
+            raise Undone
+        return self._outcomes(part, rows)
 
     def _outcomes(self, part: Part, rows: list[asyncpg.Record]) -> list[Outcome]:
         self.saw(rows[0]["at"])
