@@ -40,7 +40,7 @@ sqlite 0003 identity b521d767d8f489a9
 sqlite 0004 handlers f536415b9867f851
 sqlite 0005 three_parts 1acd9b20aeb5b083
 redis 0001 layout 8b6a125d1335c457
-redis 0002 lines 253d7497a9efaa68
+redis 0002 lines 2cf857b67541de51
 """
 
 

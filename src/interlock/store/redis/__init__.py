@@ -22,7 +22,7 @@ What is where (each key begins with the prefix in braces, so all of them share o
     later:<kind>              sorted   by the time at which they become ready
     deadline:<kind>           sorted   by deadline
     taken:<number>            string   what a claimer has taken; `taken` sorts these by when they run out
-    created: state: parent: label:   sorted, by creation, for finding and counting
+    created: state: queued: parent: label:   sorted, by creation, for finding and counting
     end:<kind>:<state>        sorted   by the last change, for pruning
     journal                   stream   rows of entries that say the same; ids are <epoch>-<number of the last>
     gone                      hash     by row of the journal, the places of entries that were pruned

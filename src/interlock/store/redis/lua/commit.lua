@@ -124,6 +124,10 @@ end
 
 -- The indexes by creation, where what a record can be found by has changed.
 local function reindex(kind, ids, old, new, score)
+  if old.queue ~= new.queue then
+    if old.queue then drop_all(key('queued', kind, old.queue), ids) end
+    if new.queue then put_all(key('queued', kind, new.queue), ids, score) end
+  end
   if old.parent ~= new.parent then
     if old.parent then drop_all(key('parent', kind, old.parent), ids) end
     if new.parent then put_all(key('parent', kind, new.parent), ids, score) end

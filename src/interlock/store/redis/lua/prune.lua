@@ -77,6 +77,7 @@ local function forget(id, state, line)
   local marks = marks_of[r.marks]
   drop_all(name_of('created', kind), ids)
   drop_all(key('state', kind, state), ids)
+  if marks.queue then drop_all(key('queued', kind, marks.queue), ids) end
   if marks.parent then drop_all(key('parent', kind, marks.parent), ids) end
   for _, label in ipairs(marks.labels) do drop_all(key('label', kind, label), ids) end
   if r.ready_at ~= '' then withdraw(kind, ids, r.marks) end

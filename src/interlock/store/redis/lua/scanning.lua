@@ -12,8 +12,7 @@ local function counted(index, query)
 end
 
 -- Each filter is an index, or several that have nothing in common. They are `exact` when a record of the
--- narrowest one meets the query, so that it need not be looked at. There is no index by queue: mostly there
--- are few queues, and it would be a second one of everything.
+-- narrowest one meets the query, so that it need not be looked at.
 local function filters_of(query)
   local kind, filters = query[1], {}
   if #query[2] > 0 then
@@ -22,8 +21,9 @@ local function filters_of(query)
     filters[1] = keys
   end
   if query[3] then filters[#filters + 1] = { key('parent', kind, query[3]) } end
+  if query[4] then filters[#filters + 1] = { key('queued', kind, query[4]) } end
   for _, label in ipairs(query[5]) do filters[#filters + 1] = { key('label', kind, label) } end
-  filters.exact = #filters <= 1 and not query[4]
+  filters.exact = #filters <= 1
   if #filters == 0 then filters[1] = { name_of('created', kind) } end
   return filters
 end

@@ -23,8 +23,8 @@ local function begin()
   call('SET', P .. 'entries', call('XLEN', P .. 'journal'))
 end
 
--- A queue had a set of its records by creation, and one that names its lanes. A lane ended with as many
--- separators as its handler had for a number; what is ready is put into its lane anew.
+-- `queue:` was the set of the records of a queue by creation and is the set of its lanes. A lane ended with as
+-- many separators as its handler had for a number; what is ready is put into its lane anew.
 local cleaned = {}
 local function clean(kind, queue)
   local of_kind = ':' .. kind .. ':'
@@ -34,7 +34,7 @@ local function clean(kind, queue)
   for _, lane in ipairs(call('SMEMBERS', lanes)) do call('DEL', P .. 'ready' .. of_kind .. lane) end
   call('DEL', lanes)
   local by_creation = P .. 'queue' .. of_kind .. queue
-  if call('TYPE', by_creation).ok == 'zset' then call('DEL', by_creation) end
+  if call('TYPE', by_creation).ok == 'zset' then call('RENAME', by_creation, P .. 'queued' .. of_kind .. queue) end
 end
 
 local function wait(kind, id, marks, ready_at, now)
