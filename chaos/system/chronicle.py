@@ -125,7 +125,7 @@ async def _keep(chronicle: Chronicle, store: Store) -> None:
         chronicle.queues[record.id] = record.queue
         intent: str = msgspec.json.decode(given_of(record).input)["intent"]
         done = [one for one in body.attempts if one.state is attempt.SUCCEEDED]
-        result = b"".join(bytes(one.result) for one in done if isinstance(one.result, msgspec.Raw))
+        result = record.result or b"null"
         chronicle.jobs.append(Kept(record.id, record.state, intent, result))
         for one in done:
             clock = _clock_in(result)

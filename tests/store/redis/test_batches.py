@@ -8,7 +8,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from interlock.testing.store_contract.making import (
+from redis import Redis
+
+from interlock.errors import InvalidSettings
+from interlock.store.catalogue import Shown
+from interlock.store.records import Batch, Commit, Committed, Key, Note, Query, Record, Work
+from interlock.store.redis import RedisStore
+from interlock.testing.servers import RedisServer
+from interlock.testing.store_contract import CATALOGUE
+from interlock.testing.store_contract.builders import (
     PACKING,
     SENDING,
     creation,
@@ -23,14 +31,6 @@ from interlock.testing.store_contract.making import (
     take,
     whole_feed,
 )
-from redis import Redis
-
-from interlock.errors import InvalidSettings
-from interlock.store.catalogue import Shown
-from interlock.store.records import Batch, Commit, Committed, Key, Note, Query, Record, Work
-from interlock.store.redis import RedisStore
-from interlock.testing.servers import RedisServer
-from interlock.testing.store_contract import CATALOGUE
 
 from .conftest import OpenStore, Shell
 
