@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import asyncpg
@@ -243,11 +243,9 @@ async def test_a_worker_of_the_old_version_stops_when_its_store_is_migrated_and_
     environment = {**os.environ, "INTERLOCK_URL": url}
     start = [sys.executable, "-m", "interlock.cli.main", "worker", "start", "shop.py"]
     old = {**environment, "PYTHONPATH": str(old_source)}
-    with (
-        subprocess.Popen(start, env=old, cwd=STORES, stderr=subprocess.PIPE, text=True) as worker,
-        ExitStack() as ending,
-    ):
-        ending.callback(worker.kill)
+    worker = subprocess.Popen(start, env=old, cwd=STORES, stderr=subprocess.PIPE, text=True)
+    workers: list[subprocess.Popen[str]] = [worker]
+    try:
         assert worker.stderr is not None
         lines = iter(worker.stderr.readline, "")
         assert any("task_state_transition" in line for line in lines), "It works on what is there."
@@ -255,10 +253,16 @@ async def test_a_worker_of_the_old_version_stops_when_its_store_is_migrated_and_
             status = await store.status()
             assert status.schema_version == status.wanted_version
             job = await il.submit(tasks["greet"], name="Dee")
-            assert any("Upgrade this program" in line for line in lines), "It says why it has ended."
-            with subprocess.Popen(start, env=environment, cwd=STORES, stderr=subprocess.DEVNULL) as newer:
-                ending.callback(newer.kill)
-                assert await job.result(timeout_s=PATIENCE_S) == "Hello Dee"
+            told = asyncio.to_thread(lambda: any("Upgrade this program" in line for line in lines))
+            assert await asyncio.wait_for(told, PATIENCE_S), "It says why it has ended."
+            workers.append(
+                subprocess.Popen(start, env=environment, cwd=STORES, stderr=subprocess.DEVNULL, text=True)
+            )
+            assert await job.result(timeout_s=PATIENCE_S) == "Hello Dee"
+    finally:
+        for each in workers:
+            each.kill()
+            each.communicate()
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -97,7 +97,7 @@ def test_an_order_to_stop_that_makes_the_job_and_lets_runners_have_it(
 
 
 def test_a_job_that_does_not_tell_its_run_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_stopping, "words_of", lambda _: ())
+    monkeypatch.setattr(job_stopping, "notifications_for", lambda _: ())
     claim = first_broken_claim("mutant-run-is-stopped")
     assert claim == "every run is reported, and all of it comes to rest"
 

@@ -110,7 +110,7 @@ def test_an_orchestrator_that_hears_whoever_speaks_about_the_job_is_noticed(
         return hear(record, token, message, *rest)
 
     hear = runner_messages.decide_message
-    monkeypatch.setattr(orchestrator, "hear", unfenced)
+    monkeypatch.setattr(orchestrator, "decide_message", unfenced)
     monkeypatch.setattr(runner_messages, "_attempt_of", newest)
     monkeypatch.setattr(Token, "opens", lambda _self, _digest: True)
     assert HOLDER in claims_broken("team", "network")
@@ -163,7 +163,7 @@ def test_a_commit_that_is_not_recognised_as_ones_own_is_noticed(monkeypatch: pyt
     async def unknown(*_: Any) -> None:
         return None
 
-    monkeypatch.setattr(recovery, "what_became_of", unknown)
+    monkeypatch.setattr(recovery, "find_outcome", unknown)
     assert claim_broken("team", "store") == judge.DONE_ONCE
 
 

@@ -146,7 +146,7 @@ class Overview:
         query = Query(kind=JOB.name, states=(state,), newest_first=newest_first, limit=min(FIRST, JOBS))
         first = await self._parts.store.find(query)
         more = JOBS - len(first.records)
-        if not first.cursor or more <= 0 or sum(len(record.body) for record in first.records) > LIGHT:
+        if not first.cursor or more <= 0 or sum(record.size for record in first.records) > LIGHT:
             return first.records
         query = msgspec.structs.replace(query, cursor=first.cursor, limit=more)
         return (*first.records, *(await self._parts.store.find(query)).records)

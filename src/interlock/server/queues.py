@@ -111,7 +111,7 @@ class QueueBoard:
         store = self._parts.store
         query = Query(kind=JOB.name, states=(state,), newest_first=False, limit=FIRST)
         first = await store.find(query)
-        if not first.cursor or sum(len(record.body) for record in first.records) > LIGHT:
+        if not first.cursor or sum(record.size for record in first.records) > LIGHT:
             return Some(first.records, not first.cursor)
         query = msgspec.structs.replace(query, cursor=first.cursor, limit=JOBS - FIRST)
         rest = await store.find(query)

@@ -58,6 +58,8 @@ class MemoryStore:
         self._catalogue = catalogue
         self._clock = clock
         self._latest_now = datetime.min.replace(tzinfo=UTC)
+        self._call_at: datetime | None = None
+        """All commits of one call are done at one moment, as in one transaction of a database."""
         self._records: dict[Key, Record] = {}
         self._handlers: dict[Key, str] = {}
         self._ready: dict[Key, Record] = {}
@@ -138,7 +140,11 @@ class MemoryStore:
         """Judge them one after the other."""
         self._check_open()
         check_commits(self._catalogue, commits, self.capabilities.max_body_bytes)
-        outcomes = [self._commit_one(commit) for commit in one_by_one(commits)]
+        self._call_at = self._now()
+        try:
+            outcomes = [self._commit_one(commit) for commit in one_by_one(commits)]
+        finally:
+            self._call_at = None
         self._wake(outcomes)
         return outcomes
 
@@ -266,6 +272,8 @@ class MemoryStore:
             raise StoreUnavailable("The store is closed.", todo="Open it again; nothing was written.")
 
     def _now(self) -> datetime:
+        if self._call_at is not None:
+            return self._call_at
         self._latest_now = max(self._latest_now, self._clock())
         return self._latest_now
 

@@ -48,6 +48,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """What the record is addressed by."""
         return Key(self.kind, self.id)
 
+    @property
+    def size(self) -> int:
+        """How many bytes of data it has."""
+        return len(self.body) + len(self.given) + len(self.result)
+
 
 class Key(msgspec.Struct, frozen=True, order=True, gc=False):
     """The address of a record."""

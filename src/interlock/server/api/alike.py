@@ -77,7 +77,7 @@ async def _newest_failed(call: Call) -> AsyncIterator[Record | None]:
         query = Query(kind=JOB.name, states=(FAILED,), limit=min(PAGE, MOST - number), cursor=cursor)
         page = await call.parts.store.find(query)
         for record in page.records:
-            number, size = number + 1, size + len(record.body)
+            number, size = number + 1, size + record.size
             yield record
         cursor = page.cursor
         if not cursor:

@@ -208,7 +208,7 @@ class Figures:
                 break
             chunk = wanted[start : start + CHUNK]
             found = await self._engine.store.load([Key(JOB.name, job_id) for job_id in chunk])
-            size += sum(len(record.body) for record in found if record is not None)
+            size += sum(record.size for record in found if record is not None)
             facts |= {
                 job_id: NOTHING if record is None else facts_of(record)
                 for job_id, record in zip(chunk, found, strict=True)

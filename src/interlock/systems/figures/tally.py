@@ -47,15 +47,14 @@ class Facts(NamedTuple):
 NOTHING = Facts(OTHER)
 
 
-class _Times(msgspec.Struct, gc=False):
-    created_at: datetime
+class _Times(msgspec.Struct, frozen=True, gc=False):
     started_at: datetime | None = None
     completed_at: datetime | None = None
 
 
 class _Body(msgspec.Struct, gc=False):
     task: str
-    data: _Times
+    data: _Times = _Times()
 
 
 _decode = msgspec.json.Decoder(_Body).decode
@@ -108,7 +107,7 @@ def facts_of(record: Record) -> Facts:
         return Facts((record.queue or "", ""))
     times, wait_s, run_s = body.data, None, None
     if times.started_at is not None and times.completed_at is not None:
-        wait_s = max(0.0, (times.started_at - times.created_at).total_seconds())
+        wait_s = max(0.0, (times.started_at - record.created_at).total_seconds())
         run_s = max(0.0, (times.completed_at - times.started_at).total_seconds())
     return Facts((record.queue or "", body.task), wait_s, run_s)
 

@@ -195,7 +195,7 @@ def depth_below(parent_id: str, parent: Record | None) -> int:
 class _Deep(msgspec.Struct):
     """As much of a job's body as is needed to know how deep it is."""
 
-    data: Job
+    data: Job = Job()
 
 
 def _faults(spec: JobSpec) -> Iterator[str]:

@@ -42,7 +42,7 @@ async def _some(store: Store, states: tuple[str, ...], most: int) -> tuple[tuple
     """Return the newest jobs in some states, and whether there are more."""
     query = Query(kind=JOB.name, states=states, limit=FIRST)
     first = await store.find(query)
-    if not first.cursor or sum(len(record.body) for record in first.records) > LIGHT:
+    if not first.cursor or sum(record.size for record in first.records) > LIGHT:
         return first.records, bool(first.cursor)
     rest = await store.find(msgspec.structs.replace(query, cursor=first.cursor, limit=most - FIRST))
     return (*first.records, *rest.records), bool(rest.cursor)
