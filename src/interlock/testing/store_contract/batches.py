@@ -267,11 +267,6 @@ async def test_batches_and_commits_are_judged_in_their_order(store: Store) -> No
     assert ids_of(await whole_feed(store, cursor)) == ["other", *MANY[:4], *MANY[4:6]]
 
 
-async def test_records_of_several_batches_of_one_call_are_listed_by_their_ids(store: Store) -> None:
-    await store.commit([new(MANY[::2]), new(MANY[1::2], labels=("heavy",))])
-    assert await all_found(store, Query(kind="parcel", newest_first=False), page=7) == list(MANY)
-
-
 async def test_a_batch_without_a_note_leaves_no_entry(store: Store) -> None:
     records = await created(store)
     cursor = await store.latest()
